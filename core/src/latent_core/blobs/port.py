@@ -1,0 +1,50 @@
+"""Bytes by content hash: originals, page images, thumbnails, exports."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Protocol
+
+from latent_core.domain.ids import Sha256
+
+
+class BlobStore(Protocol):
+    """Content-addressed store. A blob is whole or absent: a write that is cut off leaves nothing under its name.
+
+    Calls raise ``Unavailable`` when the store is away, ``OutOfSpace`` when it is full.
+    """
+
+    async def put(self, data: bytes) -> Sha256:
+        """Store ``data`` durably under its hash; storing the same bytes again is cheap and harmless."""
+        ...
+
+    async def put_file(self, path: Path, sha256: Sha256) -> None:
+        """Store the file at ``path``, whose hash the caller has computed; the file may be moved away."""
+        ...
+
+    async def get(self, sha256: Sha256) -> bytes:
+        """The whole blob; ``NotFound`` when absent."""
+        ...
+
+    def stream(self, sha256: Sha256, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """Bytes ``start`` to ``end`` (exclusive) in pieces; ``NotFound`` when absent."""
+        ...
+
+    async def size(self, sha256: Sha256) -> int | None:
+        """Length in bytes, or None when absent."""
+        ...
+
+    async def local_copy(self, sha256: Sha256) -> Path:
+        """A local file with these bytes that parsers may read; ``NotFound`` when absent. Not to be changed."""
+        ...
+
+    async def delete(self, sha256: Sha256) -> None:
+        """Remove the blob; silent when absent."""
+        ...
+
+    def hashes(self) -> AsyncIterator[Sha256]:
+        """Every blob's hash, in any order (for checks)."""
+        ...
+
+    async def close(self) -> None: ...

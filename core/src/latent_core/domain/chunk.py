@@ -1,0 +1,99 @@
+"""A chunk: the unit that is retrieved, with its exact place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from latent_core.domain.ids import ChunkId, Sha256, chunk_id
+
+
+class Modality(StrEnum):
+    TEXT = "text"
+    IMAGE = "image"
+
+
+class SourceType(StrEnum):
+    CODE = "code"
+    MARKDOWN = "markdown"
+    PDF = "pdf"
+    WEB = "web"
+    IMAGE = "image"
+    YAML = "yaml"
+    JSON = "json"
+    TEXT = "text"
+
+
+class BlockType(StrEnum):
+    PARAGRAPH = "paragraph"
+    HEADING = "heading"
+    TABLE = "table"
+    LIST = "list"
+    CODE = "code"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a chunk stands in its source. Pages and lines count from 1, offsets from 0 in characters."""
+
+    offset_start: int
+    offset_end: int
+    line_start: int | None = None
+    line_end: int | None = None
+    page: int | None = None
+    page_end: int | None = None
+    heading_path: tuple[str, ...] = ()
+    key_path: str | None = None
+    parent_section: str | None = None
+    table_id: str | None = None
+    row_group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DraftChunk:
+    """A chunk as the chunker makes it, before it belongs to a generation."""
+
+    text: str
+    """The raw evidence, exactly as in the source."""
+    embed_text: str
+    """What the embedder reads; for tables a deterministic summary."""
+    place: Place
+    source_type: SourceType
+    block_type: BlockType
+    content_hash: Sha256
+    """Of ``text``."""
+    token_count: int
+    """Tokens of ``embed_text`` by the embedder's own tokenizer."""
+    modality: Modality = Modality.TEXT
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk of one generation of a document."""
+
+    id: ChunkId
+    ordinal: int
+    """Position in its generation, from 0."""
+    ord: int
+    """Number in its container, never used twice; the keyword index and the vectors speak of chunks by it."""
+    draft: DraftChunk
+
+
+def number(doc_id: UUID, drafts: Sequence[DraftChunk], ords: Iterable[int]) -> list[Chunk]:
+    """Give each draft its id, ordinal and ord. ``ords`` yields at least ``len(drafts)`` numbers."""
+    seen: Counter[str] = Counter()
+    chunks: list[Chunk] = []
+    for ordinal, (draft, ord_) in enumerate(zip(drafts, ords, strict=False)):
+        occurrence = seen[draft.content_hash]
+        seen[draft.content_hash] += 1
+        chunks.append(
+            Chunk(id=chunk_id(doc_id, draft.content_hash, occurrence), ordinal=ordinal, ord=ord_, draft=draft)
+        )
+    if len(chunks) != len(drafts):
+        raise ValueError(f"{len(drafts)} drafts, but only {len(chunks)} ords")
+    return chunks

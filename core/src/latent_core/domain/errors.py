@@ -1,0 +1,143 @@
+"""What can go wrong, as data: every error a user can cause is an issue with a code, a cause and a remedy.
+
+    LatentError
+    ├── Invalid       400  the request (or the content) cannot be understood
+    ├── Unauthorized  401  no valid token
+    ├── Forbidden     403  a policy says no
+    ├── NotFound      404  it does not exist, or may not be seen
+    ├── Conflict      409  it clashes with what is stored
+    ├── TooLarge      413  over a stated limit
+    ├── IngestFailed  422  the content cannot be ingested
+    ├── RateLimited   429  too many requests
+    ├── Unavailable   503  a backing service is away; try again
+    ├── OutOfSpace    507  a store is full
+    └── TimedOut      504  a deadline has passed
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, Field
+
+
+class IssueCode(StrEnum):
+    """Codes of CONTRACT "HTTP v1"; the last four are ours."""
+
+    AUTH = "AUTH"
+    TIMEOUT = "TIMEOUT"
+    NO_HITS = "NO_HITS"
+    RATE_LIMIT = "RATE_LIMIT"
+    POLICY = "POLICY"
+    INGEST_FAIL = "INGEST_FAIL"
+    NOT_FOUND = "NOT_FOUND"
+    INVALID = "INVALID"
+    CONFLICT = "CONFLICT"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+class Issue(BaseModel):
+    """One thing the reader should know: in answers, on jobs, in reports."""
+
+    code: IssueCode
+    message: str
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
+class LatentError(Exception):
+    """Root of every error of ours. ``message`` says what happened and what to do about it."""
+
+    code: ClassVar[IssueCode] = IssueCode.INVALID
+    status: ClassVar[int] = 400
+    transient: ClassVar[bool] = False
+    """Whether the same call may succeed later without a change by the user."""
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def issue(self) -> Issue:
+        return Issue(code=self.code, message=self.message, details=self.details)
+
+
+class Invalid(LatentError):
+    """The request or the content cannot be understood."""
+
+
+class Unauthorized(LatentError):
+    """No valid token."""
+
+    code = IssueCode.AUTH
+    status = 401
+
+
+class Forbidden(LatentError):
+    """A policy says no."""
+
+    code = IssueCode.POLICY
+    status = 403
+
+
+class NotFound(LatentError):
+    """It does not exist, or the principal may not see it: both give the same answer."""
+
+    code = IssueCode.NOT_FOUND
+    status = 404
+
+
+class Conflict(LatentError):
+    """It clashes with what is stored."""
+
+    code = IssueCode.CONFLICT
+    status = 409
+
+
+class PreconditionFailed(Conflict):
+    """``If-Match`` names another version than the stored one."""
+
+    status = 412
+
+
+class TooLarge(LatentError):
+    """Over a stated limit."""
+
+    status = 413
+
+
+class IngestFailed(LatentError):
+    """The content cannot be ingested, and trying again will not help."""
+
+    code = IssueCode.INGEST_FAIL
+    status = 422
+
+
+class RateLimited(LatentError):
+    """Too many requests; ``retry_after`` in details is in seconds."""
+
+    code = IssueCode.RATE_LIMIT
+    status = 429
+    transient = True
+
+
+class Unavailable(LatentError):
+    """A backing service is away."""
+
+    code = IssueCode.UNAVAILABLE
+    status = 503
+    transient = True
+
+
+class OutOfSpace(Unavailable):
+    """A store is full. Transient: a person may make room."""
+
+    status = 507
+
+
+class TimedOut(LatentError):
+    """A deadline has passed."""
+
+    code = IssueCode.TIMEOUT
+    status = 504
+    transient = True

@@ -1,0 +1,232 @@
+"""The manifest: what a person decides about a container (DESIGN §5). Defaults make a five-line one valid."""
+
+from __future__ import annotations
+
+import difflib
+from enum import StrEnum
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from latent_core.domain.chunk import Modality
+from latent_core.domain.errors import Invalid
+from latent_core.domain.ids import CONTAINER_SLUG
+
+DEFAULT_CHUNK_TOKENS = 600
+
+
+class SearchMode(StrEnum):
+    SEMANTIC = "semantic"
+    LEXICAL = "lexical"
+    HYBRID = "hybrid"
+    MULTIVECTOR = "multivector"
+    CROSSMODAL = "crossmodal"
+    RERANK = "rerank"
+
+
+class FusionMethod(StrEnum):
+    RRF = "rrf"
+    WEIGHTED = "weighted"
+    DBSF = "dbsf"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Fusion(_Part):
+    method: FusionMethod = FusionMethod.RRF
+    k: int = Field(default=60, ge=1, le=10_000)
+    weights: dict[str, float] = Field(default_factory=dict)
+    """Channel name to weight; a channel not named weighs 1."""
+
+
+class Freshness(_Part):
+    enabled: bool = False
+    decay_lambda: float = Field(default=0.02, ge=0.0)
+
+
+class Rerank(_Part):
+    enabled: bool = False
+    top_k_in: int = Field(default=50, ge=1, le=1000)
+    top_k_out: int = Field(default=10, ge=1, le=100)
+    provider: Literal["none", "api", "local"] = "none"
+
+
+class Debug(_Part):
+    return_diagnostics: bool = False
+
+
+class Retrieval(_Part):
+    mode_default: SearchMode = SearchMode.HYBRID
+    fusion: Fusion = Fusion()
+    freshness: Freshness = Freshness()
+    rerank: Rerank = Rerank()
+    debug: Debug = Debug()
+
+
+class Chunker(_Part):
+    mode: Literal["semantic_then_fallback"] = "semantic_then_fallback"
+    size: int | None = Field(default=None, ge=16, le=8192)
+    """Tokens of the embedder; default min(600, its window)."""
+    overlap: float = Field(default=0.12, ge=0.0, le=0.5)
+    table_rows: int = Field(default=25, ge=1)
+    code_lines: int = Field(default=180, ge=10)
+    code_overlap: int = Field(default=30, ge=0)
+
+    def tokens(self, window: int) -> int:
+        """The token budget of a chunk for an embedder that reads ``window`` tokens."""
+        return min(self.size or DEFAULT_CHUNK_TOKENS, window)
+
+
+class Pdf(_Part):
+    render_dpi: int = Field(default=150, ge=36, le=600)
+    image_format: Literal["webp", "png"] = "webp"
+    max_pages: int = Field(default=1000, ge=1)
+
+
+class Image(_Part):
+    thumbnail_max_edge: int = Field(default=2048, ge=64, le=16384)
+    compress_quality: int = Field(default=90, ge=1, le=100)
+
+
+class Web(_Part):
+    javascript: bool = False
+    sanitize_rules: list[str] = ["strip_nav", "strip_ads"]
+
+
+class Dedup(_Part):
+    semantic_threshold: float = Field(default=0.92, ge=0.0, le=1.0)
+
+
+class Metadata(_Part):
+    custom_schema: dict[str, Any] = Field(default_factory=dict)
+
+
+class BlobStorage(_Part):
+    bucket: str | None = None
+
+
+class Storage(_Part):
+    blobs: BlobStorage = BlobStorage()
+
+
+class Backup(_Part):
+    cron: str | None = None
+    keep: int = Field(default=7, ge=1)
+
+
+class Eval(_Part):
+    enabled: bool = False
+    metrics: list[str] = ["ndcg@10", "recall@20", "latency"]
+    thresholds: dict[str, float] = Field(default_factory=dict)
+
+
+class Display(_Part):
+    sort: Literal["score_then_freshness", "freshness_then_score", "source_then_score"] = "score_then_freshness"
+    snippet_template: str = "{snippet}"
+    max_snippet_chars: int = Field(default=320, ge=20, le=10_000)
+    source_priority: list[str] = []
+
+
+class Roles(_Part):
+    owner: list[str] = ["local:you"]
+    reader: list[str] = []
+
+
+class Acl(_Part):
+    roles: Roles = Roles()
+
+
+class Switch(_Part):
+    enabled: bool = False
+
+
+class Ingest(_Part):
+    meta_from_path: str | None = None
+    ttl_days: int | None = Field(default=None, ge=1)
+
+
+class Vectors(_Part):
+    quantization: Literal["none", "int8"] | None = None
+    shards: int = Field(default=1, ge=1)
+    replicas: int = Field(default=1, ge=1)
+
+
+class Manifest(_Part):
+    """One container's manifest. Immutable: a change is a new manifest."""
+
+    id: str
+    name: str
+    theme: str = ""
+    modalities: list[Modality] = [Modality.TEXT]
+    embedder: str = "local"
+    embedder_version: str | None = None
+    """Default the installed embedder's version."""
+    dims: int | None = Field(default=None, ge=1, le=65_536)
+    """Default the embedder's; when given it is checked against the embedder's first answer."""
+    retrieval: Retrieval = Retrieval()
+    chunker: Chunker = Chunker()
+    pdf: Pdf = Pdf()
+    image: Image = Image()
+    web: Web = Web()
+    dedup: Dedup = Dedup()
+    metadata: Metadata = Metadata()
+    storage: Storage = Storage()
+    backup: Backup = Backup()
+    eval: Eval = Eval()
+    display: Display = Display()
+    acl: Acl = Acl()
+    summaries: Switch = Switch()
+    extraction: Switch = Switch()
+    ingest: Ingest = Ingest()
+    vectors: Vectors = Vectors()
+
+    @field_validator("id")
+    @classmethod
+    def _slug(cls, value: str) -> str:
+        if not CONTAINER_SLUG.match(value):
+            raise ValueError("must be 1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'")
+        return value
+
+    @model_validator(mode="after")
+    def _at_least_one_modality(self) -> Self:
+        if not self.modalities:
+            raise ValueError("modalities: name at least one of text, image")
+        return self
+
+
+def parse_manifest(data: Any, *, where: str = "manifest", lines: dict[str, int] | None = None) -> Manifest:
+    """Validate ``data``; ``Invalid`` names where, the line when ``lines`` knows it, the key and the nearest known key."""
+    if not isinstance(data, dict):
+        raise Invalid(f"{where}: a manifest is a mapping of keys, not {type(data).__name__}")
+    try:
+        return Manifest.model_validate(data)
+    except ValidationError as exc:
+        problems = [_problem(error, where, lines or {}) for error in exc.errors()]
+        raise Invalid("; ".join(problems), problems=problems) from exc
+
+
+def _problem(error: Any, where: str, lines: dict[str, int]) -> str:
+    path = [str(part) for part in error["loc"]]
+    key = ".".join(path)
+    line = next((lines[".".join(path[:n])] for n in range(len(path), 0, -1) if ".".join(path[:n]) in lines), None)
+    at = f"{where}, line {line}" if line else where
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(path[-1], known_keys(path[:-1]), n=1, cutoff=0.5)
+        hint = f"; did you mean '{near[0]}'?" if near else f"; known here: {', '.join(known_keys(path[:-1]))}"
+        return f"{at}: unknown key '{key}'{hint}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{at}: {key or 'manifest'}: {message}"
+
+
+def known_keys(path: list[str]) -> list[str]:
+    """Keys a manifest may hold below ``path``."""
+    model: type[BaseModel] = Manifest
+    for part in path:
+        field = model.model_fields.get(part)
+        inner = field.annotation if field else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return sorted(model.model_fields)

@@ -1,0 +1,56 @@
+"""Text in, unit vectors out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from latent_core.domain.vector import Matrix, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel:
+    """What decides a vector: two vectors compare only when all four agree."""
+
+    embedder: str
+    """As in the manifest: ``local``, ``local-int8``, ``openai/<model>``, …"""
+    version: str
+    dims: int
+    window: int
+    """Tokens the model reads of one text, special tokens not counted."""
+
+    @property
+    def key(self) -> str:
+        """Name of the space in the embedding cache."""
+        return f"{self.embedder}@{self.version}/{self.dims}"
+
+
+class Tokenizer(Protocol):
+    """The embedder's own tokenizer, or a stated stand-in for a remote one."""
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, special tokens not counted, never truncated."""
+        ...
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """Character range of each token of ``text``."""
+        ...
+
+
+class Embedder(Protocol):
+    """Vectors are float32 of unit length; NaN and zero vectors are refused (``IngestFailed``)."""
+
+    @property
+    def model(self) -> EmbeddingModel: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        """One row a text, in order. Transient trouble raises ``Unavailable`` or ``RateLimited``."""
+        ...
+
+    async def embed_query(self, text: str) -> Vector: ...
+
+    async def close(self) -> None: ...

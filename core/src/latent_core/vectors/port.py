@@ -1,0 +1,91 @@
+"""The vector engine as the rest of the house sees it: addressed points in named collections, never the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latent_core.domain.ids import PointId
+from latent_core.domain.vector import Matrix, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Vectors to store, all of one generation of one document or of several documents of one batch."""
+
+    ids: Sequence[PointId]
+    vectors: Matrix
+    doc_ids: Sequence[UUID]
+    generations: Sequence[int]
+    ords: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class VectorHits:
+    """Nearest points, best first. Several points may share an ord (windows of one chunk)."""
+
+    ords: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    """Cosine similarity, -1..1."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPoint:
+    id: PointId
+    doc_id: UUID
+    generation: int
+    ord: int
+
+
+class VectorIndex(Protocol):
+    """Collections of points with cosine similarity; ``doc_id`` and ``generation`` are indexed at creation.
+
+    Every call raises ``Unavailable`` when the engine is away and ``TimedOut`` past its deadline.
+    Writes are durable, and visible to searches, when they return (DESIGN §7.1).
+    """
+
+    async def create_collection(self, name: str, dims: int) -> None:
+        """Create ``name`` unless it is there already with the same ``dims`` (else ``Conflict``)."""
+        ...
+
+    async def drop_collection(self, name: str) -> None:
+        """Remove ``name`` and all its points; silent when it is not there."""
+        ...
+
+    async def collections(self) -> list[str]: ...
+
+    async def upsert(self, collection: str, points: Points) -> None:
+        """Store points, then check by id that every one is there. ``NotFound`` without the collection."""
+        ...
+
+    async def search(
+        self, collection: str, vector: Vector, k: int, *, allowed: Sequence[PointId] | None = None
+    ) -> VectorHits:
+        """The ``k`` nearest points (exact), only among ``allowed`` when it is given."""
+        ...
+
+    async def vectors(self, collection: str, ids: Sequence[PointId]) -> dict[PointId, Vector]:
+        """Stored vectors of those ids that exist."""
+        ...
+
+    async def delete(self, collection: str, doc_id: UUID, *, below: int | None = None, only: int | None = None) -> int:
+        """Delete points of ``doc_id``: all, those of generations < ``below``, or of generation ``only``.
+
+        Answers how many were counted before; afterwards none is left. Silent without the collection.
+        """
+        ...
+
+    async def count(self, collection: str, *, doc_id: UUID | None = None, generation: int | None = None) -> int:
+        """Exact count; ``NotFound`` without the collection."""
+        ...
+
+    async def scroll(self, collection: str, *, after: PointId | None, limit: int) -> list[StoredPoint]:
+        """Points in id order after ``after``, at most ``limit`` (for checks and repairs)."""
+        ...
+
+    async def close(self) -> None: ...
