@@ -37,6 +37,13 @@ CREATE TABLE spaces (
 CREATE UNIQUE INDEX spaces_one_live ON spaces (container_id) WHERE state = 'live';
 ALTER TABLE containers ADD FOREIGN KEY (live_space) REFERENCES spaces (id) DEFERRABLE INITIALLY DEFERRED;
 
+-- Languages that documents of a container were analysed in: a query is analysed in each of them.
+CREATE TABLE container_languages (
+    container_id text NOT NULL REFERENCES containers (id) ON DELETE CASCADE,
+    language     text NOT NULL,
+    PRIMARY KEY (container_id, language)
+);
+
 -- The next ord of each container: a row of its own, since every ingest takes from it.
 CREATE TABLE ord_counters (
     container_id text PRIMARY KEY REFERENCES containers (id) ON DELETE CASCADE,
@@ -53,12 +60,13 @@ CREATE TABLE documents (
     source_type        text,
     title              text,
     sha256             text,              -- of the original of the live generation
-    bytes              bigint,
+    bytes              bigint,            -- like sha256 and source_mtime_ns written only by what becomes live
     meta               jsonb NOT NULL DEFAULT '{}',
     external_id        text,              -- _id of a JSONL record
     parent_id          uuid,              -- the corpus a record belongs to
     live_generation    integer,
     next_generation    integer NOT NULL DEFAULT 1,
+    floor_generation   integer NOT NULL DEFAULT 1,   -- raised by a deletion: older attempts never become live
     live_chunks        integer NOT NULL DEFAULT 0,
     fingerprint        text,              -- of what decided the live generation: content, parser, chunker, space
     language           text,
@@ -69,8 +77,11 @@ CREATE TABLE documents (
     created_at         timestamptz NOT NULL DEFAULT now(),
     updated_at         timestamptz NOT NULL DEFAULT now(),
     deleted_at         timestamptz,
-    UNIQUE (container_id, uri)
+    request            bigint NOT NULL DEFAULT 0,    -- raised by every add and deletion; a job carries the one it serves
+    floor_request      bigint NOT NULL DEFAULT 0     -- requests below it have been overtaken
 );
+-- Not unique: the id is derived from both, and a second arbiter would make concurrent first adds collide.
+CREATE INDEX documents_uri ON documents (container_id, uri text_pattern_ops);
 CREATE INDEX documents_parent ON documents (parent_id) WHERE parent_id IS NOT NULL;
 
 CREATE TABLE chunks (
@@ -170,6 +181,7 @@ CREATE TABLE postings (
     lens         bytea NOT NULL,
     PRIMARY KEY (container_id, term, block)
 );
+ALTER TABLE postings SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 ALTER TABLE postings ALTER COLUMN ords SET STORAGE EXTERNAL;
 ALTER TABLE postings ALTER COLUMN tfs SET STORAGE EXTERNAL;
 ALTER TABLE postings ALTER COLUMN lens SET STORAGE EXTERNAL;
@@ -178,8 +190,10 @@ CREATE SEQUENCE posting_blocks AS bigint;
 CREATE TABLE keyword_stats (
     container_id text PRIMARY KEY,
     live_chunks  bigint NOT NULL DEFAULT 0,
-    live_length  bigint NOT NULL DEFAULT 0
-);
+    live_length  bigint NOT NULL DEFAULT 0,
+    loose_writes bigint NOT NULL DEFAULT 0,   -- publications and deletions since the last compaction
+    dead_chunks  bigint NOT NULL DEFAULT 0    -- of dead_ords
+) WITH (fillfactor = 50);
 
 -- Ords that died since the last compaction, packed as in postings; one row a publication or deletion.
 CREATE TABLE dead_ords (
@@ -214,13 +228,15 @@ CREATE TABLE jobs (
     payload          jsonb NOT NULL DEFAULT '{}',
     state            text NOT NULL DEFAULT 'queued'
                      CHECK (state IN ('queued', 'running', 'done', 'failed', 'cancelled')),
+    lane             text NOT NULL DEFAULT 'ready'   -- where a queued job stands: latent_core.queue
+                     CHECK (lane IN ('ready', 'delayed', 'waiting', 'quarantine')),
     priority         integer NOT NULL DEFAULT 0,
-    rank             bigint NOT NULL,     -- virtual rank: fair between containers
+    rank             bigint NOT NULL DEFAULT 0,      -- virtual rank in the ready lane: fair between containers
     run_at           timestamptz NOT NULL DEFAULT now(),
     attempts         integer NOT NULL DEFAULT 0,
     max_attempts     integer NOT NULL DEFAULT 5,
     lost_leases      integer NOT NULL DEFAULT 0,
-    claim_id         bigint,              -- never used twice
+    claim_id         bigint,                         -- never used twice
     lease_owner      text,
     lease_expires    timestamptz,
     cancel_requested boolean NOT NULL DEFAULT false,
@@ -234,13 +250,17 @@ CREATE TABLE jobs (
     started_at       timestamptz,
     finished_at      timestamptz
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX jobs_claim ON jobs (priority DESC, rank, id) WHERE state = 'queued';
+-- The lease is in no index, so that a heartbeat rewrites no index; few jobs run at a time.
+CREATE INDEX jobs_claim ON jobs (lane, priority DESC, rank, id) WHERE state = 'queued';
+CREATE INDEX jobs_fair ON jobs (container_id, priority, rank) WHERE state = 'queued' AND lane = 'ready';
+CREATE INDEX jobs_due ON jobs (run_at, id) WHERE state = 'queued' AND lane = 'delayed';
+CREATE INDEX jobs_keys ON jobs (lane, doc_key, priority DESC, rank, id) WHERE state = 'queued' AND doc_key IS NOT NULL;
 CREATE UNIQUE INDEX jobs_coalesce ON jobs (dedupe_key) WHERE state = 'queued' AND dedupe_key IS NOT NULL;
 CREATE UNIQUE INDEX jobs_serial ON jobs (doc_key) WHERE state = 'running' AND doc_key IS NOT NULL;
-CREATE INDEX jobs_lease ON jobs (lease_expires) WHERE state = 'running';
-CREATE INDEX jobs_container ON jobs (container_id, id DESC);
+CREATE INDEX jobs_running ON jobs (id) WHERE state = 'running';
+CREATE INDEX jobs_listed ON jobs (container_id, state, id DESC);
 CREATE INDEX jobs_document ON jobs (doc_id, id DESC) WHERE doc_id IS NOT NULL;
-CREATE INDEX jobs_finished ON jobs (finished_at) WHERE state IN ('done', 'failed', 'cancelled');
+CREATE INDEX jobs_finished ON jobs (state, finished_at) WHERE state IN ('done', 'failed', 'cancelled');
 
 CREATE TABLE job_events (
     id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -251,11 +271,31 @@ CREATE TABLE job_events (
 );
 CREATE INDEX job_events_job ON job_events (job_id, id);
 
--- Last rank each container was given, and the queue's current rank (container '*').
-CREATE TABLE job_ranks (
-    container_id text PRIMARY KEY,
-    rank         bigint NOT NULL
-);
+-- The rank at which the ready lane is being served, at one priority.
+CREATE FUNCTION queue_head(wanted_priority integer) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT coalesce(
+        (SELECT rank FROM jobs WHERE state = 'queued' AND lane = 'ready' AND priority = wanted_priority
+         ORDER BY rank, id LIMIT 1),
+        1)
+$$;
+
+-- The next rank of a container, at one priority: one behind its last, and never ahead of the head.
+CREATE FUNCTION queue_end(wanted_priority integer, wanted_container text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT greatest(
+        queue_head(wanted_priority),
+        (SELECT rank + 1 FROM jobs
+         WHERE state = 'queued' AND lane = 'ready' AND container_id = wanted_container AND priority = wanted_priority
+         ORDER BY rank DESC LIMIT 1))
+$$;
+
+-- Takes the key until the transaction ends, then looks whether a job runs under it. PL/pgSQL, since there
+-- each statement sees what was committed while the one before waited.
+CREATE FUNCTION queue_key_is_free(wanted_key text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(wanted_key, 7801));
+    RETURN NOT EXISTS (SELECT 1 FROM jobs WHERE state = 'running' AND doc_key = wanted_key);
+END
+$$;
 """
 
 ADMINISTRATION = """

@@ -24,7 +24,9 @@ def _named(name: str, *aliases: str, default: Any = None) -> Any:
 class Settings(BaseSettings):
     """Everything a process is told from outside. Durations in seconds, sizes in bytes."""
 
-    model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", populate_by_name=True)
+    model_config = SettingsConfigDict(
+        env_file=".env", env_file_encoding="utf-8", extra="ignore", populate_by_name=True
+    )
 
     data_dir: Path = _named("LLC_DATA_DIR", default=Path("~/.latent"))
     bind: str = _named("LLC_BIND", "MCP_BIND", default="127.0.0.1")
@@ -47,7 +49,9 @@ class Settings(BaseSettings):
 
     embed_base_url: str | None = _named("LLC_EMBED_BASE_URL")
     embed_api_key: SecretStr | None = _named("LLC_EMBED_API_KEY")
-    embed_rate_limit_per_min: int | None = _named("LLC_EMBED_RATE_LIMIT_PER_MIN", "EMBED_RATE_LIMIT_PER_MIN")
+    embed_rate_limit_per_min: int | None = _named(
+        "LLC_EMBED_RATE_LIMIT_PER_MIN", "EMBED_RATE_LIMIT_PER_MIN"
+    )
     """Texts a minute sent to a remote embedder; the local one is not limited. Default 120."""
     embed_window: int = _named("LLC_EMBED_WINDOW", default=512)
     """Tokens a remote embedder reads of one text, when nothing else tells."""
@@ -98,5 +102,7 @@ def load_settings(**overrides: Any) -> Settings:
     try:
         return Settings(**overrides)
     except ValidationError as exc:
-        problems = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in exc.errors())
+        problems = "; ".join(
+            f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in exc.errors()
+        )
         raise Invalid(f"settings cannot be read: {problems}; see .env.example") from exc

@@ -92,7 +92,12 @@ def number(doc_id: UUID, drafts: Sequence[DraftChunk], ords: Iterable[int]) -> l
         occurrence = seen[draft.content_hash]
         seen[draft.content_hash] += 1
         chunks.append(
-            Chunk(id=chunk_id(doc_id, draft.content_hash, occurrence), ordinal=ordinal, ord=ord_, draft=draft)
+            Chunk(
+                id=chunk_id(doc_id, draft.content_hash, occurrence),
+                ordinal=ordinal,
+                ord=ord_,
+                draft=draft,
+            )
         )
     if len(chunks) != len(drafts):
         raise ValueError(f"{len(drafts)} drafts, but only {len(chunks)} ords")

@@ -1,17 +1,17 @@
 """What can go wrong, as data: every error a user can cause is an issue with a code, a cause and a remedy.
 
-    LatentError
-    ├── Invalid       400  the request (or the content) cannot be understood
-    ├── Unauthorized  401  no valid token
-    ├── Forbidden     403  a policy says no
-    ├── NotFound      404  it does not exist, or may not be seen
-    ├── Conflict      409  it clashes with what is stored
-    ├── TooLarge      413  over a stated limit
-    ├── IngestFailed  422  the content cannot be ingested
-    ├── RateLimited   429  too many requests
-    ├── Unavailable   503  a backing service is away; try again
-    ├── OutOfSpace    507  a store is full
-    └── TimedOut      504  a deadline has passed
+LatentError
+├── Invalid       400  the request (or the content) cannot be understood
+├── Unauthorized  401  no valid token
+├── Forbidden     403  a policy says no
+├── NotFound      404  it does not exist, or may not be seen
+├── Conflict      409  it clashes with what is stored
+├── TooLarge      413  over a stated limit
+├── IngestFailed  422  the content cannot be ingested
+├── RateLimited   429  too many requests
+├── Unavailable   503  a backing service is away; try again
+├── OutOfSpace    507  a store is full
+└── TimedOut      504  a deadline has passed
 """
 
 from __future__ import annotations

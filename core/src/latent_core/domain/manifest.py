@@ -123,7 +123,9 @@ class Eval(_Part):
 
 
 class Display(_Part):
-    sort: Literal["score_then_freshness", "freshness_then_score", "source_then_score"] = "score_then_freshness"
+    sort: Literal["score_then_freshness", "freshness_then_score", "source_then_score"] = (
+        "score_then_freshness"
+    )
     snippet_template: str = "{snippet}"
     max_snippet_chars: int = Field(default=320, ge=20, le=10_000)
     source_priority: list[str] = []
@@ -186,7 +188,9 @@ class Manifest(_Part):
     @classmethod
     def _slug(cls, value: str) -> str:
         if not CONTAINER_SLUG.match(value):
-            raise ValueError("must be 1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'")
+            raise ValueError(
+                "must be 1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'"
+            )
         return value
 
     @model_validator(mode="after")
@@ -196,7 +200,9 @@ class Manifest(_Part):
         return self
 
 
-def parse_manifest(data: Any, *, where: str = "manifest", lines: dict[str, int] | None = None) -> Manifest:
+def parse_manifest(
+    data: Any, *, where: str = "manifest", lines: dict[str, int] | None = None
+) -> Manifest:
     """Validate ``data``; ``Invalid`` names where, the line when ``lines`` knows it, the key and the nearest known key."""
     if not isinstance(data, dict):
         raise Invalid(f"{where}: a manifest is a mapping of keys, not {type(data).__name__}")
@@ -210,11 +216,18 @@ def parse_manifest(data: Any, *, where: str = "manifest", lines: dict[str, int] 
 def _problem(error: Any, where: str, lines: dict[str, int]) -> str:
     path = [str(part) for part in error["loc"]]
     key = ".".join(path)
-    line = next((lines[".".join(path[:n])] for n in range(len(path), 0, -1) if ".".join(path[:n]) in lines), None)
+    line = next(
+        (lines[".".join(path[:n])] for n in range(len(path), 0, -1) if ".".join(path[:n]) in lines),
+        None,
+    )
     at = f"{where}, line {line}" if line else where
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path[-1], known_keys(path[:-1]), n=1, cutoff=0.5)
-        hint = f"; did you mean '{near[0]}'?" if near else f"; known here: {', '.join(known_keys(path[:-1]))}"
+        hint = (
+            f"; did you mean '{near[0]}'?"
+            if near
+            else f"; known here: {', '.join(known_keys(path[:-1]))}"
+        )
         return f"{at}: unknown key '{key}'{hint}"
     message = str(error["msg"]).removeprefix("Value error, ")
     return f"{at}: {key or 'manifest'}: {message}"

@@ -1,0 +1,64 @@
+# Latent Containers. `make help` lists the targets; `.ci/run` calls the same ones.
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTHON ?= python3
+STAMP  := $(VENV)/.installed
+SOURCES := core mcp-server workers client cli tests benchmarks scripts migrations conftest.py
+# The repository's own manifests, and a data directory of its own, so that trying it out touches nothing else.
+export LLC_MANIFEST_DIR ?= $(CURDIR)/manifests
+
+.DEFAULT_GOAL := help
+.PHONY: help setup smoke test test-all check fix up migrate golden-queries bench lock size
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(STAMP)  ## make .venv with everything, from the lock file
+
+$(STAMP): requirements.lock core/pyproject.toml mcp-server/pyproject.toml workers/pyproject.toml client/pyproject.toml cli/pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; name one with PYTHON=…")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e core -e client -e mcp-server -e workers -e cli
+	@touch $(STAMP)
+
+smoke: setup  ## a fresh stack, the sample container, three searches: the whole way, in one command
+	$(BIN)/python scripts/smoke.py
+
+test: setup  ## the tests, on real services (a few minutes)
+	$(BIN)/pytest -n 2 -q -m "not slow"
+
+test-all: setup  ## and the slow ones: chaos, frozen workers, soaks
+	$(BIN)/pytest -n 2 -q
+
+check: setup  ## format, lint, types, import direction, manifests
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy core/src mcp-server/src workers/src client/src cli/src scripts benchmarks
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_manifests.py
+
+fix: setup  ## format, and mend what can be mended by itself
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+up: setup  ## start everything on 127.0.0.1:7801
+	$(BIN)/latent up
+
+migrate: setup  ## apply the database migrations
+	$(BIN)/latent migrate
+
+golden-queries: setup  ## retrieval quality of the sample container against its gates
+	$(BIN)/python scripts/golden_queries.py
+
+bench: setup  ## speed, memory and quality; DATA=<folder> adds the judged sets
+	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA),)
+
+size: setup  ## what the embedded default needs on disk
+	$(BIN)/python benchmarks/size.py
+
+lock:  ## write requirements.lock again from the pyproject files (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet \
+		--group dev pyproject.toml core/pyproject.toml mcp-server/pyproject.toml workers/pyproject.toml client/pyproject.toml cli/pyproject.toml \
+		--no-emit-package latent-core --no-emit-package latent-gateway --no-emit-package latent-workers \
+		--no-emit-package latent-client --no-emit-package latent-cli -o requirements.lock

@@ -1,0 +1,192 @@
+"""``latent container``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel
+
+from latent_cli.jobs_shown import finish_jobs
+from latent_cli.options import Json, Wait, Yes, command_app
+from latent_cli.output import amount, answers, emit, moment, safe, size, table
+from latent_cli.session import ask
+from latent_client import AsyncClient
+from latent_client.answers import Description
+from latent_core.domain.errors import Invalid, NotFound
+from latent_core.domain.manifest import Manifest, parse_manifest
+from latent_core.manifests import load_manifest
+
+app = command_app()
+
+ContainerId = Annotated[str, typer.Argument(metavar="ID")]
+
+
+class Change(BaseModel):
+    """One key of a manifest that differs."""
+
+    key: str
+    old: Any
+    new: Any
+
+
+class Applied(BaseModel):
+    container_id: str
+    etag: str
+    changed: bool
+    changes: list[Change]
+
+
+@app.callback()
+def container() -> None:
+    """Create, list, describe, change and delete containers."""
+
+
+@app.command()
+def create(
+    container_id: Annotated[str | None, typer.Argument(metavar="ID")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="A manifest in YAML.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Default the id.")] = None,
+    theme: Annotated[str | None, typer.Option("--theme", help="What it is about.")] = None,
+    embedder: Annotated[
+        str | None, typer.Option("--embedder", help="Default local; openai/<model> asks a server.")
+    ] = None,
+    dims: Annotated[int | None, typer.Option("--dims", help="Default the embedder's.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Create a container, from a manifest or from its id and a few words."""
+    words = {"id": container_id, "name": name, "theme": theme, "embedder": embedder, "dims": dims}
+    manifest = _manifest(file, {key: value for key, value in words.items() if value is not None})
+    written = ask(lambda client: client.create(manifest))
+    if as_json:
+        emit(written)
+        return
+    console = answers()
+    console.print(f"created '{manifest.id}' ({written.container.dims} dimensions)")
+    for file_name in written.files:
+        console.print(safe(f"wrote {file_name} into the gateway's manifest folder"))
+
+
+@app.command("list")
+def list_containers(as_json: Json = False) -> None:
+    """The containers that this token may read."""
+    found = ask(lambda client: client.containers())
+    if as_json:
+        emit({"containers": found})
+        return
+    rows = ((c.id, c.name, ", ".join(c.modalities), c.dims, c.state.value) for c in found)
+    answers().print(table(("ID", "NAME", "MODALITIES", ">DIMS", "STATE"), rows))
+
+
+@app.command()
+def describe(container_id: ContainerId, as_json: Json = False) -> None:
+    """One container: what it holds, its embedder, its manifest."""
+    found = ask(lambda client: client.describe(container_id))
+    if as_json:
+        emit(found)
+    else:
+        _show(found)
+
+
+@app.command()
+def apply(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A manifest in YAML.")],
+    as_json: Json = False,
+) -> None:
+    """Change a container's manifest to that of a file, and print what changes."""
+    manifest = load_manifest(file)
+    applied = ask(lambda client: _apply(client, manifest, file))
+    if as_json:
+        emit(applied)
+        return
+    console = answers()
+    for change in applied.changes:
+        console.print(safe(f"{change.key}: {change.old!r} → {change.new!r}"))
+    console.print(
+        f"'{manifest.id}' is {'changed' if applied.changed else 'as the file says already'}"
+    )
+
+
+@app.command()
+def delete(
+    container_id: ContainerId, yes: Yes = False, wait: Wait = False, as_json: Json = False
+) -> None:
+    """Delete a container with everything in it."""
+    if not yes:
+        raise Invalid(f"this deletes '{container_id}' with all its documents: add --yes")
+    queued = ask(lambda client: client.delete(container_id))
+    finish_jobs([queued.job_id], wait=wait, as_json=as_json)
+
+
+def differences(old: Manifest, new: Manifest) -> list[Change]:
+    """Keys whose values differ, dotted, in the manifest's order."""
+    before, after = (dict(_flat(m.model_dump(mode="json"))) for m in (old, new))
+    keys = dict.fromkeys([*before, *after])
+    return [
+        Change(key=key, old=before.get(key), new=after.get(key))
+        for key in keys
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _flat(value: dict[str, Any], path: str = "") -> list[tuple[str, Any]]:
+    items: list[tuple[str, Any]] = []
+    for key, inner in value.items():
+        if isinstance(inner, dict) and inner:
+            items += _flat(inner, f"{path}{key}.")
+        else:
+            items.append((f"{path}{key}", inner))
+    return items
+
+
+def _manifest(file: Path | None, words: dict[str, Any]) -> Manifest:
+    if file is None:
+        if "id" not in words:
+            raise Invalid("name the container, or give its manifest: `latent container create ID`")
+        return parse_manifest({"name": words["id"], **words}, where="the command line")
+    if words:
+        given = ", ".join("ID" if key == "id" else f"--{key}" for key in words)
+        raise Invalid(f"--file says everything: leave out {given}, or write it into {file}")
+    return load_manifest(file)
+
+
+async def _apply(client: AsyncClient, manifest: Manifest, file: Path) -> Applied:
+    try:
+        stored = await client.describe(manifest.id)
+    except NotFound as exc:
+        remedy = f"`latent container create --file {file}` makes it"
+        raise NotFound(
+            f"container '{manifest.id}' does not exist; {remedy}", **exc.details
+        ) from exc
+    changes = differences(Manifest.model_validate(stored.manifest), manifest)
+    if not changes:
+        return Applied(container_id=manifest.id, etag=stored.etag, changed=False, changes=[])
+    written = await client.update(manifest, if_match=stored.etag)
+    return Applied(
+        container_id=manifest.id, etag=written.etag, changed=written.changed, changes=changes
+    )
+
+
+def _show(found: Description) -> None:
+    sizes, embedder = found.sizes, found.embedder
+    pending = f", {sizes.pending_documents} pending" if sizes.pending_documents else ""
+    lines = {
+        "id": found.manifest["id"],
+        "name": found.manifest["name"],
+        "theme": found.manifest.get("theme"),
+        "state": found.state.value,
+        "holds": f"{amount(sizes.documents, 'document')}{pending}, {amount(sizes.chunks, 'chunk')}, "
+        f"{amount(sizes.pages, 'page')}, {size(sizes.bytes)}",
+        "last in": moment(found.last_ingest_at),
+        "embedder": " ".join(str(value) for value in embedder.values()),
+        "etag": found.etag,
+    }
+    console = answers()
+    for name, value in lines.items():
+        if value:
+            console.print(f"{name:<9} {safe(str(value))}")
+    base = Manifest(id=found.manifest["id"], name=found.manifest["name"])
+    for change in differences(base, Manifest.model_validate(found.manifest)):
+        if change.key != "theme":
+            console.print(safe(f"{'manifest':<9} {change.key}: {change.new}"))

@@ -1,0 +1,98 @@
+"""``latent documents``"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from latent_cli.jobs_shown import finish_jobs
+from latent_cli.options import InContainer, Json, Wait, Yes, command_app
+from latent_cli.output import amount, answers, emit, moment, size, table
+from latent_cli.session import ask
+from latent_client import AsyncClient
+from latent_client.answers import Queued
+from latent_core.domain.document import DocumentView
+from latent_core.domain.errors import Invalid
+from latent_core.domain.ids import document_id
+
+app = command_app()
+
+
+@app.callback()
+def documents() -> None:
+    """List and delete documents of a container."""
+
+
+@app.command("list")
+def list_documents(
+    container: InContainer,
+    prefix: Annotated[
+        str | None, typer.Option("--prefix", help="Only uris that begin so: file:///<root>/")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 1000,
+    as_json: Json = False,
+) -> None:
+    """Documents of a container, with their state and sizes."""
+    found = ask(lambda client: _some(client, container, prefix, limit))
+    if as_json:
+        emit({"documents": found})
+        return
+    columns = ("SOURCE", "TYPE", "STATE", ">CHUNKS", ">PAGES", ">SIZE", "FETCHED", "ID")
+    answers().print(table(columns, (_row(document) for document in found)))
+
+
+@app.command()
+def delete(
+    container: InContainer,
+    wanted: Annotated[
+        list[str], typer.Argument(metavar="DOCUMENT…", help="Ids, source uris or paths as listed.")
+    ],
+    yes: Yes = False,
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Delete documents: invisible at once, then removed from all stores."""
+    if not yes:
+        raise Invalid(f"this deletes {amount(len(wanted), 'document')} of '{container}': add --yes")
+    ids = [identity(container, name) for name in wanted]
+    queued = ask(lambda client: _delete(client, container, ids))
+    finish_jobs([job.job_id for job in queued], wait=wait, as_json=as_json)
+
+
+def identity(container: str, name: str) -> UUID:
+    """The document that an id, a source uri or a path below ``file:///`` names."""
+    try:
+        return UUID(name)
+    except ValueError:
+        return document_id(container, name if "://" in name else f"file:///{name}")
+
+
+async def _some(
+    client: AsyncClient, container: str, prefix: str | None, limit: int
+) -> list[DocumentView]:
+    found: list[DocumentView] = []
+    async for document in client.documents(container, uri_prefix=prefix):
+        found.append(document)
+        if len(found) == limit:
+            break
+    return found
+
+
+async def _delete(client: AsyncClient, container: str, ids: Sequence[UUID]) -> list[Queued]:
+    return [await client.delete_document(container, doc_id) for doc_id in ids]
+
+
+def _row(document: DocumentView) -> tuple[object, ...]:
+    return (
+        document.source_uri.removeprefix("file:///"),
+        document.source_type,
+        document.state.value,
+        document.chunks,
+        document.pages,
+        size(document.bytes),
+        moment(document.fetched_at),
+        document.doc_id,
+    )

@@ -1,0 +1,18 @@
+"""``latent gateway``"""
+
+from __future__ import annotations
+
+from latent_cli.announce import announcing, overridden
+from latent_cli.options import Bind, Json, Port, command_app
+from latent_cli.processes import run_gateway
+
+app = command_app()
+
+
+@app.command()
+def gateway(port: Port = None, bind: Bind = None, as_json: Json = False) -> None:
+    """Start a gateway of its own, on servers.
+
+    Needs LLC_POSTGRES_DSN, LLC_QDRANT_URL and LLC_S3_ENDPOINT; `latent up` needs none.
+    """
+    run_gateway(overridden(port=port, bind=bind), announcing(as_json=as_json))

@@ -1,0 +1,155 @@
+"""``latent jobs``"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+import typer
+
+from latent_cli.jobs_shown import (
+    about,
+    exit_for,
+    progress_of,
+    show_failed,
+    show_jobs,
+)
+from latent_cli.options import Json, command_app
+from latent_cli.output import answers, emit, moment, safe
+from latent_cli.progress import JobsBar
+from latent_cli.session import ask
+from latent_client import AsyncClient
+from latent_client.answers import JobNews
+from latent_core.domain.job import JobState, JobView
+
+app = command_app()
+
+JobId = Annotated[int, typer.Argument(metavar="JOB", min=1)]
+JobIds = Annotated[list[int], typer.Argument(metavar="JOB…", min=1)]
+
+
+@app.callback()
+def jobs() -> None:
+    """List, show, watch, cancel and requeue jobs."""
+
+
+@app.command("list")
+def list_jobs(
+    container: Annotated[
+        str | None, typer.Option("--container", "-c", metavar="ID", help="Only of this one.")
+    ] = None,
+    states: Annotated[
+        list[JobState] | None, typer.Option("--status", help="Only in this state; repeatable.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Jobs, newest first."""
+    found = ask(lambda client: _some(client, container, states or [], limit))
+    if as_json:
+        emit({"jobs": found})
+    else:
+        show_jobs(answers(), found)
+
+
+@app.command()
+def show(job_id: JobId, as_json: Json = False) -> None:
+    """One job: state, progress, attempts and cause."""
+    job = ask(lambda client: client.job(job_id))
+    if as_json:
+        emit({"job": job})
+    else:
+        _show(job)
+
+
+@app.command()
+def watch(job_id: JobId, as_json: Json = False) -> None:
+    """Follow a job to its end; exit 4 when it fails.
+
+    With --json an event a line.
+    """
+    with JobsBar() as bar:
+        last = ask(lambda client: _follow(client, job_id, bar, as_json=as_json))
+    if last is not None:
+        if not as_json:
+            show_failed(answers(), [last])
+        exit_for([last])
+
+
+@app.command()
+def cancel(job_ids: JobIds, as_json: Json = False) -> None:
+    """Cancel jobs: queued ones at once, running ones at their next step."""
+    _each(job_ids, lambda client, job_id: client.cancel(job_id), as_json=as_json)
+
+
+@app.command()
+def requeue(job_ids: JobIds, as_json: Json = False) -> None:
+    """Try failed or cancelled jobs again from the beginning."""
+    _each(job_ids, lambda client, job_id: client.requeue(job_id), as_json=as_json)
+
+
+Change = Callable[[AsyncClient, int], Coroutine[Any, Any, JobView]]
+
+
+def _each(job_ids: list[int], change: Change, *, as_json: bool) -> None:
+    async def work(client: AsyncClient) -> list[JobView]:
+        return [await change(client, job_id) for job_id in job_ids]
+
+    changed = ask(work)
+    if as_json:
+        emit({"jobs": changed})
+    else:
+        show_jobs(answers(), changed)
+
+
+async def _some(
+    client: AsyncClient, container: str | None, states: list[JobState], limit: int
+) -> list[JobView]:
+    found: list[JobView] = []
+    async for job in client.jobs(container_id=container, states=states):
+        found.append(job)
+        if len(found) == limit:
+            break
+    return found
+
+
+async def _follow(
+    client: AsyncClient, job_id: int, bar: JobsBar, *, as_json: bool
+) -> JobView | None:
+    last: JobView | None = None
+    async for news in client.events(job_id):
+        last = news.job or last
+        if last is not None:
+            bar.show_job(last)
+        if as_json:
+            emit(news, line=True)
+        elif news.id is not None:
+            answers().print(safe(_line(news)))
+    return last
+
+
+def _line(news: JobNews) -> str:
+    details = " ".join(f"{name}={value}" for name, value in news.details.items())
+    return " ".join(part for part in (moment(news.at), news.event, details) if part)
+
+
+def _show(job: JobView) -> None:
+    lines = {
+        "job": f"{job.job_id} ({job.kind.value})",
+        "about": about(job),
+        "container": job.container_id,
+        "state": job.state.value + (" (cancel requested)" if job.cancel_requested else ""),
+        "progress": progress_of(job),
+        "time left": f"{job.eta_seconds:.0f} s" if job.eta_seconds is not None else "",
+        "attempts": f"{job.attempts} of {job.max_attempts}",
+        "created": moment(job.created_at),
+        "started": moment(job.started_at),
+        "finished": moment(job.finished_at),
+        "cause": f"{job.cause.message} ({job.cause.code.value})" if job.cause else "",
+    }
+    console = answers()
+    for name, value in lines.items():
+        if value:
+            console.print(f"{name:<10} {safe(value)}")
+    for warning in job.warnings:
+        console.print(f"{'warning':<10} {safe(warning.message)}")

@@ -1,0 +1,140 @@
+"""``latent search``"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.text import Text
+
+from latent_cli.options import Json, command_app
+from latent_cli.output import amount, answers, emit, notes, safe
+from latent_cli.session import ask
+from latent_core.domain.errors import Invalid
+from latent_core.domain.hit import Hit, PlaceView, Reason
+from latent_core.domain.manifest import SearchMode
+from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
+
+app = command_app()
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(metavar="QUERY")],
+    containers: Annotated[
+        list[str], typer.Option("--container", "-c", metavar="ID", help="Where; repeatable.")
+    ],
+    mode: Annotated[
+        SearchMode | None, typer.Option("--mode", help="Default each container's own.")
+    ] = None,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Hits at most.")] = 10,
+    dedup: Annotated[bool, typer.Option(help="One hit a document.")] = True,
+    diagnostics: Annotated[
+        bool, typer.Option("--diagnostics", help="Tell how the answer came about.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Find passages in one or several containers."""
+    request = _request(query, containers, top_k, mode, dedup=dedup, diagnostics=diagnostics)
+    answer = ask(lambda client: client.search(request))
+    if as_json:
+        emit(answer)
+        return
+    console = answers()
+    for rank, hit in enumerate(answer.hits, start=1):
+        show_hit(console, rank, hit, several=len(containers) > 1)
+    if answer.diagnostics is not None:
+        show_diagnostics(console, answer.diagnostics)
+    _remarks(answer)
+
+
+def _request(
+    query: str,
+    containers: list[str],
+    top_k: int,
+    mode: SearchMode | None,
+    *,
+    dedup: bool,
+    diagnostics: bool,
+) -> SearchRequest:
+    asked = {
+        "containers": containers,
+        "query": query,
+        "top_k": top_k,
+        "dedup": dedup,
+        **({"mode": mode} if mode else {}),
+        **({"diagnostics": True} if diagnostics else {}),
+    }
+    try:
+        return SearchRequest.model_validate(asked)
+    except ValidationError as exc:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors())
+        raise Invalid(problems) from exc
+
+
+def show_hit(console: Console, rank: int, hit: Hit, *, several: bool) -> None:
+    where = f"{hit.container_id}: " if several else ""
+    place = ", ".join(part for part in (hit.source_path, place_of(hit.place)) if part)
+    console.print(Text.assemble(f"{rank}. ", (safe(hit.title), "bold"), f"  {hit.score:.4f}"))
+    console.print(Text(f"   {safe(where + place)}", style="dim"))
+    console.print(marked(hit))
+    console.print(Text(f"   why: {safe('; '.join(map(reason, hit.why)))}", style="dim"))
+    if hit.page_uri:
+        console.print(Text(f"   page: {safe(hit.page_uri)}", style="dim"), soft_wrap=True)
+    for other in hit.also_in_document:
+        console.print(
+            Text(f"   also: {safe(place_of(other.place))}  {other.score:.4f}", style="dim")
+        )
+    console.print()
+
+
+def place_of(place: PlaceView) -> str:
+    """Where a chunk stands, as people say it."""
+    parts = [place.heading_path, place.key_path or ""]
+    if place.page is not None:
+        parts.append(_span("page", "pages", place.page, place.page_end))
+    if place.line_start is not None:
+        parts.append(_span("line", "lines", place.line_start, place.line_end))
+    return ", ".join(part for part in parts if part)
+
+
+def marked(hit: Hit) -> Text:
+    """The snippet with the query's words in bold; indented, line by line."""
+    text = Text(safe(hit.snippet))
+    for start, end in hit.highlights:
+        text.stylize("bold yellow", start, end)
+    shown = Text()
+    for line in text.split("\n", allow_blank=False):
+        shown.append("   ").append_text(line).append("\n")
+    shown.right_crop(1)
+    return shown
+
+
+def reason(why: Reason) -> str:
+    words = f" by {', '.join(why.terms)}" if why.terms else ""
+    return f"{why.channel} rank {why.rank} ({why.score:.3f}){words}"
+
+
+def show_diagnostics(console: Console, found: Diagnostics) -> None:
+    timings = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found.timings_ms.items())
+    console.print(Text(f"stages: {timings}", style="dim"))
+    for status in found.container_status:
+        state = "exhausted" if status.exhausted else "more to come"
+        line = (
+            f"{status.container_id}: {amount(status.candidates, 'candidate')}, {status.stale} stale, "
+            f"{amount(status.rounds, 'round')}, {state if status.ok else status.issue or 'failed'}"
+        )
+        console.print(Text(safe(line), style="dim"))
+    for container_id, terms in found.terms.items():
+        console.print(Text(safe(f"{container_id}: searched for {' '.join(terms)}"), style="dim"))
+
+
+def _span(one: str, many: str, first: int, last: int | None) -> str:
+    return f"{one} {first}" if last in (None, first) else f"{many} {first}-{last}"
+
+
+def _remarks(answer: SearchResponse) -> None:
+    for issue in answer.issues:
+        notes().print(safe(f"{issue.code.value}: {issue.message}"))

@@ -1,0 +1,21 @@
+"""``latent up``"""
+
+from __future__ import annotations
+
+from latent_cli.announce import announcing, overridden
+from latent_cli.options import Bind, DataDir, Json, Port, command_app
+from latent_cli.processes import run_up
+
+app = command_app()
+
+
+@app.command()
+def up(
+    data_dir: DataDir = None, port: Port = None, bind: Bind = None, as_json: Json = False
+) -> None:
+    """Start gateway and worker on embedded services, in one process.
+
+    Runs until Ctrl-C. Logs go to stderr, as text on a terminal and as JSON otherwise
+    (LLC_LOG_FORMAT). The address, and where the token is, go to stdout.
+    """
+    run_up(overridden(data_dir=data_dir, port=port, bind=bind), announcing(as_json=as_json))

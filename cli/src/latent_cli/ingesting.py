@@ -1,0 +1,151 @@
+"""What ``latent ingest`` does: each source in turn, then their jobs."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from latent_cli.progress import IngestBars
+from latent_client import AsyncClient, FolderReport, ingest_file, sync_folder
+from latent_client.answers import Added
+from latent_client.folder import name_of
+from latent_core.domain.document import DocumentView
+from latent_core.domain.errors import Invalid, NotFound
+from latent_core.domain.job import JobView
+
+FEW = 100
+"""Documents up to which each is asked for; beyond that the container is listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    folder: Path
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    file: Path
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class WebSource:
+    address: str
+
+
+Source = FolderSource | FileSource | WebSource
+
+
+class IngestReport(BaseModel):
+    container_id: str
+    folders: list[FolderReport] = []
+    files: list[Added] = []
+    waited: bool = False
+    jobs: list[JobView] = []
+    """In their final states, when they were waited for."""
+    source_types: dict[UUID, str] = {}
+    """Of the documents that became visible."""
+
+    @property
+    def job_ids(self) -> list[int]:
+        return [
+            *(job_id for folder in self.folders for job_id in folder.job_ids),
+            *(added.job_id for added in self.files),
+        ]
+
+
+def plan(paths: Sequence[str], *, uri: str | None, root: str | None) -> list[Source]:
+    """What the arguments mean; ``Invalid`` when two of them would have one identity."""
+    sources = [_source(path, uri, root) for path in paths]
+    if uri is not None and not (len(sources) == 1 and isinstance(sources[0], FileSource)):
+        raise Invalid("--uri names the identity of one file: give exactly one")
+    if root is not None and not any(isinstance(source, FolderSource) for source in sources):
+        raise Invalid("--root names the root of a folder: give a folder")
+    for identity, count in Counter(map(_identity, sources)).items():
+        if count > 1:
+            remedy = "ingest them one by one, with --root or --uri"
+            raise Invalid(f"{count} of the sources would be {identity}: {remedy}")
+    return sources
+
+
+class Ingestion:
+    """One run of ``latent ingest``."""
+
+    def __init__(self, container_id: str, bars: IngestBars, *, delete_vanished: bool) -> None:
+        self._report = IngestReport(container_id=container_id)
+        self._bars = bars
+        self._delete_vanished = delete_vanished
+
+    async def run(
+        self, client: AsyncClient, sources: Sequence[Source], wait_seconds: float | None
+    ) -> IngestReport:
+        """Hand in every source; with ``wait_seconds`` follow the jobs for so long at most."""
+        for source in sources:
+            await self._take(client, source)
+        if wait_seconds is not None:
+            self._report.waited = True
+            self._report.jobs = await client.wait(
+                self._report.job_ids, self._bars.show, timeout_seconds=wait_seconds
+            )
+            self._report.source_types = await self._types(client)
+        return self._report
+
+    async def _take(self, client: AsyncClient, source: Source) -> None:
+        container = self._report.container_id
+        match source:
+            case FolderSource(folder, root):
+                report = await sync_folder(
+                    client, container, folder, root, self._bars.show_folder, self._delete_vanished
+                )
+                self._report.folders.append(report)
+            case FileSource(file, uri):
+                self._report.files.append(await ingest_file(client, container, file, uri))
+            case WebSource(address):
+                self._report.files.append(await client.add(container, uri=address))
+
+    async def _types(self, client: AsyncClient) -> dict[UUID, str]:
+        container = self._report.container_id
+        ids = {job.doc_id for job in self._report.jobs if job.doc_id is not None}
+        if len(ids) <= FEW:
+            found = [
+                d for doc_id in sorted(ids) for d in await _document(client, container, doc_id)
+            ]
+        else:
+            found = [document async for document in client.documents(container)]
+        return {d.doc_id: d.source_type for d in found if d.doc_id in ids and d.source_type}
+
+
+async def _document(client: AsyncClient, container: str, doc_id: UUID) -> list[DocumentView]:
+    """None when somebody has deleted it since."""
+    try:
+        return [await client.document(container, doc_id)]
+    except NotFound:
+        return []
+
+
+def _source(path: str, uri: str | None, root: str | None) -> Source:
+    if path.startswith(("http://", "https://")):
+        return WebSource(path)
+    local = Path(path)
+    if local.is_dir():
+        return FolderSource(local, root or name_of(local))
+    if not local.exists():
+        raise Invalid(f"{path} does not exist; name a file, a folder or an http(s) address")
+    return FileSource(local, uri or f"file:///{os.path.basename(os.path.abspath(local))}")
+
+
+def _identity(source: Source) -> str:
+    match source:
+        case FolderSource(_, root):
+            return f"file:///{root}/"
+        case FileSource(_, uri):
+            return uri
+        case WebSource(address):
+            return address

@@ -1,0 +1,103 @@
+"""Jobs as commands show them, and the end of commands that wrote something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import typer
+from rich.console import Console
+
+from latent_cli.exits import FOUND
+from latent_cli.output import answers, emit, moment, safe, table
+from latent_cli.progress import JobsBar
+from latent_cli.session import ask
+from latent_core.domain.job import JobState, JobView
+
+WAIT_SECONDS = 6 * 3600.0
+
+
+def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
+    """Name the jobs of a write; with ``wait``, follow them to their end (exit 4 when one fails)."""
+    if not wait:
+        if as_json:
+            emit({"job_ids": list(job_ids), "status": "queued"})
+        else:
+            answers().print(f"queued: {named(job_ids)}; `latent jobs watch ID` follows one")
+        return
+    with JobsBar() as bar:
+        jobs = ask(lambda client: client.wait(job_ids, bar.show, timeout_seconds=WAIT_SECONDS))
+    if as_json:
+        emit({"jobs": jobs})
+    else:
+        answers().print(f"done: {named(job_ids)}")
+        show_failed(answers(), jobs)
+    exit_for(jobs)
+
+
+def exit_for(jobs: Iterable[JobView]) -> None:
+    """End the command with its code for jobs that failed, if one did."""
+    if any(job.state is JobState.FAILED for job in jobs):
+        raise typer.Exit(FOUND)
+
+
+def show_failed(console: Console, jobs: Iterable[JobView]) -> None:
+    for job in jobs:
+        if job.state is JobState.FAILED:
+            cause = job.cause.message if job.cause else "no cause is known"
+            console.print(safe(f"failed: {about(job)}: {cause} (job {job.job_id})"))
+        elif job.state is JobState.CANCELLED:
+            console.print(safe(f"cancelled: {about(job)} (job {job.job_id})"))
+        for warning in job.warnings:
+            console.print(safe(f"warning: {about(job)}: {warning.message}"))
+
+
+def show_jobs(console: Console, jobs: Iterable[JobView]) -> None:
+    columns = (
+        ">JOB",
+        "KIND",
+        "STATE",
+        "PROGRESS",
+        ">TRIES",
+        "CONTAINER",
+        "ABOUT",
+        "CREATED",
+        "CAUSE",
+    )
+    console.print(table(columns, (_row(job) for job in jobs)))
+
+
+def about(job: JobView) -> str:
+    """What a job is about, as people know it."""
+    return (job.source_uri or job.container_id).removeprefix("file:///")
+
+
+def progress_of(job: JobView) -> str:
+    total = "?" if job.progress_total is None else str(job.progress_total)
+    counted = f"{job.progress_done}/{total}" if job.progress_done or job.progress_total else ""
+    return " ".join(part for part in (counted, job.progress_note) if part)
+
+
+def named(job_ids: Sequence[int]) -> str:
+    """Job numbers, runs of them joined."""
+    runs: list[tuple[int, int]] = []
+    for job_id in sorted(job_ids):
+        if runs and job_id == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], job_id)
+        else:
+            runs.append((job_id, job_id))
+    parts = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+    return f"{'job' if len(job_ids) == 1 else 'jobs'} {', '.join(parts)}"
+
+
+def _row(job: JobView) -> tuple[object, ...]:
+    return (
+        job.job_id,
+        job.kind.value,
+        job.state.value,
+        progress_of(job),
+        f"{job.attempts}/{job.max_attempts}",
+        job.container_id,
+        about(job) if job.source_uri else "",
+        moment(job.created_at),
+        job.cause.message if job.cause else "",
+    )

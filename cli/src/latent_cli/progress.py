@@ -1,0 +1,71 @@
+"""Progress bars on stderr; nothing is drawn when that is no terminal."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from latent_cli.output import notes
+from latent_client.answers import WaitProgress
+from latent_client.folder import FolderProgress
+from latent_core.domain.job import JobView
+
+STAGES = {"list": "announced", "hash": "hashed", "upload": "sent"}
+
+
+class Bars:
+    """A set of named bars, each shown from its first figure on."""
+
+    def __init__(self) -> None:
+        console = notes()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def set(self, name: str, done: int, total: int | None) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=total)
+        self._progress.update(self._tasks[name], completed=done, total=total)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._progress.stop()
+
+
+class JobsBar(Bars):
+    """Jobs that are waited for, and what the running ones are at."""
+
+    def show(self, progress: WaitProgress) -> None:
+        self.set("jobs done", progress.done, progress.total)
+        known = [job for job in progress.running if job.progress_total]
+        if known:
+            done = sum(job.progress_done for job in known)
+            self.set("in running jobs", done, sum(job.progress_total or 0 for job in known))
+
+    def show_job(self, job: JobView) -> None:
+        """A single job, by its own steps."""
+        self.set(job.progress_note or job.kind.value, job.progress_done, job.progress_total)
+
+
+class IngestBars(JobsBar):
+    """A folder's files on their way, then the jobs they became."""
+
+    def show_folder(self, progress: FolderProgress) -> None:
+        self.set(f"files {STAGES[progress.stage]}", progress.done, progress.total)

@@ -1,0 +1,212 @@
+"""Answers of the gateway that are not nouns of the core already (docs/api.md)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from latent_core.domain.container import ContainerDescription, ContainerSummary
+from latent_core.domain.document import DocumentView
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.hit import PlaceView
+from latent_core.domain.job import JobView
+
+
+class ContainersAnswer(Envelope):
+    containers: list[ContainerSummary]
+
+
+class Description(Envelope, ContainerDescription):
+    """A container with its manifest, sizes and etag."""
+
+
+class Written(Envelope):
+    """A container that was created or changed."""
+
+    container: ContainerSummary
+    etag: str
+    files: list[str] = []
+    """Names of the files the server wrote into its manifest folder."""
+    changed: bool = True
+
+
+class Queued(Envelope):
+    """Work that was accepted."""
+
+    job_id: int
+    status: str
+
+
+class Added(Queued):
+    """A document that was accepted."""
+
+    doc_id: UUID
+    source_uri: str
+
+
+class UploadView(BaseModel):
+    file_ref: str
+    filename: str
+    mime: str
+    bytes: int
+    sha256: str
+
+
+class UploadAnswer(Envelope):
+    upload: UploadView
+
+
+class ListedFile(BaseModel):
+    """A file of a folder as it is announced."""
+
+    path: str
+    """Relative to the root, with slashes."""
+    bytes: int
+    mtime_ns: int
+    sha256: str | None = None
+
+
+class ListingAnswer(Envelope):
+    """What the server wants of an announced folder."""
+
+    need: list[str] = []
+    """To be uploaded and added."""
+    hash: list[str] = []
+    """To be announced again, with their sha256."""
+    unchanged: int = 0
+    deleted: list[str] = []
+    """Source uris of documents that vanished from the folder."""
+    delete_jobs: list[int] = []
+
+
+class Paged(Envelope):
+    """One page of a list."""
+
+    next_cursor: str | None = None
+    """Absent on the last page."""
+
+
+class DocumentsPage(Paged):
+    documents: list[DocumentView]
+
+
+class DocumentAnswer(Envelope):
+    document: DocumentView
+
+
+class ChunkView(BaseModel):
+    """A live chunk, whole; offsets in characters of the source's text."""
+
+    chunk_id: UUID
+    doc_id: UUID
+    source_uri: str
+    ord: int
+    ordinal: int
+    modality: str
+    source_type: str
+    block_type: str
+    text: str
+    embed_text: str
+    place: PlaceView
+    offsets: tuple[int, int]
+    content_hash: str
+    token_count: int
+    provenance: dict[str, Any]
+    meta: dict[str, Any]
+    indexed_at: datetime
+
+
+class ChunksPage(Paged):
+    chunks: list[ChunkView]
+
+
+class PageView(BaseModel):
+    """One page of a document; sizes in pixels of its image."""
+
+    page: int
+    pages: int
+    text: str
+    width: int | None = None
+    height: int | None = None
+    page_uri: str | None = None
+    page_image: str = "none"
+
+
+class PageAnswer(Envelope):
+    page: PageView
+
+
+class JobsPage(Paged):
+    jobs: list[JobView]
+
+
+class JobAnswer(Envelope):
+    job: JobView
+
+
+class JobNews(BaseModel):
+    """Something that happened to a job, or (``progress``) how far it has come."""
+
+    event: str
+    """``end`` is the last: the job is in a final state."""
+    id: int | None = None
+    """Of a line of the job's history."""
+    at: datetime | None = None
+    details: dict[str, Any] = {}
+    job: JobView | None = None
+    """The job as it stood then; None when it is gone."""
+
+
+class Difference(BaseModel):
+    """One thing in which the stores disagree."""
+
+    kind: str
+    object: str
+    message: str
+
+
+class ContainerReport(BaseModel):
+    """What doctor counted in one container, and every difference."""
+
+    counts: dict[str, int] = {}
+    differences: list[Difference] = []
+
+
+class DoctorReport(BaseModel):
+    clean: bool
+    containers: dict[str, ContainerReport] = {}
+    stores: list[Difference] = []
+    """Differences that belong to no container."""
+    checks: dict[str, str | bool] = {}
+    """What else a person should know of the installation."""
+
+
+class DoctorAnswer(Envelope):
+    report: DoctorReport
+
+
+class Readiness(BaseModel):
+    status: str
+    services: dict[str, Any] = {}
+
+
+class Blob(BaseModel):
+    """Bytes behind a signed link."""
+
+    mime: str
+    content: bytes
+
+
+class WaitProgress(BaseModel):
+    """How far the jobs that are waited for have come."""
+
+    total: int
+    done: int
+    """In a final state."""
+    failed: int
+    running: list[JobView]
+    """As they were last seen."""
+    at: datetime

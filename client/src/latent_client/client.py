@@ -1,0 +1,295 @@
+"""The client of the HTTP surface: one method a route (docs/api.md).
+
+A method answers the noun when its route answers one, and the whole answer otherwise. Errors are
+those of ``latent_core.domain.errors`` with the server's message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
+from uuid import UUID
+
+from latent_client.answers import (
+    Added,
+    Blob,
+    ChunksPage,
+    ChunkView,
+    ContainersAnswer,
+    Description,
+    DoctorAnswer,
+    DoctorReport,
+    DocumentAnswer,
+    DocumentsPage,
+    JobAnswer,
+    JobNews,
+    JobsPage,
+    ListedFile,
+    ListingAnswer,
+    PageAnswer,
+    Paged,
+    PageView,
+    Queued,
+    Readiness,
+    UploadAnswer,
+    UploadView,
+    Written,
+)
+from latent_client.files import read_blocks
+from latent_client.streams import JobEvents
+from latent_client.transport import Transport
+from latent_client.waiting import OnWait, Waiting
+from latent_core.domain.container import ContainerSummary
+from latent_core.domain.document import DocumentView
+from latent_core.domain.job import JobState, JobView
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.query import SearchRequest, SearchResponse
+
+DEFAULT_URL: Final = "http://127.0.0.1:7801"
+PAGE: Final = 200
+HOUR: Final = 3600.0
+UNKNOWN_MIME: Final = "application/octet-stream"
+"""The server goes by the name then."""
+
+P = TypeVar("P", bound=Paged)
+
+
+class AsyncClient:
+    """A gateway at ``url``. Use it as an async context manager, or ``close`` it."""
+
+    def __init__(
+        self, url: str = DEFAULT_URL, token: str | None = None, *, timeout_seconds: float = 60.0
+    ) -> None:
+        self._transport = Transport(url, token, timeout_seconds)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # containers
+
+    async def containers(self) -> list[ContainerSummary]:
+        answer = await self._transport.ask(ContainersAnswer, "GET", "/v1/containers/list")
+        return answer.containers
+
+    async def describe(self, container_id: str) -> Description:
+        query = {"container_id": container_id}
+        return await self._transport.ask(Description, "GET", "/v1/containers/describe", query=query)
+
+    async def create(self, manifest: Manifest) -> Written:
+        """``Conflict`` when the container exists."""
+        body = {"manifest": _written_keys(manifest)}
+        return await self._transport.ask(Written, "POST", "/v1/containers", json=body)
+
+    async def update(self, manifest: Manifest, *, if_match: str) -> Written:
+        """Replace the manifest of ``manifest.id``; ``PreconditionFailed`` when its etag is another."""
+        return await self._transport.ask(
+            Written,
+            "PUT",
+            f"/v1/containers/{_part(manifest.id)}",
+            json={"manifest": _written_keys(manifest)},
+            headers={"If-Match": f'"{if_match}"'},
+        )
+
+    async def delete(self, container_id: str) -> Queued:
+        return await self._transport.ask(Queued, "DELETE", f"/v1/containers/{_part(container_id)}")
+
+    # content
+
+    async def upload(
+        self,
+        container_id: str,
+        file: Path,
+        *,
+        filename: str | None = None,
+        mime: str = UNKNOWN_MIME,
+    ) -> UploadView:
+        """Send the bytes of ``file``, streamed."""
+        answer = await self._transport.ask(
+            UploadAnswer,
+            "POST",
+            f"/v1/containers/{_part(container_id)}/uploads",
+            query={"filename": filename or file.name},
+            headers={"Content-Type": mime},
+            body=read_blocks(file),
+        )
+        return answer.upload
+
+    async def add(
+        self,
+        container_id: str,
+        *,
+        file_ref: str | None = None,
+        uri: str | None = None,
+        modality: str = "auto",
+        source_uri: str | None = None,
+        filename: str | None = None,
+        modified_at: datetime | None = None,
+        mtime_ns: int | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> Added:
+        """Have an upload (``file_ref``) or what stands at ``uri`` ingested."""
+        body = {
+            "container_id": container_id,
+            "file_ref": file_ref,
+            "uri": uri,
+            "modality": modality,
+            "source_uri": source_uri,
+            "filename": filename,
+            "modified_at": modified_at.isoformat() if modified_at else None,
+            "mtime_ns": mtime_ns,
+            "meta": meta,
+        }
+        given = {name: value for name, value in body.items() if value is not None}
+        return await self._transport.ask(Added, "POST", "/v1/containers/add", json=given)
+
+    async def listing(
+        self,
+        container_id: str,
+        root: str,
+        files: Sequence[ListedFile],
+        *,
+        delete_vanished: bool = False,
+    ) -> ListingAnswer:
+        """Announce the files of a folder; with ``delete_vanished`` all others below ``root`` are deleted."""
+        body = {
+            "root": root,
+            "files": [file.model_dump(exclude_none=True) for file in files],
+            "delete_vanished": delete_vanished,
+        }
+        path = f"/v1/containers/{_part(container_id)}/listing"
+        return await self._transport.ask(ListingAnswer, "POST", path, json=body, repeatable=True)
+
+    async def documents(
+        self, container_id: str, *, uri_prefix: str | None = None
+    ) -> AsyncIterator[DocumentView]:
+        path = f"/v1/containers/{_part(container_id)}/documents"
+        async for page in self._pages(DocumentsPage, path, uri_prefix=uri_prefix):
+            for document in page.documents:
+                yield document
+
+    async def document(self, container_id: str, doc_id: UUID) -> DocumentView:
+        path = f"/v1/containers/{_part(container_id)}/documents/{doc_id}"
+        return (await self._transport.ask(DocumentAnswer, "GET", path)).document
+
+    async def delete_document(self, container_id: str, doc_id: UUID) -> Queued:
+        path = f"/v1/containers/{_part(container_id)}/documents/{doc_id}"
+        return await self._transport.ask(Queued, "DELETE", path)
+
+    async def chunks(
+        self, container_id: str, *, doc_id: UUID | None = None
+    ) -> AsyncIterator[ChunkView]:
+        path = f"/v1/containers/{_part(container_id)}/chunks"
+        document = str(doc_id) if doc_id else None
+        async for page in self._pages(ChunksPage, path, doc_id=document):
+            for chunk in page.chunks:
+                yield chunk
+
+    async def page(self, doc_id: UUID, number: int) -> PageView:
+        """Page ``number`` of a document, counted from 1."""
+        path = f"/v1/documents/{doc_id}/pages/{number}"
+        return (await self._transport.ask(PageAnswer, "GET", path)).page
+
+    async def fetch(self, link: str) -> Blob:
+        """The bytes behind a signed link, such as a hit's ``page_uri``."""
+        response = await self._transport.fetch(link)
+        return Blob(mime=response.headers.get("content-type", ""), content=response.content)
+
+    # search
+
+    async def search(self, request: SearchRequest) -> SearchResponse:
+        body = request.model_dump(mode="json", exclude_unset=True)
+        return await self._transport.ask(
+            SearchResponse, "POST", "/v1/containers/search", json=body, repeatable=True
+        )
+
+    # jobs
+
+    async def jobs(
+        self, *, container_id: str | None = None, states: Collection[JobState] = ()
+    ) -> AsyncIterator[JobView]:
+        """Newest first; by default in all states."""
+        status = sorted(state.value for state in states) or None
+        async for page in self._pages(
+            JobsPage, "/v1/jobs", container_id=container_id, status=status
+        ):
+            for job in page.jobs:
+                yield job
+
+    async def job(self, job_id: int) -> JobView:
+        return (await self._transport.ask(JobAnswer, "GET", f"/v1/jobs/{job_id}")).job
+
+    async def cancel(self, job_id: int) -> JobView:
+        return (await self._transport.ask(JobAnswer, "POST", f"/v1/jobs/{job_id}/cancel")).job
+
+    async def requeue(self, job_id: int) -> JobView:
+        return (await self._transport.ask(JobAnswer, "POST", f"/v1/jobs/{job_id}/requeue")).job
+
+    async def events(
+        self, job_id: int, *, timeout_seconds: float = 24 * HOUR
+    ) -> AsyncIterator[JobNews]:
+        """The job's history as it happens, to its final state; ``TimedOut`` when that is too far."""
+        async for event in JobEvents(self._transport, job_id, timeout_seconds):
+            yield event
+
+    async def wait(
+        self,
+        job_ids: Sequence[int],
+        on_progress: OnWait | None = None,
+        *,
+        timeout_seconds: float = HOUR,
+    ) -> list[JobView]:
+        """The jobs in their final states; ``TimedOut`` names those that are still open at the deadline."""
+        return await Waiting(self.job, job_ids, on_progress).run(timeout_seconds)
+
+    # operations
+
+    async def doctor(self, container_id: str | None = None) -> DoctorReport:
+        body = {"container_id": container_id} if container_id else {}
+        answer = await self._transport.ask(
+            DoctorAnswer, "POST", "/v1/admin/doctor", json=body, repeatable=True
+        )
+        return answer.report
+
+    async def healthy(self) -> bool:
+        """Whether the gateway answers at all."""
+        return (await self._transport.call("GET", "/healthz")).is_success
+
+    async def readiness(self) -> Readiness:
+        """State of the backing services, degraded ones included."""
+        response = await self._transport.call("GET", "/readyz", accept=frozenset({503}))
+        return Readiness.model_validate_json(response.content)
+
+    async def metrics(self) -> str:
+        """Prometheus text."""
+        return (await self._transport.call("GET", "/metrics")).text
+
+    async def _pages(
+        self, answer: type[P], path: str, **query: str | list[str] | None
+    ) -> AsyncIterator[P]:
+        cursor: str | None = None
+        while True:
+            asked = {**query, "limit": PAGE, "cursor": cursor}
+            page = await self._transport.ask(answer, "GET", path, query=asked)
+            yield page
+            if page.next_cursor is None or page.next_cursor == cursor:
+                return
+            cursor = page.next_cursor
+
+
+def _written_keys(manifest: Manifest) -> dict[str, Any]:
+    """What its author wrote: the defaults are the server's."""
+    return manifest.model_dump(mode="json", exclude_unset=True)
+
+
+def _part(identifier: str) -> str:
+    """As one part of a path, whatever it holds."""
+    return quote(identifier, safe="")

@@ -1,0 +1,81 @@
+"""A job's history as it happens: one stream, taken up again where it broke off."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+
+from latent_client.answers import JobNews
+from latent_client.sse import ServerEvent, read_events
+from latent_client.transport import Transport
+from latent_core.domain.errors import TimedOut, Unavailable
+
+END: Final = "end"
+QUIET_SECONDS: Final = 60.0
+"""Silence after which the stream is opened again."""
+PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds after a connection that brought nothing, in a row: long enough for a gateway to restart."""
+
+
+class JobEvents:
+    """What happens to one job, each event once and in order, to the one that ends it."""
+
+    def __init__(self, transport: Transport, job_id: int, timeout_seconds: float) -> None:
+        self._transport = transport
+        self._job_id = job_id
+        self._deadline = time.monotonic() + timeout_seconds
+        self._last: str | None = None
+        self._fruitless = 0
+
+    async def __aiter__(self) -> AsyncIterator[JobNews]:
+        while True:
+            async with aclosing(self._attempt()) as attempt:
+                async for news in attempt:
+                    yield news
+                    if news.event == END:
+                        return
+            self._check_deadline()
+            await asyncio.sleep(PAUSES[min(self._fruitless, len(PAUSES)) - 1])
+
+    async def _attempt(self) -> AsyncGenerator[JobNews]:
+        """One connection, to its end or to where it breaks off."""
+        headers = {"Accept": "text/event-stream"}
+        if self._last is not None:
+            headers["Last-Event-ID"] = self._last
+        path = f"/v1/jobs/{self._job_id}/events"
+        self._fruitless += 1
+        try:
+            async with (
+                self._transport.stream(
+                    path, headers=headers, read_seconds=QUIET_SECONDS
+                ) as response,
+                aclosing(read_events(response.aiter_bytes())) as events,
+            ):
+                async for event in events:
+                    self._check_deadline()
+                    news = self._news(event)
+                    self._fruitless, self._last = 1, event.id or self._last
+                    yield news
+        except TimedOut:
+            self._fruitless = 1  # a job that waits is silent
+        except Unavailable:
+            if self._fruitless > len(PAUSES):
+                raise
+
+    def _check_deadline(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise TimedOut(f"job {self._job_id} did not end in time; it goes on")
+
+    def _news(self, event: ServerEvent) -> JobNews:
+        try:
+            data: dict[str, Any] = orjson.loads(event.data)
+            number = int(event.id) if event.id else None
+            return JobNews.model_validate({**data, "event": event.event, "id": number})
+        except (ValueError, TypeError, ValidationError) as exc:
+            raise Unavailable(f"the history of job {self._job_id} cannot be read: {exc}") from exc

@@ -1,0 +1,119 @@
+"""The client for code that is not asynchronous: the same methods, run in a loop of their own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from latent_client.client import DEFAULT_URL, AsyncClient
+from latent_client.folder import ingest_file, sync_folder
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncClient, P], T]:
+    @functools.wraps(method)
+    def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.run(method(self.asynchronous, *args, **kwargs))
+
+    return call
+
+
+def _iterating(
+    method: Callable[Concatenate[AsyncClient, P], AsyncIterator[T]],
+) -> Callable[Concatenate[SyncClient, P], Generator[T]]:
+    @functools.wraps(method)
+    def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T]:
+        return self.iterate(method(self.asynchronous, *args, **kwargs))
+
+    return call
+
+
+class SyncClient:
+    """Blocks until the asynchronous client has answered. Callbacks run in the loop's thread."""
+
+    def __init__(
+        self, url: str = DEFAULT_URL, token: str | None = None, *, timeout_seconds: float = 60.0
+    ) -> None:
+        self._loop = asyncio.new_event_loop()
+        self.asynchronous = AsyncClient(url, token, timeout_seconds=timeout_seconds)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="latent-client", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The result of ``coroutine``; an interruption of the caller cancels it."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def iterate(self, items: AsyncIterator[T]) -> Generator[T]:
+        """The items one by one, as they are asked for."""
+        try:
+            while True:
+                try:
+                    item = self.run(_next(items))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            self.run(_close(items))
+
+    def close(self) -> None:
+        self.run(self.asynchronous.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    containers = _blocking(AsyncClient.containers)
+    describe = _blocking(AsyncClient.describe)
+    create = _blocking(AsyncClient.create)
+    update = _blocking(AsyncClient.update)
+    delete = _blocking(AsyncClient.delete)
+    upload = _blocking(AsyncClient.upload)
+    add = _blocking(AsyncClient.add)
+    listing = _blocking(AsyncClient.listing)
+    documents = _iterating(AsyncClient.documents)
+    document = _blocking(AsyncClient.document)
+    delete_document = _blocking(AsyncClient.delete_document)
+    chunks = _iterating(AsyncClient.chunks)
+    page = _blocking(AsyncClient.page)
+    fetch = _blocking(AsyncClient.fetch)
+    search = _blocking(AsyncClient.search)
+    jobs = _iterating(AsyncClient.jobs)
+    job = _blocking(AsyncClient.job)
+    cancel = _blocking(AsyncClient.cancel)
+    requeue = _blocking(AsyncClient.requeue)
+    events = _iterating(AsyncClient.events)
+    wait = _blocking(AsyncClient.wait)
+    doctor = _blocking(AsyncClient.doctor)
+    healthy = _blocking(AsyncClient.healthy)
+    readiness = _blocking(AsyncClient.readiness)
+    metrics = _blocking(AsyncClient.metrics)
+    sync_folder = _blocking(sync_folder)
+    ingest_file = _blocking(ingest_file)
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await anext(items)
+
+
+async def _close(items: AsyncIterator[Any]) -> None:
+    if isinstance(items, AsyncGenerator):
+        await items.aclose()

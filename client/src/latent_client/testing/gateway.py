@@ -1,0 +1,385 @@
+"""A gateway in memory that speaks the wire of docs/api.md, for tests of programs that use the client."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import orjson
+from pydantic import ValidationError
+
+from latent_client.answers import Blob
+from latent_client.testing.find import find, whole_chunk
+from latent_client.testing.http import (
+    Answer,
+    Message,
+    Receive,
+    Request,
+    Send,
+    failure,
+    read_request,
+    reply,
+    send_answer,
+)
+from latent_client.testing.world import FINAL, StoredDocument, World, now
+from latent_core.domain.container import ContainerSizes, ContainerState, ContainerSummary
+from latent_core.domain.errors import (
+    Conflict,
+    Invalid,
+    LatentError,
+    NotFound,
+    PreconditionFailed,
+    TooLarge,
+    Unauthorized,
+)
+from latent_core.domain.ids import content_hash
+from latent_core.domain.job import JobKind, JobState
+from latent_core.domain.manifest import Manifest, parse_manifest
+from latent_core.domain.query import ContainerStatus, Diagnostics, SearchRequest
+
+TOKEN: Final = "secret-of-the-test"
+IMAGE: Final = b"RIFF\x0c\x00\x00\x00WEBPVP8 "
+MAX_UPLOAD: Final = 1_000_000
+
+Handler = Callable[..., Answer]
+T = TypeVar("T")
+
+
+@dataclass
+class FakeGateway(World):
+    """The application: rights, faults on order, routes."""
+
+    token: str = TOKEN
+    page_size: int = 2
+    """Entries a page of a list, however many are asked for: tests are to meet several pages."""
+    requests: list[Request] = field(default_factory=list)
+    failures: list[tuple[str, Answer]] = field(default_factory=list)
+    """Pattern of "METHOD path" and the answer given instead, once each."""
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        request = await read_request(scope, receive)
+        self.requests.append(request)
+        try:
+            answer = self._ordered_failure(request) or self._route(request)
+        except LatentError as exc:
+            answer = failure(exc)
+        except ValidationError as exc:
+            answer = failure(Invalid(f"the body cannot be read: {exc.error_count()} errors"))
+        await send_answer(answer, send)
+
+    def asked(self, pattern: str) -> list[Request]:
+        """The requests so far whose "METHOD path" matches."""
+        return [r for r in self.requests if re.fullmatch(pattern, f"{r.method} {r.path}")]
+
+    def _ordered_failure(self, request: Request) -> Answer | None:
+        for index, (pattern, answer) in enumerate(self.failures):
+            if re.fullmatch(pattern, f"{request.method} {request.path}"):
+                del self.failures[index]
+                return answer
+        return None
+
+    def _route(self, request: Request) -> Answer:
+        allowed = request.headers.get("authorization") == f"Bearer {self.token}"
+        if not allowed and not request.path.startswith(OPEN):
+            raise Unauthorized("the token is not valid")
+        for method, pattern, handler in ROUTES:
+            found = re.fullmatch(pattern, request.path)
+            if found and method == request.method:
+                return handler(self, request, *found.groups())
+        raise NotFound(f"no such route: {request.method} {request.path}")
+
+    def page_of(self, items: Sequence[T], request: Request) -> tuple[Sequence[T], str | None]:
+        start = int(request.query.get("cursor", 0))
+        end = start + self.page_size
+        return items[start:end], str(end) if end < len(items) else None
+
+
+def etag(manifest: Manifest) -> str:
+    return content_hash(manifest.model_dump_json())[:16]
+
+
+def summary(manifest: Manifest) -> ContainerSummary:
+    return ContainerSummary(
+        id=manifest.id,
+        name=manifest.name,
+        modalities=[m.value for m in manifest.modalities],
+        dims=manifest.dims or 384,
+        state=ContainerState.ACTIVE,
+    )
+
+
+def list_containers(gateway: FakeGateway, _: Request) -> Answer:
+    return reply(containers=[summary(manifest) for manifest in gateway.manifests.values()])
+
+
+def describe(gateway: FakeGateway, request: Request) -> Answer:
+    manifest = gateway.container(request.query["container_id"])
+    contents = gateway.contents(manifest.id)
+    sizes = ContainerSizes(
+        documents=len(contents),
+        pending_documents=0,
+        chunks=len(contents),
+        pages=0,
+        bytes=sum(d.view.bytes or 0 for d in contents),
+    )
+    return reply(
+        manifest=manifest,
+        sizes=sizes,
+        last_ingest_at=now() if contents else None,
+        state="active",
+        etag=etag(manifest),
+        embedder={"name": manifest.embedder, "version": "1", "dims": manifest.dims or 384},
+    )
+
+
+def create(gateway: FakeGateway, request: Request) -> Answer:
+    manifest = parse_manifest(request.json()["manifest"])
+    if manifest.id in gateway.manifests:
+        raise Conflict(f"container '{manifest.id}' exists")
+    gateway.create(manifest)
+    files = [f"{manifest.id}.yaml", f"{manifest.id}/eval.json"]
+    return reply(201, container=summary(manifest), etag=etag(manifest), files=files)
+
+
+def update(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
+    stored = gateway.container(container_id)
+    manifest = parse_manifest(request.json()["manifest"])
+    if request.headers.get("if-match") != f'"{etag(stored)}"':
+        raise PreconditionFailed(f"container '{container_id}' has changed meanwhile")
+    gateway.manifests[container_id] = manifest
+    return reply(container=summary(manifest), etag=etag(manifest), changed=manifest != stored)
+
+
+def delete(gateway: FakeGateway, _: Request, container_id: str) -> Answer:
+    gateway.container(container_id)
+    del gateway.manifests[container_id]
+    job = gateway.enqueue(JobKind.DELETE_CONTAINER, container_id)
+    return reply(202, job_id=job.job_id, status="queued")
+
+
+def upload(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
+    gateway.container(container_id)
+    if len(request.body) > MAX_UPLOAD:
+        raise TooLarge(f"an upload has at most {MAX_UPLOAD} bytes")
+    sha256 = hashlib.sha256(request.body).hexdigest()
+    mime = request.headers["content-type"]
+    gateway.uploads[sha256[:12]] = Blob(mime=mime, content=request.body)
+    return reply(
+        201,
+        upload={
+            "file_ref": sha256[:12],
+            "filename": request.query["filename"],
+            "mime": mime,
+            "bytes": len(request.body),
+            "sha256": sha256,
+        },
+    )
+
+
+def add(gateway: FakeGateway, request: Request) -> Answer:
+    body = request.json()
+    container_id = gateway.container(body["container_id"]).id
+    if "file_ref" not in body:
+        raise Invalid("uri: no fetcher reads it")
+    uri = body["source_uri"]
+    upload = gateway.uploads[body["file_ref"]]
+    job = gateway.put(container_id, uri, upload.content, body.get("mtime_ns"))
+    return reply(202, job_id=job.job_id, status="queued", doc_id=str(job.doc_id), source_uri=uri)
+
+
+def listing(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
+    gateway.container(container_id)
+    body = request.json()
+    prefix = f"file:///{body['root']}/"
+    stored = {
+        d.view.source_uri.removeprefix(prefix): d
+        for d in gateway.contents(container_id)
+        if d.view.source_uri.startswith(prefix)
+    }
+    verdicts = {f["path"]: _verdict(f, stored.get(f["path"])) for f in body["files"]}
+    gone = sorted(set(stored) - set(verdicts)) if body["delete_vanished"] else []
+    jobs = [gateway.delete_document(stored[path].view.doc_id) for path in gone]
+    return reply(
+        need=[path for path, verdict in verdicts.items() if verdict == "need"],
+        hash=[path for path, verdict in verdicts.items() if verdict == "hash"],
+        unchanged=sum(verdict == "same" for verdict in verdicts.values()),
+        deleted=[prefix + path for path in gone],
+        delete_jobs=[job.job_id for job in jobs],
+    )
+
+
+def _verdict(file: dict[str, Any], stored: StoredDocument | None) -> str:
+    if stored is None:
+        return "need"
+    if file.get("sha256"):
+        return "same" if file["sha256"] == stored.view.sha256 else "need"
+    same = (file["bytes"], file["mtime_ns"]) == (stored.view.bytes, stored.mtime_ns)
+    return "same" if same else "hash"
+
+
+def documents(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
+    gateway.container(container_id)
+    prefix = request.query.get("uri_prefix", "")
+    found = [d.view for d in gateway.contents(container_id) if d.view.source_uri.startswith(prefix)]
+    page, cursor = gateway.page_of(found, request)
+    return reply(documents=page, next_cursor=cursor)
+
+
+def document(gateway: FakeGateway, _: Request, container_id: str, doc_id: str) -> Answer:
+    stored = gateway.documents.get(UUID(doc_id))
+    if stored is None or stored.view.container_id != container_id:
+        raise NotFound(f"document {doc_id} does not exist")
+    return reply(document=stored.view)
+
+
+def delete_document(gateway: FakeGateway, _: Request, container_id: str, doc_id: str) -> Answer:
+    gateway.container(container_id)
+    return reply(202, job_id=gateway.delete_document(UUID(doc_id)).job_id, status="queued")
+
+
+def chunks(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
+    found = [
+        whole_chunk(stored, number)
+        for number, stored in enumerate(gateway.contents(container_id))
+        if request.query.get("doc_id") in (None, str(stored.view.doc_id))
+    ]
+    page, cursor = gateway.page_of(found, request)
+    return reply(chunks=page, next_cursor=cursor)
+
+
+def page(gateway: FakeGateway, _: Request, doc_id: str, number: str) -> Answer:
+    stored = gateway.documents.get(UUID(doc_id))
+    if stored is None or number != "1":
+        raise NotFound(f"document {doc_id} has no page {number}")
+    return reply(
+        page={
+            "page": 1,
+            "pages": 1,
+            "text": stored.text,
+            "page_uri": gateway.page_uri(stored),
+            "page_image": "ready",
+        }
+    )
+
+
+def search(gateway: FakeGateway, request: Request) -> Answer:
+    asked = SearchRequest.model_validate(request.json())
+    hits = find(gateway, asked)
+    issues = [] if hits else [{"code": "NO_HITS", "message": "nothing matches the query"}]
+    diagnostics = Diagnostics(
+        timings_ms={"embed": 1.5, "vector": 2.0, "bm25": 0.5, "fuse": 0.1},
+        candidates_before_rerank=len(hits),
+        container_status=[ContainerStatus(container_id=c, ok=True) for c in asked.containers],
+    )
+    return reply(
+        hits=hits,
+        issues=issues,
+        timings={"total": 3.0},
+        diagnostics=diagnostics if asked.diagnostics else None,
+    )
+
+
+def jobs(gateway: FakeGateway, request: Request) -> Answer:
+    states = request.query.get("status", "").split(",") if "status" in request.query else []
+    found = [
+        job
+        for job in sorted(gateway.jobs.values(), key=lambda job: -job.job_id)
+        if request.query.get("container_id") in (None, job.container_id)
+        and (not states or job.state in states)
+    ]
+    page, cursor = gateway.page_of(found, request)
+    return reply(jobs=page, next_cursor=cursor)
+
+
+def job(gateway: FakeGateway, _: Request, job_id: str) -> Answer:
+    return reply(job=gateway.job(int(job_id)))
+
+
+def job_events(gateway: FakeGateway, request: Request, job_id: str) -> Answer:
+    gateway.job(int(job_id))
+    after = int(request.headers.get("last-event-id", 0))
+    return Answer(body=gateway.stream(int(job_id), after), mime="text/event-stream")
+
+
+def cancel(gateway: FakeGateway, _: Request, job_id: str) -> Answer:
+    if gateway.job(int(job_id)).state in FINAL:
+        raise Conflict(f"job {job_id} has ended already")
+    gateway.finish(int(job_id), JobState.CANCELLED)
+    return reply(202, job=gateway.jobs[int(job_id)])
+
+
+def requeue(gateway: FakeGateway, _: Request, job_id: str) -> Answer:
+    if gateway.job(int(job_id)).state not in FINAL:
+        raise Conflict(f"job {job_id} has not ended")
+    return reply(202, job=gateway.restart(int(job_id)))
+
+
+def doctor(gateway: FakeGateway, request: Request) -> Answer:
+    wanted = request.json().get("container_id")
+    if wanted:
+        gateway.container(wanted)
+    reports = {
+        container_id: {
+            "counts": {"documents": len(gateway.contents(container_id))},
+            "differences": gateway.differences,
+        }
+        for container_id in gateway.manifests
+        if wanted in (None, container_id)
+    }
+    return reply(
+        report={"clean": not gateway.differences, "containers": reports, "stores": [], "checks": {}}
+    )
+
+
+def blob(_: FakeGateway, request: Request, __: str) -> Answer:
+    if "sig" not in request.query:
+        raise Unauthorized("the link is not signed")
+    return Answer(body=IMAGE, mime="image/webp")
+
+
+def ready(_: FakeGateway, __: Request) -> Answer:
+    services = {"postgres": "ok", "qdrant": "ok", "minio": "ok"}
+    return Answer(body=orjson.dumps({"status": "ok", "services": services}))
+
+
+def healthy(_: FakeGateway, __: Request) -> Answer:
+    return Answer(body=b'{"status": "ok"}')
+
+
+def metrics(gateway: FakeGateway, _: Request) -> Answer:
+    text = f"latent_embedded_texts_total {len(gateway.documents)}\n"
+    return Answer(body=text.encode(), mime="text/plain; version=0.0.4")
+
+
+OPEN: Final = ("/healthz", "/readyz", "/v1/blobs/")
+ID: Final = "([^/]+)"
+ROUTES: Final[list[tuple[str, str, Handler]]] = [
+    ("GET", "/v1/containers/list", list_containers),
+    ("GET", "/v1/containers/describe", describe),
+    ("POST", "/v1/containers", create),
+    ("PUT", f"/v1/containers/{ID}", update),
+    ("DELETE", f"/v1/containers/{ID}", delete),
+    ("POST", f"/v1/containers/{ID}/uploads", upload),
+    ("POST", "/v1/containers/add", add),
+    ("POST", f"/v1/containers/{ID}/listing", listing),
+    ("GET", f"/v1/containers/{ID}/documents", documents),
+    ("GET", f"/v1/containers/{ID}/documents/{ID}", document),
+    ("DELETE", f"/v1/containers/{ID}/documents/{ID}", delete_document),
+    ("GET", f"/v1/containers/{ID}/chunks", chunks),
+    ("GET", f"/v1/documents/{ID}/pages/{ID}", page),
+    ("POST", "/v1/containers/search", search),
+    ("GET", "/v1/jobs", jobs),
+    ("GET", f"/v1/jobs/{ID}", job),
+    ("GET", f"/v1/jobs/{ID}/events", job_events),
+    ("POST", f"/v1/jobs/{ID}/cancel", cancel),
+    ("POST", f"/v1/jobs/{ID}/requeue", requeue),
+    ("POST", "/v1/admin/doctor", doctor),
+    ("GET", f"/v1/blobs/{ID}", blob),
+    ("GET", "/healthz", healthy),
+    ("GET", "/readyz", ready),
+    ("GET", "/metrics", metrics),
+]

@@ -1,0 +1,155 @@
+"""Requests to one gateway: address, token, deadline, retries, and errors as those of the core."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from ipaddress import ip_address
+from typing import Any, Final, Self, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from latent_client.errors import Unreachable, from_failure, from_response
+from latent_core.domain.errors import Invalid, Unavailable
+
+CONNECT_SECONDS: Final = 5.0
+RECONNECT_PAUSES: Final = (0.1, 0.3)
+"""Seconds before a call that is safe to repeat is tried again, when nothing answered."""
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+
+Query = Mapping[str, str | int | list[str] | None]
+A = TypeVar("A", bound=BaseModel)
+
+
+class Transport:
+    """One connection pool to one gateway. Closed by its owner."""
+
+    def __init__(self, url: str, token: str | None, timeout_seconds: float) -> None:
+        self.url = _checked(url)
+        headers = {"User-Agent": f"latent-client/{version('latent-client')}"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers=headers,
+            timeout=httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS),
+            # A proxy from the environment would be asked for this machine's own address.
+            trust_env=not is_loopback(self.url.host),
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def ask(self, answer: type[A], method: str, path: str, **parts: Any) -> A:
+        """Call and read the answer's body as ``answer``; errors as those of the core."""
+        response = await self.call(method, path, **parts)
+        try:
+            return answer.model_validate_json(response.content)
+        except ValidationError as exc:
+            what = f"{method} {response.request.url} answered what this client cannot read"
+            raise Unavailable(f"{what}; are client and gateway of the same release?") from exc
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        json: Any = None,
+        body: AsyncIterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool | None = None,
+        accept: frozenset[int] = frozenset(),
+    ) -> httpx.Response:
+        """A read answer of status 2xx or one of ``accept``.
+
+        ``repeatable`` says that the call may be sent again when nothing answered; by default the
+        method decides.
+        """
+        request = self._http.build_request(
+            method, path, params=_given(query), json=json, content=body, headers=headers
+        )
+        safe = method in SAFE_METHODS if repeatable is None else repeatable
+        response = await self._send(request, RECONNECT_PAUSES if safe else ())
+        if response.is_success or response.status_code in accept:
+            return response
+        raise from_response(response)
+
+    async def fetch(self, url: str) -> httpx.Response:
+        """What a signed link answers. The token is not sent: the link may lead to another host."""
+        request = self._http.build_request("GET", _checked(url))
+        request.headers.pop("Authorization", None)
+        response = await self._send(request, RECONNECT_PAUSES)
+        if response.is_success:
+            return response
+        raise from_response(response)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, headers: Mapping[str, str], read_seconds: float
+    ) -> AsyncIterator[httpx.Response]:
+        """An open answer whose body is still to be read."""
+        timeout = httpx.Timeout(read_seconds, connect=CONNECT_SECONDS)
+        try:
+            async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise from_response(response)
+                yield response
+        except httpx.HTTPError as exc:
+            raise from_failure(exc, self._base) from exc
+
+    async def _send(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
+        for pause in pauses:
+            try:
+                return await self._once(request)
+            except Unreachable:
+                await asyncio.sleep(pause)
+        return await self._once(request)
+
+    async def _once(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return await self._http.send(request)
+        except httpx.HTTPError as exc:
+            raise from_failure(exc, self._base) from exc
+
+    @property
+    def _base(self) -> str:
+        return str(self.url).rstrip("/")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` names this machine's own network."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _checked(url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError) as exc:
+        raise Invalid(
+            f"'{url}' is not an address: {exc}; expected something like http://127.0.0.1:7801"
+        ) from exc
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise Invalid(
+            f"'{url}' is not an address of a gateway; expected something like http://127.0.0.1:7801"
+        )
+    return parsed
+
+
+def _given(query: Query | None) -> dict[str, str | int | list[str]]:
+    return {name: value for name, value in (query or {}).items() if value is not None}

@@ -1,0 +1,165 @@
+"""Which files of a folder are documents: found in one order, never beyond the folder itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from latent_client.files import unreadable
+from latent_client.ignore import Rules, default_rules
+from latent_core.domain.errors import Invalid
+
+MAX_FILES: Final = 200_000
+MAX_DEPTH: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file to be announced."""
+
+    path: str
+    """Relative to the root, with slashes."""
+    file: Path
+    bytes: int
+    mtime_ns: int
+    readable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something of the folder that cannot be a document, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Walk:
+    """What a folder holds."""
+
+    files: list[FoundFile] = field(default_factory=list)
+    """By path."""
+    skipped: list[Skipped] = field(default_factory=list)
+    ignored: int = 0
+    """Files and folders left out by the rules of ``latent_client.ignore``."""
+    complete: bool = True
+    """False when a part could not be looked into: what is missing may still be there."""
+
+
+def walk(folder: Path, *, max_files: int = MAX_FILES) -> Walk:
+    """Everything below ``folder`` that may be a document; ``Invalid`` when it cannot be read or is too large."""
+    walker = _Walker(folder.resolve(), max_files)
+    try:
+        entries = _entries(walker.root)
+    except OSError as exc:
+        raise unreadable(folder, exc) from exc
+    walker.visit(walker.root, entries, "", default_rules(), 0)
+    walker.found.files.sort(key=lambda file: file.path)
+    walker.found.skipped.sort(key=lambda skipped: skipped.path)
+    return walker.found
+
+
+class _Walker:
+    def __init__(self, root: Path, max_files: int) -> None:
+        self.root = root
+        self.found = Walk()
+        self._max_files = max_files
+
+    def visit(
+        self, folder: Path, entries: Iterable[os.DirEntry[str]], base: str, above: Rules, depth: int
+    ) -> None:
+        rules = above.within(folder, base)
+        for entry in entries:
+            path = base + entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if rules.ignores(path, folder=is_folder):
+                self.found.ignored += 1
+            elif not _is_text(path):
+                self._skip(path, "its name is not valid UTF-8")
+            elif is_folder:
+                self._descend(Path(entry.path), path, rules, depth + 1)
+            else:
+                self._file(entry, path)
+
+    def _descend(self, folder: Path, path: str, rules: Rules, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            self._miss(path, f"deeper than {MAX_DEPTH} folders")
+            return
+        try:
+            entries = _entries(folder)
+        except OSError as exc:
+            self._miss(path, f"cannot be read: {exc.strerror or exc}")
+            return
+        self.visit(folder, entries, path + "/", rules, depth)
+
+    def _file(self, entry: os.DirEntry[str], path: str) -> None:
+        try:
+            file, reason = self._target(entry)
+            status = file.stat()
+        except OSError as exc:
+            if exc.errno in (errno.ENOENT, errno.ELOOP):
+                self._skip(path, "a broken link" if entry.is_symlink() else "it is gone")
+            else:
+                self._miss(path, f"cannot be read: {exc.strerror or exc}")
+            return
+        if reason := reason or _unfit(status):
+            self._skip(path, reason)
+        else:
+            self._take(path, file, status)
+
+    def _take(self, path: str, file: Path, status: os.stat_result) -> None:
+        if len(self.found.files) >= self._max_files:
+            limit = f"more than {self._max_files} files"
+            raise Invalid(
+                f"{self.root} holds {limit}; ingest its parts, or leave some out by .latentignore"
+            )
+        readable = os.access(file, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
+        self.found.files.append(FoundFile(path, file, status.st_size, status.st_mtime_ns, readable))
+
+    def _target(self, entry: os.DirEntry[str]) -> tuple[Path, str | None]:
+        """The file an entry stands for, and why it is left out if it is."""
+        file = Path(entry.path)
+        if not entry.is_symlink():
+            return file, None
+        target = Path(os.path.realpath(file, strict=True))
+        if not target.is_relative_to(self.root):
+            return target, "a link that leads out of the folder"
+        if target.is_dir():
+            return target, "a link to a folder; its files are taken where they stand"
+        return target, None
+
+    def _skip(self, path: str, reason: str) -> None:
+        self.found.skipped.append(Skipped(_shown(path), reason))
+
+    def _miss(self, path: str, reason: str) -> None:
+        self.found.complete = False
+        self._skip(path, reason)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as found:
+        return sorted(found, key=lambda entry: entry.name)
+
+
+def _unfit(status: os.stat_result) -> str | None:
+    """Why a file cannot be a document."""
+    if not stat.S_ISREG(status.st_mode):
+        return "not a regular file"
+    return "empty" if status.st_size == 0 else None
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(path: str) -> str:
+    return path.encode("utf-8", errors="replace").decode("utf-8")

@@ -1,0 +1,32 @@
+"""A fake gateway, served over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from latent_client import AsyncClient
+from latent_client.testing.gateway import TOKEN, FakeGateway
+from latent_client.testing.http import Stage, staged
+from latent_core.domain.manifest import Manifest
+
+
+@pytest.fixture(scope="session")
+def stage() -> Iterator[Stage]:
+    with staged() as stage:
+        yield stage
+
+
+@pytest.fixture
+def gateway(stage: Stage) -> FakeGateway:
+    fake = FakeGateway(url=stage.url)
+    fake.create(Manifest(id="notes", name="Notes"))
+    stage.app = fake
+    return fake
+
+
+@pytest.fixture
+async def client(gateway: FakeGateway) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(gateway.url, TOKEN, timeout_seconds=10) as client:
+        yield client

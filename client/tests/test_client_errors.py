@@ -1,0 +1,158 @@
+"""Errors of the server and of the way to it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from latent_client import AsyncClient, Unreachable
+from latent_client.errors import error_class
+from latent_client.testing.gateway import FakeGateway
+from latent_client.testing.http import Answer, failure
+from latent_client.transport import is_loopback
+from latent_core.domain.errors import (
+    Conflict,
+    Forbidden,
+    IngestFailed,
+    Invalid,
+    IssueCode,
+    LatentError,
+    NotFound,
+    OutOfSpace,
+    PreconditionFailed,
+    RateLimited,
+    TimedOut,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+from latent_core.domain.query import SearchRequest
+
+ALL = [
+    Invalid, Unauthorized, Forbidden, NotFound, Conflict, PreconditionFailed, TooLarge, IngestFailed,
+    RateLimited, Unavailable, OutOfSpace, TimedOut,
+]  # fmt: skip
+SEARCH = SearchRequest(containers=["notes"], query="x", top_k=1)
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_an_issue_comes_back_as_the_error_it_was(
+    kind: type[LatentError], client: AsyncClient, gateway: FakeGateway
+) -> None:
+    gateway.failures = [("GET .*", failure(kind("what happened; what to do", line=3)))]
+    with pytest.raises(kind) as caught:
+        await client.containers()
+    assert type(caught.value) is kind
+    assert caught.value.message == "what happened; what to do"
+    assert caught.value.details["line"] == 3
+    assert caught.value.details["request_id"] == "r-1"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (428, "CONFLICT", Conflict),
+        (404, None, NotFound),
+        (418, None, Invalid),
+        (502, None, Unavailable),
+        (422, "INVALID", Invalid),
+        (500, "A_CODE_OF_TOMORROW", Unavailable),
+    ],
+)
+def test_an_unknown_pair_of_status_and_code_is_the_nearest_known_one(
+    status: int, code: str | None, kind: type[LatentError]
+) -> None:
+    assert error_class(status, code) is kind
+
+
+def test_every_code_has_a_class() -> None:
+    classes = {error_class(400, code) for code in IssueCode if code is not IssueCode.NO_HITS}
+    assert len(classes) == len(IssueCode) - 1
+
+
+async def test_an_answer_without_an_envelope_is_shown_as_it_is(
+    client: AsyncClient, gateway: FakeGateway
+) -> None:
+    gateway.failures = [("GET .*", Answer(502, b"<h1>Bad\ngateway</h1>", "text/html"))]
+    with pytest.raises(Unavailable, match="answered 502: <h1>Bad gateway</h1>"):
+        await client.containers()
+
+
+async def test_an_answer_of_another_shape_names_the_releases(
+    client: AsyncClient, gateway: FakeGateway
+) -> None:
+    gateway.failures = [("GET .*", Answer(200, b'{"containers": 7}'))]
+    with pytest.raises(Unavailable, match="same release"):
+        await client.containers()
+
+
+async def test_a_rate_limit_tells_when_to_come_back(
+    client: AsyncClient, gateway: FakeGateway
+) -> None:
+    answer = Answer(429, b'{"issues": []}', headers={"retry-after": "7"})
+    gateway.failures = [("GET .*", answer)]
+    with pytest.raises(RateLimited) as caught:
+        await client.containers()
+    assert caught.value.details["retry_after"] == 7.0
+
+
+async def test_when_nothing_listens_the_remedy_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    async with AsyncClient(f"http://127.0.0.1:{port}") as client:
+        with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port}: start it with `latent up`"):
+            await client.containers()
+
+
+async def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        async with AsyncClient(url, timeout_seconds=0.2) as client:
+            with pytest.raises(TimedOut, match="did not answer in time"):
+                await client.containers()
+
+
+async def test_a_connection_that_breaks_off_is_said_so_and_not_tried_again(
+    client: AsyncClient, gateway: FakeGateway
+) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"{"
+        raise ConnectionError("cut off, as the test wants it")
+
+    gateway.failures = [("POST .*", Answer(200, broken()))]
+    with pytest.raises(Unavailable, match="broke off"):
+        await client.search(SEARCH)
+    assert len(gateway.asked("POST .*")) == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:7801", "ftp://a", "http://", "http://[::1", "http://a:x"]
+)
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(Invalid, match="is not an address"):
+        AsyncClient(url)
+
+
+async def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    async with AsyncClient(gateway.url, gateway.token) as client:
+        assert await client.containers()
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("localhost", True),
+        ("127.0.0.9", True),
+        ("::1", True),
+        ("10.0.0.1", False),
+        ("a.example", False),
+    ],
+)
+def test_the_hosts_of_this_machine_are_known(host: str, own: bool) -> None:
+    assert is_loopback(host) is own

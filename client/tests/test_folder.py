@@ -1,0 +1,263 @@
+"""A folder is brought into a container: announced, then sent as far as it is new."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import latent_client.folder as folder_module
+from latent_client import AsyncClient, FolderProgress, ingest_file, sync_folder
+from latent_client.folder import name_of
+from latent_client.testing.gateway import MAX_UPLOAD, FakeGateway
+from latent_client.testing.http import Answer, failure
+from latent_core.domain.errors import Conflict, Invalid, NotFound, RateLimited, Unavailable
+
+UPLOADS = "POST .*/uploads"
+NOBODY = 65534
+
+
+@pytest.fixture
+def museum(tmp_path: Path) -> Path:
+    folder = tmp_path / "museum"
+    (folder / "rooms").mkdir(parents=True)
+    for name in ("index.md", "rooms/lamp.md", "rooms/lens.md"):
+        (folder / name).write_text(f"about {name}", encoding="utf-8")
+    return folder
+
+
+def uris(gateway: FakeGateway) -> list[str]:
+    return sorted(d.view.source_uri for d in gateway.documents.values())
+
+
+async def test_the_documents_below_a_root_become_those_of_the_folder(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    report = await sync_folder(client, "notes", museum)
+    assert report.root == "museum"
+    assert (report.files, report.unchanged, len(report.added)) == (3, 0, 3)
+    assert uris(gateway) == [
+        "file:///museum/index.md",
+        "file:///museum/rooms/lamp.md",
+        "file:///museum/rooms/lens.md",
+    ]
+    jobs = await client.wait(report.job_ids, timeout_seconds=10)
+    assert [j.source_uri for j in jobs] == uris(gateway)
+
+
+async def test_an_unchanged_folder_costs_one_call(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    await sync_folder(client, "notes", museum)
+    gateway.requests.clear()
+    report = await sync_folder(client, "notes", museum)
+    assert (report.unchanged, report.added, report.deleted) == (3, [], [])
+    assert len(gateway.requests) == 1
+
+
+async def test_a_file_that_was_only_touched_is_hashed_and_not_sent(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    await sync_folder(client, "notes", museum)
+    os.utime(museum / "index.md", ns=(1, 1))
+    (museum / "rooms/lamp.md").write_text("another lamp", encoding="utf-8")
+    gateway.requests.clear()
+    report = await sync_folder(client, "notes", museum)
+    assert report.unchanged == 2
+    assert [a.source_uri for a in report.added] == ["file:///museum/rooms/lamp.md"]
+    assert len(gateway.asked(UPLOADS)) == 1
+
+
+async def test_what_vanished_is_deleted_unless_it_is_to_be_kept(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    await sync_folder(client, "notes", museum)
+    gateway.put("notes", "file:///other/a.md", b"text")
+    (museum / "index.md").unlink()
+    kept = await sync_folder(client, "notes", museum, delete_vanished=False)
+    assert kept.deleted == []
+    report = await sync_folder(client, "notes", museum)
+    assert report.deleted == ["file:///museum/index.md"]
+    assert len(report.delete_jobs) == 1
+    assert "file:///other/a.md" in uris(gateway)
+    assert len(gateway.documents) == 3
+
+
+async def test_a_large_folder_is_announced_in_parts_and_still_loses_what_vanished(
+    client: AsyncClient, gateway: FakeGateway, museum: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "LISTING_FILES", 2)
+    gateway.put("notes", "file:///museum/old.md", b"text")
+    gateway.put("notes", "file:///other/a.md", b"text")
+    report = await sync_folder(client, "notes", museum)
+    assert report.deleted == ["file:///museum/old.md"]
+    assert len(gateway.asked("POST .*/listing")) == 2
+    assert len(report.added) == 3
+    assert "file:///other/a.md" in uris(gateway)
+
+
+async def test_a_root_may_be_named(client: AsyncClient, gateway: FakeGateway, museum: Path) -> None:
+    report = await sync_folder(client, "notes", museum, "haus am meer")
+    assert report.root == "haus am meer"
+    assert uris(gateway)[0] == "file:///haus am meer/index.md"
+
+
+@pytest.mark.parametrize(("folder", "root"), [(Path("/"), None), (Path(), "a/b")])
+async def test_a_root_without_a_usable_name_is_refused(
+    folder: Path, root: str | None, client: AsyncClient
+) -> None:
+    with pytest.raises(Invalid, match="--root NAME"):
+        await sync_folder(client, "notes", folder, root)
+
+
+def test_a_folder_is_named_as_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real" / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    assert name_of(tmp_path / "link") == "link"
+    monkeypatch.chdir(tmp_path / "real" / "inner")
+    assert name_of(Path()) == "inner"
+    assert name_of(Path("..")) == "real"
+
+
+async def test_a_folder_without_a_readable_file_is_refused(
+    client: AsyncClient, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.md").touch()
+    (tmp_path / "photo.jpg").write_bytes(b"x")
+    with pytest.raises(Invalid, match=r"holds no file .* \(1 skipped, 1 ignored"):
+        await sync_folder(client, "notes", tmp_path)
+    assert not gateway.requests
+
+
+@pytest.fixture
+def as_nobody(tmp_path: Path) -> Iterator[None]:
+    """Root reads everything: a file that may not be read needs another user."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(0o755)
+    os.seteuid(NOBODY)
+    yield
+    os.seteuid(0)
+
+
+@pytest.mark.usefixtures("as_nobody")
+async def test_a_file_that_may_not_be_read_is_reported_and_its_document_stays(
+    client: AsyncClient, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    euid = os.geteuid()
+    os.seteuid(os.getuid())
+    for name in ("open.md", "closed.md", "known.md"):
+        (tmp_path / name).write_text("text", encoding="utf-8")
+        (tmp_path / name).chmod(0o644 if name == "open.md" else 0o000)
+    os.seteuid(euid)
+    gateway.put("notes", "file:///museum/known.md", b"other text")
+    report = await sync_folder(client, "notes", tmp_path, "museum")
+    assert [a.source_uri for a in report.added] == ["file:///museum/open.md"]
+    assert [(s.path, s.reason) for s in report.skipped] == [
+        ("closed.md", "cannot be read: permission denied"),
+        ("known.md", "cannot be read: permission denied"),
+    ]
+    assert report.deleted == []
+    assert "file:///museum/known.md" in uris(gateway)
+
+
+@pytest.mark.usefixtures("as_nobody")
+async def test_nothing_is_deleted_when_a_part_of_the_folder_could_not_be_seen(
+    client: AsyncClient, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    euid = os.geteuid()
+    os.seteuid(os.getuid())
+    (tmp_path / "open.md").write_text("text", encoding="utf-8")
+    (tmp_path / "closed").mkdir(mode=0o000)
+    os.seteuid(euid)
+    gateway.put("notes", "file:///museum/closed/a.md", b"text")
+    report = await sync_folder(client, "notes", tmp_path, "museum")
+    assert report.kept == "parts of the folder could not be read"
+    assert "file:///museum/closed/a.md" in uris(gateway)
+
+
+async def test_a_file_that_is_refused_is_reported_and_the_others_go_on(
+    client: AsyncClient, museum: Path
+) -> None:
+    (museum / "huge.txt").write_bytes(b"x" * (MAX_UPLOAD + 1))
+    report = await sync_folder(client, "notes", museum)
+    assert len(report.added) == 3
+    assert [(s.path, s.reason) for s in report.skipped] == [
+        ("huge.txt", f"an upload has at most {MAX_UPLOAD} bytes")
+    ]
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), Conflict("the container is readonly")])
+async def test_what_concerns_all_files_ends_the_run(
+    error: Unavailable | Conflict, client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    gateway.failures = [(UPLOADS, failure(error))]
+    with pytest.raises(type(error)):
+        await sync_folder(client, "notes", museum)
+
+
+async def test_an_unknown_container_is_told_before_anything_is_sent(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    with pytest.raises(NotFound):
+        await sync_folder(client, "nothing", museum)
+    assert not gateway.asked(UPLOADS)
+
+
+async def test_a_rate_limit_is_waited_out(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    limited = Answer(429, b'{"issues": []}', headers={"retry-after": "0.01"})
+    gateway.failures = [(UPLOADS, limited), ("POST .*/add", limited), (UPLOADS, limited)]
+    report = await sync_folder(client, "notes", museum)
+    assert len(report.added) == 3
+
+
+async def test_a_rate_limit_without_end_is_an_error(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    limited = Answer(429, b'{"issues": []}', headers={"retry-after": "0"})
+    gateway.failures = [(UPLOADS, limited)] * 50
+    with pytest.raises(RateLimited):
+        await sync_folder(client, "notes", museum)
+
+
+async def test_progress_is_told_by_stage(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    told: list[FolderProgress] = []
+    await sync_folder(client, "notes", museum, on_progress=told.append)
+    os.utime(museum / "index.md", ns=(1, 1))
+    await sync_folder(client, "notes", museum, on_progress=told.append)
+    assert [(p.stage, p.done, p.total) for p in told] == [
+        ("list", 3, 3),
+        ("upload", 1, 3),
+        ("upload", 2, 3),
+        ("upload", 3, 3),
+        ("list", 3, 3),
+        ("hash", 1, 1),
+        ("list", 1, 1),
+    ]
+
+
+async def test_a_single_file_has_its_name_or_the_given_uri(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    await ingest_file(client, "notes", museum / "index.md")
+    await ingest_file(client, "notes", museum / "index.md", "file:///start")
+    assert uris(gateway) == ["file:///index.md", "file:///start"]
+    assert (
+        next(iter(gateway.documents.values())).mtime_ns == (museum / "index.md").stat().st_mtime_ns
+    )
+
+
+@pytest.mark.parametrize("name", ["nothing.md", "rooms"])
+async def test_a_file_that_is_none_is_refused(name: str, client: AsyncClient, museum: Path) -> None:
+    with pytest.raises(Invalid, match=f"{name} is not a file"):
+        await ingest_file(client, "notes", museum / name)

@@ -1,0 +1,189 @@
+"""Which files of a folder are documents."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from latent_client.walk import MAX_DEPTH, walk
+from latent_core.domain.errors import Invalid
+
+
+def make(folder: Path, *paths: str, text: str = "text") -> None:
+    for path in paths:
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+def paths(folder: Path) -> list[str]:
+    return [file.path for file in walk(folder).files]
+
+
+def reasons(folder: Path) -> dict[str, str]:
+    return {skipped.path: skipped.reason for skipped in walk(folder).skipped}
+
+
+def test_files_are_found_in_one_order_with_size_and_time(tmp_path: Path) -> None:
+    make(tmp_path, "b.md", "a/z.md", "a.md", "a/b/c.txt", "ä.md")
+    os.utime(tmp_path / "a.md", ns=(7, 1_700_000_000_123_456_789))
+    found = walk(tmp_path)
+    assert [f.path for f in found.files] == ["a.md", "a/b/c.txt", "a/z.md", "b.md", "ä.md"]
+    first = found.files[0]
+    assert (first.bytes, first.mtime_ns, first.readable) == (4, 1_700_000_000_123_456_789, True)
+    assert found.complete
+
+
+def test_caches_builds_secrets_and_binaries_are_left_out(tmp_path: Path) -> None:
+    make(tmp_path, "keep.md", "src/keep.py", ".env.example", "docs/building.md")
+    make(
+        tmp_path,
+        ".git/config", "node_modules/x/index.js", "src/__pycache__/a.pyc", ".venv/lib/a.py",
+        "build/out.txt", "deep/dist/a.txt", ".env", "key.pem", "photo.PNG.png", "a.tar.gz", "lib.so.1",
+    )  # fmt: skip
+    found = walk(tmp_path)
+    assert [f.path for f in found.files] == [
+        ".env.example",
+        "docs/building.md",
+        "keep.md",
+        "src/keep.py",
+    ]
+    assert found.ignored == 11
+    assert not found.skipped
+
+
+def test_latentignore_speaks_gitignore_and_takes_defaults_back(tmp_path: Path) -> None:
+    make(tmp_path, "a.txt", "b.txt", "sub/a.txt", "sub/deep/a.txt", "build/kept.txt", "logs/x.log")
+    rules = "# a comment\n/a.txt\nsub/**/a.txt\n!build/\n!*.log\n"
+    (tmp_path / ".latentignore").write_text(rules, encoding="utf-8")
+    assert paths(tmp_path) == ["b.txt", "build/kept.txt", "logs/x.log"]
+
+
+def test_a_nearer_latentignore_wins(tmp_path: Path) -> None:
+    make(tmp_path, "a.txt", "sub/a.txt", "sub/b.txt", "sub/c/b.txt")
+    (tmp_path / ".latentignore").write_text("a.txt\n", encoding="utf-8")
+    (tmp_path / "sub" / ".latentignore").write_text("!a.txt\n/b.txt\n", encoding="utf-8")
+    assert paths(tmp_path) == ["sub/a.txt", "sub/c/b.txt"]
+
+
+def test_what_a_left_out_folder_holds_cannot_be_taken_back_in(tmp_path: Path) -> None:
+    make(tmp_path, "secret/plan.md", "open.md")
+    (tmp_path / ".latentignore").write_text("secret/\n!secret/plan.md\n", encoding="utf-8")
+    assert paths(tmp_path) == ["open.md"]
+
+
+@pytest.fixture(scope="module")
+def git(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A repository whose work tree is still to be named."""
+    repository = tmp_path_factory.mktemp("repository")
+    subprocess.run(["git", "init", "-q", "--bare", str(repository)], check=True)
+    return ["git", "-c", "core.excludesFile=", f"--git-dir={repository}"]
+
+
+_FOLDERS = st.lists(st.sampled_from(["a", "b"]), max_size=3)
+_PATHS = st.tuples(_FOLDERS, st.sampled_from(["c.md", "d.py"])).map(
+    lambda p: "/".join([*p[0], p[1]])
+)
+_RULES = st.sampled_from(
+    [
+        "a",
+        "/a",
+        "a/",
+        "b/c.md",
+        "*.md",
+        "!c.md",
+        "!a/",
+        "**/d.py",
+        "a/*",
+        "!a/b",
+        "!/a/b/d.py",
+        "*",
+        "!*/",
+    ]
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(_PATHS, min_size=1, max_size=6), st.lists(_RULES, max_size=5))
+def test_rules_mean_what_git_takes_them_to_mean(
+    git: list[str], tmp_path_factory: pytest.TempPathFactory, wanted: list[str], rules: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("tree")
+    make(folder, *wanted)
+    (folder / ".latentignore").write_text("\n".join(rules), encoding="utf-8")
+    tree = [f"--work-tree={folder}", "ls-files", "-z", "-o", "--exclude-from=.latentignore"]
+    listed = subprocess.run([*git, *tree], check=True, capture_output=True, text=True, cwd=folder)
+    assert paths(folder) == sorted(set(listed.stdout.split("\0")) - {"", ".latentignore"})
+
+
+def test_links_never_lead_out_of_the_folder(tmp_path: Path) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "folder"
+    make(outside, "secret.txt")
+    make(folder, "real/a.txt")
+    (folder / "out.txt").symlink_to(outside / "secret.txt")
+    (folder / "out").symlink_to(outside)
+    (folder / "again").symlink_to(folder / "real")
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "gone").symlink_to(folder / "nothing")
+    (folder / "inside.txt").symlink_to("real/a.txt")
+    assert paths(folder) == ["inside.txt", "real/a.txt"]
+    assert reasons(folder) == {
+        "again": "a link to a folder; its files are taken where they stand",
+        "gone": "a broken link",
+        "loop": "a broken link",
+        "out": "a link that leads out of the folder",
+        "out.txt": "a link that leads out of the folder",
+    }
+    assert walk(folder).complete
+
+
+def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
+    make(tmp_path / "real", "a.txt")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert paths(tmp_path / "link") == ["a.txt"]
+
+
+def test_what_is_no_document_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    make(tmp_path, "good.md")
+    (tmp_path / "empty.md").touch()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / os.fsdecode(b"caf\xe9.md")).write_text("x", encoding="utf-8")
+    assert paths(tmp_path) == ["good.md"]
+    assert reasons(tmp_path) == {
+        "caf?.md": "its name is not valid UTF-8",
+        "empty.md": "empty",
+        "pipe": "not a regular file",
+    }
+
+
+def test_a_folder_too_deep_makes_the_walk_incomplete(tmp_path: Path) -> None:
+    make(tmp_path, "/".join(["d"] * (MAX_DEPTH + 1)) + "/a.md", "b.md")
+    found = walk(tmp_path)
+    assert [f.path for f in found.files] == ["b.md"]
+    assert not found.complete
+
+
+def test_more_files_than_the_bound_are_refused(tmp_path: Path) -> None:
+    make(tmp_path, "a", "b", "c")
+    with pytest.raises(Invalid, match="more than 2 files"):
+        walk(tmp_path, max_files=2)
+
+
+@pytest.mark.parametrize("name", ["nothing", "file.md"])
+def test_a_folder_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
+    make(tmp_path, "file.md")
+    with pytest.raises(Invalid, match=f"{name} cannot be read"):
+        walk(tmp_path / name)
+
+
+def test_a_pattern_that_is_none_is_refused_by_its_file(tmp_path: Path) -> None:
+    make(tmp_path, "a.md")
+    (tmp_path / ".latentignore").write_text("!\n", encoding="utf-8")
+    with pytest.raises(Invalid, match=r"\.latentignore"):
+        walk(tmp_path)

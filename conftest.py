@@ -1,0 +1,3 @@
+"""Fixtures that every package's tests share."""
+
+pytest_plugins = ["latent_core.testing.postgres"]

@@ -1,0 +1,95 @@
+"""One answer: a chunk with its score, its reasons, its place, its age and its lineage."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+
+class Provenance(BaseModel):
+    """Where a chunk and its vector come from (DESIGN §12.5)."""
+
+    source_uri: str
+    sha256: str | None = None
+    fetched_at: datetime | None = None
+    handler: str
+    handler_version: str
+    embedder: str
+    embedder_version: str
+    page: int | None = None
+    generation: int
+
+
+class Reason(BaseModel):
+    """One reason for a hit: the channel that found it, at which rank and score."""
+
+    channel: str
+    rank: int
+    score: float
+    terms: list[str] = []
+
+
+class PlaceView(BaseModel):
+    """Where the chunk stands; pages and lines count from 1."""
+
+    page: int | None = None
+    page_end: int | None = None
+    line_start: int | None = None
+    line_end: int | None = None
+    heading_path: str = ""
+    """``H1 > H2 > H3``"""
+    key_path: str | None = None
+    table_id: str | None = None
+    row_group: int | None = None
+
+
+class AlsoInDocument(BaseModel):
+    """Another chunk of the same document that matched."""
+
+    chunk_id: UUID
+    score: float
+    place: PlaceView
+
+
+class Hit(BaseModel):
+    container_id: str
+    doc_id: UUID
+    chunk_id: UUID
+    external_id: str | None = None
+    modality: str
+    source_type: str
+    block_type: str
+    score: float
+    """May exceed 1 after freshness."""
+    base_score: float
+    """0..1: the fused score against the largest attainable one."""
+    title: str
+    snippet: str
+    """An exact excerpt of the source."""
+    highlights: list[tuple[int, int]] = []
+    """Character ranges of the query's words in ``snippet``."""
+    rendered_snippet: str
+    """``snippet`` with the words marked as ``**word**``, by the container's template."""
+    text: str | None = None
+    uri: str | None = None
+    """Page image, presigned; the same as ``page_uri``."""
+    page_uri: str | None = None
+    page_uris: list[str] = []
+    page_image: Literal["ready", "pending", "none"] = "none"
+    offsets: tuple[int, int]
+    """Characters in the source text."""
+    place: PlaceView
+    source_path: str
+    source_uri: str
+    why: list[Reason] = []
+    timestamps: list[datetime] = []
+    """Modified, fetched, indexed: those that are known, in this order."""
+    modified_at: datetime | None = None
+    fetched_at: datetime | None = None
+    indexed_at: datetime | None = None
+    provenance: Provenance
+    meta: dict[str, Any] = Field(default_factory=dict)
+    also_in_document: list[AlsoInDocument] = []

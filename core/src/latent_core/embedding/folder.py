@@ -1,0 +1,130 @@
+"""``local:<folder>``: a model of the user's own, as its publisher lays it out.
+
+``model.onnx`` (or ``onnx/model.onnx``) and ``tokenizer.json`` are needed. What stands beside them as in
+sentence-transformers is heeded: pooling, window and prompts; without it, mean pooling, the
+model's own length and no prompts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from latent_core.domain.errors import Invalid
+from latent_core.embedding.encoder import Encoder, Pooling
+from latent_core.embedding.local import LocalModel, Prompts
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.tokens import ModelTokenizer
+
+PREFIX: Final = "local:"
+DEFAULT_LENGTH: Final = 512
+_LONGEST: Final = 32_768
+"""Publishers write absurd numbers for "no limit"."""
+_POOLING: Final = {
+    "pooling_mode_mean_tokens": Pooling.MEAN,
+    "pooling_mode_cls_token": Pooling.CLS,
+    "pooling_mode_lasttoken": Pooling.LAST,
+}
+_POOLING_FILE: Final = "1_Pooling/config.json"
+_PROMPTS_FILE: Final = "config_sentence_transformers.json"
+_LENGTHS: Final = (
+    ("sentence_bert_config.json", "max_seq_length"),
+    ("tokenizer_config.json", "model_max_length"),
+    ("config.json", "max_position_embeddings"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    root: Path
+    name: str
+    """As in the manifest."""
+
+    @property
+    def model_file(self) -> Path:
+        places = (self.root / "model.onnx", self.root / "onnx" / "model.onnx")
+        return next((place for place in places if place.is_file()), places[0])
+
+    def config(self, name: str) -> dict[str, Any]:
+        """A configuration file; empty when it is not there."""
+        path = self.root / name
+        if not path.is_file():
+            return {}
+        try:
+            read = json.loads(path.read_bytes())
+        except (OSError, ValueError) as exc:
+            raise Invalid(f"{self.name}: {name} cannot be read: {exc}") from exc
+        if not isinstance(read, dict):
+            raise Invalid(f"{self.name}: {name} is not an object")
+        return read
+
+    def length(self) -> int:
+        """Tokens of one text, special ones counted: the least that a file names."""
+        named = [self.config(file).get(key) for file, key in _LENGTHS]
+        sane = [int(n) for n in named if isinstance(n, int | float) and 0 < n <= _LONGEST]
+        return min(sane, default=DEFAULT_LENGTH)
+
+    def pooling(self) -> Pooling:
+        config = self.config(_POOLING_FILE)
+        chosen = [
+            key for key, value in config.items() if key.startswith("pooling_mode") and value is True
+        ]
+        if not chosen:
+            return Pooling.MEAN
+        if len(chosen) > 1 or chosen[0] not in _POOLING:
+            raise Invalid(
+                f"{self.name}: {_POOLING_FILE} asks for {', '.join(chosen)};"
+                f" one of {', '.join(_POOLING)} is supported"
+            )
+        return _POOLING[chosen[0]]
+
+    def prompts(self) -> Prompts:
+        prompts = self.config(_PROMPTS_FILE).get("prompts")
+        if not isinstance(prompts, dict):
+            return Prompts()
+        document = prompts.get("document") or prompts.get("passage") or ""
+        return Prompts(str(document), str(prompts.get("query") or ""))
+
+    def digest(self) -> str:
+        """Of everything that decides a vector."""
+        digest = hashlib.blake2b(digest_size=6)
+        data = sorted(self.model_file.parent.glob("model.onnx[._]data*"))
+        configs = (self.root / name for name in (_POOLING_FILE, _PROMPTS_FILE))
+        for path in (self.model_file, *data, self.root / "tokenizer.json", *configs):
+            digest.update(f"{path.name}\n".encode())
+            if path.is_file():
+                _add_content(digest, path)
+        return digest.hexdigest()
+
+
+def _add_content(digest: hashlib.blake2b, path: Path) -> None:
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+
+
+def from_folder(name: str) -> LocalModel:
+    """The model that ``name`` (``local:<folder>``) speaks of; it is loaded and run once. Blocking.
+
+    ``Invalid`` says which file is missing or cannot be used.
+    """
+    folder = _Folder(Path(name.removeprefix(PREFIX)), name)
+    if not folder.root.is_absolute():
+        raise Invalid(f"{name}: name the folder by its absolute path")
+    for path in (folder.model_file, folder.root / "tokenizer.json"):
+        if not path.is_file():
+            raise Invalid(f"{name}: there is no {path.name} in that folder")
+    tokenizer = ModelTokenizer.open(folder.root / "tokenizer.json")
+    window = folder.length() - tokenizer.special_tokens
+    load = partial(_load, folder.model_file, name, folder.pooling())
+    dims = load(1).encode(tokenizer.ids(["width"], window)).shape[1]
+    model = EmbeddingModel(name, f"{folder.root.name}@{folder.digest()}", dims, window)
+    return LocalModel(model, tokenizer, load, folder.prompts())
+
+
+def _load(path: Path, name: str, pooling: Pooling, threads: int) -> Encoder:
+    return Encoder(path, name=name, pooling=pooling, threads=threads)

@@ -1,0 +1,53 @@
+"""The tokenizer of a local model: counts, places and ids from one ``tokenizer.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Encoding, Tokenizer as FastTokenizer
+
+from latent_core.domain.errors import Invalid
+
+
+class ModelTokenizer:
+    """Implements ``Tokenizer``. Safe to use from several threads: nothing is changed after opening."""
+
+    def __init__(self, tokenizer: FastTokenizer) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def open(cls, path: Path) -> ModelTokenizer:
+        try:
+            return cls(FastTokenizer.from_file(str(path)))
+        except Exception as exc:  # the library raises nothing narrower
+            raise Invalid(f"the tokenizer {path.name} cannot be read: {exc}") from exc
+
+    @property
+    def special_tokens(self) -> int:
+        """How many the model wants around one text."""
+        return self._tokenizer.num_special_tokens_to_add(False)
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        return [len(encoding) for encoding in self._encode(texts)]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        offsets: list[tuple[int, int]] = self._tokenizer.encode(
+            text, add_special_tokens=False
+        ).offsets
+        return offsets
+
+    def ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
+        """What the model reads: at most ``window`` tokens of each text, special tokens around them."""
+        encodings = self._encode(texts)
+        for encoding in encodings:
+            encoding.truncate(window)
+        return [self._tokenizer.post_process(encoding).ids for encoding in encodings]
+
+    def _encode(self, texts: Sequence[str]) -> list[Encoding]:
+        encodings: list[Encoding] = self._tokenizer.encode_batch_fast(
+            list(texts), add_special_tokens=False
+        )
+        return encodings

@@ -1,0 +1,75 @@
+"""Accept a source: one transaction writes the document and the job that will ingest it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+
+from latent_core.domain.errors import NotFound
+from latent_core.domain.ids import JobId
+from latent_core.domain.job import JobKind, NewJob
+from latent_core.queue.enqueue import enqueue
+from latent_core.registry import containers, documents
+from latent_core.registry.connection import Connection
+from latent_core.registry.documents import Source
+
+
+class IngestPayload(BaseModel):
+    """What an ingest or corpus job carries: where the bytes are and what was said about them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    uri: str
+    filename: str
+    mime: str
+    request: int = 0
+    """``documents.request`` at the time: a newer one overtakes this job."""
+    sha256: str | None = None
+    """Hash of a stored blob; else ``path`` names a file below an ingest root."""
+    path: str | None = None
+    modality: Literal["auto", "text", "image"] = "auto"
+    accepted_at: datetime
+    modified_at: datetime | None = None
+    mtime_ns: int | None = None
+    meta: dict[str, Any] = {}
+    offset: int = 0
+    """Where a corpus job goes on, in bytes; ``line`` is the number of the line that begins there."""
+    line: int = 1
+    records: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    doc_id: UUID
+    job_id: JobId
+
+
+async def accept(
+    conn: Connection, source: Source, payload: IngestPayload, *, kind: JobKind, principal: str
+) -> Accepted:
+    """Write document and job; ``NotFound`` when the container is gone.
+
+    Adding the same document again while its job is queued replaces that job's payload. The container is
+    held first: a document must not slip into one that is being deleted.
+    """
+    if await containers.hold(conn, source.container_id) is None:
+        raise NotFound(f"container '{source.container_id}' does not exist")
+    request = await documents.accept(conn, source)
+    job_id = await enqueue(
+        conn,
+        NewJob(
+            kind=kind,
+            container_id=source.container_id,
+            doc_id=source.doc_id,
+            doc_key=str(source.doc_id),
+            dedupe_key=f"{kind.value}:{source.doc_id}",
+            payload=payload.model_copy(update={"request": request}).model_dump(mode="json"),
+            principal=principal,
+        ),
+    )
+    return Accepted(source.doc_id, job_id)

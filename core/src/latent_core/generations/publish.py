@@ -1,0 +1,131 @@
+"""Make staged generations visible: one transaction, whose commit is what makes them so.
+
+The caller fences the transaction with its claim first (``latent_core.queue``); then, in the house's lock
+order, come container → documents by id → chunks → postings → dead ords → stats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from latent_core.domain.chunk import Chunk
+from latent_core.domain.errors import NotFound
+from latent_core.keywords import postings
+from latent_core.keywords.analyser import Analysed, term_vector
+from latent_core.keywords.packing import ChunkTerms
+from latent_core.registry import chunks, containers, documents, pages
+from latent_core.registry.chunks import ChunkRow
+from latent_core.registry.connection import Connection
+from latent_core.registry.documents import Live
+from latent_core.registry.pages import BlobRef, PageRow
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChunk:
+    """A chunk whose vectors are stored."""
+
+    chunk: Chunk
+    analysed: Analysed
+    tsv: str
+    windows: int
+
+    @classmethod
+    def of(cls, chunk: Chunk, analysed: Analysed, windows: int) -> StagedChunk:
+        """Everything costly is done here, before the transaction begins."""
+        return cls(chunk, analysed, term_vector(analysed), windows)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A generation of a document, complete in the other stores and not visible yet."""
+
+    doc_id: UUID
+    generation: int
+    live: Live
+    chunks: Sequence[StagedChunk]
+    provenance: dict[str, Any]
+    request: int
+    """The request it serves (``documents.request``)."""
+    fetched_at: datetime
+    modified_at: datetime | None = None
+    mtime_ns: int | None = None
+    pages: Sequence[PageRow] = ()
+    refs: Sequence[BlobRef] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a publication did."""
+
+    flipped: frozenset[UUID]
+    """Documents whose staged generation is visible now; the others were deleted or have a newer one."""
+    refused: frozenset[UUID]
+    """The others: their points and blobs are garbage now."""
+
+
+async def publish(conn: Connection, container_id: str, staged: Sequence[Staged]) -> Published:
+    """Publish generations of one container in the caller's transaction.
+
+    ``NotFound`` when the container was deleted meanwhile; the caller's transaction must then end without effect.
+    """
+    if len({s.doc_id for s in staged}) != len(staged):
+        raise ValueError("a publication names a document twice")
+    if await containers.hold(conn, container_id) is None:
+        raise NotFound(f"container '{container_id}' was deleted while the document was ingested")
+    before = await documents.lock(conn, [s.doc_id for s in staged])
+    dead = await chunks.live_lengths(
+        conn, [doc for doc, live in before.items() if live is not None]
+    )
+    lengths: dict[UUID, list[tuple[int, int]]] = {}
+    for doc, ord_, length in dead:
+        lengths.setdefault(doc, []).append((ord_, length))
+    flipped = [s for s in staged if await _flip(conn, s)]
+    await containers.add_languages(conn, container_id, (s.live.language for s in flipped))
+    await chunks.insert(conn, (row for s in flipped for row in _rows(container_id, s)))
+    for s in flipped:
+        await pages.write(conn, s.doc_id, s.generation, s.pages)
+        await pages.refer(conn, s.doc_id, s.generation, s.refs)
+    buried = [pair for s in flipped for pair in lengths.get(s.doc_id, ())]
+    await postings.write(conn, container_id, [t for s in flipped for t in _terms(s)])
+    await postings.bury(conn, container_id, buried)
+    done = frozenset(s.doc_id for s in flipped)
+    return Published(flipped=done, refused=frozenset(s.doc_id for s in staged) - done)
+
+
+async def _flip(conn: Connection, staged: Staged) -> bool:
+    return await documents.flip(
+        conn,
+        staged.doc_id,
+        staged.generation,
+        staged.live,
+        request=staged.request,
+        fetched_at=staged.fetched_at,
+        modified_at=staged.modified_at,
+        mtime_ns=staged.mtime_ns,
+    )
+
+
+def _rows(container_id: str, staged: Staged) -> list[ChunkRow]:
+    return [
+        ChunkRow(
+            doc_id=staged.doc_id,
+            generation=staged.generation,
+            container_id=container_id,
+            chunk=c.chunk,
+            windows=c.windows,
+            tsv=c.tsv,
+            length=c.analysed.length,
+            provenance=staged.provenance,
+        )
+        for c in staged.chunks
+    ]
+
+
+def _terms(staged: Staged) -> list[ChunkTerms]:
+    return [
+        ChunkTerms(c.chunk.ord, c.analysed.length, c.analysed.tfs) for c in staged.chunks
+    ]

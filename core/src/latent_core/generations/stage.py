@@ -1,0 +1,74 @@
+"""Put a generation's vectors into the store, addressed and not visible."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from latent_core.domain.chunk import Chunk
+from latent_core.domain.ids import PointId, point_id
+from latent_core.domain.vector import Matrix
+from latent_core.registry.containers import Space
+from latent_core.vectors.port import Points, VectorIndex
+
+POINTS_A_WRITE: Final = 512
+
+Checkpoint = Callable[[], Awaitable[None]]
+"""Raises when the job was cancelled or its lease is lost: asked before every outside write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """The windows of one chunk, where they belong."""
+
+    doc_id: UUID
+    generation: int
+    chunk: Chunk
+    windows: int
+
+    def point_ids(self) -> list[PointId]:
+        return [point_id(self.chunk.id, self.generation, w) for w in range(self.windows)]
+
+
+async def stage_vectors(
+    index: VectorIndex,
+    space: Space,
+    addressed: Sequence[Addressed],
+    vectors: Matrix,
+    checkpoint: Checkpoint,
+) -> None:
+    """Store ``vectors`` (one row a window, in the order of ``addressed``); durable on return.
+
+    ``NotFound`` without the collection: it is made with its container and at every start, never here,
+    or a slow worker would make one again for a container that was just deleted.
+    """
+    collection = space.collection()
+    points = _points(addressed, vectors)
+    for start in range(0, len(points.ids), POINTS_A_WRITE):
+        await checkpoint()
+        await index.upsert(collection, _slice(points, start, start + POINTS_A_WRITE))
+
+
+def _points(addressed: Sequence[Addressed], vectors: Matrix) -> Points:
+    ids = [i for a in addressed for i in a.point_ids()]
+    if len(ids) != len(vectors):
+        raise ValueError(f"{len(ids)} windows, but {len(vectors)} vectors")
+    return Points(
+        ids=ids,
+        vectors=vectors,
+        doc_ids=[a.doc_id for a in addressed for _ in range(a.windows)],
+        generations=[a.generation for a in addressed for _ in range(a.windows)],
+        ords=[a.chunk.ord for a in addressed for _ in range(a.windows)],
+    )
+
+
+def _slice(points: Points, start: int, stop: int) -> Points:
+    return Points(
+        ids=points.ids[start:stop],
+        vectors=points.vectors[start:stop],
+        doc_ids=points.doc_ids[start:stop],
+        generations=points.generations[start:stop],
+        ords=points.ords[start:stop],
+    )

@@ -1,0 +1,81 @@
+"""The keyword index in Postgres: one statement, one snapshot, then arithmetic (FACTS §1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg.rows import tuple_row
+
+from latent_core.domain.errors import TimedOut
+from latent_core.keywords.packing import Packed
+from latent_core.keywords.port import KeywordHits
+from latent_core.keywords.scoring import Snapshot, rank
+from latent_core.registry.connection import Database
+
+READ: Final = """
+SELECT live_chunks, live_length, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea
+FROM keyword_stats WHERE container_id = %(container_id)s
+UNION ALL
+SELECT NULL, NULL, NULL, ords, NULL, NULL
+FROM dead_ords WHERE container_id = %(container_id)s
+UNION ALL
+SELECT NULL, NULL, term, ords, tfs, lens
+FROM postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
+"""
+
+INLINE_POSTINGS: Final = 20_000
+"""Fewer are scored in the event loop: handing them to a thread would take longer."""
+
+
+class PostgresKeywordIndex:
+    """``KeywordIndex`` over the tables ``postings``, ``dead_ords`` and ``keyword_stats``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def search(
+        self,
+        container_id: str,
+        terms: Sequence[str],
+        k: int,
+        *,
+        timeout_seconds: float,
+        allowed: NDArray[np.uint32] | None = None,
+    ) -> KeywordHits:
+        try:
+            # Past the deadline psycopg cancels the statement on the server, too.
+            async with asyncio.timeout(timeout_seconds):
+                snapshot = await self._read(container_id, terms)
+                if snapshot.postings <= INLINE_POSTINGS:
+                    return rank(snapshot, terms, k, allowed)
+                return await asyncio.to_thread(rank, snapshot, terms, k, allowed)
+        except TimeoutError as exc:
+            raise TimedOut(
+                f"the keyword search in {container_id} took longer than {timeout_seconds:g} s"
+            ) from exc
+
+    async def _read(self, container_id: str, terms: Sequence[str]) -> Snapshot:
+        parameters = {"container_id": container_id, "terms": list(dict.fromkeys(terms))}
+        async with self._database.transaction() as conn:
+            cursor = conn.cursor(row_factory=tuple_row, binary=True)
+            await cursor.execute(READ, parameters)
+            return _snapshot(await cursor.fetchall())
+
+
+def _snapshot(rows: Sequence[tuple[Any, ...]]) -> Snapshot:
+    chunks, length = 0, 0
+    dead: list[bytes] = []
+    postings: defaultdict[str, list[Packed]] = defaultdict(list)
+    for live_chunks, live_length, term, ords, tfs, lens in rows:
+        if term is not None:
+            postings[term].append(Packed(ords, tfs, lens))
+        elif ords is not None:
+            dead.append(ords)
+        else:
+            chunks, length = live_chunks, live_length
+    return Snapshot(chunks, length, dead, postings)

@@ -1,0 +1,125 @@
+"""Rows of the keyword index: written and buried in the transaction that publishes or deletes (DESIGN §7).
+
+Everything here takes the caller's connection and commits nothing. Order of locks: postings in (term,
+block) order, dead ords, and last the stats row of the container, which every writer wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from psycopg.rows import tuple_row
+
+from latent_core.keywords.packing import (
+    MAX_LENGTH,
+    ROW_POSTINGS,
+    ChunkTerms,
+    Packed,
+    pack,
+    pack_ords,
+)
+from latent_core.registry.connection import Connection
+
+NEXT_BLOCK: Final = "SELECT nextval('posting_blocks')"
+
+COPY: Final = (
+    "COPY postings (container_id, term, block, ords, tfs, lens) FROM STDIN (FORMAT BINARY)"
+)
+COPY_TYPES: Final = ("text", "text", "int8", "bytea", "bytea", "bytea")
+
+COUNT: Final = """
+INSERT INTO keyword_stats AS s (container_id, live_chunks, live_length, loose_writes, dead_chunks)
+VALUES (%(container_id)s, %(chunks)s, %(length)s, 1, %(dead)s)
+ON CONFLICT (container_id) DO UPDATE SET
+    live_chunks = s.live_chunks + EXCLUDED.live_chunks,
+    live_length = s.live_length + EXCLUDED.live_length,
+    loose_writes = s.loose_writes + 1,
+    dead_chunks = s.dead_chunks + EXCLUDED.dead_chunks
+"""
+
+BURY: Final = """
+INSERT INTO dead_ords (container_id, block, ords) VALUES (%(container_id)s, nextval('posting_blocks'), %(ords)s)
+"""
+
+LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%(container_id)s, 7802))"
+
+# By row address, as a join is planned badly when statistics are young; the lock keeps addresses valid.
+DROP_SOME: Final = """
+DELETE FROM postings
+WHERE ctid = ANY (ARRAY(SELECT ctid FROM postings WHERE container_id = %(container_id)s LIMIT %(limit)s))
+"""
+DROP_DEAD: Final = "DELETE FROM dead_ords WHERE container_id = %(container_id)s"
+DROP_STATS: Final = "DELETE FROM keyword_stats WHERE container_id = %(container_id)s"
+
+DROP_BATCH_ROWS: Final = 50_000
+
+
+async def write(conn: Connection, container_id: str, entries: Sequence[ChunkTerms]) -> None:
+    """Index the chunks of one publication: one row for each distinct term of them all.
+
+    Every chunk that becomes visible belongs here, one without terms too: it counts in the average.
+    """
+    if not entries:
+        return
+    for start in range(0, len(entries), ROW_POSTINGS):
+        # A book has millions of postings; the loop serves others meanwhile.
+        rows = await asyncio.to_thread(_packed, entries[start : start + ROW_POSTINGS])
+        await _copy(conn, container_id, rows)
+    length = sum(min(entry.length, MAX_LENGTH) for entry in entries)
+    await _count(conn, container_id, chunks=len(entries), length=length, dead=0)
+
+
+async def bury(conn: Connection, container_id: str, chunks: Sequence[tuple[int, int]]) -> None:
+    """Take visible chunks, given as (ord, length), out of the index: each exactly once in its life.
+
+    Their postings stay until a compaction drops them; no search counts them from this commit on.
+    """
+    if not chunks:
+        return
+    ords = pack_ords(sorted(ord_ for ord_, _ in chunks))
+    await conn.execute(BURY, {"container_id": container_id, "ords": ords})
+    length = sum(min(length, MAX_LENGTH) for _, length in chunks)
+    await _count(conn, container_id, chunks=-len(chunks), length=-length, dead=len(chunks))
+
+
+async def drop_batch(conn: Connection, container_id: str, limit: int = DROP_BATCH_ROWS) -> int:
+    """Remove at most ``limit`` posting rows of a container; with the last of them all else it has here.
+
+    Answers how many went: fewer than ``limit`` means that nothing is left. Waits for a running
+    compaction (``TimedOut`` when that takes too long), which would write rows behind our back.
+    """
+    await conn.execute(LOCK, {"container_id": container_id})
+    gone = (await conn.execute(DROP_SOME, {"container_id": container_id, "limit": limit})).rowcount
+    if gone < limit:
+        await conn.execute(DROP_DEAD, {"container_id": container_id})
+        await conn.execute(DROP_STATS, {"container_id": container_id})
+    return gone
+
+
+async def drop(conn: Connection, container_id: str) -> None:
+    """Remove everything of a container in the caller's transaction; big ones go by ``drop_batch``."""
+    while await drop_batch(conn, container_id) == DROP_BATCH_ROWS:
+        pass
+
+
+def _packed(entries: Sequence[ChunkTerms]) -> list[tuple[str, Packed]]:
+    return list(pack(entries))
+
+
+async def _copy(conn: Connection, container_id: str, rows: Sequence[tuple[str, Packed]]) -> None:
+    """Write rows of distinct terms, all of one new block."""
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(NEXT_BLOCK)
+        (block,) = await cursor.fetchone() or (0,)
+        async with cursor.copy(COPY) as copy:
+            copy.set_types(COPY_TYPES)
+            for term, packed in rows:
+                await copy.write_row(
+                    (container_id, term, block, packed.ords, packed.tfs, packed.lens)
+                )
+
+
+async def _count(conn: Connection, container_id: str, **changes: Any) -> None:
+    await conn.execute(COUNT, {"container_id": container_id, **changes})

@@ -1,0 +1,242 @@
+"""The data directory: its tree, its one owner, its token.
+
+Everything here is a few small file operations at start, so it is synchronous.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import orjson
+import psutil  # type: ignore[import-untyped]  # it ships no types
+
+from latent_core.domain.errors import Conflict, Invalid, OutOfSpace
+
+TOKEN_PREFIX = "llc_"
+TOKEN_BYTES = 32
+PRIVATE = 0o700
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_HELD = (errno.EAGAIN, errno.EACCES)
+_TAKE_SECONDS = 1.0  # an owner that is just ending, or a look by ``owner_of``, is waited for
+_TAKE_POLL_SECONDS = 0.02
+_SHARED_BITS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that holds a data directory; ``started`` in seconds since the epoch."""
+
+    pid: int
+    started: float
+
+
+class DataDirectory:
+    """One data directory. ``acquire`` before anything else is opened in it, ``release`` last."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser().absolute()
+        self._lock: int | None = None
+
+    @property
+    def postgres(self) -> Path:
+        return self.path / "postgres"
+
+    @property
+    def vectors(self) -> Path:
+        return self.path / "vectors"
+
+    @property
+    def blobs(self) -> Path:
+        return self.path / "blobs"
+
+    @property
+    def models(self) -> Path:
+        return self.path / "models"
+
+    @property
+    def tmp(self) -> Path:
+        """Emptied by ``acquire``."""
+        return self.path / "tmp"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log"
+
+    @property
+    def manifests(self) -> Path:
+        return self.path / "manifests"
+
+    def acquire(self) -> None:
+        """Make the tree and become its owner, until ``release`` or the end of the process.
+
+        Raises ``Conflict`` naming the pid of another owner, ``Invalid`` when the folder cannot be
+        used, ``OutOfSpace`` when its disk is full.
+        """
+        if self._lock is not None:
+            return
+        with storage_errors(self.path):
+            self._make_root()
+            lock = os.open(self.path / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                _take(lock, self.path)
+                self._make_tree()
+            except BaseException:
+                os.close(lock)
+                raise
+        self._lock = lock
+
+    def release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def token(self) -> str:
+        """The owner's bearer token; made at first use."""
+        file = self.path / "token"
+        with storage_errors(self.path):
+            if not (token := _read_token(file)):
+                _make_token(file)
+                token = _read_token(file)
+        return token
+
+    def _make_root(self) -> None:
+        if not self.path.is_dir():
+            self.path.mkdir(PRIVATE)
+        # As root Postgres runs as another user, who must be able to pass through to its folder.
+        mode = 0o711 if os.geteuid() == 0 else PRIVATE
+        if (present := self.path.stat()).st_uid == os.geteuid() and _mode(present) != mode:
+            self.path.chmod(mode)
+
+    def _make_tree(self) -> None:
+        for folder in (self.postgres, self.vectors, self.blobs, self.models, self.log):
+            folder.mkdir(PRIVATE, exist_ok=True)
+        self.manifests.mkdir(PRIVATE, exist_ok=True)
+        if self.tmp.exists():
+            shutil.rmtree(self.tmp)
+        self.tmp.mkdir(PRIVATE)
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+
+def owner_of(path: Path) -> Owner | None:
+    """Who holds the data directory now; None when nobody does."""
+    try:
+        lock = os.open(path / "owner.lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return None if _try_lock(lock) else _read_owner(lock)
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int, path: Path) -> None:
+    deadline = time.monotonic() + _TAKE_SECONDS
+    while not _try_lock(lock):
+        if time.monotonic() > deadline:
+            raise _held(_read_owner(lock), path)
+        time.sleep(_TAKE_POLL_SECONDS)
+    me = Owner(os.getpid(), psutil.Process().create_time())
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, orjson.dumps(me), 0)
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as exc:
+        if exc.errno in _HELD:
+            return False
+        raise
+    return True
+
+
+def _held(owner: Owner, path: Path) -> Conflict:
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(owner.started))
+    return Conflict(
+        f"{path} is held by process {owner.pid}, running since {since}: "
+        "stop it, or choose another LLC_DATA_DIR",
+        pid=owner.pid,
+    )
+
+
+def _read_owner(lock: int) -> Owner:
+    """The holder writes right after it locks: the reader may come in between, and sees pid 0."""
+    try:
+        return Owner(**orjson.loads(os.pread(lock, 4096, 0)))
+    except (ValueError, TypeError):
+        return Owner(0, time.time())
+
+
+def _read_token(file: Path) -> str:
+    """The token, or "" when there is none yet. Readable by its owner only, whatever it was before."""
+    try:
+        with file.open(encoding="utf-8") as opened:
+            if _mode(os.fstat(opened.fileno())) & _SHARED_BITS:
+                os.fchmod(opened.fileno(), 0o600)
+            return opened.read().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _make_token(file: Path) -> None:
+    """Complete or not there: written aside, then renamed."""
+    draft = file.with_name(f"token.{secrets.token_hex(4)}")
+    try:
+        with open(
+            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+        ) as out:
+            out.write(TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+        if file.exists() and not file.stat().st_size:
+            file.unlink()
+        os.link(draft, file)
+    except FileExistsError:
+        return  # another process made one first: that is the token
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _mode(status: os.stat_result) -> int:
+    return stat.S_IMODE(status.st_mode)
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """What the file system refuses, said to a person: ``OutOfSpace`` or ``Invalid``."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno in _NO_SPACE:
+            raise OutOfSpace(f"the disk of {path} is full: make room and try again") from exc
+        raise Invalid(f"{path} cannot be used as data directory: {_why(exc, path)}") from exc
+
+
+def _why(exc: OSError, path: Path) -> str:
+    match exc:
+        case FileNotFoundError():
+            return f"{path.parent} does not exist; make it, or choose another LLC_DATA_DIR"
+        case PermissionError():
+            return f"no permission for {exc.filename}; run as its owner, or choose another LLC_DATA_DIR"
+        case FileExistsError() | NotADirectoryError():
+            return f"{exc.filename} is not a folder; move it, or choose another LLC_DATA_DIR"
+    if exc.errno == errno.ENOLCK:
+        return "its file system knows no locks; choose one on a local disk by LLC_DATA_DIR"
+    return f"{exc.strerror} ({exc.filename})"

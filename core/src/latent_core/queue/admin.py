@@ -1,0 +1,227 @@
+"""Jobs as the surfaces see and steer them. Who may see which container is the caller's to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg.errors import UniqueViolation
+
+from latent_core.domain.errors import Conflict, Invalid, NotFound
+from latent_core.domain.job import JobEvent, JobState, JobView
+from latent_core.registry.connection import Connection
+
+EVENTS_AT_MOST: Final = 1000
+
+# A claim may come between our look and our write: the row's own state decides, at the moment it is locked.
+CANCEL: Final = """
+WITH cancelled AS (
+    UPDATE jobs SET
+        cancel_requested = true,
+        state = CASE WHEN state = 'queued' THEN 'cancelled' ELSE state END,
+        finished_at = CASE WHEN state = 'queued' THEN clock_timestamp() END
+    WHERE id = %(job_id)s AND state IN ('queued', 'running')
+    RETURNING id, state
+)
+INSERT INTO job_events (job_id, event)
+SELECT id, CASE WHEN state = 'cancelled' THEN 'cancelled' ELSE 'cancel_requested' END FROM cancelled
+"""
+
+CANCEL_ALL: Final = """
+WITH asked AS (
+    SELECT id FROM jobs
+    WHERE container_id = %(container_id)s AND state IN ('queued', 'running') AND id <> %(but)s
+    ORDER BY id
+    FOR NO KEY UPDATE
+), cancelled AS (
+    UPDATE jobs SET
+        cancel_requested = true,
+        state = CASE WHEN state = 'queued' THEN 'cancelled' ELSE state END,
+        finished_at = CASE WHEN state = 'queued' THEN clock_timestamp() END
+    WHERE id IN (SELECT id FROM asked)
+    RETURNING id, state
+), noted AS (
+    INSERT INTO job_events (job_id, event)
+    SELECT id, CASE WHEN state = 'cancelled' THEN 'cancelled' ELSE 'cancel_requested' END FROM cancelled
+)
+SELECT count(*) FILTER (WHERE state = 'running') AS running FROM cancelled
+"""
+
+REQUEUE: Final = """
+WITH requeued AS (
+    UPDATE jobs SET
+        state = 'queued',
+        lane = 'ready',
+        rank = queue_end(priority, container_id),
+        run_at = clock_timestamp(),
+        attempts = 0,
+        lost_leases = 0,
+        cancel_requested = false,
+        cause = NULL,
+        progress_done = 0, progress_total = NULL, progress_note = NULL, warnings = '[]',
+        started_at = NULL,
+        finished_at = NULL
+    WHERE id = %(job_id)s AND state IN ('failed', 'cancelled')
+    RETURNING id
+)
+INSERT INTO job_events (job_id, event) SELECT id, 'requeued' FROM requeued
+"""
+
+# One index probe for each container and state: finished jobs by the million do not slow it.
+PAGE: Final = """
+SELECT found.id
+FROM unnest(%(container_ids)s::text[]) AS c (container_id)
+CROSS JOIN unnest(%(states)s::text[]) AS s (state)
+CROSS JOIN LATERAL (
+    SELECT id FROM jobs
+    WHERE container_id = c.container_id AND state = s.state AND id < %(before)s
+    ORDER BY id DESC
+    LIMIT %(limit)s
+) found
+ORDER BY found.id DESC
+LIMIT %(limit)s
+"""
+
+# The time left goes by the rate since the start.
+VIEWS: Final = """
+SELECT j.id AS job_id, j.kind, j.container_id, j.doc_id, d.uri AS source_uri, j.state, j.progress_done,
+       j.progress_total, j.progress_note, j.attempts, j.max_attempts, j.cause, j.warnings, j.cancel_requested,
+       j.created_at, j.started_at, j.finished_at,
+       CASE WHEN j.state = 'running' AND j.progress_done > 0 AND j.progress_total >= j.progress_done
+            THEN extract(epoch FROM now() - j.started_at)::float
+                 * (j.progress_total - j.progress_done) / j.progress_done END AS eta_seconds
+FROM jobs j LEFT JOIN documents d ON d.id = j.doc_id
+WHERE j.id = ANY (%(ids)s)
+ORDER BY j.id DESC
+"""
+
+EVENTS: Final = """
+SELECT id, job_id, at, event, details FROM job_events
+WHERE job_id = %(job_id)s AND id > %(after_id)s
+ORDER BY id
+LIMIT %(limit)s
+"""
+
+COUNTS: Final = "SELECT state, count(*) AS jobs FROM jobs GROUP BY state"
+
+# Jobs that could run: one that waits for its time is not late.
+OLDEST: Final = """
+SELECT extract(epoch FROM now() - min(greatest(created_at, run_at)))::float AS seconds
+FROM jobs WHERE state = 'queued' AND run_at <= now()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Jobs, newest first, and the cursor of the next page if there may be one."""
+
+    jobs: list[JobView]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How full the queue is."""
+
+    jobs: dict[JobState, int]
+    oldest_queued_seconds: float
+    """How long the oldest job that could run waits; 0 when none does."""
+
+
+async def get(conn: Connection, job_id: int) -> JobView:
+    """``NotFound`` when there is none."""
+    views = await _views(conn, [job_id])
+    if not views:
+        raise NotFound(
+            f"there is no job {job_id}; finished jobs are kept for a day, failed ones for a month"
+        )
+    return views[0]
+
+
+async def list_jobs(
+    conn: Connection,
+    *,
+    container_ids: Collection[str],
+    states: Collection[JobState] | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> JobPage:
+    """Jobs of these containers, newest first; all states unless given. ``Invalid`` for a strange cursor."""
+    parameters = {
+        "container_ids": sorted(set(container_ids)),
+        "states": sorted(set(JobState if states is None else states)),
+        "before": _before(cursor),
+        "limit": limit,
+    }
+    rows = await (await conn.execute(PAGE, parameters)).fetchall()
+    jobs = await _views(conn, [row["id"] for row in rows])
+    return JobPage(jobs, str(jobs[-1].job_id) if len(rows) == limit else None)
+
+
+async def events(conn: Connection, job_id: int, *, after_id: int = 0) -> list[JobEvent]:
+    """What happened to a job after the event ``after_id``, oldest first, at most a thousand lines."""
+    parameters = {"job_id": job_id, "after_id": after_id, "limit": EVENTS_AT_MOST}
+    rows = await (await conn.execute(EVENTS, parameters)).fetchall()
+    return [JobEvent.model_validate(row) for row in rows]
+
+
+async def cancel(conn: Connection, job_id: int) -> JobView:
+    """Cancel a queued job at once; ask a running one to end. ``NotFound``; ``Conflict`` when it is done or failed."""
+    cursor = await conn.execute(CANCEL, {"job_id": job_id})
+    view = await get(conn, job_id)
+    if cursor.rowcount == 0 and view.state is not JobState.CANCELLED:
+        raise Conflict(f"job {job_id} is {view.state.value}: there is nothing to cancel")
+    return view
+
+
+async def cancel_all(conn: Connection, container_id: str, *, but: int) -> int:
+    """Cancel every job of a container except ``but``; answers how many are still running."""
+    cursor = await conn.execute(CANCEL_ALL, {"container_id": container_id, "but": but})
+    row = await cursor.fetchone()
+    return int(row["running"]) if row else 0
+
+
+async def requeue(conn: Connection, job_id: int) -> JobView:
+    """Give a failed or cancelled job fresh attempts.
+
+    ``NotFound``; ``Conflict`` in another state, or when a newer job for the same work is queued.
+    """
+    try:
+        async with conn.transaction():
+            cursor = await conn.execute(REQUEUE, {"job_id": job_id})
+    except UniqueViolation as exc:
+        raise Conflict(
+            f"job {job_id} need not be requeued: a newer job for the same work is queued"
+        ) from exc
+    view = await get(conn, job_id)
+    if cursor.rowcount == 0:
+        raise Conflict(
+            f"job {job_id} is {view.state.value}: only failed and cancelled jobs can be requeued"
+        )
+    return view
+
+
+async def depth(conn: Connection) -> Depth:
+    """Counts by state and the age of the oldest queued job, for metrics."""
+    rows = await (await conn.execute(COUNTS)).fetchall()
+    counted = {JobState(row["state"]): int(row["jobs"]) for row in rows}
+    oldest = await (await conn.execute(OLDEST)).fetchone()
+    seconds = oldest["seconds"] if oldest is not None else None
+    return Depth({state: counted.get(state, 0) for state in JobState}, seconds or 0.0)
+
+
+async def _views(conn: Connection, ids: list[int]) -> list[JobView]:
+    """Newest first; ids that do not exist are left out."""
+    rows = await (await conn.execute(VIEWS, {"ids": ids})).fetchall()
+    return [JobView.model_validate(row) for row in rows]
+
+
+def _before(cursor: str | None) -> int:
+    if cursor is None:
+        return 2**63 - 1
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise Invalid(
+            f"'{cursor[:40]}' is not a cursor of this list: use next_cursor of the page before"
+        )
+    return int(cursor)

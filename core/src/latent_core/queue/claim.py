@@ -1,0 +1,168 @@
+"""Take the next job."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields
+from enum import StrEnum
+from typing import Any, Final
+
+from latent_core.domain.ids import JobId
+from latent_core.domain.job import ClaimedJob, JobKind
+from latent_core.registry.connection import Database
+
+LOSSES_BEFORE_QUARANTINE: Final = 2
+PARKINGS_A_CLAIM: Final = 100
+
+_FIELDS: Final = tuple(field.name for field in fields(ClaimedJob))
+
+# A LIMIT in a materialised CTE holds under every plan; in a subquery of UPDATE it does not (a nested loop
+# runs the subquery again for each row). One job at a time: its key is the only advisory lock we hold.
+CLAIM: Final = """
+WITH head AS MATERIALIZED (
+    SELECT id, doc_key FROM jobs
+    WHERE state = 'queued' AND lane = %(lane)s AND kind = ANY(%(kinds)s)
+    ORDER BY priority DESC, rank, id
+    LIMIT 1
+    FOR NO KEY UPDATE SKIP LOCKED
+), judged AS MATERIALIZED (
+    SELECT id, doc_key, CASE WHEN doc_key IS NULL THEN true ELSE queue_key_is_free(doc_key) END AS free FROM head
+), claimed AS (
+    UPDATE jobs SET
+        state = 'running',
+        attempts = attempts + 1,
+        claim_id = nextval('claim_ids'),
+        lease_owner = %(worker)s,
+        lease_expires = clock_timestamp() + make_interval(secs => %(lease_seconds)s),
+        started_at = coalesce(started_at, clock_timestamp())
+    FROM judged
+    WHERE jobs.id = judged.id AND judged.free
+    RETURNING jobs.id, claim_id, kind, container_id, doc_id, payload, attempts, max_attempts, principal
+), noted AS (
+    INSERT INTO job_events (job_id, event, details)
+    SELECT id, 'claimed', jsonb_build_object('claim_id', claim_id, 'worker', %(worker)s::text, 'attempt', attempts)
+    FROM claimed
+)
+SELECT judged.free, judged.doc_key, claimed.*,
+       coalesce((SELECT run_at <= now() FROM jobs WHERE state = 'queued' AND lane = 'delayed'
+                 ORDER BY run_at LIMIT 1), false)
+       OR EXISTS (SELECT 1 FROM jobs WHERE state = 'queued' AND lane = 'waiting' AND doc_key IS NOT NULL) AS others
+FROM judged LEFT JOIN claimed ON true
+"""
+
+# Jobs whose time has come, to the end of their container's line; and of each waiting key that is free the
+# first job, one behind the head: it had its turn before, yet a key with thousands of jobs passes nobody.
+# OFFSET 0 and the arrays keep the planner to index probes, whatever it believes about the table.
+PROMOTE: Final = """
+WITH RECURSIVE keys (doc_key) AS (
+    (SELECT doc_key FROM jobs WHERE state = 'queued' AND lane = 'waiting' AND doc_key IS NOT NULL
+     ORDER BY doc_key LIMIT 1)
+    UNION ALL
+    SELECT (SELECT j.doc_key FROM jobs j WHERE j.state = 'queued' AND j.lane = 'waiting' AND j.doc_key > keys.doc_key
+            ORDER BY j.doc_key LIMIT 1)
+    FROM keys WHERE keys.doc_key IS NOT NULL
+), free AS MATERIALIZED (
+    SELECT doc_key FROM keys
+    WHERE doc_key IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM jobs r WHERE r.state = 'running' AND r.doc_key = keys.doc_key)
+), called AS MATERIALIZED (
+    SELECT w.id, queue_head(w.priority) + 1 AS rank
+    FROM free CROSS JOIN LATERAL (
+        SELECT id, doc_key, priority FROM jobs
+        WHERE state = 'queued' AND lane = 'waiting' AND doc_key = free.doc_key
+        ORDER BY priority DESC, rank, id
+        LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED) w
+    WHERE NOT EXISTS (
+        SELECT 1 FROM jobs r
+        WHERE r.state = 'queued' AND r.lane = 'ready' AND r.doc_key = w.doc_key
+          AND (r.priority > w.priority OR r.priority = w.priority AND r.id < w.id)
+        OFFSET 0)
+), due AS MATERIALIZED (
+    SELECT id, container_id, priority, run_at FROM jobs
+    WHERE state = 'queued' AND lane = 'delayed' AND run_at <= now()
+    ORDER BY run_at, id
+    LIMIT 100
+    FOR NO KEY UPDATE SKIP LOCKED
+), placed AS (
+    SELECT id, rank FROM called
+    UNION ALL
+    SELECT id, queue_end(priority, container_id)
+               + row_number() OVER (PARTITION BY container_id, priority ORDER BY run_at, id) - 1
+    FROM due
+)
+UPDATE jobs SET
+    lane = CASE WHEN lost_leases >= %(losses)s THEN 'quarantine' ELSE 'ready' END,
+    rank = (SELECT rank FROM placed WHERE placed.id = jobs.id)
+WHERE id = ANY (ARRAY(SELECT id FROM placed)) AND state = 'queued'
+"""
+
+PARK: Final = """
+WITH blocked AS MATERIALIZED (
+    SELECT id FROM jobs
+    WHERE state = 'queued' AND lane IN ('ready', 'quarantine') AND doc_key = %(doc_key)s
+    LIMIT 1000
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE jobs SET lane = 'waiting' WHERE id = ANY (ARRAY(SELECT id FROM blocked)) AND state = 'queued'
+"""
+
+
+class Lane(StrEnum):
+    """Where a queued job stands (``latent_core.queue``)."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+    WAITING = "waiting"
+    QUARANTINE = "quarantine"
+
+
+async def claim(
+    db: Database,
+    *,
+    worker: str,
+    lease_seconds: float,
+    kinds: Collection[JobKind] | None = None,
+    lane: Lane = Lane.READY,
+) -> ClaimedJob | None:
+    """Claim the first job of ``lane`` whose ``doc_key`` is free, or None.
+
+    The lease runs from now, by the database's clock.
+    """
+    parameters = {
+        "worker": worker,
+        "lease_seconds": lease_seconds,
+        "kinds": sorted(JobKind if kinds is None else kinds),
+        "lane": lane,
+    }
+    row = await _next(db, parameters)
+    if row is None and await promote(db):
+        return _claimed(await _next(db, parameters))
+    if row is not None and row["others"]:
+        await promote(db)
+    return _claimed(row)
+
+
+async def promote(db: Database) -> int:
+    """Bring jobs whose time has come, or whose key is free, back into line; how many."""
+    async with db.transaction() as conn:
+        return (await conn.execute(PROMOTE, {"losses": LOSSES_BEFORE_QUARANTINE})).rowcount
+
+
+async def _next(db: Database, parameters: dict[str, Any]) -> dict[str, Any] | None:
+    """Each look is a transaction of its own: two keys held in one could deadlock with another worker's two."""
+    for _ in range(PARKINGS_A_CLAIM):
+        async with db.transaction() as conn:
+            row = await (await conn.execute(CLAIM, parameters)).fetchone()
+        if row is None or row["free"]:
+            return row
+        async with db.transaction() as conn:
+            await conn.execute(PARK, {"doc_key": row["doc_key"]})
+    return None
+
+
+def _claimed(row: dict[str, Any] | None) -> ClaimedJob | None:
+    if row is None:
+        return None
+    values = {name: row[name] for name in _FIELDS}
+    return ClaimedJob(**values | {"id": JobId(row["id"]), "kind": JobKind(row["kind"])})

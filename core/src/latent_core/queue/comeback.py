@@ -1,0 +1,127 @@
+"""A claimed job goes back into the queue: tried again, continued, or released.
+
+Always fenced. A job whose end was asked for meanwhile is cancelled instead; one whose work a newer
+queued job does (same ``dedupe_key``) is superseded by it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, LiteralString
+
+from psycopg.errors import UniqueViolation
+from psycopg.types.json import Jsonb
+
+from latent_core.domain.errors import LatentError
+from latent_core.domain.job import ClaimedJob
+from latent_core.queue.backoff import backoff_seconds
+from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE
+from latent_core.queue.finish import Fence, end_cancelled, fail, fenced
+from latent_core.queue.issues import issue_of, stored
+from latent_core.registry.connection import Connection, Database
+
+RETRY: Final = """
+WITH retried AS (
+    UPDATE jobs SET
+        state = 'queued',
+        lane = 'delayed',
+        run_at = clock_timestamp() + make_interval(secs => %(delay_seconds)s),
+        cause = %(cause)s,
+        lease_expires = NULL,
+        started_at = NULL, progress_done = 0, progress_total = NULL, progress_note = NULL, warnings = '[]'
+    WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running' AND NOT cancel_requested
+      AND NOT EXISTS (SELECT 1 FROM jobs newer WHERE newer.state = 'queued' AND newer.dedupe_key = jobs.dedupe_key)
+    RETURNING id, claim_id, attempts, cause
+)
+INSERT INTO job_events (job_id, event, details)
+SELECT id, 'retried', jsonb_build_object('claim_id', claim_id, 'attempt', attempts, 'cause', cause,
+                                         'delay_seconds', %(delay_seconds)s::float)
+FROM retried
+"""
+
+# The job made progress: it starts with fresh attempts, and what it told so far stays.
+CONTINUE: Final = """
+WITH continued AS (
+    UPDATE jobs SET
+        state = 'queued',
+        payload = %(payload)s,
+        lane = CASE WHEN %(delay_seconds)s::float > 0 THEN 'delayed' ELSE 'ready' END,
+        rank = queue_end(priority, container_id),
+        run_at = clock_timestamp() + make_interval(secs => %(delay_seconds)s),
+        attempts = 0,
+        lost_leases = 0,
+        cause = NULL,
+        lease_expires = NULL
+    WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running' AND NOT cancel_requested
+      AND NOT EXISTS (SELECT 1 FROM jobs newer WHERE newer.state = 'queued' AND newer.dedupe_key = jobs.dedupe_key)
+    RETURNING id, claim_id
+)
+INSERT INTO job_events (job_id, event, details)
+SELECT id, 'continued', jsonb_build_object('claim_id', claim_id) FROM continued
+"""
+
+# Next turn: the job was in the middle of its own. The attempt is refunded, the claim is burnt.
+RELEASE: Final = """
+WITH released AS (
+    UPDATE jobs SET
+        state = 'queued',
+        lane = CASE WHEN lost_leases >= %(losses)s THEN 'quarantine' ELSE 'ready' END,
+        rank = queue_head(priority) + 1,
+        run_at = clock_timestamp(),
+        attempts = attempts - 1,
+        lease_expires = NULL,
+        started_at = NULL, progress_done = 0, progress_total = NULL, progress_note = NULL, warnings = '[]'
+    WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running' AND NOT cancel_requested
+      AND NOT EXISTS (SELECT 1 FROM jobs newer WHERE newer.state = 'queued' AND newer.dedupe_key = jobs.dedupe_key)
+    RETURNING id, claim_id
+)
+INSERT INTO job_events (job_id, event, details)
+SELECT id, 'released', jsonb_build_object('claim_id', claim_id) FROM released
+"""
+
+
+async def requeue_with(
+    conn: Connection, job: ClaimedJob, payload: dict[str, Any], *, delay_seconds: float = 0.0
+) -> bool:
+    """Put ``job`` at the end of its container's line with a new payload (a cursor), in the caller's transaction.
+
+    False when it was not put back: cancelled, or superseded by a newer job. ``LeaseLost`` rolls all back.
+    """
+    return await come_back(conn, CONTINUE, job, payload=Jsonb(payload), delay_seconds=delay_seconds)
+
+
+async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> None:
+    """Try ``job`` again later if that may help and an attempt is left, else fail it with its cause. ``LeaseLost``."""
+    transient = error.transient if isinstance(error, LatentError) else True
+    cause = issue_of(error)
+    async with db.transaction() as conn:
+        if transient and job.attempts < job.max_attempts:
+            delay = backoff_seconds(job.attempts, at_least=_retry_after(error))
+            await come_back(conn, RETRY, job, cause=stored(cause), delay_seconds=delay)
+        else:
+            await fail(conn, job, cause)
+
+
+async def release(db: Database, job: ClaimedJob) -> None:
+    """Give ``job`` back unharmed, since its worker stops. ``LeaseLost``."""
+    async with db.transaction() as conn:
+        await come_back(conn, RELEASE, job, losses=LOSSES_BEFORE_QUARANTINE)
+
+
+async def come_back(
+    conn: Connection, statement: LiteralString, job: Fence, **parameters: Any
+) -> bool:
+    """Run a fenced statement that queues ``job`` again; False when it was cancelled or superseded instead."""
+    try:
+        async with conn.transaction():
+            if await fenced(conn, statement, job, **parameters):
+                return True
+    except UniqueViolation:
+        pass  # a newer job for the same work was committed between our look and our write
+    await end_cancelled(conn, job)
+    return False
+
+
+def _retry_after(error: Exception) -> float:
+    """Seconds a service asked us to wait; 0 when it did not."""
+    seconds = error.details.get("retry_after") if isinstance(error, LatentError) else None
+    return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 0.0

@@ -1,0 +1,150 @@
+"""What a handler is given: its job, and the questions it must ask while it works."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from random import random
+from typing import Final, TypeVar
+
+from latent_core.domain.errors import Issue, TimedOut, Unavailable
+from latent_core.domain.job import ClaimedJob
+from latent_core.queue import clock
+from latent_core.queue.finish import fenced, lease_lost
+from latent_core.queue.issues import clean, stored
+from latent_core.queue.lease import BEAT, HeldClaim, beat_parameters
+from latent_core.registry.connection import Connection, Database
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PROGRESS_SECONDS: Final = 0.5
+WARNINGS_AT_MOST: Final = 100
+FIRST_PAUSE_SECONDS: Final = 0.05
+LONGEST_PAUSE_SECONDS: Final = 2.0
+
+PROGRESS: Final = """
+UPDATE jobs SET progress_done = %(done)s, progress_total = %(total)s, progress_note = %(note)s
+WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
+RETURNING cancel_requested
+"""
+
+WARN: Final = """
+UPDATE jobs SET
+    warnings = CASE WHEN jsonb_array_length(warnings) < %(at_most)s THEN warnings || %(warning)s ELSE warnings END
+WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
+"""
+
+
+class JobContext:
+    """A claimed job as its handler sees it.
+
+    ``checkpoint`` before every outside write and between batches; the last thing a handler does is the
+    transaction that makes its effect visible, with ``finish`` (or ``requeue_with``) first in it, best by
+    ``transact``. None of these methods may be called inside that transaction: it holds the job's row.
+    """
+
+    def __init__(self, db: Database, claim: HeldClaim) -> None:
+        self._db = db
+        self._claim = claim
+        self._progress_at = float("-inf")
+
+    @property
+    def job(self) -> ClaimedJob:
+        return self._claim.job
+
+    async def checkpoint(self) -> None:
+        """Go on only if the job is still ours: ``LeaseLost``, ``Cancelled``.
+
+        Costs nothing as long as the heartbeat is fresh. When it is not, this process was frozen or the
+        database is away: then nothing is believed without asking.
+        """
+        await asyncio.sleep(0)
+        self._claim.raise_if_ended()
+        if self._claim.stale:
+            try:
+                await self.fence()
+            except (Unavailable, TimedOut) as exc:
+                self._claim.lose()
+                raise lease_lost(self.job) from exc
+
+    async def fence(self) -> None:
+        """Ask the database whether the job is still ours, and renew the lease: ``LeaseLost``, ``Cancelled``."""
+        asked_at = clock.now()
+        parameters = beat_parameters([self._claim], self._claim.lease_seconds)
+        async with self._db.transaction() as conn:
+            rows = await (await conn.execute(BEAT, parameters)).fetchall()
+        self._claim.learn(rows[0], asked_at)
+        self._claim.raise_if_ended()
+
+    async def progress(self, done: int, total: int | None, note: str | None = None) -> None:
+        """Tell how far the job is; written at most twice a second, and at the end. Also a ``checkpoint``."""
+        await self.checkpoint()
+        if clock.now() - self._progress_at < PROGRESS_SECONDS and done != total:
+            return
+        self._progress_at = clock.now()
+        try:
+            await self._write_progress(done, total, note)
+        except (Unavailable, TimedOut) as exc:
+            # Worth no failure; whether the job may go on is the lease's matter.
+            logger.info("progress of job %s is not written: %s", self.job.id, exc)
+
+    async def _write_progress(self, done: int, total: int | None, note: str | None) -> None:
+        parameters = {
+            "id": self.job.id,
+            "claim_id": self.job.claim_id,
+            "done": done,
+            "total": total,
+            "note": clean(note),
+        }
+        async with self._db.transaction() as conn:
+            row = await (await conn.execute(PROGRESS, parameters)).fetchone()
+        if row is None:
+            raise self._lost()
+        if row["cancel_requested"]:
+            self._claim.cancel()
+        self._claim.raise_if_ended()
+
+    async def warn(self, issue: Issue) -> None:
+        """Add a warning to the job, at most a hundred. ``LeaseLost``."""
+        async with self._db.transaction() as conn:
+            held = await fenced(
+                conn, WARN, self.job, warning=stored(issue), at_most=WARNINGS_AT_MOST
+            )
+        if not held:
+            raise self._lost()
+
+    async def transact(self, write: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run ``write`` in one transaction; again while the database is away, until the lease is lost.
+
+        ``write`` must be fenced by ``finish`` or ``requeue_with``: if a commit succeeded and only its
+        answer was lost, the second try ends as ``LeaseLost`` and changes nothing.
+        """
+        self._claim.raise_if_lost()
+
+        async def attempt() -> T:
+            async with self._db.transaction() as conn:
+                return await write(conn)
+
+        return await until_lost(self._claim, attempt)
+
+    def _lost(self) -> Exception:
+        self._claim.lose()
+        return lease_lost(self.job)
+
+
+async def until_lost(claim: HeldClaim, step: Callable[[], Awaitable[T]]) -> T:
+    """Run the fenced ``step``, again while the database is away; ``LeaseLost`` when that outlasts the lease."""
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return await step()
+        except (Unavailable, TimedOut) as exc:
+            if claim.lost or claim.stale:
+                claim.lose()
+                raise lease_lost(claim.job) from exc
+            logger.warning("job %s waits for the database: %s", claim.job.id, exc)
+        await asyncio.sleep(random() * pause)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,85 @@
+"""Put jobs into the queue, in the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from psycopg.types.json import Jsonb
+
+from latent_core.domain.ids import JobId
+from latent_core.domain.job import NewJob
+from latent_core.registry.connection import Connection
+
+# The rank is read from the queue's two ends instead of counters, so no row is hot: transactions that
+# enqueue at the same time for one container may share ranks, which delays others by their number at most.
+# A coalesced job keeps its place; one that is to go sooner than before is placed anew (delayed and due).
+ENQUEUE: Final = """
+WITH given AS MATERIALIZED (
+    SELECT nextval(pg_get_serial_sequence('jobs', 'id')) AS id, j.*
+    FROM jsonb_to_recordset(%(jobs)s) AS j(
+        n integer, kind text, container_id text, doc_id uuid, doc_key text, dedupe_key text, payload jsonb,
+        priority integer, delay_seconds double precision, max_attempts integer, principal text)
+), line AS MATERIALIZED (
+    SELECT container_id, priority, queue_end(priority, container_id) AS next_rank
+    FROM (SELECT DISTINCT container_id, priority FROM given) g
+), placed AS (
+    SELECT given.*, next_rank + row_number() OVER (PARTITION BY container_id, priority ORDER BY n) - 1 AS rank
+    FROM given JOIN line USING (container_id, priority)
+), stored AS (
+    INSERT INTO jobs (id, kind, container_id, doc_id, doc_key, dedupe_key, payload, priority, lane, rank, run_at,
+                      max_attempts, principal)
+    OVERRIDING SYSTEM VALUE
+    SELECT id, kind, container_id, doc_id, doc_key, dedupe_key, payload, priority,
+           CASE WHEN delay_seconds > 0 THEN 'delayed' ELSE 'ready' END, rank,
+           clock_timestamp() + make_interval(secs => delay_seconds), max_attempts, principal
+    FROM placed
+    ORDER BY dedupe_key, n
+    ON CONFLICT (dedupe_key) WHERE state = 'queued' AND dedupe_key IS NOT NULL DO UPDATE SET
+        payload = EXCLUDED.payload,
+        principal = EXCLUDED.principal,
+        priority = greatest(jobs.priority, EXCLUDED.priority),
+        run_at = least(jobs.run_at, EXCLUDED.run_at),
+        lane = CASE WHEN jobs.lane = 'quarantine' OR jobs.lane = 'ready' AND EXCLUDED.priority > jobs.priority
+                    THEN 'delayed' ELSE jobs.lane END,
+        max_attempts = EXCLUDED.max_attempts,
+        attempts = 0,
+        lost_leases = 0,
+        cause = NULL
+    RETURNING id, dedupe_key, principal, xmax = 0 AS created
+), noted AS (
+    INSERT INTO job_events (job_id, event, details)
+    SELECT id, CASE WHEN created THEN 'enqueued' ELSE 'coalesced' END, jsonb_build_object('principal', principal)
+    FROM stored
+)
+SELECT given.n, coalesce(stored.id, given.id) AS id FROM given LEFT JOIN stored USING (dedupe_key)
+"""
+
+
+async def enqueue(conn: Connection, job: NewJob) -> JobId:
+    """Enqueue ``job``; it exists when the caller's transaction commits.
+
+    A queued job with the same ``dedupe_key`` takes the newer payload and its id is answered; a running
+    one is left alone: the new job waits for it if they share a ``doc_key``. Lock order: enqueue last, and
+    several at once by ``enqueue_many``, which takes their keys in order.
+    """
+    (job_id,) = await enqueue_many(conn, [job])
+    return job_id
+
+
+async def enqueue_many(conn: Connection, jobs: Sequence[NewJob]) -> list[JobId]:
+    """Enqueue ``jobs`` as ``enqueue`` would one by one, in one statement; their ids, in order.
+
+    Of jobs with the same ``dedupe_key`` the last one's payload stays.
+    """
+    last = {job.dedupe_key: n for n, job in enumerate(jobs) if job.dedupe_key is not None}
+    place = [n if job.dedupe_key is None else last[job.dedupe_key] for n, job in enumerate(jobs)]
+    records = [_record(n, jobs[n]) for n in sorted(set(place))]
+    cursor = await conn.execute(ENQUEUE, {"jobs": Jsonb(records)})
+    ids = {row["n"]: JobId(row["id"]) for row in await cursor.fetchall()}
+    return [ids[n] for n in place]
+
+
+def _record(n: int, job: NewJob) -> dict[str, Any]:
+    return {"n": n, **asdict(job)}

@@ -1,0 +1,119 @@
+"""The end of a claim: done, failed, or cancelled. Every statement is fenced by the claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, LiteralString, Protocol
+
+from latent_core.domain.errors import Issue, IssueCode
+from latent_core.domain.ids import JobId
+from latent_core.domain.job import ClaimedJob
+from latent_core.queue.errors import LeaseLost
+from latent_core.queue.issues import stored, stored_list
+from latent_core.registry.connection import Connection
+
+FINISH: Final = """
+WITH finished AS (
+    UPDATE jobs SET
+        state = 'done',
+        cause = NULL,
+        warnings = warnings || %(warnings)s,
+        lease_expires = NULL,
+        finished_at = clock_timestamp()
+    WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
+    RETURNING id, claim_id
+)
+INSERT INTO job_events (job_id, event, details)
+SELECT id, 'done', jsonb_build_object('claim_id', claim_id) FROM finished
+"""
+
+HOLD: Final = """
+SELECT 1 FROM jobs WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running' FOR NO KEY UPDATE
+"""
+
+FAIL: Final = """
+WITH failed AS (
+    UPDATE jobs SET
+        state = 'failed',
+        cause = %(cause)s,
+        lost_leases = lost_leases + %(lost)s,
+        lease_expires = NULL,
+        finished_at = clock_timestamp()
+    WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
+    RETURNING id, claim_id, cause
+)
+INSERT INTO job_events (job_id, event, details)
+SELECT id, 'failed', jsonb_build_object('claim_id', claim_id, 'cause', cause) FROM failed
+"""
+
+# Also the end of a job that was to go back into the queue, where a newer one does its work by now.
+CANCEL: Final = """
+WITH cancelled AS (
+    UPDATE jobs SET
+        state = 'cancelled',
+        cause = CASE WHEN cancel_requested THEN cause ELSE %(superseded)s END,
+        lease_expires = NULL,
+        finished_at = clock_timestamp()
+    WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
+    RETURNING id, claim_id, cancel_requested
+)
+INSERT INTO job_events (job_id, event, details)
+SELECT id, CASE WHEN cancel_requested THEN 'cancelled' ELSE 'superseded' END,
+       jsonb_build_object('claim_id', claim_id)
+FROM cancelled
+"""
+
+SUPERSEDED: Final = Issue(
+    code=IssueCode.CONFLICT,
+    message="a newer job for the same work took this one's place",
+)
+
+
+class Fence(Protocol):
+    """What a write of a worker names: a job and the claim it is held by."""
+
+    @property
+    def id(self) -> JobId: ...
+
+    @property
+    def claim_id(self) -> int: ...
+
+
+async def finish(conn: Connection, job: ClaimedJob, *, warnings: Iterable[Issue] = ()) -> None:
+    """Mark ``job`` done in the transaction that makes its effect visible.
+
+    ``LeaseLost`` when the claim does not hold any more: the transaction must roll back.
+    """
+    if not await fenced(conn, FINISH, job, warnings=stored_list(warnings)):
+        raise lease_lost(job)
+
+
+async def hold(conn: Connection, job: ClaimedJob) -> None:
+    """Fence a transaction that ends the claim later in it: the claim holds, and stays so until it ends.
+
+    For writers that must lock other rows before a queued job's (``requeue_with`` at the end). ``LeaseLost``.
+    """
+    if not await fenced(conn, HOLD, job):
+        raise lease_lost(job)
+
+
+async def fail(conn: Connection, job: Fence, cause: Issue, *, lost: int = 0) -> None:
+    """Give ``job`` up with its cause; it stays as a dead letter until somebody requeues it. ``LeaseLost``."""
+    if not await fenced(conn, FAIL, job, cause=stored(cause), lost=lost):
+        raise lease_lost(job)
+
+
+async def end_cancelled(conn: Connection, job: Fence) -> None:
+    """End ``job`` because somebody asked for it, or because a newer job does its work. ``LeaseLost``."""
+    if not await fenced(conn, CANCEL, job, superseded=stored(SUPERSEDED)):
+        raise lease_lost(job)
+
+
+async def fenced(conn: Connection, statement: LiteralString, job: Fence, **parameters: Any) -> bool:
+    """Run a statement that writes one row if, and only if, the claim still holds; whether it did."""
+    cursor = await conn.execute(statement, {"id": job.id, "claim_id": job.claim_id, **parameters})
+    return cursor.rowcount == 1
+
+
+def lease_lost(job: Fence) -> LeaseLost:
+    return LeaseLost(f"job {job.id} is not held by claim {job.claim_id} any more")

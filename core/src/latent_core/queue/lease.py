@@ -1,0 +1,195 @@
+"""Keeping claims: what this process believes to hold, and the thread that renews it.
+
+The heartbeat has a thread and a connection of its own, so that neither a busy event loop nor a full
+pool stops it. One statement renews all claims of the worker. It never waits for a row: one that is
+locked (its own job publishes just now) is passed over, and cannot be taken by anybody meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import DictRow, dict_row
+
+from latent_core.domain.job import ClaimedJob
+from latent_core.queue import clock
+from latent_core.queue.errors import Cancelled
+from latent_core.queue.finish import lease_lost
+
+logger = logging.getLogger(__name__)
+
+BEATS_A_LEASE: Final = 4
+CLOSE_SECONDS: Final = 5.0
+RETRY_SECONDS: Final = 1.0
+
+CONFIGURE: Final = "SELECT set_config('statement_timeout', %(timeout)s, false)"
+
+BEAT: Final = """
+WITH held AS MATERIALIZED (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(claim_ids)s::bigint[]) AS h (id, claim_id)
+), free AS MATERIALIZED (
+    SELECT jobs.id FROM jobs JOIN held USING (id, claim_id)
+    WHERE state = 'running'
+    ORDER BY jobs.id
+    FOR NO KEY UPDATE OF jobs SKIP LOCKED
+), renewed AS (
+    UPDATE jobs SET lease_expires = clock_timestamp() + make_interval(secs => %(lease_seconds)s)
+    WHERE id = ANY (ARRAY(SELECT id FROM free)) AND state = 'running'
+    RETURNING id, claim_id
+)
+SELECT held.claim_id, jobs.id IS NOT NULL AS running, renewed.id IS NOT NULL AS renewed,
+       coalesce(jobs.cancel_requested, false) AS cancel_requested
+FROM held
+LEFT JOIN jobs ON jobs.id = held.id AND jobs.claim_id = held.claim_id AND jobs.state = 'running'
+LEFT JOIN renewed ON renewed.id = held.id AND renewed.claim_id = held.claim_id
+"""
+
+
+class HeldClaim:
+    """A claim as this process believes to hold it. Written by the heartbeat's thread, read by any."""
+
+    def __init__(self, job: ClaimedJob, *, lease_seconds: float, since: float) -> None:
+        """``since`` is the clock's time just before the claim was sent: the lease ends no earlier than it says."""
+        self.job = job
+        self.lease_seconds = lease_seconds
+        self._renewed = since
+        self._lost = False
+        self._cancelled = False
+
+    @property
+    def lost(self) -> bool:
+        return self._lost
+
+    @property
+    def stale(self) -> bool:
+        """Whether the lease may have run out unnoticed: the process was frozen, or the database is away."""
+        return clock.now() - self._renewed >= self.lease_seconds
+
+    def raise_if_lost(self) -> None:
+        """``LeaseLost``."""
+        if self._lost:
+            raise lease_lost(self.job)
+
+    def raise_if_ended(self) -> None:
+        """``LeaseLost`` or ``Cancelled``."""
+        self.raise_if_lost()
+        if self._cancelled:
+            raise Cancelled(f"job {self.job.id} was cancelled")
+
+    def lose(self) -> None:
+        self._lost = True
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def learn(self, row: dict[str, Any], asked_at: float) -> None:
+        """Take in what the database said about this claim when asked at ``asked_at``."""
+        if row["renewed"]:
+            self._renewed = asked_at
+        if not row["running"]:
+            self.lose()
+        if row["cancel_requested"]:
+            self.cancel()
+
+
+def beat_parameters(claims: Iterable[HeldClaim], lease_seconds: float) -> dict[str, Any]:
+    """Parameters of ``BEAT``."""
+    jobs = [claim.job for claim in claims]
+    return {
+        "ids": [job.id for job in jobs],
+        "claim_ids": [job.claim_id for job in jobs],
+        "lease_seconds": lease_seconds,
+    }
+
+
+class Heartbeat:
+    """Renews all claims of a worker every quarter of a lease, until closed."""
+
+    def __init__(self, dsn: str, *, lease_seconds: float) -> None:
+        self._dsn = dsn
+        self._lease_seconds = lease_seconds
+        self._claims: dict[int, HeldClaim] = {}
+        self._guard = threading.Lock()
+        self._closing = threading.Event()
+        self._conn: psycopg.Connection[DictRow] | None = None
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; blocks for at most five seconds."""
+        self._closing.set()
+        self._thread.join(CLOSE_SECONDS)
+
+    def hold(self, claim: HeldClaim) -> None:
+        with self._guard:
+            self._claims[claim.job.claim_id] = claim
+
+    def drop(self, claim: HeldClaim) -> None:
+        with self._guard:
+            self._claims.pop(claim.job.claim_id, None)
+
+    def _run(self) -> None:
+        pace = self._lease_seconds / BEATS_A_LEASE
+        interval = pace
+        while not self._closing.wait(interval):
+            try:
+                self._beat()
+                interval = pace
+            except psycopg.Error as exc:
+                logger.warning("the heartbeat does not reach the database: %s", exc)
+                interval = self._recover(pace)
+            except Exception:
+                logger.exception("the heartbeat failed; it goes on")
+                interval = self._recover(pace)
+        self._disconnect()
+
+    def _beat(self) -> None:
+        claims = {claim.job.claim_id: claim for claim in self._held()}
+        if not claims:
+            return
+        asked_at = clock.now()
+        cursor = self._connected().execute(
+            BEAT, beat_parameters(claims.values(), self._lease_seconds)
+        )
+        for row in cursor.fetchall():
+            claims[row["claim_id"]].learn(row, asked_at)
+
+    def _recover(self, pace: float) -> float:
+        """A claim that could not be renewed for a whole lease is lost: others may have it by now.
+        Answers the seconds until the next try."""
+        self._disconnect()
+        for claim in self._held():
+            if claim.stale:
+                claim.lose()
+        return min(pace, RETRY_SECONDS)
+
+    def _held(self) -> list[HeldClaim]:
+        with self._guard:
+            return [claim for claim in self._claims.values() if not claim.lost]
+
+    def _connected(self) -> psycopg.Connection[DictRow]:
+        if self._conn is None or self._conn.closed:
+            half_a_lease = round(self._lease_seconds * 500)
+            self._conn = psycopg.connect(
+                self._dsn,
+                autocommit=True,
+                row_factory=dict_row,
+                application_name="latent heartbeat",
+                connect_timeout=max(2, half_a_lease // 1000),
+                tcp_user_timeout=half_a_lease,
+            )
+            self._conn.execute(CONFIGURE, {"timeout": f"{half_a_lease}ms"})
+        return self._conn
+
+    def _disconnect(self) -> None:
+        if self._conn is not None:
+            with suppress(psycopg.Error):
+                self._conn.close()
+            self._conn = None

@@ -1,0 +1,162 @@
+"""Rescue of jobs whose worker vanished: their lease ran out.
+
+One job a transaction, so that one that cannot be rescued now (a lock, a conflict) never keeps the others
+from it. State and expiry are judged again under the row's lock: a job that was finished, or beaten, in
+between is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from latent_core.domain.errors import Issue, IssueCode, TimedOut
+from latent_core.domain.ids import JobId
+from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE
+from latent_core.queue.comeback import come_back
+from latent_core.queue.finish import fail
+from latent_core.queue.issues import stored
+from latent_core.registry.connection import Connection, Database
+
+logger = logging.getLogger(__name__)
+
+LOSSES_BEFORE_FAILURE: Final = 4
+"""Twice among others, then twice alone: only then it is the job that is to blame, not the machine."""
+JOBS_A_ROUND: Final = 100
+
+EXPIRED: Final = """
+SELECT id FROM jobs
+WHERE state = 'running' AND lease_expires < now() AND id > %(after)s
+ORDER BY id
+LIMIT %(limit)s
+"""
+
+# One reaper at a time is enough; more would only get in each other's way.
+LEAD: Final = """
+SELECT set_config('lock_timeout', '1s', true), pg_try_advisory_xact_lock(hashtextextended('queue reaper', 7801)) AS leads
+"""
+
+HOLD: Final = """
+SELECT id, claim_id, attempts, max_attempts, lost_leases
+FROM jobs
+WHERE id = %(id)s AND state = 'running' AND lease_expires < now()
+FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+RESCUE: Final = """
+WITH rescued AS (
+    UPDATE jobs SET
+        state = 'queued',
+        lost_leases = lost_leases + 1,
+        lane = CASE WHEN lost_leases + 1 >= %(losses)s THEN 'quarantine' ELSE 'ready' END,
+        rank = queue_head(priority) + 1,
+        run_at = clock_timestamp(),
+        cause = %(cause)s,
+        lease_expires = NULL,
+        started_at = NULL, progress_done = 0, progress_total = NULL, progress_note = NULL, warnings = '[]'
+    WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running' AND lease_expires < now()
+      AND NOT cancel_requested
+      AND NOT EXISTS (SELECT 1 FROM jobs newer WHERE newer.state = 'queued' AND newer.dedupe_key = jobs.dedupe_key)
+    RETURNING id, claim_id, lease_owner, lost_leases
+)
+INSERT INTO job_events (job_id, event, details)
+SELECT id, 'lost', jsonb_build_object('claim_id', claim_id, 'worker', lease_owner, 'losses', lost_leases) FROM rescued
+"""
+
+DISOWN: Final = "UPDATE jobs SET lease_expires = '-infinity' WHERE state = 'running' AND lease_owner = %(worker)s"
+
+# Whoever owns the data directory alone knows that every worker on it is gone, and that the jobs are not to blame.
+RELEASE_ALL: Final = """
+UPDATE jobs SET lease_expires = '-infinity', lost_leases = greatest(lost_leases - 1, -1), attempts = greatest(attempts - 1, 0)
+WHERE state = 'running'
+"""
+
+VANISHED: Final = Issue(
+    code=IssueCode.UNAVAILABLE, message="the worker that ran it vanished, so it is tried again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A claim whose lease ran out, held by its row's lock."""
+
+    id: JobId
+    claim_id: int
+    attempts: int
+    max_attempts: int
+    lost_leases: int
+    """Without this loss."""
+
+    @property
+    def hopeless(self) -> bool:
+        return self.lost_leases + 1 >= LOSSES_BEFORE_FAILURE or self.attempts >= self.max_attempts
+
+    def cause(self) -> Issue:
+        """What its owner is told when it is given up."""
+        return Issue(
+            code=IssueCode.UNAVAILABLE,
+            message=f"the worker vanished {self.lost_leases + 1} times while it ran this job, in attempt "
+            f"{self.attempts} of {self.max_attempts}: see the worker's log, then requeue it",
+        )
+
+
+async def reap(db: Database) -> list[JobId]:
+    """Take every expired claim from its worker; the ids. Somebody else reaping: none."""
+    reaped: list[JobId] = []
+    after = 0
+    while batch := await _expired(db, after):
+        for job_id in batch:
+            try:
+                taken = await reap_one(db, job_id)
+            except TimedOut as exc:
+                logger.warning("job %s cannot be rescued now: %s", job_id, exc)
+                continue
+            if taken is None:
+                return reaped
+            if taken:
+                reaped.append(job_id)
+        after = batch[-1]
+    return reaped
+
+
+async def reap_one(db: Database, job_id: JobId) -> bool | None:
+    """Take a job from its worker if its lease ran out; whether that was so, None when somebody else reaps."""
+    async with db.transaction() as conn:
+        leader = await (await conn.execute(LEAD)).fetchone()
+        if leader is None or not leader["leads"]:
+            return None
+        row = await (await conn.execute(HOLD, {"id": job_id})).fetchone()
+        if row is None:
+            return False
+        await _take(conn, Expired(**row))
+        return True
+
+
+async def disown(db: Database, worker: str) -> None:
+    """End the leases of ``worker``, which is known to be dead; ``reap`` does the rest."""
+    async with db.transaction() as conn:
+        await conn.execute(DISOWN, {"worker": worker})
+
+
+async def release_all(db: Database) -> int:
+    """Take back every claim, since all workers are known to be gone; how many. No attempt is counted.
+
+    For the owner of an embedded data directory at its start.
+    """
+    async with db.transaction() as conn:
+        await conn.execute(RELEASE_ALL)
+    return len(await reap(db))
+
+
+async def _expired(db: Database, after: int) -> list[JobId]:
+    async with db.transaction() as conn:
+        cursor = await conn.execute(EXPIRED, {"after": after, "limit": JOBS_A_ROUND})
+        return [JobId(row["id"]) for row in await cursor.fetchall()]
+
+
+async def _take(conn: Connection, job: Expired) -> None:
+    if job.hopeless:
+        await fail(conn, job, job.cause(), lost=1)
+    else:
+        await come_back(conn, RESCUE, job, losses=LOSSES_BEFORE_QUARANTINE, cause=stored(VANISHED))

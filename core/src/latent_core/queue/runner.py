@@ -1,0 +1,264 @@
+"""The worker's loop: claim, run, settle; reap and forget on the side."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from random import uniform
+from typing import Final
+
+from latent_core.domain.errors import LatentError
+from latent_core.domain.job import ClaimedJob, JobKind
+from latent_core.queue import clock
+from latent_core.queue.claim import Lane, claim
+from latent_core.queue.comeback import release, retry_or_fail
+from latent_core.queue.context import JobContext, until_lost
+from latent_core.queue.errors import Cancelled, LeaseLost
+from latent_core.queue.finish import FINISH, end_cancelled, fenced
+from latent_core.queue.issues import stored_list
+from latent_core.queue.lease import BEATS_A_LEASE, Heartbeat, HeldClaim
+from latent_core.queue.reaper import disown, reap
+from latent_core.queue.retention import forget
+from latent_core.queue.wakeup import Listener
+from latent_core.registry.connection import Database
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[JobContext], Awaitable[None]]
+"""Does the job and finishes it in its own last transaction; one that only returns is finished for it."""
+
+REPORT_SECONDS: Final = 30.0
+RETENTION_SECONDS: Final = 600.0
+RELEASE_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the worker did since it started."""
+
+    claimed: int = 0
+    settled: int = 0
+    lost: int = 0
+
+
+class Runner:
+    """Runs jobs of the kinds that have a handler, at most ``concurrency`` at a time.
+
+    ``worker_id`` names one living worker: what a dead one of the same name held is taken back at the start.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        handlers: Mapping[JobKind, Handler],
+        *,
+        worker_id: str,
+        concurrency: int,
+        lease_seconds: float,
+        poll_seconds: float,
+    ) -> None:
+        self._db = db
+        self._handlers = dict(handlers)
+        self._worker_id = worker_id
+        self._concurrency = concurrency
+        self._lease_seconds = lease_seconds
+        self._poll_seconds = poll_seconds
+        self._heartbeat = Heartbeat(db.dsn, lease_seconds=lease_seconds)
+        self._stir = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._alive = False
+        self._alone = False
+        self.tally = Tally()
+
+    async def run(self, *, stop_seconds: float = 20.0) -> None:
+        """Work until ``stop`` is called, or this is cancelled.
+
+        Then nothing new is claimed, running jobs have ``stop_seconds`` to end, and the rest is released.
+        """
+        self._heartbeat.start()
+        chores = [asyncio.create_task(chore) for chore in self._chores()]
+        try:
+            await self._claim_until_stopped()
+            await self._drain(stop_seconds)
+        finally:
+            for task in (*chores, *self._tasks):
+                task.cancel()
+            await asyncio.gather(*chores, *self._tasks, return_exceptions=True)
+            await asyncio.to_thread(self._heartbeat.close)
+
+    def stop(self) -> None:
+        """Ask the worker to end. For the event loop's thread."""
+        self._stopping.set()
+        self._stir.set()
+
+    async def _claim_until_stopped(self) -> None:
+        while not self._stopping.is_set():
+            self._stir.clear()
+            try:
+                await self._take_back()
+                await self._fill()
+            except LatentError as exc:
+                logger.warning("no job can be claimed, trying again: %s", exc)
+            except Exception:
+                logger.exception("claiming failed, trying again")
+            with suppress(TimeoutError):
+                # Spread, so that idle workers do not come all at once.
+                async with asyncio.timeout(self._poll_seconds * uniform(0.8, 1.2)):
+                    await self._stir.wait()
+
+    async def _take_back(self) -> None:
+        """Once, before the first claim: what a dead worker of our name still holds."""
+        if not self._alive:
+            await disown(self._db, self._worker_id)
+            await reap(self._db)
+            self._alive = True
+
+    async def _fill(self) -> None:
+        """Claim until all slots are taken or nothing is left."""
+        while self._has_room() and not self._stopping.is_set():
+            if await self._claim(Lane.READY):
+                continue
+            if not self._tasks:
+                self._alone = await self._claim(Lane.QUARANTINE)
+            return
+
+    def _has_room(self) -> bool:
+        return len(self._tasks) < self._concurrency and not self._alone
+
+    async def _claim(self, lane: Lane) -> bool:
+        since = clock.now()
+        job = await claim(
+            self._db,
+            worker=self._worker_id,
+            lease_seconds=self._lease_seconds,
+            kinds=self._handlers,
+            lane=lane,
+        )
+        if job is not None:
+            self._attend(HeldClaim(job, lease_seconds=self._lease_seconds, since=since))
+        return job is not None
+
+    def _attend(self, held: HeldClaim) -> None:
+        self.tally.claimed += 1
+        self._heartbeat.hold(held)
+        task = asyncio.create_task(self._run_job(held), name=f"job {held.job.id}")
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._leave, held))
+
+    def _leave(self, held: HeldClaim, task: asyncio.Task[None]) -> None:
+        self._heartbeat.drop(held)
+        self._tasks.discard(task)
+        self._alone = False
+        self._stir.set()
+
+    async def _run_job(self, held: HeldClaim) -> None:
+        try:
+            settle = await self._outcome(held)
+            await until_lost(held, settle)
+            self.tally.settled += 1
+        except LeaseLost as exc:
+            self.tally.lost += 1
+            logger.warning("dropped: %s", exc)
+        except asyncio.CancelledError:
+            await self._release(held.job)
+            raise
+        except Exception:
+            logger.exception("job %s cannot be settled; its lease will run out", held.job.id)
+
+    async def _outcome(self, held: HeldClaim) -> Callable[[], Awaitable[None]]:
+        """Run the handler; answers what is left to be written. ``LeaseLost``."""
+        job = held.job
+        try:
+            await self._handle(held)
+        except LeaseLost:
+            held.lose()
+            raise
+        except Cancelled:
+            return partial(self._end_cancelled, job)
+        except LatentError as exc:
+            logger.warning("job %s, attempt %s: %s", job.id, job.attempts, exc)
+            return partial(retry_or_fail, self._db, job, exc)
+        except Exception as exc:
+            logger.exception("job %s, attempt %s failed", job.id, job.attempts)
+            return partial(retry_or_fail, self._db, job, exc)
+        return partial(self._finish_if_held, job)
+
+    async def _handle(self, held: HeldClaim) -> None:
+        try:
+            await self._handlers[held.job.kind](JobContext(self._db, held))
+        except ExceptionGroup as group:
+            raise _first(group) from group
+
+    async def _finish_if_held(self, job: ClaimedJob) -> None:
+        """Handlers finish by themselves; then there is nothing left to write."""
+        async with self._db.transaction() as conn:
+            await fenced(conn, FINISH, job, warnings=stored_list(()))
+
+    async def _end_cancelled(self, job: ClaimedJob) -> None:
+        async with self._db.transaction() as conn:
+            await end_cancelled(conn, job)
+
+    async def _release(self, job: ClaimedJob) -> None:
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await release(self._db, job)
+        except (LeaseLost, LatentError, TimeoutError) as exc:
+            logger.warning("job %s is not released, its lease will run out: %s", job.id, exc)
+
+    async def _drain(self, seconds: float) -> None:
+        if self._tasks:
+            logger.info("stopping: %s jobs have %g s to end", len(self._tasks), seconds)
+            await asyncio.wait(self._tasks, timeout=seconds)
+
+    def _chores(self) -> list[Coroutine[None, None, None]]:
+        reap_seconds = max(self._lease_seconds / BEATS_A_LEASE, self._poll_seconds)
+        return [
+            Listener(self._db, self._stir.set).run(),
+            _every(reap_seconds, self._reap),
+            _every(RETENTION_SECONDS, self._forget),
+            _every(REPORT_SECONDS, self._report),
+        ]
+
+    async def _reap(self) -> None:
+        if await reap(self._db):
+            self._stir.set()
+
+    async def _forget(self) -> None:
+        await forget(self._db)
+
+    async def _report(self) -> None:
+        logger.info(
+            "worker heartbeat",
+            extra={
+                "worker": self._worker_id,
+                "running": len(self._tasks),
+                "claimed": self.tally.claimed,
+                "settled": self.tally.settled,
+                "lost": self.tally.lost,
+            },
+        )
+
+
+async def _every(seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
+    """Do ``chore`` now and then every ``seconds`` or so, whatever happens to it."""
+    while True:
+        try:
+            await chore()
+        except LatentError as exc:
+            logger.warning("a chore of the queue failed, it is done again later: %s", exc)
+        except Exception:
+            logger.exception("a chore of the queue failed, it is done again later")
+        await asyncio.sleep(seconds * uniform(0.8, 1.2))
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    """The first error of a task group: it cancelled the others."""
+    error: Exception = group
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

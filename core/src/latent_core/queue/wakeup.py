@@ -1,0 +1,122 @@
+"""Wake idle workers when there is work: a hint on top of polling, never more.
+
+NOTIFY takes a lock of the whole database until its transaction ends, so it is never part of one that
+writes: it goes out alone, on its own connection, at most once in a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+from uuid import uuid4
+
+from latent_core.domain.errors import LatentError, TimedOut
+from latent_core.queue import clock
+from latent_core.registry.connection import Connection, Database
+
+logger = logging.getLogger(__name__)
+
+DEBOUNCE_SECONDS: Final = 0.05
+PING_SECONDS: Final = 2.5
+DEAF_SECONDS: Final = 5.0
+RECONNECT_SECONDS: Final = 1.0
+
+LISTEN: Final = "LISTEN latent_jobs"
+NOTIFY: Final = "SELECT pg_notify('latent_jobs', %(payload)s)"
+WORK: Final = "work"
+
+
+class Wakeup:
+    """Tells all workers that jobs were committed. ``wake`` is for the event loop's thread."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run(), name="wakeup")
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def wake(self) -> None:
+        """Call after the commit. Many calls make one notification."""
+        self._wanted.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            try:
+                async with self._db.dedicated(name="wakeup") as conn:
+                    await self._send_while_connected(conn)
+            except LatentError as exc:
+                logger.info("workers are not woken, they will look by themselves: %s", exc)
+                self._wanted.clear()
+                await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _send_while_connected(self, conn: Connection) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            await conn.execute(NOTIFY, {"payload": WORK})
+            await asyncio.sleep(DEBOUNCE_SECONDS)
+
+
+class Listener:
+    """Calls ``on_wake`` whenever there may be work; connects again for ever.
+
+    It sends itself a ping and must hear it: a connection that looks open may have been deaf for hours.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        on_wake: Callable[[], None],
+        *,
+        ping_seconds: float = PING_SECONDS,
+        deaf_seconds: float = DEAF_SECONDS,
+    ) -> None:
+        self._db = db
+        self._on_wake = on_wake
+        self._ping_seconds = ping_seconds
+        self._deaf_seconds = deaf_seconds
+        self._token = f"ping {uuid4()}"
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        while True:
+            try:
+                async with self._db.dedicated(name="listener") as conn:
+                    await self._listen(conn)
+            except (LatentError, TimeoutError) as exc:
+                logger.info("not listening for work, polling goes on: %s", exc)
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _listen(self, conn: Connection) -> None:
+        async with asyncio.timeout(self._deaf_seconds):
+            await conn.execute(LISTEN)
+        self._on_wake()  # for what was sent while nobody listened
+        heard_at = clock.now()
+        while clock.now() - heard_at < self._deaf_seconds:
+            async with asyncio.timeout(self._deaf_seconds):
+                await conn.execute(NOTIFY, {"payload": self._token})
+            async for note in conn.notifies(timeout=self._ping_seconds):
+                if note.payload == WORK:
+                    self._on_wake()
+                elif note.payload == self._token:
+                    heard_at = clock.now()
+        raise TimedOut(f"the listener did not hear itself for {self._deaf_seconds:g} s")

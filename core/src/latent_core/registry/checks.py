@@ -1,0 +1,148 @@
+"""Queries of the doctor: what the rows say, in bounded pages and short transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from latent_core.registry.connection import Connection
+
+COUNTS: Final = """
+SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s AND deleted_at IS NULL
+        AND live_generation IS NOT NULL) AS documents,
+       (SELECT count(*) FROM documents WHERE container_id = %(id)s AND deleted_at IS NULL
+        AND live_generation IS NULL) AS pending_documents,
+       (SELECT count(*) FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+        WHERE c.container_id = %(id)s AND d.deleted_at IS NULL) AS chunks,
+       (SELECT coalesce(sum(c.windows), 0)::bigint FROM chunks c
+        JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+        WHERE c.container_id = %(id)s AND d.deleted_at IS NULL) AS points_expected,
+       (SELECT count(*) FROM jobs WHERE container_id = %(id)s AND state = 'failed') AS failed_jobs,
+       (SELECT count(*) FROM jobs WHERE container_id = %(id)s AND state IN ('queued', 'running')) AS open_jobs
+"""
+
+PENDING_WITHOUT_JOB: Final = """
+SELECT d.id, d.uri FROM documents d
+WHERE d.container_id = %(id)s AND d.deleted_at IS NULL AND d.live_generation IS NULL
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus'))
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.parent_id AND j.kind = 'corpus'
+                  AND j.state IN ('queued', 'running', 'failed'))
+LIMIT %(limit)s
+"""
+
+WRONG_COUNTS: Final = """
+SELECT d.id, d.uri, d.live_chunks, count(c.ord) AS found
+FROM documents d
+LEFT JOIN chunks c ON c.doc_id = d.id AND c.generation = d.live_generation
+WHERE d.container_id = %(id)s AND d.deleted_at IS NULL AND d.live_generation IS NOT NULL
+GROUP BY d.id
+HAVING d.live_chunks <> count(c.ord)
+LIMIT %(limit)s
+"""
+
+DEAD_CHUNKS: Final = """
+SELECT c.doc_id, c.generation, count(*) AS chunks
+FROM chunks c JOIN documents d ON d.id = c.doc_id
+WHERE c.container_id = %(id)s AND (d.live_generation IS DISTINCT FROM c.generation OR d.deleted_at IS NOT NULL)
+GROUP BY c.doc_id, c.generation
+LIMIT %(limit)s
+"""
+
+LIVE_REFS: Final = """
+SELECT r.doc_id, r.role, r.part, r.sha256, b.state, b.bytes
+FROM blob_refs r
+JOIN documents d ON d.id = r.doc_id AND d.live_generation = r.generation
+JOIN blobs b ON b.sha256 = r.sha256
+WHERE d.container_id = %(id)s AND d.deleted_at IS NULL AND (r.doc_id, r.role, r.part) > (%(doc)s, %(role)s, %(part)s)
+ORDER BY r.doc_id, r.role, r.part
+LIMIT %(limit)s
+"""
+
+OPEN_WORK: Final = """
+SELECT doc.id
+FROM unnest(%(ids)s::uuid[]) AS doc (id)
+WHERE EXISTS (
+    SELECT 1 FROM jobs j
+    WHERE j.container_id = %(container_id)s AND j.state IN ('queued', 'running')
+      AND (
+          (j.kind IN ('ingest', 'corpus')
+           AND (j.doc_id = doc.id OR j.doc_id = (SELECT parent_id FROM documents WHERE id = doc.id)))
+          OR (j.kind = 'purge'
+              AND (j.payload -> 'below' @> jsonb_build_array(jsonb_build_array(doc.id::text))
+                   OR j.payload -> 'only' @> jsonb_build_array(jsonb_build_array(doc.id::text))))
+          OR j.kind = 'delete_container'
+      )
+)
+"""
+
+BLOB_GARBAGE: Final = """
+SELECT b.sha256, b.state FROM blobs b
+WHERE b.touched_at < now() - make_interval(secs => %(older)s)
+  AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed')
+                  AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
+ORDER BY b.sha256
+LIMIT %(limit)s
+"""
+
+KNOWN_BLOBS: Final = "SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s)"
+
+
+async def counts(conn: Connection, container_id: str) -> dict[str, int]:
+    """How many of each thing the rows tell of."""
+    row = await (await conn.execute(COUNTS, {"id": container_id})).fetchone()
+    return {name: int(value) for name, value in (row or {}).items()}
+
+
+async def pending_without_job(
+    conn: Connection, container_id: str, limit: int
+) -> list[dict[str, Any]]:
+    """Accepted documents that nobody works on and nobody has failed on: they would wait for ever."""
+    return await (
+        await conn.execute(PENDING_WITHOUT_JOB, {"id": container_id, "limit": limit})
+    ).fetchall()
+
+
+async def wrong_counts(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
+    """Documents whose number of chunks is not what their row says."""
+    return await (await conn.execute(WRONG_COUNTS, {"id": container_id, "limit": limit})).fetchall()
+
+
+async def dead_chunks(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
+    """Generations that are not live and still have rows."""
+    return await (await conn.execute(DEAD_CHUNKS, {"id": container_id, "limit": limit})).fetchall()
+
+
+async def live_refs(
+    conn: Connection, container_id: str, after: tuple[UUID, str, int], limit: int
+) -> list[dict[str, Any]]:
+    """References of live documents to blobs, in key order after ``after``."""
+    doc, role, part = after
+    cursor = await conn.execute(
+        LIVE_REFS, {"id": container_id, "doc": doc, "role": role, "part": part, "limit": limit}
+    )
+    return await cursor.fetchall()
+
+
+async def with_open_work(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> set[UUID]:
+    """Those documents that an ingest or a purge is under way or queued for: what they hold may be in motion."""
+    if not doc_ids:
+        return set()
+    cursor = await conn.execute(OPEN_WORK, {"ids": list(doc_ids), "container_id": container_id})
+    return {r["id"] for r in await cursor.fetchall()}
+
+
+async def blob_garbage(
+    conn: Connection, older_than_seconds: float, limit: int
+) -> list[dict[str, Any]]:
+    """Blobs that nothing refers to and nobody has touched for so long."""
+    cursor = await conn.execute(BLOB_GARBAGE, {"older": older_than_seconds, "limit": limit})
+    return await cursor.fetchall()
+
+
+async def known_blobs(conn: Connection, hashes: Sequence[str]) -> set[str]:
+    """Those hashes that have a row."""
+    cursor = await conn.execute(KNOWN_BLOBS, {"hashes": list(hashes)})
+    return {r["sha256"] for r in await cursor.fetchall()}

@@ -1,0 +1,254 @@
+"""Rows of containers, their embedding spaces and their ord counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from latent_core.domain.container import ContainerSizes, ContainerState
+from latent_core.domain.ids import SpaceId, collection_name
+from latent_core.domain.manifest import Manifest
+from latent_core.registry.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """An embedding space of a container: what its vectors were made by, and where they are."""
+
+    id: SpaceId
+    container_id: str
+    embedder: str
+    version: str
+    dims: int
+
+    def collection(self, modality: str = "text") -> str:
+        return collection_name(self.container_id, modality, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container with its live space."""
+
+    id: str
+    manifest: Manifest
+    etag: str
+    state: ContainerState
+    space: Space
+    languages: tuple[str, ...]
+    """Those its documents were analysed in."""
+    created_at: datetime
+    updated_at: datetime
+
+
+INSERT: Final = """
+INSERT INTO containers (id, manifest, etag) VALUES (%(id)s, %(manifest)s::jsonb, %(etag)s)
+ON CONFLICT (id) DO NOTHING
+RETURNING id
+"""
+
+INSERT_SPACE: Final = """
+WITH space AS (
+    INSERT INTO spaces (container_id, embedder, version, dims, state)
+    VALUES (%(container_id)s, %(embedder)s, %(version)s, %(dims)s, 'live')
+    RETURNING id
+), pointed AS (
+    UPDATE containers SET live_space = (SELECT id FROM space) WHERE id = %(container_id)s
+), counted AS (
+    INSERT INTO ord_counters (container_id) VALUES (%(container_id)s)
+)
+INSERT INTO keyword_stats (container_id) VALUES (%(container_id)s)
+"""
+
+SELECT: Final = """
+SELECT c.id, c.manifest, c.etag, c.state, c.created_at, c.updated_at,
+       s.id AS space_id, s.embedder, s.version, s.dims,
+       ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages
+FROM containers c JOIN spaces s ON s.id = c.live_space
+WHERE c.deleted_at IS NULL AND c.id = ANY(%(ids)s)
+"""
+
+SELECT_ALL: Final = """
+SELECT c.id, c.manifest, c.etag, c.state, c.created_at, c.updated_at,
+       s.id AS space_id, s.embedder, s.version, s.dims,
+       ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages
+FROM containers c JOIN spaces s ON s.id = c.live_space
+WHERE c.deleted_at IS NULL
+ORDER BY c.id
+"""
+
+UPDATE_MANIFEST: Final = """
+UPDATE containers SET manifest = %(manifest)s::jsonb, etag = %(etag)s, updated_at = now()
+WHERE id = %(id)s AND etag = %(if_match)s AND deleted_at IS NULL
+RETURNING id
+"""
+
+TOMBSTONE: Final = """
+UPDATE containers SET deleted_at = now(), updated_at = now()
+WHERE id = %(id)s AND deleted_at IS NULL
+RETURNING id
+"""
+
+TOMBSTONED: Final = "SELECT deleted_at IS NOT NULL AS deleted FROM containers WHERE id = %(id)s"
+
+HOLD: Final = "SELECT state FROM containers WHERE id = %(id)s AND deleted_at IS NULL FOR SHARE"
+
+REMOVE: Final = "DELETE FROM containers WHERE id = %(id)s AND deleted_at IS NOT NULL"
+
+SPACES: Final = "SELECT id, container_id, embedder, version, dims FROM spaces WHERE container_id = %(id)s ORDER BY id"
+
+ALL_SPACES: Final = "SELECT id, container_id, embedder, version, dims FROM spaces ORDER BY id"
+
+TAKE_ORDS: Final = """
+UPDATE ord_counters SET next_ord = next_ord + %(n)s
+WHERE container_id = %(id)s
+RETURNING next_ord - %(n)s AS first
+"""
+
+ADD_LANGUAGES: Final = """
+INSERT INTO container_languages (container_id, language)
+SELECT %(id)s, unnest(%(languages)s::text[])
+ON CONFLICT DO NOTHING
+"""
+
+SIZES: Final = """
+SELECT count(*) FILTER (WHERE d.live_generation IS NOT NULL)                      AS documents,
+       count(*) FILTER (WHERE d.live_generation IS NULL)                          AS pending_documents,
+       coalesce(sum(d.live_chunks) FILTER (WHERE d.live_generation IS NOT NULL), 0)::bigint AS chunks,
+       coalesce(sum(d.bytes) FILTER (WHERE d.live_generation IS NOT NULL), 0)::bigint       AS bytes,
+       max(d.fetched_at)                                                          AS last_ingest_at,
+       (SELECT count(*) FROM pages p JOIN documents o ON o.id = p.doc_id AND o.live_generation = p.generation
+        WHERE o.container_id = %(id)s AND o.deleted_at IS NULL)                   AS pages
+FROM documents d
+WHERE d.container_id = %(id)s AND d.deleted_at IS NULL
+"""
+
+
+async def insert(conn: Connection, manifest: Manifest, etag: str) -> bool:
+    """Add a container; False when the id is taken (also by one that is still being deleted)."""
+    cursor = await conn.execute(
+        INSERT, {"id": manifest.id, "manifest": manifest.model_dump_json(), "etag": etag}
+    )
+    return await cursor.fetchone() is not None
+
+
+async def insert_space(
+    conn: Connection, container_id: str, embedder: str, version: str, dims: int
+) -> None:
+    """Give a new container its first, live space, its ord counter and its keyword stats."""
+    await conn.execute(
+        INSERT_SPACE,
+        {"container_id": container_id, "embedder": embedder, "version": version, "dims": dims},
+    )
+
+
+async def find(conn: Connection, ids: Sequence[str]) -> dict[str, Container]:
+    """Those of ``ids`` that exist and are not deleted."""
+    cursor = await conn.execute(SELECT, {"ids": list(ids)})
+    return {row["id"]: _container(row) for row in await cursor.fetchall()}
+
+
+async def get(conn: Connection, container_id: str) -> Container | None:
+    return (await find(conn, [container_id])).get(container_id)
+
+
+async def all_(conn: Connection) -> list[Container]:
+    cursor = await conn.execute(SELECT_ALL)
+    return [_container(row) for row in await cursor.fetchall()]
+
+
+async def update_manifest(conn: Connection, manifest: Manifest, etag: str, if_match: str) -> bool:
+    """Replace the manifest if its etag is still ``if_match``."""
+    cursor = await conn.execute(
+        UPDATE_MANIFEST,
+        {
+            "id": manifest.id,
+            "manifest": manifest.model_dump_json(),
+            "etag": etag,
+            "if_match": if_match,
+        },
+    )
+    return await cursor.fetchone() is not None
+
+
+async def tombstone(conn: Connection, container_id: str) -> bool:
+    """Make a container invisible; False when it is not there."""
+    return await (await conn.execute(TOMBSTONE, {"id": container_id})).fetchone() is not None
+
+
+async def is_tombstoned(conn: Connection, container_id: str) -> bool:
+    row = await (await conn.execute(TOMBSTONED, {"id": container_id})).fetchone()
+    return bool(row and row["deleted"])
+
+
+async def hold(conn: Connection, container_id: str) -> ContainerState | None:
+    """Keep a container from being deleted until the transaction ends; None when it is gone."""
+    row = await (await conn.execute(HOLD, {"id": container_id})).fetchone()
+    return ContainerState(row["state"]) if row else None
+
+
+async def remove(conn: Connection, container_id: str) -> None:
+    """Drop the row of a deleted container, once nothing of it is left elsewhere."""
+    await conn.execute(REMOVE, {"id": container_id})
+
+
+async def spaces(conn: Connection, container_id: str) -> list[Space]:
+    """All spaces of a container, deleted containers included."""
+    cursor = await conn.execute(SPACES, {"id": container_id})
+    return [
+        Space(SpaceId(r["id"]), r["container_id"], r["embedder"], r["version"], r["dims"])
+        for r in await cursor.fetchall()
+    ]
+
+
+async def all_spaces(conn: Connection) -> list[Space]:
+    """The spaces of all containers, deleted ones included."""
+    cursor = await conn.execute(ALL_SPACES)
+    return [
+        Space(SpaceId(r["id"]), r["container_id"], r["embedder"], r["version"], r["dims"])
+        for r in await cursor.fetchall()
+    ]
+
+
+async def take_ords(conn: Connection, container_id: str, n: int) -> int | None:
+    """The first of ``n`` fresh ords; None when the container is gone.
+
+    Commit before the first outside write: ords that are rolled back would be given out again.
+    """
+    row = await (await conn.execute(TAKE_ORDS, {"id": container_id, "n": n})).fetchone()
+    return int(row["first"]) if row else None
+
+
+async def add_languages(conn: Connection, container_id: str, languages: Iterable[str]) -> None:
+    """Note languages of documents that are being published."""
+    await conn.execute(ADD_LANGUAGES, {"id": container_id, "languages": sorted(set(languages))})
+
+
+async def sizes(conn: Connection, container_id: str) -> tuple[ContainerSizes, datetime | None]:
+    """What a container holds, and when it last took something in."""
+    row = await (await conn.execute(SIZES, {"id": container_id})).fetchone()
+    if row is None:
+        raise RuntimeError("an aggregate without a row")
+    counts = {name: int(row[name]) for name in ContainerSizes.model_fields}
+    return ContainerSizes(**counts), row["last_ingest_at"]
+
+
+def _container(row: dict[str, Any]) -> Container:
+    manifest = row["manifest"]
+    return Container(
+        id=row["id"],
+        manifest=Manifest.model_validate(
+            orjson.loads(manifest) if isinstance(manifest, str) else manifest
+        ),
+        etag=row["etag"],
+        state=ContainerState(row["state"]),
+        space=Space(
+            SpaceId(row["space_id"]), row["id"], row["embedder"], row["version"], row["dims"]
+        ),
+        languages=tuple(row["languages"]),
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )

@@ -1,0 +1,390 @@
+"""Rows of documents: their identity, their generations and their visibility."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from latent_core.domain.document import DocumentState, DocumentView
+from latent_core.domain.ids import document_id
+from latent_core.registry.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is known of a document when it is handed in."""
+
+    container_id: str
+    uri: str
+    mime: str
+    external_id: str | None = None
+    parent_id: UUID | None = None
+
+    @property
+    def doc_id(self) -> UUID:
+        return document_id(self.container_id, self.uri)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What a publication writes on its document's row."""
+
+    title: str
+    source_type: str
+    sha256: str
+    bytes: int
+    language: str
+    fingerprint: str
+    chunks: int
+    mime: str
+    meta: dict[str, Any]
+
+
+ACCEPT: Final = """
+INSERT INTO documents (id, container_id, uri, mime, external_id, parent_id, request)
+VALUES (%(id)s, %(container_id)s, %(uri)s, %(mime)s, %(external_id)s, %(parent_id)s, 1)
+ON CONFLICT (id) DO UPDATE SET deleted_at = NULL, updated_at = now(), request = documents.request + 1
+RETURNING request
+"""
+
+ACCEPT_RECORDS: Final = """
+INSERT INTO documents (id, container_id, uri, mime, external_id, parent_id)
+SELECT r.id, %(container_id)s, r.uri, %(mime)s, r.external_id, %(parent_id)s
+FROM unnest(%(ids)s::uuid[], %(uris)s::text[], %(external_ids)s::text[]) AS r (id, uri, external_id)
+ORDER BY r.id
+ON CONFLICT (id) DO UPDATE SET deleted_at = NULL, updated_at = now()
+WHERE documents.floor_request <= %(request)s AND documents.deleted_at IS NOT NULL
+"""
+
+STILL_WANTED: Final = """
+SELECT 1 FROM documents
+WHERE id = %(id)s AND deleted_at IS NULL AND floor_request <= %(request)s FOR SHARE
+"""
+
+SELECT: Final = """
+SELECT id, container_id, uri, mime, source_type, title, sha256, bytes, meta, external_id, parent_id,
+       live_generation, next_generation, floor_generation, live_chunks, fingerprint, language,
+       source_modified_at, source_mtime_ns, first_fetched_at, fetched_at, created_at, updated_at, deleted_at
+FROM documents WHERE id = %(id)s
+"""
+
+TAKE_GENERATIONS: Final = """
+UPDATE documents SET next_generation = next_generation + 1
+WHERE id = ANY(%(ids)s) AND deleted_at IS NULL AND floor_request <= %(request)s
+RETURNING id, next_generation - 1 AS generation, fingerprint, live_generation
+"""
+
+LOCK: Final = """
+SELECT id, live_generation FROM documents WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE
+"""
+
+FLIP: Final = """
+UPDATE documents
+SET live_generation = %(generation)s, title = %(title)s, source_type = %(source_type)s, sha256 = %(sha256)s,
+    bytes = %(bytes)s, language = %(language)s, fingerprint = %(fingerprint)s, live_chunks = %(chunks)s,
+    mime = %(mime)s, meta = %(meta)s::jsonb, source_modified_at = %(modified_at)s, source_mtime_ns = %(mtime_ns)s,
+    fetched_at = %(fetched_at)s, first_fetched_at = coalesce(first_fetched_at, %(fetched_at)s), updated_at = now(),
+    floor_request = %(request)s
+WHERE id = %(id)s AND deleted_at IS NULL AND floor_generation <= %(generation)s AND floor_request <= %(request)s
+  AND (live_generation IS NULL OR live_generation < %(generation)s)
+RETURNING id
+"""
+
+SEEN_UNCHANGED: Final = """
+UPDATE documents
+SET fetched_at = greatest(fetched_at, %(fetched_at)s), source_mtime_ns = coalesce(%(mtime_ns)s, source_mtime_ns),
+    source_modified_at = coalesce(%(modified_at)s, source_modified_at), meta = %(meta)s::jsonb, updated_at = now(),
+    floor_request = greatest(floor_request, %(request)s)
+WHERE id = %(id)s AND deleted_at IS NULL AND fingerprint = %(fingerprint)s AND live_generation IS NOT NULL
+RETURNING id
+"""
+
+TOMBSTONE: Final = """
+UPDATE documents
+SET deleted_at = now(), updated_at = now(), live_generation = NULL, fingerprint = NULL, live_chunks = 0,
+    sha256 = NULL, bytes = NULL, source_mtime_ns = NULL, first_fetched_at = NULL,
+    floor_generation = next_generation, request = request + 1, floor_request = request + 1
+WHERE id = ANY(%(ids)s) AND deleted_at IS NULL
+RETURNING id, floor_generation
+"""
+
+RECORDS: Final = """
+SELECT id FROM documents WHERE parent_id = %(id)s AND deleted_at IS NULL ORDER BY id LIMIT %(limit)s
+"""
+
+PAGE: Final = """
+SELECT d.id, d.container_id, d.uri, d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.external_id,
+       d.parent_id, d.live_generation, d.live_chunks, d.language, d.source_modified_at, d.first_fetched_at,
+       d.fetched_at, d.updated_at, d.deleted_at,
+       (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages
+FROM documents d
+WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL
+  AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
+  AND (%(uri_prefix)s::text IS NULL OR starts_with(d.uri, %(uri_prefix)s))
+ORDER BY d.id
+LIMIT %(limit)s
+"""
+
+ONE: Final = """
+SELECT d.id, d.container_id, d.uri, d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.external_id,
+       d.parent_id, d.live_generation, d.live_chunks, d.language, d.source_modified_at, d.first_fetched_at,
+       d.fetched_at, d.updated_at, d.deleted_at,
+       (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages
+FROM documents d
+WHERE d.id = %(id)s AND d.deleted_at IS NULL
+"""
+
+LISTING: Final = """
+SELECT d.uri, d.id, d.sha256, d.bytes, d.source_mtime_ns,
+       d.live_generation IS NOT NULL AND NOT EXISTS (
+           SELECT 1 FROM jobs j
+           WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus') AND j.state IN ('queued', 'running')
+       ) AS settled
+FROM documents d
+WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL AND d.parent_id IS NULL
+  AND starts_with(d.uri, %(prefix)s)
+"""
+
+BATCH_OF_CONTAINER: Final = "DELETE FROM documents WHERE id IN (SELECT id FROM documents WHERE container_id = %(id)s LIMIT %(limit)s)"
+
+
+
+async def accept(conn: Connection, source: Source) -> int:
+    """Make sure the document's row exists and is not a tombstone; what is live stays as it is.
+
+    Answers the number of this request: of two, the one with the higher number decides what is live.
+    """
+    cursor = await conn.execute(
+        ACCEPT,
+        {
+            "id": source.doc_id,
+            "container_id": source.container_id,
+            "uri": source.uri,
+            "mime": source.mime,
+            "external_id": source.external_id,
+            "parent_id": source.parent_id,
+        },
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise RuntimeError("INSERT … ON CONFLICT DO UPDATE answered no row")
+    return int(row["request"])
+
+
+async def accept_records(
+    conn: Connection, records: Sequence[Source], corpus: UUID, request: int
+) -> None:
+    """Rows for records of a corpus (one container, each id once); tombstones newer than ``request`` stay."""
+    if records:
+        await conn.execute(
+            ACCEPT_RECORDS,
+            {
+                "container_id": records[0].container_id,
+                "mime": records[0].mime,
+                "parent_id": corpus,
+                "request": request,
+                "ids": [r.doc_id for r in records],
+                "uris": [r.uri for r in records],
+                "external_ids": [r.external_id for r in records],
+            },
+        )
+
+
+async def still_wanted(conn: Connection, doc_id: UUID, request: int) -> bool:
+    """Whether no deletion and no newer request has overtaken ``request``; it stays so until the transaction ends."""
+    return (
+        await (await conn.execute(STILL_WANTED, {"id": doc_id, "request": request})).fetchone()
+        is not None
+    )
+
+
+async def row(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
+    """The whole row, tombstones included."""
+    return await (await conn.execute(SELECT, {"id": doc_id})).fetchone()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A fresh generation of a document, not visible yet."""
+
+    doc_id: UUID
+    generation: int
+    fingerprint: str | None
+    """Of the live generation."""
+
+
+async def take_generations(
+    conn: Connection, doc_ids: Sequence[UUID], request: int
+) -> dict[UUID, Attempt]:
+    """A fresh generation for each document that still wants this ``request``.
+
+    No two attempts ever share one, so the caller's transaction must commit before the first outside write.
+    """
+    await lock(conn, doc_ids)
+    cursor = await conn.execute(TAKE_GENERATIONS, {"ids": sorted(doc_ids), "request": request})
+    return {
+        r["id"]: Attempt(
+            r["id"], r["generation"], r["fingerprint"] if r["live_generation"] is not None else None
+        )
+        for r in await cursor.fetchall()
+    }
+
+
+async def lock(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, int | None]:
+    """Lock rows in id order; answers each document's live generation."""
+    cursor = await conn.execute(LOCK, {"ids": sorted(doc_ids)})
+    return {r["id"]: r["live_generation"] for r in await cursor.fetchall()}
+
+
+async def flip(
+    conn: Connection,
+    doc_id: UUID,
+    generation: int,
+    live: Live,
+    *,
+    request: int,
+    fetched_at: datetime,
+    modified_at: datetime | None,
+    mtime_ns: int | None,
+) -> bool:
+    """Make ``generation`` the visible one, if it and its request are newer than what is live and any deletion."""
+    cursor = await conn.execute(
+        FLIP,
+        {
+            "id": doc_id,
+            "generation": generation,
+            "title": live.title,
+            "source_type": live.source_type,
+            "sha256": live.sha256,
+            "bytes": live.bytes,
+            "language": live.language,
+            "fingerprint": live.fingerprint,
+            "chunks": live.chunks,
+            "mime": live.mime,
+            "request": request,
+            "meta": orjson.dumps(live.meta).decode(),
+            "fetched_at": fetched_at,
+            "modified_at": modified_at,
+            "mtime_ns": mtime_ns,
+        },
+    )
+    return await cursor.fetchone() is not None
+
+
+async def seen_unchanged(
+    conn: Connection,
+    doc_id: UUID,
+    fingerprint: str,
+    *,
+    request: int,
+    meta: dict[str, Any],
+    fetched_at: datetime,
+    modified_at: datetime | None,
+    mtime_ns: int | None,
+) -> bool:
+    """Note that the source was fetched again and is what is live already; False when it is not (any more)."""
+    cursor = await conn.execute(
+        SEEN_UNCHANGED,
+        {
+            "id": doc_id,
+            "fingerprint": fingerprint,
+            "request": request,
+            "meta": orjson.dumps(meta).decode(),
+            "fetched_at": fetched_at,
+            "modified_at": modified_at,
+            "mtime_ns": mtime_ns,
+        },
+    )
+    return await cursor.fetchone() is not None
+
+
+async def tombstone(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, int]:
+    """Make documents invisible; answers each one's floor: generations below it never become live."""
+    cursor = await conn.execute(TOMBSTONE, {"ids": sorted(doc_ids)})
+    return {r["id"]: r["floor_generation"] for r in await cursor.fetchall()}
+
+
+async def records(conn: Connection, corpus_id: UUID, limit: int) -> list[UUID]:
+    """Documents that came from the JSONL corpus ``corpus_id`` and are not deleted."""
+    cursor = await conn.execute(RECORDS, {"id": corpus_id, "limit": limit})
+    return [r["id"] for r in await cursor.fetchall()]
+
+
+async def page(
+    conn: Connection,
+    container_id: str,
+    *,
+    after: UUID | None,
+    limit: int,
+    uri_prefix: str | None = None,
+) -> list[DocumentView]:
+    """Documents in id order after ``after``."""
+    cursor = await conn.execute(
+        PAGE,
+        {"container_id": container_id, "after": after, "limit": limit, "uri_prefix": uri_prefix},
+    )
+    return [_view(r) for r in await cursor.fetchall()]
+
+
+async def view(conn: Connection, doc_id: UUID) -> DocumentView | None:
+    found = await (await conn.execute(ONE, {"id": doc_id})).fetchone()
+    return _view(found) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What change detection needs of a stored document."""
+
+    uri: str
+    doc_id: UUID
+    sha256: str | None
+    bytes: int | None
+    mtime_ns: int | None
+    settled: bool
+    """What is live is what was last asked for: no ingest of it is under way."""
+
+
+async def listing(conn: Connection, container_id: str, uri_prefix: str) -> dict[str, Listed]:
+    """Documents (not records) whose uri begins with ``uri_prefix``, by uri."""
+    cursor = await conn.execute(LISTING, {"container_id": container_id, "prefix": uri_prefix})
+    return {
+        r["uri"]: Listed(
+            r["uri"], r["id"], r["sha256"], r["bytes"], r["source_mtime_ns"], r["settled"]
+        )
+        for r in await cursor.fetchall()
+    }
+
+
+async def remove_batch(conn: Connection, container_id: str, limit: int) -> int:
+    """Drop rows of a deleted container, with their chunks, pages and blob references."""
+    return (await conn.execute(BATCH_OF_CONTAINER, {"id": container_id, "limit": limit})).rowcount
+
+
+def _view(row: dict[str, Any]) -> DocumentView:
+    return DocumentView(
+        doc_id=row["id"],
+        container_id=row["container_id"],
+        source_uri=row["uri"],
+        external_id=row["external_id"],
+        parent_id=row["parent_id"],
+        title=row["title"],
+        mime=row["mime"],
+        source_type=row["source_type"],
+        state=DocumentState.PENDING if row["live_generation"] is None else DocumentState.LIVE,
+        generation=row["live_generation"],
+        chunks=row["live_chunks"],
+        pages=row["pages"],
+        bytes=row["bytes"],
+        sha256=row["sha256"],
+        language=row["language"],
+        modified_at=row["source_modified_at"],
+        first_fetched_at=row["first_fetched_at"],
+        fetched_at=row["fetched_at"],
+        updated_at=row["updated_at"],
+        meta=row["meta"],
+    )

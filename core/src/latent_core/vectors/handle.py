@@ -1,0 +1,120 @@
+"""One request against the store: bytes in, bytes out. How each body is laid out stands here and in ``edge``."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+from latent_core.vectors.protocol import ID_BYTES, Fault, Op, Request, cut
+from latent_core.vectors.shard import Batch, RefusedError
+from latent_core.vectors.store import Store
+
+Answer = tuple[dict[str, Any], bytes]
+
+
+def handle(store: Store, request: Request) -> Answer:
+    """Arguments and body of the reply. Raises ``RefusedError``, its message naming the collection."""
+    try:
+        return _HANDLERS[request.op](store, request)
+    except RefusedError as exc:
+        subject = f"vector collection {request.collection} " if request.collection else ""
+        raise RefusedError(exc.fault, subject + exc.message) from exc
+
+
+def _collections(store: Store, _request: Request) -> Answer:
+    return {"names": store.names()}, b""
+
+
+def _create(store: Store, request: Request) -> Answer:
+    store.create(request.collection, request.args["dims"])
+    return {}, b""
+
+
+def _drop(store: Store, request: Request) -> Answer:
+    store.drop(request.collection)
+    return {}, b""
+
+
+def _upsert(store: Store, request: Request) -> Answer:
+    """Body: n ids, n document ids, n generations, n ords (int64), n vectors (float32)."""
+    shard = store.get(request.collection)
+    batch = _batch(request.body, request.args["n"], request.args["dims"])
+    if batch.vectors and len(batch.vectors[0]) != shard.dims:
+        given = len(batch.vectors[0])
+        raise RefusedError(Fault.INVALID, f"has {shard.dims} dimensions, the vectors have {given}")
+    store.require_space()
+    stored = shard.upsert(batch)
+    store.flush_large(request.collection)
+    if (missing := len(set(batch.ids)) - stored) > 0:
+        raise RefusedError(Fault.UNAVAILABLE, f"did not keep {missing} points: try again")
+    return {}, b""
+
+
+def _batch(body: bytes, n: int, dims: int) -> Batch:
+    view = memoryview(body)
+    ends = [ID_BYTES * n, 2 * ID_BYTES * n, (2 * ID_BYTES + 8) * n, (2 * ID_BYTES + 16) * n]
+    ids, docs, generations, ords, vectors = (
+        view[start:end] for start, end in zip([0, *ends], [*ends, len(body)], strict=True)
+    )
+    rows: Any = vectors.cast("f", (n, dims)).tolist() if n else []
+    return Batch(
+        ids=cut(ids.tobytes()),
+        doc_ids=cut(docs.tobytes()),
+        generations=generations.cast("q").tolist(),
+        ords=ords.cast("q").tolist(),
+        vectors=rows,
+    )
+
+
+def _search(store: Store, request: Request) -> Answer:
+    """Body: the query (float32), then the allowed ids. Answer: n ords (int64), n scores (float32)."""
+    width = 4 * request.args["dims"]
+    vector: Any = memoryview(request.body)[:width].cast("f").tolist()
+    allowed = cut(request.body[width:]) if request.args["filtered"] else None
+    ords, scores = store.get(request.collection).search(vector, request.args["k"], allowed)
+    return {"n": len(ords)}, ords.tobytes() + scores.tobytes()
+
+
+def _vectors(store: Store, request: Request) -> Answer:
+    """Body: ids. Answer: n ids, n vectors (float32), of those that exist."""
+    found = store.get(request.collection).vectors(cut(request.body))
+    ids = b"".join(point.bytes for point, _ in found)
+    return {"n": len(found)}, ids + b"".join(array("f", v).tobytes() for _, v in found)
+
+
+def _delete(store: Store, request: Request) -> Answer:
+    args = request.args
+    shard = store.get(request.collection)
+    store.require_space()
+    before, left = shard.delete(request.body, args["below"], args["only"], args["limit"])
+    store.flush_large(request.collection)
+    return {"before": before, "left": left}, b""
+
+
+def _count(store: Store, request: Request) -> Answer:
+    shard = store.get(request.collection)
+    return {"count": shard.count_of(request.body or None, request.args["generation"])}, b""
+
+
+def _scroll(store: Store, request: Request) -> Answer:
+    """Answer: n ids, n document ids, n generations, n ords (int64)."""
+    found = store.get(request.collection).scroll(request.body or None, request.args["limit"])
+    ids = b"".join(point.bytes for point, _ in found)
+    docs = b"".join(UUID(payload["doc_id"]).bytes for _, payload in found)
+    numbers = [payload[key] for key in ("generation", "ord") for _, payload in found]
+    return {"n": len(found)}, ids + docs + array("q", numbers).tobytes()
+
+
+_HANDLERS: Final[dict[Op, Callable[[Store, Request], Answer]]] = {
+    Op.COLLECTIONS: _collections,
+    Op.CREATE: _create,
+    Op.DROP: _drop,
+    Op.UPSERT: _upsert,
+    Op.SEARCH: _search,
+    Op.VECTORS: _vectors,
+    Op.DELETE: _delete,
+    Op.COUNT: _count,
+    Op.SCROLL: _scroll,
+}

@@ -1,0 +1,105 @@
+"""Answers: the envelope around every body, and errors as issues with their HTTP status."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.errors import (
+    Conflict,
+    Invalid,
+    Issue,
+    IssueCode,
+    LatentError,
+    RateLimited,
+    Unavailable,
+)
+
+logger = logging.getLogger(__name__)
+
+CODES = {
+    401: IssueCode.AUTH,
+    403: IssueCode.POLICY,
+    404: IssueCode.NOT_FOUND,
+    409: IssueCode.CONFLICT,
+}
+RETRY_AFTER_SECONDS = "2"
+
+
+class PreconditionRequired(Conflict):
+    """The change names no version: ``If-Match`` is missing."""
+
+    status = 428
+
+
+def json_answer(
+    body: BaseModel, request_id: str, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """``body`` as JSON, with the request's id in it."""
+    content = body.model_dump(mode="json")
+    content["request_id"] = request_id
+    return Response(
+        orjson.dumps(content), status_code=status, media_type="application/json", headers=headers
+    )
+
+
+def error_answer(error: LatentError, request_id: str) -> Response:
+    headers = {}
+    if isinstance(error, RateLimited | Unavailable):
+        headers["Retry-After"] = str(error.details.get("retry_after", RETRY_AFTER_SECONDS))
+    if error.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="latent"'
+    return json_answer(
+        Envelope(issues=[error.issue()]), request_id, status=error.status, headers=headers
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Render every error of a route as an envelope: ours by its class, the framework's by its status."""
+    app.add_exception_handler(LatentError, _latent)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+
+
+async def _latent(request: Request, exc: Exception) -> Response:
+    if not isinstance(exc, LatentError):
+        raise exc
+    return error_answer(exc, request.scope["latent.request_id"])
+
+
+async def _validation(request: Request, exc: Exception) -> Response:
+    if not isinstance(exc, RequestValidationError):
+        raise exc
+    problems = [_problem(e) for e in exc.errors()[:20]]
+    return error_answer(
+        Invalid("; ".join(problems), problems=problems), request.scope["latent.request_id"]
+    )
+
+
+def _problem(error: dict[str, Any]) -> str:
+    place = ".".join(str(p) for p in error["loc"][1:]) or str(error["loc"][0])
+    if error["type"] == "extra_forbidden":
+        return f"'{place}' is not known here"
+    return f"{place}: {error['msg']}"
+
+
+async def _http(request: Request, exc: Exception) -> Response:
+    if not isinstance(exc, HTTPException):
+        raise exc
+    code = CODES.get(exc.status_code, IssueCode.INVALID)
+    issue = Issue(
+        code=code, message=f"{request.method} {request.url.path}: {str(exc.detail).lower()}"
+    )
+    return json_answer(
+        Envelope(issues=[issue]),
+        request.scope["latent.request_id"],
+        status=exc.status_code,
+        headers=dict(exc.headers or {}),
+    )

@@ -1,0 +1,85 @@
+"""``GET /v1/blobs/{sha256}``: the bytes behind a signed link. The signature is the permission."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi.responses import StreamingResponse
+
+from latent_core.domain.errors import NotFound
+from latent_core.domain.ids import Sha256
+from latent_gateway.context import Shared
+
+router = APIRouter(tags=["blobs"])
+
+INLINE_TYPES: Final = frozenset({"image/webp", "image/png", "image/jpeg", "application/pdf"})
+ONE_RANGE: Final = re.compile(r"^bytes=(\d{0,18})-(\d{0,18})$")
+
+
+@router.get("/v1/blobs/{sha256}")
+async def read(
+    sha256: Annotated[str, Path(pattern="^[0-9a-f]{64}$")],
+    exp: Annotated[int, Query()],
+    sig: Annotated[str, Query(max_length=128)],
+    type: Annotated[str, Query(max_length=255)],  # noqa: A002 - the name is part of the link
+    disposition: Annotated[str, Query(max_length=16)],
+    shared: Shared,
+    filename: Annotated[str, Query(max_length=1024)] = "",
+    range: Annotated[str | None, Header()] = None,  # noqa: A002 - the name of the header
+) -> Response:
+    """Stream a blob, whole or in part."""
+    shared.stack.signer.verify(
+        sha256, exp=exp, sig=sig, mime=type, disposition=disposition, filename=filename
+    )
+    blob = Sha256(sha256)
+    size = await shared.stack.blobs.size(blob)
+    if size is None:
+        raise NotFound("these bytes are not stored any more; search again for a fresh link")
+    headers = _headers(type, disposition, filename)
+    wanted = _range(range, size)
+    if wanted is None:
+        return StreamingResponse(
+            shared.stack.blobs.stream(blob),
+            media_type=type,
+            headers={**headers, "Content-Length": str(size)},
+        )
+    start, end = wanted
+    if start >= end:
+        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{size}"})
+    headers |= {
+        "Content-Range": f"bytes {start}-{end - 1}/{size}",
+        "Content-Length": str(end - start),
+    }
+    return StreamingResponse(
+        shared.stack.blobs.stream(blob, start=start, end=end),
+        status_code=206,
+        media_type=type,
+        headers=headers,
+    )
+
+
+def _headers(mime: str, disposition: str, filename: str) -> dict[str, str]:
+    """Attachment unless it is a picture or a PDF; nothing in it may run (DESIGN §6)."""
+    shown = "inline" if disposition == "inline" and mime in INLINE_TYPES else "attachment"
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in filename)
+    return {
+        "Content-Disposition": f'{shown}; filename="{name}"' if name else shown,
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "private, max-age=300",
+        "Accept-Ranges": "bytes",
+    }
+
+
+def _range(header: str | None, size: int) -> tuple[int, int] | None:
+    """Start and end (exclusive) of a single range; None for the whole. Several ranges get the whole."""
+    match = ONE_RANGE.match(header.strip()) if header else None
+    if match is None or match.group(0) == "bytes=-":
+        return None
+    first, last = match.groups()
+    if not first:
+        return max(0, size - int(last)), size
+    return int(first), min(size, int(last) + 1) if last else size

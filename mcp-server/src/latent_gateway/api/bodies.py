@@ -1,0 +1,168 @@
+"""Bodies of requests and answers that are not questions of search (docs/api.md)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from latent_core.domain.container import ContainerDescription, ContainerSummary
+from latent_core.domain.document import DocumentView
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.hit import PlaceView
+from latent_core.domain.job import JobView
+
+MAX_LISTED_FILES = 5000
+MAX_PATH = 4096
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ContainerList(Envelope):
+    containers: list[ContainerSummary]
+
+
+class Description(Envelope, ContainerDescription):
+    pass
+
+
+class ManifestBody(_Request):
+    manifest: dict[str, Any]
+
+
+class ContainerCreated(Envelope):
+    container: ContainerSummary
+    etag: str
+    files: list[str]
+    """Names of the files written into the manifest folder."""
+
+
+class ContainerUpdated(Envelope):
+    container: ContainerSummary
+    etag: str
+    changed: bool
+
+
+class JobAccepted(Envelope):
+    job_id: int
+    status: Literal["queued"] = "queued"
+
+
+class UploadView(BaseModel):
+    file_ref: str
+    filename: str
+    mime: str
+    bytes: int
+    sha256: str
+
+
+class Uploaded(Envelope):
+    upload: UploadView
+
+
+class AddBody(_Request):
+    container_id: str
+    uri: Annotated[str | None, Field(max_length=MAX_PATH)] = None
+    file_ref: Annotated[str | None, Field(max_length=MAX_PATH)] = None
+    modality: Literal["auto", "text", "image"] = "auto"
+    source_uri: Annotated[str | None, Field(max_length=MAX_PATH)] = None
+    filename: Annotated[str | None, Field(max_length=1024)] = None
+    modified_at: datetime | None = None
+    mtime_ns: Annotated[int | None, Field(ge=0, lt=2**63)] = None
+    meta: dict[str, Any] = {}
+
+
+class Added(JobAccepted):
+    doc_id: UUID
+    source_uri: str
+
+
+class ListedFile(_Request):
+    path: Annotated[str, Field(min_length=1, max_length=MAX_PATH)]
+    """Relative to the root, with ``/``."""
+    bytes: Annotated[int, Field(ge=0)]
+    mtime_ns: Annotated[int, Field(ge=0, lt=2**63)]
+    sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$")] = None
+
+
+class ListingBody(_Request):
+    root: Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^/\x00]+$")]
+    files: Annotated[list[ListedFile], Field(max_length=200_000)]
+    delete_vanished: bool = True
+
+
+class Listing(Envelope):
+    need: list[str]
+    hash: list[str]
+    unchanged: int
+    deleted: list[str]
+    delete_jobs: list[int]
+
+
+class DocumentPage(Envelope):
+    documents: list[DocumentView]
+    next_cursor: str | None
+
+
+class DocumentAnswer(Envelope):
+    document: DocumentView
+
+
+class ChunkView(BaseModel):
+    chunk_id: UUID
+    doc_id: UUID
+    source_uri: str
+    ord: int
+    ordinal: int
+    modality: str
+    source_type: str
+    block_type: str
+    text: str
+    embed_text: str
+    place: PlaceView
+    offsets: tuple[int, int]
+    content_hash: str
+    token_count: int
+    provenance: dict[str, Any]
+    meta: dict[str, Any]
+    indexed_at: datetime
+
+
+class ChunkPage(Envelope):
+    chunks: list[ChunkView]
+    next_cursor: str | None
+
+
+class PageView(BaseModel):
+    page: int
+    pages: int
+    text: str
+    width: int | None
+    height: int | None
+    page_uri: str | None
+    page_image: Literal["ready", "pending", "none"]
+
+
+class PageAnswer(Envelope):
+    page: PageView
+
+
+class JobAnswer(Envelope):
+    job: JobView
+
+
+class JobPage(Envelope):
+    jobs: list[JobView]
+    next_cursor: str | None
+
+
+class DoctorBody(_Request):
+    container_id: str | None = None
+
+
+class DoctorAnswer(Envelope):
+    report: dict[str, Any]

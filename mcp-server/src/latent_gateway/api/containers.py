@@ -1,0 +1,150 @@
+"""Containers: list, describe, create, change, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+
+from latent_core.domain.container import ContainerSummary
+from latent_core.domain.errors import PreconditionFailed
+from latent_core.domain.manifest import parse_manifest
+from latent_core.generations import containers as founding
+from latent_core.generations.delete import delete_container
+from latent_core.registry import audit, containers
+from latent_core.registry.containers import Container
+from latent_gateway.answers import PreconditionRequired, json_answer
+from latent_gateway.api.bodies import (
+    ContainerCreated,
+    ContainerList,
+    ContainerUpdated,
+    Description,
+    JobAccepted,
+    ManifestBody,
+)
+from latent_gateway.auth import access
+from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.manifest_files import write_files
+
+router = APIRouter(tags=["containers"])
+
+
+def summary(container: Container) -> ContainerSummary:
+    manifest = container.manifest
+    return ContainerSummary(
+        id=container.id,
+        name=manifest.name,
+        modalities=[m.value for m in manifest.modalities],
+        dims=container.space.dims,
+        state=container.state,
+    )
+
+
+@router.get("/v1/containers/list", response_model=ContainerList)
+async def list_containers(shared: Shared, caller: Caller, request_id: RequestId) -> Response:
+    """The containers this token may read."""
+    async with shared.stack.db.transaction() as conn:
+        readable = await access.all_readable(conn, caller)
+    return json_answer(ContainerList(containers=[summary(c) for c in readable]), request_id)
+
+
+@router.get("/v1/containers/describe", response_model=Description)
+async def describe(
+    container_id: Annotated[str, Query(max_length=64)],
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+) -> Response:
+    """One container: its manifest, what it holds, when it last took something in."""
+    async with shared.stack.db.transaction() as conn:
+        container = await access.readable_one(conn, caller, container_id)
+        sizes, last = await containers.sizes(conn, container.id)
+    space = container.space
+    body = Description(
+        manifest=container.manifest.model_dump(mode="json"),
+        sizes=sizes,
+        last_ingest_at=last,
+        state=container.state,
+        etag=container.etag,
+        embedder={"embedder": space.embedder, "version": space.version, "dims": space.dims},
+    )
+    return json_answer(body, request_id, headers={"ETag": f'"{container.etag}"'})
+
+
+@router.post("/v1/containers", response_model=ContainerCreated, status_code=201)
+async def create(
+    body: ManifestBody, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Make a container from a manifest, and write its files into the manifest folder."""
+    manifest = parse_manifest(body.manifest)
+    stack = shared.stack
+    container = await founding.create(
+        stack.db,
+        stack.vectors,
+        stack.embedders,
+        manifest,
+        principal=caller.name,
+        request_id=request_id,
+    )
+    files = await write_files(shared.settings.manifests, manifest)
+    answer = ContainerCreated(container=summary(container), etag=container.etag, files=files)
+    return json_answer(answer, request_id, status=201, headers={"ETag": f'"{container.etag}"'})
+
+
+@router.put("/v1/containers/{container_id}", response_model=ContainerUpdated)
+async def change(
+    container_id: str,
+    body: ManifestBody,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    if_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Replace the manifest, if it is still the version named by ``If-Match``."""
+    if if_match is None:
+        raise PreconditionRequired(
+            "name the version you change: If-Match with the ETag that describe gave"
+        )
+    manifest = parse_manifest(body.manifest)
+    async with shared.stack.db.transaction() as conn:
+        current = await access.owned(conn, caller, container_id)
+        founding.check_change(current, manifest)
+        etag = founding.etag(manifest)
+        if not await containers.update_manifest(conn, manifest, etag, if_match.strip().strip('"')):
+            raise PreconditionFailed(
+                f"container '{container_id}' has changed since: describe it again, then apply",
+                etag=current.etag,
+            )
+        await audit.note(
+            conn,
+            principal=caller.name,
+            action="container.apply",
+            container_id=container_id,
+            object_=etag,
+            request_id=request_id,
+        )
+        container = await access.owned(conn, caller, container_id)
+    answer = ContainerUpdated(container=summary(container), etag=etag, changed=etag != current.etag)
+    return json_answer(answer, request_id, headers={"ETag": f'"{etag}"'})
+
+
+@router.delete("/v1/containers/{container_id}", response_model=JobAccepted, status_code=202)
+async def delete(
+    container_id: str, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Delete a container: invisible at once, removed from all stores by the job."""
+    async with shared.stack.db.transaction() as conn:
+        container = await access.owned(conn, caller, container_id)
+        job_id = await delete_container(conn, container.id, principal=caller.name)
+        if job_id is None:
+            raise access.unknown(container_id)
+        await audit.note(
+            conn,
+            principal=caller.name,
+            action="container.delete",
+            container_id=container_id,
+            object_=None,
+            request_id=request_id,
+        )
+    shared.stack.wake()
+    return json_answer(JobAccepted(job_id=job_id), request_id, status=202)

@@ -1,0 +1,31 @@
+"""Cursors: where a listing goes on. Opaque to readers, checked when they come back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from latent_core.domain.errors import Invalid
+
+MAX_PAGE = 500
+
+
+def encode(position: object) -> str:
+    return base64.urlsafe_b64encode(str(position).encode()).decode().rstrip("=")
+
+
+def decode(cursor: str) -> str:
+    """The position a cursor stands for; ``Invalid`` when it was not made by ``encode``."""
+    try:
+        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (binascii.Error, ValueError) as exc:
+        raise Invalid("the cursor is not one of ours: begin again without it") from exc
+
+
+def decode_int(cursor: str | None, default: int) -> int:
+    if cursor is None:
+        return default
+    text = decode(cursor)
+    if not text.isdecimal() or len(text) > 18:
+        raise Invalid("the cursor is not one of ours: begin again without it")
+    return int(text)

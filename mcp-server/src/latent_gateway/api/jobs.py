@@ -1,0 +1,184 @@
+"""Jobs: list, show, watch, cancel, requeue. A job is shown to those who may read its container."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
+
+import orjson
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+
+from latent_core.domain.errors import NotFound
+from latent_core.domain.job import JobEvent, JobState, JobView
+from latent_core.queue import admin
+from latent_core.registry import audit
+from latent_core.registry.connection import Connection
+from latent_gateway.answers import json_answer
+from latent_gateway.api import cursors
+from latent_gateway.api.bodies import JobAnswer, JobPage
+from latent_gateway.auth import access
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Caller, Gateway, RequestId, Shared
+
+router = APIRouter(tags=["jobs"])
+
+FINAL: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
+SECONDS_BETWEEN_LOOKS: Final = 0.25
+LONGEST_STREAM_SECONDS: Final = 6 * 3600.0
+
+
+def _unknown(job_id: int) -> NotFound:
+    return NotFound(f"job {job_id} does not exist or may not be seen", job_id=job_id)
+
+
+async def _visible(
+    conn: Connection, caller: Principal, job_id: int, *, to_change: bool = False
+) -> JobView:
+    """The job, for those who may read (or own) its container. A deleted container's jobs stay with the owner."""
+    if not 0 < job_id < 2**63:
+        raise _unknown(job_id)
+    try:
+        job = await admin.get(conn, job_id)
+    except NotFound as exc:
+        raise _unknown(job_id) from exc
+    try:
+        await (access.owned if to_change else access.readable_one)(conn, caller, job.container_id)
+    except NotFound as exc:
+        if await access.was_deleted(conn, job.container_id) and caller.is_owner:
+            return job
+        raise _unknown(job_id) from exc
+    return job
+
+
+@router.get("/v1/jobs", response_model=JobPage)
+async def list_jobs(
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    container_id: Annotated[str | None, Query(max_length=64)] = None,
+    status: Annotated[list[JobState] | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
+) -> Response:
+    """Newest first."""
+    async with shared.stack.db.transaction() as conn:
+        if container_id is not None:
+            ids = [(await access.readable_one(conn, caller, container_id)).id]
+        else:
+            ids = [c.id for c in await access.all_readable(conn, caller)]
+        found = await admin.list_jobs(
+            conn, container_ids=ids, states=status, limit=limit, cursor=cursor
+        )
+    return json_answer(JobPage(jobs=found.jobs, next_cursor=found.next_cursor), request_id)
+
+
+@router.get("/v1/jobs/{job_id}", response_model=JobAnswer)
+async def show(job_id: int, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
+    """State, progress, cause, attempts and estimated time."""
+    async with shared.stack.db.transaction() as conn:
+        job = await _visible(conn, caller, job_id)
+    return json_answer(JobAnswer(job=job), request_id)
+
+
+@router.get("/v1/jobs/{job_id}/events")
+async def events(
+    job_id: int,
+    shared: Shared,
+    caller: Caller,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> StreamingResponse:
+    """The job's history and what follows, as server-sent events, until a final state."""
+    async with shared.stack.db.transaction() as conn:
+        await _visible(conn, caller, job_id)
+    after = (
+        int(last_event_id)
+        if last_event_id and last_event_id.isdecimal() and len(last_event_id) < 19
+        else 0
+    )
+    return StreamingResponse(
+        _stream(shared, job_id, after),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+async def _stream(shared: Gateway, job_id: int, after: int) -> AsyncIterator[bytes]:
+    """Events with their ids, and the job itself whenever it has changed in between."""
+    until = asyncio.get_running_loop().time() + LONGEST_STREAM_SECONDS
+    shown: JobView | None = None
+    while asyncio.get_running_loop().time() < until and not shared.stack.closing.is_set():
+        async with shared.stack.db.transaction() as conn:
+            fresh = await admin.events(conn, job_id, after_id=after)
+            job = await _or_none(conn, job_id)
+        for event in fresh:
+            after = event.id
+            yield _event(event.event, _told(event, job), event.id)
+        if job is None:
+            return
+        if job != shown and not fresh:
+            yield _event("progress", {"job": job.model_dump(mode="json")}, None)
+        shown = job
+        if job.state in FINAL and not fresh:
+            yield _event("end", {"job": job.model_dump(mode="json")}, None)
+            return
+        await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+async def _or_none(conn: Connection, job_id: int) -> JobView | None:
+    """None when the job was forgotten meanwhile."""
+    try:
+        return await admin.get(conn, job_id)
+    except NotFound:
+        return None
+
+
+def _told(event: JobEvent, job: JobView | None) -> dict[str, object]:
+    return {
+        "event": event.event,
+        "at": event.at.isoformat(),
+        "details": event.details,
+        "job": job.model_dump(mode="json") if job else None,
+    }
+
+
+def _event(name: str, data: dict[str, object], event_id: int | None) -> bytes:
+    head = f"event: {name}\n" + (f"id: {event_id}\n" if event_id is not None else "")
+    return head.encode() + b"data: " + orjson.dumps(data) + b"\n\n"
+
+
+@router.post("/v1/jobs/{job_id}/cancel", response_model=JobAnswer, status_code=202)
+async def cancel(job_id: int, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
+    """Cancel a job: a queued one at once, a running one at its next step."""
+    async with shared.stack.db.transaction() as conn:
+        job = await _visible(conn, caller, job_id, to_change=True)
+        await admin.cancel(conn, job_id)
+        await _note(conn, caller, "job.cancel", job, request_id)
+        job = await _visible(conn, caller, job_id)
+    return json_answer(JobAnswer(job=job), request_id, status=202)
+
+
+@router.post("/v1/jobs/{job_id}/requeue", response_model=JobAnswer, status_code=202)
+async def requeue(job_id: int, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
+    """Try a failed or cancelled job again from the beginning."""
+    async with shared.stack.db.transaction() as conn:
+        job = await _visible(conn, caller, job_id, to_change=True)
+        await admin.requeue(conn, job_id)
+        await _note(conn, caller, "job.requeue", job, request_id)
+        job = await _visible(conn, caller, job_id)
+    shared.stack.wake()
+    return json_answer(JobAnswer(job=job), request_id, status=202)
+
+
+async def _note(
+    conn: Connection, caller: Principal, action: str, job: JobView, request_id: str
+) -> None:
+    await audit.note(
+        conn,
+        principal=caller.name,
+        action=action,
+        container_id=job.container_id,
+        object_=str(job.job_id),
+        request_id=request_id,
+    )

@@ -1,0 +1,41 @@
+"""``POST /v1/containers/search`` and its alias ``POST /v1/search``."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import APIRouter, Response
+
+from latent_core.domain.query import SearchRequest, SearchResponse
+from latent_gateway.answers import json_answer
+from latent_gateway.auth import access
+from latent_gateway.context import Caller, RequestId, Shared, SignedLinks
+from latent_gateway.search.service import SearchService
+from latent_gateway.search.stores import Stores
+
+router = APIRouter(tags=["search"])
+logger = logging.getLogger(__name__)
+
+
+@router.post("/v1/containers/search", response_model=SearchResponse)
+@router.post("/v1/search", response_model=SearchResponse, name="search_alias")
+async def search(
+    body: SearchRequest, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
+) -> Response:
+    """Find chunks in one or several containers by meaning, by words, or both."""
+    async with shared.stack.db.transaction() as conn:
+        readable = await access.readable(conn, caller, body.containers)
+    answer = await SearchService(
+        Stores.of(shared.stack), links, shared.settings.search_timeout_ms / 1000
+    ).search(body, readable)
+    logger.info(
+        "search_completed",
+        extra={
+            "request_id": request_id,
+            "containers": list(readable),
+            "hits": len(answer.hits),
+            "latency_ms": round(sum(v for k, v in answer.timings.items() if k != "embed"), 2),
+            "partial": answer.partial,
+        },
+    )
+    return json_answer(answer, request_id)

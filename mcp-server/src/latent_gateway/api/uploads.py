@@ -1,0 +1,142 @@
+"""Uploads: bytes handed in, streamed to disk, stored by their hash."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import mimetypes
+from collections.abc import AsyncIterator
+from pathlib import Path, PurePosixPath
+from tempfile import NamedTemporaryFile
+from typing import IO, Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.requests import ClientDisconnect
+
+from latent_core.blobs.keeping import store_file
+from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, TooLarge
+from latent_core.domain.ids import Sha256
+from latent_core.registry import containers, uploads
+from latent_gateway.answers import json_answer
+from latent_gateway.api.bodies import Uploaded, UploadView
+from latent_gateway.auth import access
+from latent_gateway.context import Caller, RequestId, Shared
+
+router = APIRouter(tags=["ingest"])
+
+SECONDS_BETWEEN_PIECES = 60.0
+
+
+@router.post("/v1/containers/{container_id}/uploads", response_model=Uploaded, status_code=201)
+async def upload(
+    container_id: str,
+    request: Request,
+    filename: Annotated[str, Query(min_length=1, max_length=1024)],
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+) -> Response:
+    """Take the body's bytes; the answer's ``file_ref`` is then given to ``containers/add``."""
+    async with shared.stack.db.transaction() as conn:
+        container = await access.writable(conn, caller, container_id)
+    name = safe_filename(filename)
+    path, sha256, size = await _receive(request, shared.stack.tmp, shared.settings.max_upload_bytes)
+    try:
+        await store_file(shared.stack.db, shared.stack.blobs, path, sha256)
+    finally:
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+    async with shared.stack.db.transaction() as conn:
+        if await containers.hold(conn, container.id) is None:
+            raise access.unknown(container_id)
+        stored = await uploads.insert(
+            conn,
+            container_id=container.id,
+            sha256=sha256,
+            filename=name,
+            mime=guess_mime(name, request.headers.get("content-type")),
+            size=size,
+            principal=caller.name,
+        )
+    view = UploadView(
+        file_ref=str(stored.id),
+        filename=name,
+        mime=stored.mime,
+        bytes=stored.bytes,
+        sha256=stored.sha256,
+    )
+    return json_answer(Uploaded(upload=view), request_id, status=201)
+
+
+def safe_filename(filename: str) -> str:
+    """The last part of a name, without control characters; ``Invalid`` when nothing is left."""
+    name = PurePosixPath(filename.replace("\\", "/")).name
+    name = "".join(c for c in name if c.isprintable() and not 0xD800 <= ord(c) <= 0xDFFF).strip()
+    if not name or name in (".", ".."):
+        raise Invalid(f"'{filename[:80]}' is not a file name")
+    return name[:255]
+
+
+def guess_mime(name: str, given: str | None) -> str:
+    """What the sender says, unless it says nothing useful; else by the name's ending."""
+    said = (given or "").split(";")[0].strip().lower()
+    if said and said not in ("application/octet-stream", "application/x-www-form-urlencoded"):
+        return said[:255]
+    return mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+
+async def _receive(request: Request, folder: Path, limit: int) -> tuple[Path, Sha256, int]:
+    """Stream the body into a temporary file; answers it with its hash and size."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise TooLarge(
+            f"the upload has {declared} bytes; the limit is {limit} (LLC_MAX_UPLOAD_BYTES)"
+        )
+    with NamedTemporaryFile(dir=folder, prefix="upload-", delete=False) as file:
+        path = Path(file.name)
+        try:
+            sha256, size = await _write(request, file, limit)
+        except BaseException:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+            raise
+    return path, sha256, size
+
+
+async def _write(request: Request, file: IO[bytes], limit: int) -> tuple[Sha256, int]:
+    digest, size = hashlib.sha256(), 0
+    async for piece in _pieces(request.stream()):
+        size += len(piece)
+        if size > limit:
+            raise TooLarge(f"the upload is over the limit of {limit} bytes (LLC_MAX_UPLOAD_BYTES)")
+        digest.update(piece)
+        try:
+            await asyncio.to_thread(file.write, piece)
+        except OSError as exc:
+            raise _disk_trouble(exc) from exc
+    try:
+        await asyncio.to_thread(file.flush)
+    except OSError as exc:
+        raise _disk_trouble(exc) from exc
+    return Sha256(digest.hexdigest()), size
+
+
+async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    while True:
+        try:
+            async with asyncio.timeout(SECONDS_BETWEEN_PIECES):
+                piece = await anext(stream, None)
+        except TimeoutError as exc:
+            raise TimedOut("the upload stood still for a minute; send it again") from exc
+        except ClientDisconnect as exc:
+            raise Invalid("the upload was broken off") from exc
+        if piece is None:
+            return
+        yield piece
+
+
+def _disk_trouble(exc: OSError) -> OutOfSpace:
+    if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OutOfSpace(
+            "the disk is full: make room in the data directory, then send the upload again"
+        )
+    return OutOfSpace(f"the upload could not be written to the data directory: {exc.strerror}")

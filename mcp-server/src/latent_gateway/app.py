@@ -1,0 +1,144 @@
+"""The gateway's composition root: routes, errors, telemetry."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+from typing_extensions import override
+
+from latent_core.domain.errors import Conflict, Invalid
+from latent_core.observability import set_up_logs
+from latent_core.settings import Settings
+from latent_core.stack import Stack
+from latent_gateway import answers
+from latent_gateway.api import (
+    admin,
+    blobs,
+    containers,
+    documents,
+    health,
+    ingest,
+    jobs,
+    search,
+    uploads,
+)
+from latent_gateway.auth.principal import Tokens
+from latent_gateway.context import Gateway
+from latent_gateway.manifest_sync import sync_manifests
+from latent_gateway.telemetry import RequestMetrics, Telemetry
+
+logger = logging.getLogger(__name__)
+
+ROUTERS = (containers, uploads, ingest, documents, search, jobs, blobs, admin, health)
+SHUTDOWN_SECONDS = 10
+BACKLOG = 512
+
+Announce = Callable[[str, str], None]
+"""Told the address and where the token is, once requests are answered."""
+Beside = Callable[[Settings, Stack], AbstractAsyncContextManager[object]]
+"""What runs in the same process on the same stack: a worker."""
+
+
+def create_app(settings: Settings, stack: Stack) -> FastAPI:
+    """The HTTP surface on an open stack."""
+    app = FastAPI(
+        title="Latent Containers",
+        version="1",
+        description="Containers of documents that agents can search",
+        openapi_url="/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.gateway = Gateway(settings, stack, Tokens(stack.token))
+    for module in ROUTERS:
+        app.include_router(module.router)
+    answers.install(app)
+    app.add_middleware(Telemetry, metrics=RequestMetrics(stack.metrics.registry))
+    return app
+
+
+async def serve(settings: Settings, *, announce: Announce, beside: Beside | None = None) -> None:
+    """Run until SIGINT or SIGTERM. With a worker ``beside`` it this is ``latent up``, all in one process."""
+    set_up_logs(settings.log_format)
+    if beside is None and settings.addresses_missing:
+        missing = ", ".join(settings.addresses_missing)
+        raise Invalid(
+            f"a gateway of its own needs all three servers; not given: {missing}. 'latent up' needs none"
+        )
+    listening = _listen(settings)
+    try:
+        async with AsyncExitStack() as running:
+            stack = await running.enter_async_context(Stack.open(settings))
+            await sync_manifests(settings, stack)
+            if beside is not None:
+                await running.enter_async_context(beside(settings, stack))
+            await _answer(settings, stack, listening, announce)
+    finally:
+        listening.close()
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Bind before anything is started: a port in use is found at once, and said."""
+    listening = socket.socket(
+        socket.AF_INET6 if ":" in settings.bind else socket.AF_INET, socket.SOCK_STREAM
+    )
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.bind, settings.port))
+        listening.listen(BACKLOG)
+    except OSError as exc:
+        listening.close()
+        raise Conflict(
+            f"port {settings.port} on {settings.bind} cannot be used ({exc.strerror}); choose another with LLC_PORT",
+            port=settings.port,
+        ) from exc
+    return listening
+
+
+async def _answer(
+    settings: Settings, stack: Stack, listening: socket.socket, announce: Announce
+) -> None:
+    config = uvicorn.Config(
+        create_app(settings, stack),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    server = _Server(config)
+    _stop_on_signals(server, stack)
+    task = asyncio.create_task(server.serve(sockets=[listening]), name="gateway")
+    while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    if server.started:
+        port = listening.getsockname()[1]
+        announce(f"http://{settings.bind}:{port}", stack.token_place)
+    await task
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: the worker beside it has to stop as well, and in order."""
+
+    @override
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _stop_on_signals(server: uvicorn.Server, stack: Stack) -> None:
+    """One Ctrl-C stops softly; streams are told first, so that they do not hold the end up."""
+
+    def stop() -> None:
+        stack.closing.set()
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)

@@ -1,0 +1,47 @@
+"""What the routes stand on: the stack, and what a request carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from latent_core.settings import Settings
+from latent_core.stack import Stack
+from latent_gateway.auth.principal import Principal, Tokens
+from latent_gateway.links import BlobLinks
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Everything the routes share, made once in the composition root."""
+
+    settings: Settings
+    stack: Stack
+    tokens: Tokens
+
+
+def gateway(request: Request) -> Gateway:
+    return cast(Gateway, request.app.state.gateway)
+
+
+def principal(request: Request, shared: Annotated[Gateway, Depends(gateway)]) -> Principal:
+    """Who is asking; ``Unauthorized`` without a valid token."""
+    return shared.tokens.authenticate(request.headers.get("authorization"))
+
+
+def request_id(request: Request) -> str:
+    return cast(str, request.scope["latent.request_id"])
+
+
+def links(request: Request, shared: Annotated[Gateway, Depends(gateway)]) -> BlobLinks:
+    """Links that start where the reader reached us, unless ``LLC_PUBLIC_URL`` says otherwise."""
+    base = shared.settings.public_url or str(request.base_url)
+    return BlobLinks(shared.stack.signer, base.rstrip("/"))
+
+
+Shared = Annotated[Gateway, Depends(gateway)]
+Caller = Annotated[Principal, Depends(principal)]
+RequestId = Annotated[str, Depends(request_id)]
+SignedLinks = Annotated[BlobLinks, Depends(links)]

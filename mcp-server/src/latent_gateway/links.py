@@ -1,0 +1,33 @@
+"""Signed, short-lived links to blobs, served by the gateway's own route."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import time
+from typing import Final
+from urllib.parse import urlencode
+
+from latent_core.blobs.signing import Signer
+
+TTL_SECONDS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class BlobLinks:
+    """Links below ``base`` (scheme, host and port, without a slash at the end)."""
+
+    signer: Signer
+    base: str
+
+    def page_image(self, sha256: str, mime: str, filename: str) -> str:
+        return self.link(sha256, mime, "inline", filename)
+
+    def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str:
+        query = self.signer.sign(
+            sha256,
+            expires_at=int(time()) + TTL_SECONDS,
+            mime=mime,
+            disposition=disposition,
+            filename=filename,
+        )
+        return f"{self.base}/v1/blobs/{sha256}?{urlencode(query)}"

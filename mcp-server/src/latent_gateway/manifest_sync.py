@@ -1,0 +1,68 @@
+"""At start every manifest of the folder is validated; one whose container is missing is created (DESIGN §5).
+
+Afterwards the database owns it: a file that differs is reported with the command that applies it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from latent_core.domain.errors import Invalid, LatentError
+from latent_core.domain.manifest import Manifest
+from latent_core.generations import containers as founding
+from latent_core.manifests import load_manifest
+from latent_core.registry import containers
+from latent_core.settings import Settings
+from latent_core.stack import Stack
+from latent_gateway.auth.principal import OWNER
+
+logger = logging.getLogger(__name__)
+
+MOST_MANIFESTS: Final = 1000
+
+
+async def sync_manifests(settings: Settings, stack: Stack) -> None:
+    """Create what is missing; ``Invalid`` names file, line and key of what cannot be read."""
+    manifests = await asyncio.to_thread(read_folder, settings.manifests)
+    async with stack.db.transaction() as conn:
+        known = {c.id: c for c in await containers.all_(conn)}
+    for path, manifest in manifests:
+        if manifest.id not in known:
+            await _create(stack, path, manifest)
+        elif founding.etag(manifest) != known[manifest.id].etag:
+            logger.warning(
+                "manifest_differs",
+                extra={
+                    "container_id": manifest.id,
+                    "file": path.name,
+                    "remedy": f"latent container apply {path}",
+                },
+            )
+
+
+def read_folder(folder: Path) -> list[tuple[Path, Manifest]]:
+    """Every manifest of a folder; two files with one id are refused."""
+    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])[:MOST_MANIFESTS]
+    found: dict[str, tuple[Path, Manifest]] = {}
+    for path in files:
+        manifest = load_manifest(path)
+        if manifest.id in found:
+            raise Invalid(
+                f"{path.name} and {found[manifest.id][0].name} both describe container '{manifest.id}'"
+            )
+        found[manifest.id] = (path, manifest)
+    return list(found.values())
+
+
+async def _create(stack: Stack, path: Path, manifest: Manifest) -> None:
+    try:
+        await founding.create(
+            stack.db, stack.vectors, stack.embedders, manifest, principal=OWNER, request_id=None
+        )
+    except LatentError as error:
+        logger.warning("manifest_not_applied", extra={"file": path.name, "cause": error.message})
+    else:
+        logger.info("container_created", extra={"container_id": manifest.id, "file": path.name})

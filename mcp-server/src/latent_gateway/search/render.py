@@ -1,0 +1,176 @@
+"""Render: what a person or an agent reads of a hit. Links are signed now; nothing of the server's paths leaves."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, Protocol
+
+from latent_core.domain.hit import AlsoInDocument, Hit, PlaceView, Provenance, Reason
+from latent_core.domain.manifest import Display
+from latent_core.keywords.analyser import spans
+from latent_gateway.search.dedup import Group
+from latent_gateway.search.hydrate import Hydrated, page_span
+from latent_gateway.search.retrieve import Retrieved
+from latent_gateway.search.snippet import Snippet, make_snippet
+
+RENDERED_TYPES: Final = frozenset({"pdf", "markdown", "text", "code", "yaml", "json"})
+"""Source types whose pages a render job draws."""
+
+
+class Links(Protocol):
+    """Signs links to blobs."""
+
+    def page_image(self, sha256: str, mime: str, filename: str) -> str: ...
+
+
+def render(
+    groups: Sequence[Group],
+    found: Hydrated,
+    retrieved: Sequence[Retrieved],
+    links: Links,
+) -> list[Hit]:
+    """Hits of those groups whose best chunk is still visible."""
+    by_container = {r.plan.container.id: r for r in retrieved}
+    hits = []
+    for group in groups:
+        row = found.chunk(group.best)
+        if row is not None:
+            hits.append(_hit(group, row, found, by_container[group.best.container_id], links))
+    return hits
+
+
+def _hit(
+    group: Group,
+    row: dict[str, Any],
+    found: Hydrated,
+    retrieved: Retrieved,
+    links: Links,
+) -> Hit:
+    display = retrieved.plan.container.manifest.display
+    snippet = make_snippet(
+        row["text"], row["language"] or "simple", retrieved.terms, display.max_snippet_chars, spans
+    )
+    uris = _page_uris(row, found, links)
+    known = [
+        t
+        for t in (row["source_modified_at"], row["fetched_at"], row["created_at"])
+        if t is not None
+    ]
+    return Hit(
+        container_id=group.best.container_id,
+        doc_id=row["doc_id"],
+        chunk_id=row["id"],
+        external_id=row["external_id"],
+        modality=row["modality"],
+        source_type=row["source_type"],
+        block_type=row["block_type"],
+        score=group.best.score,
+        base_score=group.best.score,
+        title=row["title"] or row["uri"],
+        snippet=snippet.text,
+        highlights=snippet.highlights,
+        rendered_snippet=_rendered(display, snippet, row, group.best.score),
+        text=row["text"],
+        uri=uris[0] if uris else None,
+        page_uri=uris[0] if uris else None,
+        page_uris=uris,
+        page_image=_page_state(row, uris),
+        offsets=(row["offset_start"], row["offset_end"]),
+        place=place_view(row),
+        source_path=source_path(row["uri"]),
+        source_uri=row["uri"],
+        why=_why(retrieved, row["ord"]),
+        timestamps=known,
+        modified_at=row["source_modified_at"],
+        fetched_at=row["fetched_at"],
+        indexed_at=row["created_at"],
+        provenance=_provenance(row),
+        meta={**row["doc_meta"], **row["meta"]},
+        also_in_document=[
+            AlsoInDocument(chunk_id=other["id"], score=c.score, place=place_view(other))
+            for c in group.others
+            if (other := found.chunk(c)) is not None
+        ],
+    )
+
+
+def place_view(row: Mapping[str, Any]) -> PlaceView:
+    """The place of a chunk row."""
+    return PlaceView(
+        page=row["page"],
+        page_end=row["page_end"],
+        line_start=row["line_start"],
+        line_end=row["line_end"],
+        heading_path=" > ".join(row["heading_path"]),
+        key_path=row["key_path"],
+        table_id=row["table_id"],
+        row_group=row["row_group"],
+    )
+
+
+def source_path(uri: str) -> str:
+    """The path people know a source by: without ``file:///``; other uris as they are."""
+    return uri.removeprefix("file:///")
+
+
+def _why(retrieved: Retrieved, ord_: int) -> list[Reason]:
+    reasons = []
+    for channel, ranked in sorted(retrieved.lists.items()):
+        if ord_ in ranked.ords:
+            at = list(ranked.ords).index(ord_)
+            reasons.append(Reason(channel=channel, rank=at + 1, score=round(ranked.scores[at], 6)))
+    return reasons
+
+
+def _provenance(row: Mapping[str, Any]) -> Provenance:
+    stored = row["provenance"]
+    fetched: datetime | None = row["fetched_at"]
+    return Provenance(
+        source_uri=row["uri"],
+        sha256=row["sha256"],
+        fetched_at=fetched,
+        handler=stored["handler"],
+        handler_version=stored["handler_version"],
+        embedder=stored["embedder"],
+        embedder_version=stored["embedder_version"],
+        page=row["page"],
+        generation=row["generation"],
+    )
+
+
+def _page_uris(row: Mapping[str, Any], found: Hydrated, links: Links) -> list[str]:
+    uris = []
+    for page in page_span(dict(row)):
+        image = found.pages.get((row["doc_id"], page))
+        if image is not None and image["image_sha256"] and image["mime"]:
+            uris.append(links.page_image(image["image_sha256"], image["mime"], image["filename"]))
+    return uris
+
+
+def _page_state(row: Mapping[str, Any], uris: Sequence[str]) -> Literal["ready", "pending", "none"]:
+    """Records of a corpus have no page images; others get theirs from the render job that follows."""
+    if uris:
+        return "ready"
+    return (
+        "pending" if row["parent_id"] is None and row["source_type"] in RENDERED_TYPES else "none"
+    )
+
+
+def _rendered(display: Display, snippet: Snippet, row: Mapping[str, Any], score: float) -> str:
+    values = {
+        "title": row["title"] or row["uri"],
+        "snippet": snippet.marked(),
+        "doc_id": str(row["doc_id"]),
+        "score": f"{score:.2f}",
+        **{k: f"{v:.2f}" if isinstance(v, float) else str(v) for k, v in row["doc_meta"].items()},
+    }
+    return string.Formatter().vformat(display.snippet_template, (), _Shown(values))
+
+
+class _Shown(dict[str, str]):
+    """Metadata a document does not have is shown as nothing."""
+
+    def __missing__(self, key: str) -> str:
+        return ""

@@ -1,0 +1,106 @@
+"""Snippets: the stretch of a chunk where the query's words stand closest, as an exact excerpt with highlights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from latent_core.keywords.analyser import Span
+
+Spans = Callable[[str, str], Sequence[Span]]
+"""(text, language) to its words with their lexemes."""
+
+SCANNED_CHARS: Final = 20_000
+"""A longer chunk is searched for its best window only so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    text: str
+    """An exact excerpt."""
+    highlights: list[tuple[int, int]]
+    """Character ranges in ``text``."""
+    cut_before: bool
+    cut_after: bool
+
+    def marked(self) -> str:
+        """The excerpt with its words marked as ``**word**`` and ``...`` where it is cut."""
+        parts: list[str] = []
+        at = 0
+        for start, end in self.highlights:
+            parts += [self.text[at:start], "**", self.text[start:end], "**"]
+            at = end
+        parts.append(self.text[at:])
+        return (
+            ("..." if self.cut_before else "") + "".join(parts) + ("..." if self.cut_after else "")
+        )
+
+
+def make_snippet(
+    text: str, language: str, terms: Collection[str], max_chars: int, spans: Spans
+) -> Snippet:
+    """The best window of at most ``max_chars`` characters, cut at whole words."""
+    scanned = text[:SCANNED_CHARS]
+    wanted = set(terms)
+    words = (
+        [(s.start, s.end, wanted.intersection(s.terms)) for s in spans(scanned, language)]
+        if wanted
+        else []
+    )
+    matches = [w for w in words if w[2]]
+    start, end = _window(text, matches, max_chars)
+    shown = [
+        (max(s, start) - start, min(e, end) - start) for s, e, _ in matches if s < end and e > start
+    ]
+    return Snippet(text[start:end], _joined(shown), cut_before=start > 0, cut_after=end < len(text))
+
+
+def _window(
+    text: str, matches: Sequence[tuple[int, int, set[str]]], max_chars: int
+) -> tuple[int, int]:
+    """Start and end of the window with the most distinct terms, then the most matches, then the earliest."""
+    if len(text) <= max_chars:
+        return 0, len(text)
+    best, best_worth = 0, (0, 0)
+    last = 0
+    for first, (start, _, _) in enumerate(matches):
+        last = max(last, first)
+        while last < len(matches) and matches[last][1] <= start + max_chars:
+            last += 1
+        inside = matches[first:last]
+        worth = (len(set().union(*(m[2] for m in inside))), len(inside))
+        if worth > best_worth:
+            best, best_worth = first, worth
+    begin = _lead_in(text, matches[best][0], max_chars) if matches else 0
+    return begin, _whole_word_end(text, begin, max_chars)
+
+
+def _lead_in(text: str, match: int, max_chars: int) -> int:
+    """Begin a little before the match: at a line or sentence if one is near, else at a word."""
+    low = max(0, match - max_chars // 4)
+    for mark in ("\n", ". "):
+        found = text.rfind(mark, low, match)
+        if found >= 0:
+            return found + len(mark)
+    space = text.find(" ", low, match)
+    return low if low == 0 else (space + 1 if space >= 0 else match)
+
+
+def _whole_word_end(text: str, begin: int, max_chars: int) -> int:
+    end = min(len(text), begin + max_chars)
+    if end == len(text) or text[end].isspace():
+        return end
+    space = max(text.rfind(" ", begin, end), text.rfind("\n", begin, end))
+    return space if space > begin else end
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Overlapping ranges made one, so that marks never cross."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined

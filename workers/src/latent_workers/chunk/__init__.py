@@ -1,0 +1,1 @@
+"""``Parsed`` becomes chunks: the units that are retrieved. Pure functions, no I/O."""

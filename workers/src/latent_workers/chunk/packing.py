@@ -1,0 +1,46 @@
+"""Pieces are packed in order until the budget is full; a new chunk begins with the end of the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from latent_core.domain.chunk import BlockType
+from latent_workers.chunk.splitting import Piece
+
+_REPEATABLE = (BlockType.PARAGRAPH, BlockType.LIST)
+
+
+def pack(pieces: Sequence[Piece], room: int, overlap: int) -> Iterator[list[Piece]]:
+    """Runs of pieces of at most ``room`` tokens; a piece over it stands alone but for its headings.
+
+    Neighbours share whole pieces of prose up to ``overlap`` tokens.
+    """
+    current: list[Piece] = []
+    cost = 0
+    for piece in pieces:
+        if current and cost + piece.cost > room and not _only_headings(current, room):
+            yield current
+            current = _tail(current, min(overlap, room - piece.cost))
+            cost = sum(kept.cost for kept in current)
+        current.append(piece)
+        cost += piece.cost
+    if current:
+        yield current
+
+
+def _only_headings(pieces: Sequence[Piece], room: int) -> bool:
+    """Headings go with what they head, unless they fill a chunk themselves."""
+    return all(piece.kind is BlockType.HEADING for piece in pieces) and (
+        sum(piece.cost for piece in pieces) * 2 <= room
+    )
+
+
+def _tail(pieces: Sequence[Piece], overlap: int) -> list[Piece]:
+    """The last pieces, never all, that may be shared with the next chunk."""
+    kept: list[Piece] = []
+    for piece in reversed(pieces[1:]):
+        if piece.kind not in _REPEATABLE or piece.cost > overlap:
+            break
+        kept.insert(0, piece)
+        overlap -= piece.cost
+    return kept

@@ -1,0 +1,162 @@
+"""Which piece of the text goes into which chunk."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from latent_core.domain.chunk import BlockType
+from latent_workers.chunk import tables
+from latent_workers.chunk.counting import WordCounter
+from latent_workers.chunk.packing import pack
+from latent_workers.chunk.sections import Section, has_words, sections
+from latent_workers.chunk.splitting import Cutter, Piece
+from latent_workers.chunk.tables import RowGroup
+from latent_workers.parse.parsed import Block, Parsed
+
+WHOLE_FENCE: Final = 8
+"""Budgets a code fence may fill before it is cut at lines."""
+_CONTEXT_SHARE: Final = 4
+"""Headings take at most one part in so many of what the embedder reads."""
+_CAPTION_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Token budget of a chunk, tokens shared by neighbours, rows of a table chunk."""
+
+    budget: int
+    overlap: int
+    table_rows: int
+    whole_fences: bool
+    """Whether a code block is a fence, to be kept whole, rather than a file of code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A chunk before it is written: ``start`` to ``end`` of the text, made of ``pieces`` or table rows."""
+
+    section: Section
+    context: tuple[str, ...]
+    """Headings the embedder reads with it, outermost first."""
+    start: int
+    end: int
+    pieces: tuple[Piece, ...] = ()
+    group: RowGroup | None = None
+    table_id: str | None = None
+    caption: str = ""
+
+
+class Planner:
+    """Plans one document."""
+
+    def __init__(self, parsed: Parsed, limits: Limits, counter: WordCounter) -> None:
+        self._parsed = parsed
+        self._limits = limits
+        self._counter = counter
+        self._cutter = Cutter(parsed.text, counter, max(1, limits.overlap or limits.budget // 8))
+        self._tables: Tally[tuple[tuple[str, ...], str]] = Tally()
+        self._contexts: dict[tuple[str, ...], tuple[tuple[str, ...], int]] = {}
+
+    def plans(self) -> list[Plan]:
+        """Chunks in the order of the text; what has no words goes with its neighbour."""
+        blocks = self._parsed.blocks
+        counts = iter(self._counter.count([block.text for block in blocks]))
+        planned: list[Plan] = []
+        for section in sections(blocks):
+            wholes = [
+                Piece(block.offset_start, block.offset_end, block.kind, next(counts))
+                for block in section.blocks
+            ]
+            for plan in self._section(section, wholes):
+                _join(planned, plan, self._parsed.text)
+        return planned
+
+    def _section(self, section: Section, wholes: Sequence[Piece]) -> Iterator[Plan]:
+        context, used = self._context(section.path)
+        room = self._limits.budget - used
+        run: list[Piece] = []
+        for index, whole in enumerate(wholes):
+            if whole.kind is not BlockType.TABLE:
+                run += self._pieces(whole, room, run)
+                continue
+            top = run[0].start if run and _all_headings(run) else whole.start
+            if top == whole.start:
+                yield from self._packed(section, context, run, room)
+            run = []
+            caption = _caption(section.blocks[index - 1]) if index else ""
+            for plan in self._table(section, context, whole):
+                yield replace(plan, start=min(plan.start, top), caption=caption)
+                top = plan.end
+        yield from self._packed(section, context, run, room)
+
+    def _pieces(self, whole: Piece, room: int, run: Sequence[Piece]) -> list[Piece]:
+        headings = sum(piece.cost for piece in run) if _all_headings(run) else 0
+        # What follows headings leaves room for them, so that they are not cut off.
+        limit = room - headings if headings * 2 <= room else room
+        fence = whole.kind is BlockType.CODE and self._limits.whole_fences
+        if whole.cost <= limit or (fence and whole.cost <= WHOLE_FENCE * self._limits.budget):
+            return [whole]
+        return self._cutter.cut(whole, limit)
+
+    def _packed(
+        self, section: Section, context: tuple[str, ...], run: Sequence[Piece], room: int
+    ) -> Iterator[Plan]:
+        for pieces in pack(run, room, self._limits.overlap):
+            yield Plan(section, context, pieces[0].start, pieces[-1].end, tuple(pieces))
+
+    def _table(self, section: Section, context: tuple[str, ...], whole: Piece) -> Iterator[Plan]:
+        table = tables.read(self._parsed.text, whole.start, whole.end)
+        key = (section.path, table.head)
+        table_id = tables.identity(table, section.path, self._tables[key])
+        self._tables[key] += 1
+        limits = self._limits
+        if whole.cost <= limits.budget and len(table.rows) <= limits.table_rows:
+            found = iter([RowGroup(table, 0, len(table.rows) - 1)])
+        else:
+            found = tables.groups(table, limits.table_rows, limits.budget, self._counter)
+        for group in found:
+            start, end = group.span
+            yield Plan(section, context, start, end, group=group, table_id=table_id)
+
+    def _context(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+        """The innermost headings that fit their share, and their cost."""
+        if path not in self._contexts:
+            title = self._parsed.title
+            whole = (title, *path) if title and title not in path else path
+            kept: list[str] = []
+            left = self._limits.budget // _CONTEXT_SHARE
+            for heading, cost in zip(whole[::-1], self._counter.count(whole[::-1]), strict=True):
+                # One more for the separator.
+                if cost + 1 > left:
+                    break
+                kept.insert(0, heading)
+                left -= cost + 1
+            self._contexts[path] = tuple(kept), self._limits.budget // _CONTEXT_SHARE - left
+        return self._contexts[path]
+
+
+def _all_headings(run: Sequence[Piece]) -> bool:
+    return all(piece.kind is BlockType.HEADING for piece in run)
+
+
+def _caption(block: Block | None) -> str:
+    """A short paragraph right above a table tells what it shows."""
+    if block is None or block.kind is not BlockType.PARAGRAPH or len(block.text) > _CAPTION_CHARS:
+        return ""
+    return " ".join(block.text.split())
+
+
+def _join(planned: list[Plan], plan: Plan, text: str) -> None:
+    """Append ``plan``, or let it and the last one be one chunk where either has no words."""
+    last = planned[-1] if planned else None
+    if last is not None and last.section.page == plan.section.page:
+        if not has_words(text[plan.start : plan.end]):
+            planned[-1] = replace(last, end=plan.end)
+            return
+        if not has_words(text[last.start : last.end]):
+            planned[-1] = replace(plan, start=last.start)
+            return
+    planned.append(plan)

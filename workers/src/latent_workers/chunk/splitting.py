@@ -1,0 +1,124 @@
+"""Too long a block is cut where it hurts least: at items, sentences, lines, words, at last anywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from latent_core.domain.chunk import BlockType
+from latent_workers.chunk.counting import CHARS_PER_TOKEN, WordCounter, cost_of
+
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
+_SENTENCE_END: Final = re.compile(r"[.!?…]+[\"'”’)\]]*\s+|[。！？；]+[”’」』）]*\s*")  # noqa: RUF001 - CJK
+_ITEM: Final = re.compile(r"(?:\r\n|\n|\r)(?=[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t])")
+_WORD: Final = re.compile(r"\S+")
+_ROW_MARKS: Final = ("|", "\t")
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An atom of packing."""
+
+    start: int
+    end: int
+    kind: BlockType
+    tokens: int
+
+    @property
+    def cost(self) -> int:
+        """What it takes of a chunk's budget."""
+        return cost_of(self.tokens, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Cutter:
+    """Cuts spans of ``text`` into pieces of at most ``limit`` tokens; white space may fall between."""
+
+    text: str
+    counter: WordCounter
+    grain: int
+    """Tokens of a run of words: small, so that two chunks can share the last run."""
+
+    def cut(self, whole: Piece, limit: int) -> list[Piece]:
+        """The pieces of ``whole``, which together hold all of it but white space."""
+        return list(self._refine(whole, _patterns(whole, self.text), limit))
+
+    def _refine(
+        self, piece: Piece, patterns: Sequence[re.Pattern[str]], limit: int
+    ) -> Iterator[Piece]:
+        if piece.cost <= limit:
+            yield piece
+        elif not patterns:
+            yield from self._runs(piece, limit)
+        else:
+            for part in self._counted(_parts(self.text, piece, patterns[0]), piece.kind):
+                yield from self._refine(part, patterns[1:], limit)
+
+    def _runs(self, piece: Piece, limit: int) -> Iterator[Piece]:
+        """Runs of words of about ``grain`` tokens."""
+        words = (match.span() for match in _WORD.finditer(self.text, piece.start, piece.end))
+        run: Piece | None = None
+        for word in self._counted(words, piece.kind):
+            if word.cost > limit:
+                if run:
+                    yield run
+                run = None
+                yield from self._anywhere(word, limit)
+            elif run and run.cost + word.cost <= self.grain:
+                run = Piece(run.start, word.end, run.kind, run.tokens + word.tokens)
+            else:
+                if run:
+                    yield run
+                run = word
+        if run:
+            yield run
+
+    def _anywhere(self, word: Piece, limit: int) -> Iterator[Piece]:
+        """A word over the limit, cut between its tokens, and by length where one token is too long."""
+        text = self.text[word.start : word.end]
+        size = min(limit, self.grain)
+        marks = [at for at, _ in self.counter.offsets(text)[size::size]]
+        stride = size * CHARS_PER_TOKEN
+        spans = (
+            (word.start + at, word.start + min(at + stride, stop))
+            for begin, stop in pairwise([0, *marks, len(text)])
+            for at in range(begin, stop, stride)
+        )
+        yield from self._counted(spans, word.kind)
+
+    def _counted(self, spans: Iterable[Span], kind: BlockType) -> Iterator[Piece]:
+        found = list(spans)
+        counts = self.counter.count([self.text[start:end] for start, end in found])
+        for (start, end), tokens in zip(found, counts, strict=True):
+            yield Piece(start, end, kind, tokens)
+
+
+def _patterns(piece: Piece, text: str) -> tuple[re.Pattern[str], ...]:
+    if piece.kind is BlockType.LIST:
+        return (_ITEM, _LINE_END, _SENTENCE_END)
+    if piece.kind is BlockType.CODE or _is_rows(text[piece.start : piece.end]):
+        return (_LINE_END,)
+    return (_SENTENCE_END, _LINE_END)
+
+
+def _is_rows(text: str) -> bool:
+    """Whether most lines hold column marks: a table in plain text, cut between its rows."""
+    lines = text.splitlines()
+    marked = sum(1 for line in lines if any(mark in line for mark in _ROW_MARKS))
+    return marked * 2 > len(lines)
+
+
+def _parts(text: str, piece: Piece, pattern: re.Pattern[str]) -> Iterator[Span]:
+    """Between the matches of ``pattern``, each part without white space at its end."""
+    start, end = piece.start, piece.end
+    for match in (*pattern.finditer(text, start, end), None):
+        stop = match.end() if match else end
+        filled = start + len(text[start:stop].rstrip())
+        if filled > start:
+            yield start, filled
+        start = stop

@@ -1,0 +1,154 @@
+"""Tables: row groups that can stand alone, and what the embedder reads of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from latent_workers.chunk.counting import WordCounter
+
+_LINE: Final = re.compile(r"[^\r\n]+")
+_DELIMITER: Final = re.compile(r"[\s>]*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
+_CELL_END: Final = re.compile(r"(?<!\\)\|")
+_QUOTE: Final = re.compile(r"^[\s>]*")
+_MARKUP: Final = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)|<br\s*/?>|\\(?=\|)")
+_LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_MAX_CELL_CHARS = 400
+_ID_CHARS = 16
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows by their offsets; the header is the first row and its delimiter, if it has them."""
+
+    text: str
+    header: tuple[Span, ...]
+    rows: tuple[Span, ...]
+
+    @property
+    def head(self) -> str:
+        """What stands above the first row, with its line end; nothing for a table without header."""
+        after = self.rows[0][0] if self.rows else self.header[-1][1]
+        return self.text[self.header[0][0] : after] if self.header else ""
+
+    def columns(self) -> list[str]:
+        return cells(self.text[slice(*self.header[0])]) if self.header else []
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Rows ``first`` to ``last`` of a table, from 0. The first group also holds the header."""
+
+    table: Table
+    first: int
+    last: int
+    number: int | None = None
+    """``None`` when the table is whole."""
+    repeated: str = ""
+    """The header, for groups that do not hold it."""
+
+    @property
+    def span(self) -> Span:
+        """From the header, in the first group, or the first row, to the end of the last row."""
+        top = self.table.header if self.first == 0 else ()
+        lines = (*top, *self.table.rows[self.first : self.last + 1])
+        return lines[0][0], lines[-1][1]
+
+
+def read(text: str, start: int, end: int) -> Table:
+    lines = tuple(match.span() for match in _LINE.finditer(text, start, end))
+    has_header = len(lines) > 1 and _DELIMITER.fullmatch(text, *lines[1]) is not None
+    top = 2 if has_header else 0
+    return Table(text, lines[:top], lines[top:])
+
+
+def groups(table: Table, max_rows: int, room: int, counter: WordCounter) -> Iterator[RowGroup]:
+    """Groups of at most ``max_rows`` rows that fit ``room`` tokens with the header; at least one row.
+
+    A header that would fill half of every group is not repeated.
+    """
+    head = table.head
+    head_cost, *costs = counter.count([head, *(table.text[slice(*row)] for row in table.rows)])
+    repeated = head if head_cost * 2 <= room else ""
+    cuts = _cuts(costs, max_rows, room - head_cost if repeated else room)
+    if len(cuts) == 1:
+        yield RowGroup(table, 0, len(costs) - 1)
+        return
+    for number, (first, after) in enumerate(zip(cuts, [*cuts[1:], len(costs)], strict=True)):
+        yield RowGroup(table, first, after - 1, number, repeated if first else "")
+
+
+def _cuts(costs: Sequence[int], max_rows: int, room: int) -> list[int]:
+    """Numbers of the rows that begin a group."""
+    cuts = [0]
+    total = 0
+    for index, cost in enumerate(costs):
+        if index > cuts[-1] and (total + cost > room or index - cuts[-1] >= max_rows):
+            cuts.append(index)
+            total = 0
+        total += cost
+    return cuts
+
+
+def identity(table: Table, path: Sequence[str], occurrence: int) -> str:
+    """Id of a table in its document: the same for all its groups, and when rows are added."""
+    named = "\n".join([*path, table.head, str(occurrence)])
+    return hashlib.sha256(named.encode("utf-8")).hexdigest()[:_ID_CHARS]
+
+
+def cells(line: str) -> list[str]:
+    """The words of each cell of a row, without markup."""
+    inner = _QUOTE.sub("", line).rstrip()
+    inner = inner.removeprefix("|")
+    if inner.endswith("|") and not inner.endswith("\\|"):
+        inner = inner[:-1]
+    return [_words(cell) for cell in _CELL_END.split(inner)]
+
+
+def _words(cell: str) -> str:
+    plain = _MARKUP.sub(" ", _LINK.sub(r"\1", cell[: _MAX_CELL_CHARS * 4]))
+    return " ".join(plain.split())[:_MAX_CELL_CHARS]
+
+
+def summary(group: RowGroup, context: Sequence[str]) -> list[str]:
+    """Lines for the embedder, most telling first: where the table stands, its columns, its rows."""
+    table = group.table
+    columns = [column for column in table.columns() if column]
+    count = len(table.rows)
+    extent = (
+        f"{count} rows"
+        if group.number is None
+        else f"rows {group.first + 1} to {group.last + 1} of {count}"
+    )
+    top = f"Table with columns {', '.join(columns)}; {extent}." if columns else f"Table; {extent}."
+    rows = (cells(table.text[start:end]) for start, end in table.rows[group.first : group.last + 1])
+    values = [", ".join(value for value in row if value) for row in rows]
+    return [*context, top, *(line for line in values if line)]
+
+
+def fitted(lines: Sequence[str], room: int, counter: WordCounter) -> str:
+    """As many of ``lines`` as fit; the first that does not is shortened by words."""
+    kept: list[str] = []
+    for line, cost in zip(lines, counter.count(lines), strict=True):
+        if cost > room:
+            kept.append(_shortened(line, room, counter))
+            break
+        kept.append(line)
+        room -= cost
+    return "\n".join(line for line in kept if line)
+
+
+def _shortened(line: str, room: int, counter: WordCounter) -> str:
+    words = line.split()
+    kept = 0
+    for cost in counter.count(words):
+        if cost > room:
+            break
+        room -= cost
+        kept += 1
+    return " ".join(words[:kept])

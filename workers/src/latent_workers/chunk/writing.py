@@ -1,0 +1,138 @@
+"""Plans become chunks: the raw evidence, and what the embedder reads of it."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType
+from latent_core.domain.ids import content_hash
+from latent_workers.chunk import tables
+from latent_workers.chunk.counting import WordCounter
+from latent_workers.chunk.planning import Plan
+from latent_workers.parse.lines import Lines
+from latent_workers.parse.parsed import Parsed
+
+_SEPARATOR = " > "
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the embedder reads of a plan, and its tokens."""
+
+    plan: Plan
+    text: str
+    tokens: int
+
+
+class Writer:
+    """Writes the chunks of one document."""
+
+    def __init__(self, parsed: Parsed, budget: int, counter: WordCounter) -> None:
+        self._text = parsed.text
+        self._budget = budget
+        self._counter = counter
+        numbered = any(block.line_start is not None for block in parsed.blocks)
+        self._lines = Lines(parsed.text) if numbered else None
+
+    def write(self, plans: Sequence[Plan], source_type: SourceType) -> list[DraftChunk]:
+        return [self._draft(reading, source_type) for reading in self._readings(plans)]
+
+    def _readings(self, plans: Sequence[Plan]) -> list[Reading]:
+        """Readings within the budget. A tokenizer that counts a whole as more than its parts makes a
+        plan too long: then it is halved."""
+        readings: list[Reading] = []
+        for reading in self._counted(plans):
+            if reading.tokens <= self._budget:
+                readings.append(reading)
+            elif len(reading.plan.pieces) > 1:
+                readings += self._readings(list(_halves(reading.plan)))
+            else:
+                readings.append(self._bare(reading))
+        return readings
+
+    def _counted(self, plans: Sequence[Plan]) -> Iterator[Reading]:
+        """Pieces of an additive tokenizer are counted already; all else is counted in one go."""
+        above = [self._headings(plan) for plan in plans]
+        texts = [self._text_of(plan, heads) for plan, heads in zip(plans, above, strict=True)]
+        known = [bool(plan.pieces) and self._counter.additive for plan in plans]
+        asked = [
+            heads if is_known else text
+            for heads, text, is_known in zip(above, texts, known, strict=True)
+        ]
+        counts = self._counter.count(asked)
+        for plan, text, is_known, count in zip(plans, texts, known, counts, strict=True):
+            pieces = sum(piece.tokens for piece in plan.pieces) if is_known else 0
+            yield Reading(plan, text, count + pieces)
+
+    def _bare(self, reading: Reading) -> Reading:
+        """Without the headings, if that brings it within the budget."""
+        if reading.plan.group is not None:
+            return reading
+        text = self._text_of(reading.plan, "")
+        (tokens,) = self._counter.count([text])
+        return Reading(reading.plan, text, tokens) if tokens <= self._budget else reading
+
+    def _headings(self, plan: Plan) -> str:
+        """The headings above a chunk that do not stand in it."""
+        inside = {text for at, text in plan.section.headings if plan.start <= at < plan.end}
+        return _SEPARATOR.join(part for part in plan.context if part not in inside)
+
+    def _text_of(self, plan: Plan, headings: str) -> str:
+        if plan.group is not None:
+            above = [_SEPARATOR.join(plan.context), plan.caption]
+            lines = tables.summary(plan.group, [line for line in above if line])
+            return tables.fitted(lines, self._budget, self._counter)
+        # From the first piece to the last: what was joined to it has no words.
+        text = self._text[plan.pieces[0].start : plan.pieces[-1].end]
+        return f"{headings}\n\n{text}" if headings else text
+
+    def _draft(self, reading: Reading, source_type: SourceType) -> DraftChunk:
+        plan = reading.plan
+        repeated = plan.group.repeated if plan.group else ""
+        text = repeated + self._text[plan.start : plan.end]
+        meta: dict[str, Any] = {"repeated_chars": len(repeated)} if repeated else {}
+        return DraftChunk(
+            text=text,
+            embed_text=reading.text,
+            place=self._place(plan),
+            source_type=source_type,
+            block_type=_block_type(plan),
+            content_hash=content_hash(text),
+            token_count=reading.tokens,
+            meta=meta,
+        )
+
+    def _place(self, plan: Plan) -> Place:
+        lines, page = self._lines, plan.section.page
+        return Place(
+            offset_start=plan.start,
+            offset_end=plan.end,
+            line_start=lines.at(plan.start) if lines else None,
+            line_end=lines.at(plan.end - 1) if lines else None,
+            page=page,
+            page_end=page,
+            heading_path=plan.section.path,
+            table_id=plan.table_id,
+            row_group=plan.group.number if plan.group else None,
+        )
+
+
+def _halves(plan: Plan) -> Iterator[Plan]:
+    middle = len(plan.pieces) // 2
+    first, second = plan.pieces[:middle], plan.pieces[middle:]
+    yield replace(plan, end=first[-1].end, pieces=first)
+    yield replace(plan, start=second[0].start, pieces=second)
+
+
+def _block_type(plan: Plan) -> BlockType:
+    """The kind that most of the chunk is; headings alone are a paragraph."""
+    if plan.group is not None:
+        return BlockType.TABLE
+    sizes: Tally[BlockType] = Tally()
+    for piece in plan.pieces:
+        if piece.kind is not BlockType.HEADING:
+            sizes[piece.kind] += piece.end - piece.start
+    return sizes.most_common(1)[0][0] if sizes else BlockType.PARAGRAPH

@@ -1,0 +1,61 @@
+"""Embed documents: one cache and one micro-batcher for each model, shared by all jobs of the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+
+from latent_core.domain.vector import Matrix
+from latent_core.embedding.batcher import Batcher
+from latent_core.embedding.cache import CachedEmbedding
+from latent_core.embedding.port import Embedder
+from latent_core.generations.stage import Checkpoint
+from latent_core.observability import Metrics
+from latent_core.registry.connection import Database
+from latent_core.registry.containers import Space
+
+TEXTS_A_STEP: Final = 256
+"""Texts of one job between two looks at its lease and two notes of its progress."""
+
+
+class Embedders(Protocol):
+    def for_space(self, space: Space) -> Embedder: ...
+
+
+class DocumentEmbedding:
+    """Vectors of document texts; what was embedded before, in whatever container, is not embedded again."""
+
+    def __init__(self, embedders: Embedders, db: Database, metrics: Metrics) -> None:
+        self._embedders = embedders
+        self._db = db
+        self._metrics = metrics
+        self._cached: dict[str, CachedEmbedding] = {}
+
+    async def embed(
+        self,
+        space: Space,
+        texts: Sequence[str],
+        checkpoint: Checkpoint,
+        told: Callable[[int], Awaitable[None]],
+    ) -> Matrix:
+        """One row a text. ``told`` hears how many are done."""
+        cached = self._for(space)
+        parts: list[Matrix] = []
+        for start in range(0, len(texts), TEXTS_A_STEP):
+            await checkpoint()
+            step = texts[start : start + TEXTS_A_STEP]
+            vectors, hits = await cached.embed(step, checkpoint)
+            self._metrics.cached_texts.labels(space.embedder).inc(hits)
+            self._metrics.embedded_texts.labels(space.embedder).inc(len(step) - hits)
+            parts.append(vectors)
+            await told(start + len(step))
+        return np.concatenate(parts) if parts else np.empty((0, space.dims), dtype=np.float32)
+
+    def _for(self, space: Space) -> CachedEmbedding:
+        embedder = self._embedders.for_space(space)
+        key = embedder.model.key
+        if key not in self._cached:
+            self._cached[key] = CachedEmbedding(Batcher(embedder), self._db)
+        return self._cached[key]

@@ -1,0 +1,108 @@
+"""Fetch: the bytes of a source as a local file, stored by their hash before anything is made of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Final
+
+from latent_core.blobs.keeping import store_file
+from latent_core.domain.errors import IngestFailed, OutOfSpace, TooLarge
+from latent_core.domain.ids import Sha256
+from latent_core.generations.accept import IngestPayload
+from latent_core.generations.stage import Checkpoint
+from latent_workers.deps import Deps
+
+PIECE: Final = 1024 * 1024
+COPIES: Final = 3
+"""A file that changes while it is copied is copied again so often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """The bytes of a source. ``path`` belongs to the blob store: read it, never change it."""
+
+    path: Path
+    sha256: Sha256
+    bytes: int
+    fetched_at: datetime
+    modified_at: datetime | None
+    mtime_ns: int | None
+
+
+async def fetch(deps: Deps, payload: IngestPayload, checkpoint: Checkpoint) -> Original:
+    """The original of ``payload``: an upload's blob, or a file below an ingest root, which is stored first."""
+    if payload.sha256 is not None:
+        sha256 = Sha256(payload.sha256)
+        path = await deps.stack.blobs.local_copy(sha256)
+        size = (await asyncio.to_thread(path.stat)).st_size
+        return Original(
+            path, sha256, size, payload.accepted_at, payload.modified_at, payload.mtime_ns
+        )
+    if payload.path is None:
+        raise IngestFailed(f"nothing says where the bytes of {payload.uri} are; add it again")
+    return await _from_folder(deps, Path(payload.path), checkpoint)
+
+
+async def _from_folder(deps: Deps, source: Path, checkpoint: Checkpoint) -> Original:
+    limit = deps.settings.max_upload_bytes
+    copy, sha256, status = await asyncio.to_thread(
+        _copy, source, deps.settings.ingest_roots, deps.stack.tmp, limit
+    )
+    try:
+        await checkpoint()
+        await store_file(deps.stack.db, deps.stack.blobs, copy, sha256)
+    finally:
+        await asyncio.to_thread(copy.unlink, missing_ok=True)
+    path = await deps.stack.blobs.local_copy(sha256)
+    modified = datetime.fromtimestamp(status.st_mtime, UTC)
+    return Original(path, sha256, status.st_size, datetime.now(UTC), modified, status.st_mtime_ns)
+
+
+def _copy(
+    source: Path, roots: tuple[Path, ...], folder: Path, limit: int
+) -> tuple[Path, Sha256, os.stat_result]:
+    """Copy a file that may be changing: what is stored is one state of it, and its time is of that state."""
+    if not any(source.resolve().is_relative_to(root) for root in roots):
+        raise IngestFailed(f"'{source.name}' is not below LLC_INGEST_ROOTS any more")
+    for _ in range(COPIES):
+        try:
+            with (
+                source.open("rb") as file,
+                NamedTemporaryFile(dir=folder, prefix="fetch-", delete=False) as copy,
+            ):
+                before = os.fstat(file.fileno())
+                if before.st_size > limit:
+                    raise TooLarge(
+                        f"'{source.name}' has {before.st_size} bytes; the limit is {limit}"
+                    )
+                shutil.copyfileobj(file, copy, PIECE)
+                after = os.fstat(file.fileno())
+        except OSError as exc:
+            raise _trouble(source, exc) from exc
+        path = Path(copy.name)
+        if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
+            return path, _hash(path), after
+        path.unlink()
+    raise IngestFailed(
+        f"'{source.name}' kept changing while it was read; add it again when it is at rest"
+    )
+
+
+def _hash(path: Path) -> Sha256:
+    with path.open("rb") as file:
+        return Sha256(hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def _trouble(source: Path, exc: OSError) -> IngestFailed | OutOfSpace:
+    if exc.filename is not None and Path(exc.filename) == source:
+        return IngestFailed(f"'{source.name}' cannot be read: {exc.strerror}")
+    return OutOfSpace(
+        f"'{source.name}' could not be copied into the data directory: {exc.strerror}"
+    )

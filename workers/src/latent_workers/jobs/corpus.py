@@ -1,0 +1,288 @@
+"""Ingest a JSONL corpus: a document a record, a batch a turn.
+
+After each batch the job goes to the end of its container's line with a cursor, in the transaction that
+makes the batch visible: it neither blocks the worker nor starts again (DESIGN §9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import IngestFailed, Issue, IssueCode, NotFound
+from latent_core.generations.accept import IngestPayload
+from latent_core.generations.delete import enqueue_purges
+from latent_core.generations.publish import Published, Staged, publish
+from latent_core.queue.comeback import requeue_with
+from latent_core.queue.context import JobContext
+from latent_core.queue.finish import finish, hold
+from latent_core.registry import containers, documents
+from latent_core.registry.connection import Connection
+from latent_core.registry.containers import Container
+from latent_core.registry.documents import Attempt, Live, Source
+from latent_core.registry.pages import BlobRef
+from latent_workers.deps import Deps
+from latent_workers.fetch.original import Original, fetch
+from latent_workers.jobs.compact import enqueue_if_needed
+from latent_workers.jobs.make import Made, fingerprint, make, stage
+from latent_workers.parse import jsonl
+from latent_workers.parse.files import read_records
+from latent_workers.parse.registry import Detected
+
+RECORDS_A_BATCH: Final = 256
+BYTES_A_BATCH: Final = 8 * 1024 * 1024
+FAILURES_TOLD: Final = 20
+"""A batch: more bad lines are counted, not listed."""
+
+NOTHING: Final = Published(frozenset(), frozenset())
+RECORD: Final = Detected(SourceType.TEXT, "text/plain")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One batch of one corpus."""
+
+    container: Container
+    corpus: UUID
+    payload: IngestPayload
+    original: Original
+    batch: jsonl.Batch
+
+
+async def corpus(ctx: JobContext, deps: Deps) -> None:
+    """One batch of records, made visible together; then the next turn, or the end."""
+    if ctx.job.doc_id is None:
+        raise IngestFailed(f"job {ctx.job.id} names no document")
+    payload = IngestPayload.model_validate(ctx.job.payload)
+    async with deps.stack.db.transaction() as conn:
+        container = await containers.get(conn, ctx.job.container_id)
+    if container is None:
+        raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
+    original = await fetch(deps, payload, ctx.checkpoint)
+    payload = payload.model_copy(update={"sha256": original.sha256, "path": None})
+    batch = await read_records(
+        deps.sandbox,
+        original.path,
+        offset=payload.offset,
+        line=payload.line,
+        max_records=RECORDS_A_BATCH,
+        max_bytes=BYTES_A_BATCH,
+        settings=deps.settings,
+    )
+    turn = Turn(container, ctx.job.doc_id, payload, original, batch)
+    await _tell_failures(ctx, batch)
+    await _records(ctx, deps, turn)
+
+
+async def _tell_failures(ctx: JobContext, batch: jsonl.Batch) -> None:
+    for failure in batch.failures[:FAILURES_TOLD]:
+        await ctx.warn(
+            Issue(
+                code=IssueCode.INGEST_FAIL,
+                message=f"line {failure.line}: {failure.message}",
+                details={"line": failure.line, "external_id": failure.id},
+            )
+        )
+    if len(batch.failures) > FAILURES_TOLD:
+        await ctx.warn(
+            Issue(
+                code=IssueCode.INGEST_FAIL,
+                message=f"{len(batch.failures) - FAILURES_TOLD} more lines from line {batch.failures[FAILURES_TOLD].line} on",
+            )
+        )
+
+
+async def _records(ctx: JobContext, deps: Deps, turn: Turn) -> None:
+    wanted = _last_of_each(turn)
+    attempts = await _begin(ctx, deps, turn, wanted)
+    if attempts is None:
+        await ctx.transact(lambda conn: finish(conn, ctx.job))
+        return
+    model = deps.embedder(turn.container.space).model
+    work: list[tuple[Attempt, Made, jsonl.Record, str]] = []
+    for source, record in wanted:
+        attempt = attempts.get(source.doc_id)
+        printed = fingerprint(
+            turn.container,
+            model,
+            jsonl.content_hash(record),
+            RECORD,
+            _record_payload(turn.payload, record),
+        )
+        if attempt is None or attempt.fingerprint == printed:
+            continue
+        made = await make(deps, turn.container, jsonl.parsed(record), SourceType.TEXT)
+        if made.drafts:
+            work.append((attempt, made, record, printed))
+    staged = await stage(ctx, deps, turn.container, [(a, m) for a, m, _, _ in work])
+    ready = [
+        Staged(
+            doc_id=attempt.doc_id,
+            generation=attempt.generation,
+            live=made.live(
+                title=record.title or record.id,
+                sha256=jsonl.content_hash(record),
+                size=len(record.text.encode()),
+                mime=RECORD.mime,
+                fingerprint=printed,
+                meta={**record.meta, **turn.payload.meta},
+            ),
+            chunks=chunks,
+            provenance=made.provenance(turn.container, SourceType.TEXT),
+            request=turn.payload.request,
+            fetched_at=turn.original.fetched_at,
+            modified_at=turn.original.modified_at,
+        )
+        for (attempt, made, record, printed), chunks in zip(work, staged, strict=True)
+    ]
+    await ctx.checkpoint()
+    await _commit(ctx, deps, turn, ready)
+
+
+def _record_payload(payload: IngestPayload, record: jsonl.Record) -> IngestPayload:
+    return payload.model_copy(update={"filename": record.title})
+
+
+def _last_of_each(turn: Turn) -> list[tuple[Source, jsonl.Record]]:
+    """The batch's records by document; of two with one id the last one stands."""
+    found: dict[UUID, tuple[Source, jsonl.Record]] = {}
+    for record in turn.batch.records:
+        source = Source(
+            turn.container.id,
+            f"{turn.payload.uri}#{record.id}",
+            RECORD.mime,
+            external_id=record.id,
+            parent_id=turn.corpus,
+        )
+        found[source.doc_id] = (source, record)
+    return sorted(found.values(), key=lambda pair: pair[1].line)
+
+
+async def _begin(
+    ctx: JobContext, deps: Deps, turn: Turn, wanted: list[tuple[Source, jsonl.Record]]
+) -> dict[UUID, Attempt] | None:
+    """Rows and fresh generations for the batch; None when the corpus was deleted or added anew."""
+    sources = [source for source, _ in wanted]
+    async with deps.stack.db.transaction() as conn:
+        await hold(conn, ctx.job)
+        if not await _still_wanted(conn, turn):
+            return None
+        await documents.accept_records(conn, sources, turn.corpus, turn.payload.request)
+        return await documents.take_generations(
+            conn, [s.doc_id for s in sources], turn.payload.request
+        )
+
+
+async def _still_wanted(conn: Connection, turn: Turn) -> bool:
+    if await containers.hold(conn, turn.container.id) is None:
+        return False
+    return await documents.still_wanted(conn, turn.corpus, turn.payload.request)
+
+
+async def _commit(ctx: JobContext, deps: Deps, turn: Turn, ready: list[Staged]) -> None:
+    """Publish the batch and move on, in one transaction."""
+    batch = turn.batch
+    done = batch.next_offset >= batch.total_bytes
+    payload = turn.payload.model_copy(
+        update={
+            "offset": batch.next_offset,
+            "line": batch.next_line,
+            "records": turn.payload.records + len(batch.records),
+            "failures": turn.payload.failures + len(batch.failures),
+        }
+    )
+    await ctx.progress(batch.next_offset, batch.total_bytes, f"{payload.records} records")
+    await (
+        ctx.fence()
+    )  # a fresh lease: the heartbeat waits while the transaction holds the job's row
+
+    async def write(conn: Connection) -> Published:
+        await hold(conn, ctx.job)
+        wanted = await _still_wanted(conn, turn)
+        visible = list(ready) if wanted else []
+        if wanted and done and (whole := await _whole(conn, turn, payload)) is not None:
+            visible.append(whole)
+        published = await publish(conn, turn.container.id, visible) if wanted else NOTHING
+        await _purge(conn, ctx, deps, turn, visible, published.refused)
+        await enqueue_if_needed(conn, turn.container.id)
+        if done or not wanted:
+            await finish(conn, ctx.job, warnings=_summary(payload))
+        else:
+            await requeue_with(conn, ctx.job, payload.model_dump(mode="json"))
+        return published
+
+    published = await ctx.transact(write)
+    deps.stack.metrics.published.inc(len(published.flipped))
+
+
+async def _whole(conn: Connection, turn: Turn, payload: IngestPayload) -> Staged | None:
+    """The corpus itself, which becomes live with its last batch, without chunks of its own: listings know it by its hash."""
+    if payload.records == 0:
+        raise IngestFailed(
+            f'\'{payload.filename}\' holds no record: a line is {{"_id", "title", "text", …}}'
+        )
+    attempts = await documents.take_generations(conn, [turn.corpus], payload.request)
+    attempt = attempts.get(turn.corpus)
+    if attempt is None:
+        return None
+    original = turn.original
+    mime = "application/x-ndjson"
+    return Staged(
+        doc_id=turn.corpus,
+        generation=attempt.generation,
+        live=Live(
+            title=payload.filename,
+            source_type=SourceType.JSON.value,
+            sha256=original.sha256,
+            bytes=original.bytes,
+            language="simple",
+            fingerprint=original.sha256,
+            chunks=0,
+            mime=mime,
+            meta=payload.meta,
+        ),
+        chunks=(),
+        provenance={},
+        request=payload.request,
+        fetched_at=original.fetched_at,
+        modified_at=original.modified_at,
+        mtime_ns=original.mtime_ns,
+        refs=[BlobRef("original", 0, original.sha256, mime, payload.filename)],
+    )
+
+
+async def _purge(
+    conn: Connection,
+    ctx: JobContext,
+    deps: Deps,
+    turn: Turn,
+    ready: list[Staged],
+    refused: frozenset[UUID],
+) -> None:
+    below = [
+        (s.doc_id, s.generation) for s in ready if s.generation > 1 and s.doc_id not in refused
+    ]
+    only = [(s.doc_id, s.generation) for s in ready if s.doc_id in refused]
+    if below or only:
+        await enqueue_purges(
+            conn,
+            turn.container.id,
+            below=below,
+            only=only,
+            principal=ctx.job.principal,
+            lease_seconds=deps.settings.lease_seconds,
+            twice=ctx.job.attempts > 1 or bool(only),
+        )
+
+
+def _summary(payload: IngestPayload) -> list[Issue]:
+    if not payload.failures:
+        return []
+    return [
+        Issue(
+            code=IssueCode.INGEST_FAIL,
+            message=f"{payload.failures} lines of '{payload.filename}' were no records; {payload.records} were ingested",
+        )
+    ]

@@ -1,0 +1,33 @@
+"""Delete a container: what was made invisible at once is removed from every store."""
+
+from __future__ import annotations
+
+from latent_core.domain.errors import Unavailable
+from latent_core.generations.purge import purge_container
+from latent_core.keywords import postings
+from latent_core.queue import admin
+from latent_core.queue.context import JobContext
+from latent_core.queue.finish import finish
+from latent_core.registry import containers
+from latent_core.registry.connection import Connection
+from latent_workers.deps import Deps
+
+
+async def delete_container(ctx: JobContext, deps: Deps) -> None:
+    """Cancel the container's other jobs, wait until none runs, then remove collections, rows and postings."""
+    stack, container_id = deps.stack, ctx.job.container_id
+    async with stack.db.transaction() as conn:
+        running = await admin.cancel_all(conn, container_id, but=ctx.job.id)
+    if running:
+        raise Unavailable(
+            f"{running} jobs of container '{container_id}' are still ending; it is removed when they have",
+            retry_after=1.0,
+        )
+    await purge_container(stack.db, stack.vectors, container_id, ctx.checkpoint)
+
+    async def write(conn: Connection) -> None:
+        await finish(conn, ctx.job)
+        await postings.drop(conn, container_id)
+        await containers.remove(conn, container_id)
+
+    await ctx.transact(write)

@@ -1,0 +1,252 @@
+"""Ingest one document: fetch → parse → chunk → embed → store (docs/architecture.md, the writing protocol)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import IngestFailed, Issue, IssueCode, LatentError, NotFound
+from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
+from latent_core.generations.accept import IngestPayload
+from latent_core.generations.delete import enqueue_purges
+from latent_core.generations.publish import Published, Staged, publish
+from latent_core.queue.context import JobContext
+from latent_core.queue.enqueue import enqueue
+from latent_core.queue.finish import finish
+from latent_core.registry import containers, documents, pages
+from latent_core.registry.connection import Connection
+from latent_core.registry.containers import Container
+from latent_core.registry.documents import Attempt
+from latent_core.registry.pages import BlobRef
+from latent_workers.deps import Deps
+from latent_workers.fetch.original import Original, fetch
+from latent_workers.jobs.compact import enqueue_if_needed
+from latent_workers.jobs.make import Made, fingerprint, make, stage
+from latent_workers.parse.files import parse_file, recognise
+from latent_workers.parse.registry import Detected
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an attempt knows before it parses."""
+
+    container: Container
+    payload: IngestPayload
+    original: Original
+    detected: Detected
+    attempt: Attempt
+    fingerprint: str
+
+    @property
+    def rendered(self) -> bool:
+        """Whether a render job draws its pages."""
+        return self.detected.source_type is not SourceType.WEB
+
+
+async def ingest(ctx: JobContext, deps: Deps) -> None:
+    """One attempt. Finishes its job in the transaction that makes the document visible."""
+    payload = IngestPayload.model_validate(ctx.job.payload)
+    doc_id = _document(ctx)
+    async with deps.stack.db.transaction() as conn:
+        container = await containers.get(conn, ctx.job.container_id)
+    if container is None:
+        raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
+    original = await fetch(deps, payload, ctx.checkpoint)
+    detected = await recognise(original.path, payload.filename, payload.mime)
+    printed = fingerprint(
+        container, deps.embedder(container.space).model, original.sha256, detected, payload
+    )
+    await ctx.checkpoint()
+    async with deps.stack.db.transaction() as conn:
+        attempt = (await documents.take_generations(conn, [doc_id], payload.request)).get(doc_id)
+    if attempt is None:
+        await _overtaken(ctx)
+        return
+    work = Work(container, payload, original, detected, attempt, printed)
+    if attempt.fingerprint == printed and await _unchanged(ctx, work):
+        return
+    try:
+        await _publish(ctx, deps, work, await _made(ctx, deps, work))
+    except LatentError as error:
+        await _left_behind(ctx, deps, work, error)
+        raise
+
+
+def _document(ctx: JobContext) -> UUID:
+    if ctx.job.doc_id is None:
+        raise IngestFailed(f"job {ctx.job.id} names no document")
+    return ctx.job.doc_id
+
+
+async def _overtaken(ctx: JobContext) -> None:
+    """The document was deleted, or something newer was asked for: this job has nothing to do."""
+    told = Issue(
+        code=IssueCode.CONFLICT, message="the document was deleted or added anew in the meantime"
+    )
+    await ctx.transact(lambda conn: finish(conn, ctx.job, warnings=[told]))
+
+
+async def _unchanged(ctx: JobContext, work: Work) -> bool:
+    """Nothing that decides the chunks has changed: note the fetch, embed nothing."""
+
+    async def write(conn: Connection) -> None:
+        await finish(conn, ctx.job)
+        same = await documents.seen_unchanged(
+            conn,
+            work.attempt.doc_id,
+            work.fingerprint,
+            request=work.payload.request,
+            meta=work.payload.meta,
+            fetched_at=work.original.fetched_at,
+            modified_at=work.original.modified_at,
+            mtime_ns=work.original.mtime_ns,
+        )
+        if not same:
+            raise _Changed
+        if (
+            work.rendered
+            and (live := await pages.lacking_images(conn, work.attempt.doc_id)) is not None
+        ):
+            await _enqueue_render(conn, ctx, work, live)
+
+    await ctx.transact(write)
+    return True
+
+
+class _Changed(LatentError):
+    """What was live when the attempt began is not live any more: the job is tried again."""
+
+    transient = True
+
+    def __init__(self) -> None:
+        super().__init__("the document changed while it was compared; trying again")
+
+
+async def _made(ctx: JobContext, deps: Deps, work: Work) -> Made:
+    parsed = await parse_file(
+        deps.sandbox,
+        work.original.path,
+        name=work.payload.filename,
+        detected=work.detected,
+        manifest=work.container.manifest,
+        settings=deps.settings,
+    )
+    for warning in parsed.warnings:
+        await ctx.warn(warning)
+    if parsed.replaced_characters:
+        await ctx.warn(
+            Issue(
+                code=IssueCode.INGEST_FAIL,
+                message=f"{parsed.replaced_characters} characters that are no text were replaced by U+FFFD",
+                details={"replaced_characters": parsed.replaced_characters},
+            )
+        )
+    made = await make(deps, work.container, parsed, work.detected.source_type)
+    if not made.drafts:
+        raise IngestFailed(f"'{work.payload.filename}' holds no text that could be found again")
+    if len(made.drafts) > deps.settings.max_chunks_per_document:
+        raise IngestFailed(
+            f"'{work.payload.filename}' makes {len(made.drafts)} chunks; the limit is "
+            f"{deps.settings.max_chunks_per_document} (LLC_MAX_CHUNKS_PER_DOCUMENT): split the document"
+        )
+    return made
+
+
+async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
+    chunks = await stage(
+        ctx,
+        deps,
+        work.container,
+        [(work.attempt, made)],
+        on_progress=lambda n, total: ctx.progress(n, total),
+    )
+    payload = work.payload
+    staged = Staged(
+        doc_id=work.attempt.doc_id,
+        generation=work.attempt.generation,
+        live=made.live(
+            title=payload.filename,
+            sha256=work.original.sha256,
+            size=work.original.bytes,
+            mime=work.detected.mime,
+            fingerprint=work.fingerprint,
+            meta=payload.meta,
+        ),
+        chunks=chunks[0],
+        provenance=made.provenance(work.container, work.detected.source_type),
+        request=payload.request,
+        fetched_at=work.original.fetched_at,
+        modified_at=work.original.modified_at,
+        mtime_ns=work.original.mtime_ns,
+        pages=made.page_rows(),
+        refs=[BlobRef("original", 0, work.original.sha256, work.detected.mime, payload.filename)],
+    )
+    await (
+        ctx.fence()
+    )  # a fresh lease: the heartbeat waits while the transaction holds the job's row
+
+    async def write(conn: Connection) -> Published:
+        await finish(conn, ctx.job)
+        published = await publish(conn, work.container.id, [staged])
+        await _follow(conn, ctx, deps, work, flipped=bool(published.flipped))
+        return published
+
+    published = await ctx.transact(write)
+    deps.stack.metrics.published.inc(len(published.flipped))
+
+
+async def _follow(
+    conn: Connection, ctx: JobContext, deps: Deps, work: Work, *, flipped: bool
+) -> None:
+    """What the publication leaves to do: purge what is older, draw the pages, compact."""
+    doc_id, generation = work.attempt.doc_id, work.attempt.generation
+    if not flipped or generation > 1:
+        await enqueue_purges(
+            conn,
+            work.container.id,
+            below=[(doc_id, generation)] if flipped else (),
+            only=() if flipped else [(doc_id, generation)],
+            principal=ctx.job.principal,
+            lease_seconds=deps.settings.lease_seconds,
+            twice=ctx.job.attempts > 1 or not flipped or work.attempt.fingerprint is not None,
+        )
+    if flipped and work.rendered:
+        await _enqueue_render(conn, ctx, work, generation)
+    await enqueue_if_needed(conn, work.container.id)
+
+
+async def _enqueue_render(conn: Connection, ctx: JobContext, work: Work, generation: int) -> None:
+    await enqueue(
+        conn,
+        NewJob(
+            kind=JobKind.RENDER,
+            container_id=work.container.id,
+            doc_id=work.attempt.doc_id,
+            doc_key=f"render:{work.attempt.doc_id}",
+            dedupe_key=f"render:{work.attempt.doc_id}",
+            payload={
+                "generation": generation,
+                "sha256": work.original.sha256,
+                "filename": work.payload.filename,
+                "source_type": work.detected.source_type.value,
+            },
+            priority=PRIORITY_LATER,
+            principal=ctx.job.principal,
+        ),
+    )
+
+
+async def _left_behind(ctx: JobContext, deps: Deps, work: Work, error: LatentError) -> None:
+    """After a last attempt, have what it staged purged. The purge looks for itself whether it became live."""
+    if error.transient and ctx.job.attempts < ctx.job.max_attempts:
+        return
+    async with deps.stack.db.transaction() as conn:
+        if await containers.hold(conn, work.container.id) is not None:
+            await enqueue_purges(
+                conn,
+                work.container.id,
+                only=[(work.attempt.doc_id, work.attempt.generation)],
+                principal=ctx.job.principal,
+                lease_seconds=deps.settings.lease_seconds,
+            )

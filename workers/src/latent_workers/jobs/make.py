@@ -1,0 +1,166 @@
+"""Make a generation: chunk, analyse, embed, and store the vectors where nothing sees them yet."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from latent_core.domain.chunk import DraftChunk, SourceType, number
+from latent_core.domain.errors import NotFound
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.windows import windows
+from latent_core.generations.accept import IngestPayload
+from latent_core.generations.publish import StagedChunk
+from latent_core.generations.stage import Addressed, stage_vectors
+from latent_core.keywords.analyser import ANALYSER_VERSION, analyse
+from latent_core.keywords.language import detect_language
+from latent_core.queue.context import JobContext
+from latent_core.registry import containers
+from latent_core.registry.containers import Container
+from latent_core.registry.documents import Attempt, Live
+from latent_core.registry.pages import PageRow
+from latent_workers.chunk.chunker import CHUNKER_VERSION, chunk
+from latent_workers.deps import Deps
+from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.registry import PARSER_VERSION, Detected
+
+CHARS_FOR_LANGUAGE: Final = 20_000
+Progress = Callable[[int, int], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a document became, before it has a place in its container."""
+
+    parsed: Parsed
+    drafts: list[DraftChunk]
+    language: str
+
+    def live(
+        self,
+        *,
+        title: str,
+        sha256: str,
+        size: int,
+        mime: str,
+        fingerprint: str,
+        meta: dict[str, Any],
+    ) -> Live:
+        """The document's row; ``title`` is used when the source names none."""
+        return Live(
+            title=self.parsed.title or title,
+            source_type=self.drafts[0].source_type.value,
+            sha256=sha256,
+            bytes=size,
+            language=self.language,
+            fingerprint=fingerprint,
+            chunks=len(self.drafts),
+            mime=mime,
+            meta={**self.parsed.meta, **meta},
+        )
+
+    def page_rows(self) -> list[PageRow]:
+        """Pages the source itself has; their images follow."""
+        return [PageRow(page=p.number, text=p.text) for p in self.parsed.pages]
+
+    def provenance(self, container: Container, source_type: SourceType) -> dict[str, Any]:
+        """Lineage of every chunk (DESIGN §12.5)."""
+        return {
+            "handler": f"{source_type.value} parser",
+            "handler_version": f"{PARSER_VERSION}.{CHUNKER_VERSION}",
+            "embedder": container.space.embedder,
+            "embedder_version": container.space.version,
+        }
+
+
+def fingerprint(
+    container: Container,
+    model: EmbeddingModel,
+    sha256: str,
+    detected: Detected,
+    payload: IngestPayload,
+) -> str:
+    """Hash of everything that decides the chunks and their vectors: the same means nothing is to be done."""
+    deciding = {
+        "content": sha256,
+        "source_type": detected.source_type.value,
+        "mime": detected.mime,
+        "filename": payload.filename,
+        "modality": payload.modality,
+        "versions": [PARSER_VERSION, CHUNKER_VERSION, ANALYSER_VERSION],
+        "chunker": container.manifest.chunker.model_dump(mode="json"),
+        "max_pages": container.manifest.pdf.max_pages,
+        "space": container.space.id,
+        "model": [model.key, model.window],
+    }
+    return hashlib.sha256(orjson.dumps(deciding, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+async def make(deps: Deps, container: Container, parsed: Parsed, source_type: SourceType) -> Made:
+    """Chunk a parsed document, in a thread."""
+    embedder = deps.embedder(container.space)
+    settings = container.manifest.chunker
+    drafts = await asyncio.to_thread(
+        chunk,
+        parsed,
+        source_type=source_type,
+        budget_tokens=settings.tokens(embedder.model.window),
+        overlap=settings.overlap,
+        table_rows=settings.table_rows,
+        tokenizer=embedder.tokenizer,
+    )
+    language = await asyncio.to_thread(detect_language, parsed.text[:CHARS_FOR_LANGUAGE])
+    return Made(parsed, drafts, language)
+
+
+async def stage(
+    ctx: JobContext,
+    deps: Deps,
+    container: Container,
+    work: Sequence[tuple[Attempt, Made]],
+    *,
+    on_progress: Progress | None = None,
+) -> list[list[StagedChunk]]:
+    """Number, analyse and embed the chunks of generations and store their vectors; in the order of ``work``."""
+    total = sum(len(made.drafts) for _, made in work)
+    await ctx.checkpoint()
+    async with deps.stack.db.transaction() as conn:  # commits before the first outside write
+        first = await containers.take_ords(conn, container.id, total)
+    if first is None:
+        raise NotFound(f"container '{container.id}' does not exist any more")
+    embedder = deps.embedder(container.space)
+    staged, addressed, texts = await asyncio.to_thread(
+        _prepare, work, first, embedder.tokenizer, embedder.model.window
+    )
+
+    async def told(done: int) -> None:
+        if on_progress is not None and texts:
+            await on_progress(total * done // len(texts), total)
+
+    vectors = await deps.embedding.embed(container.space, texts, ctx.checkpoint, told)
+    await stage_vectors(deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint)
+    return staged
+
+
+def _prepare(
+    work: Sequence[tuple[Attempt, Made]], first: int, tokenizer: Any, window: int
+) -> tuple[list[list[StagedChunk]], list[Addressed], list[str]]:
+    staged: list[list[StagedChunk]] = []
+    addressed: list[Addressed] = []
+    texts: list[str] = []
+    for attempt, made in work:
+        chunks = number(attempt.doc_id, made.drafts, range(first, first + len(made.drafts)))
+        first += len(made.drafts)
+        mine = []
+        for one in chunks:
+            parts = windows(one.draft.embed_text, tokenizer, window)
+            texts += parts
+            addressed.append(Addressed(attempt.doc_id, attempt.generation, one, len(parts)))
+            mine.append(StagedChunk.of(one, analyse(one.draft.text, made.language), len(parts)))
+        staged.append(mine)
+    return staged, addressed, texts

@@ -1,0 +1,41 @@
+"""Lines as every tool counts them: ended by LF, CR LF or CR, and by nothing else."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+_ENDS: Final = re.compile(r"\r\n|\n|\r")
+
+
+class Lines:
+    """Where the lines of ``text`` begin and end; lines count from 1, line ends belong to no line."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        ends = [match.span() for match in _ENDS.finditer(text)]
+        self._starts = [0, *(after for _, after in ends)]
+        self._ends = [*(before for before, _ in ends), len(text)]
+
+    def __len__(self) -> int:
+        """Number of lines; what follows the last line end counts only when it is not empty."""
+        return len(self._starts) - (self._starts[-1] == len(self._text))
+
+    def at(self, offset: int) -> int:
+        """The line that holds the character at ``offset``."""
+        return bisect_right(self._starts, offset)
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """Offsets of the lines ``first`` to ``last``, without the end of the last."""
+        return self._starts[first - 1], self._ends[last - 1]
+
+    def texts(self) -> Iterator[str]:
+        """Each line without its end."""
+        for start, end in zip(self._starts[: len(self)], self._ends, strict=False):
+            yield self._text[start:end]
+
+    def filled(self) -> list[bool]:
+        """Of each line, whether it holds more than white space."""
+        return [bool(line.strip()) for line in self.texts()]

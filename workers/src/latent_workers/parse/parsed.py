@@ -1,0 +1,54 @@
+"""What every parser gives: one text, and where in it each block and page stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from latent_core.domain.chunk import BlockType
+from latent_core.domain.errors import Issue
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of structure; ``text`` is exactly ``Parsed.text[offset_start:offset_end]``."""
+
+    kind: BlockType
+    text: str
+    offset_start: int
+    offset_end: int
+    line_start: int | None = None
+    """First and last source line, from 1; ``None`` where the source has no lines (PDF)."""
+    line_end: int | None = None
+    page: int | None = None
+    heading_path: tuple[str, ...] = ()
+    """Headings above, outermost first; a heading's own text is the last."""
+    level: int | None = None
+    """Of a heading, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedPage:
+    """One page; ``width`` and ``height`` in points (1/72 inch) as displayed."""
+
+    number: int
+    text: str
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """Offsets are characters into ``text``. Blocks stand in order, do not overlap, and together hold
+    every line that is not blank."""
+
+    text: str
+    title: str | None = None
+    blocks: tuple[Block, ...] = ()
+    pages: tuple[ParsedPage, ...] = ()
+    meta: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[Issue, ...] = ()
+    replaced_characters: int = 0
+    """NULs, lone surrogates and undecodable bytes, each replaced by one U+FFFD."""
+    language: str | None = None
+    """Natural language (ISO 639-1), where the source says so."""

@@ -1,0 +1,105 @@
+"""Which parser reads what. To add one: a file with ``parse(source) -> Parsed``, and a line in ``PARSERS``.
+
+Detection looks at the name and the first bytes: content that is clearly something else wins over
+the name, so that an image called ``.md`` is refused rather than read as noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import IngestFailed
+from latent_workers.parse import signatures
+from latent_workers.parse.extensions import CORPUS, EXTENSIONS, FILE_NAMES, MIME_OF_TYPE, MIME_TYPES
+
+HEAD_BYTES: Final = 8192
+"""How much of a file ``detect`` needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """``module`` is imported only where files are parsed; ``what`` is its name in messages."""
+
+    module: str
+    what: str
+
+    @property
+    def label(self) -> str:
+        return f"the {self.what} parser"
+
+
+PARSERS: Final[Mapping[SourceType, Parser]] = {
+    SourceType.TEXT: Parser("latent_workers.parse.text", "text"),
+    SourceType.MARKDOWN: Parser("latent_workers.parse.markdown", "Markdown"),
+    SourceType.PDF: Parser("latent_workers.parse.pdf", "PDF"),
+    SourceType.CODE: Parser("latent_workers.parse.text", "source code"),
+    SourceType.YAML: Parser("latent_workers.parse.text", "YAML"),
+    SourceType.JSON: Parser("latent_workers.parse.text", "JSON"),
+    SourceType.WEB: Parser("latent_workers.parse.text", "HTML"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """What a file is. ``corpus``: JSONL, one document a line, read by ``jsonl``."""
+
+    source_type: SourceType
+    mime: str
+    corpus: bool = False
+
+
+def parser_of(source_type: SourceType) -> Parser:
+    parser = PARSERS.get(source_type)
+    if parser is None:
+        raise IngestFailed(f"{source_type} files cannot be ingested; {supported()}")
+    return parser
+
+
+def supported() -> str:
+    names = [parser.what for parser in PARSERS.values()]
+    return f"supported are {', '.join(names)} and JSONL corpora"
+
+
+def detect(name: str, head: bytes, mime: str | None = None) -> Detected:
+    """Source type of a file by its name, its first ``HEAD_BYTES`` bytes and the type it came with.
+
+    ``IngestFailed`` names what the file is when nothing here reads it, and when it is empty.
+    """
+    if not head:
+        raise IngestFailed(f"'{name}' is empty")
+    kind = signatures.recognise(head)
+    if kind == signatures.PDF:
+        return Detected(SourceType.PDF, "application/pdf")
+    by_name = _by_name(name) or _by_mime(mime)
+    if kind is None and by_name is not None and by_name.source_type is SourceType.PDF:
+        return by_name  # broken at the start; the parser may still repair it
+    if kind is None and signatures.is_binary(head):
+        kind = "binary data of an unknown kind"
+    if kind is not None:
+        raise IngestFailed(
+            f"'{name}' is {signatures.refine(kind, name)}; {supported()}", detected=kind
+        )
+    return by_name or Detected(SourceType.TEXT, "text/plain")
+
+
+def _by_name(name: str) -> Detected | None:
+    path = PurePosixPath(name.lower())
+    suffix = path.suffix.removeprefix(".")
+    source_type = FILE_NAMES.get(path.name) or EXTENSIONS.get(suffix)
+    if source_type is None:
+        return None
+    if suffix in CORPUS:
+        return Detected(source_type, "application/x-ndjson", corpus=True)
+    return Detected(source_type, MIME_OF_TYPE[source_type])
+
+
+def _by_mime(mime: str | None) -> Detected | None:
+    plain = (mime or "").partition(";")[0].strip().lower()
+    if plain == "application/x-ndjson":
+        return Detected(SourceType.JSON, plain, corpus=True)
+    source_type = MIME_TYPES.get(plain)
+    return Detected(source_type, plain) if source_type else None

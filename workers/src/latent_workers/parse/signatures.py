@@ -1,0 +1,96 @@
+"""Files known by their first bytes."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Final
+
+from latent_workers.parse.decode import utf16_without_mark
+
+PDF: Final = "a PDF"
+_ZIP: Final = "a ZIP archive"
+_OLE: Final = "an old Office document"
+
+_SIGNATURES: Final = (
+    (0, b"%PDF-", PDF),
+    (0, b"\x89PNG\r\n\x1a\n", "a PNG image"),
+    (0, b"\xff\xd8\xff", "a JPEG image"),
+    (0, b"GIF87a", "a GIF image"),
+    (0, b"GIF89a", "a GIF image"),
+    (0, b"II*\x00", "a TIFF image"),
+    (0, b"MM\x00*", "a TIFF image"),
+    (0, b"BM", "a BMP image"),
+    (8, b"WEBP", "a WebP image"),
+    (8, b"WAVE", "a WAV sound"),
+    (4, b"ftyp", "an MP4, HEIC or AVIF file"),
+    (0, b"PK\x03\x04", _ZIP),
+    (0, b"PK\x05\x06", _ZIP),
+    (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", _OLE),
+    (0, b"\x1f\x8b", "a gzip file"),
+    (0, b"BZh", "a bzip2 file"),
+    (0, b"\xfd7zXZ\x00", "an xz file"),
+    (0, b"\x28\xb5\x2f\xfd", "a zstandard file"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+    (0, b"Rar!\x1a\x07", "a RAR archive"),
+    (257, b"ustar", "a tar archive"),
+    (0, b"\x7fELF", "a program (ELF)"),
+    (0, b"MZ", "a Windows program"),
+    (0, b"\xca\xfe\xba\xbe", "a Java class or Mach-O program"),
+    (0, b"\xcf\xfa\xed\xfe", "a Mach-O program"),
+    (0, b"\x00asm", "a WebAssembly module"),
+    (0, b"SQLite format 3\x00", "an SQLite database"),
+    (0, b"PAR1", "a Parquet file"),
+    (0, b"ID3", "an MP3 sound"),
+    (0, b"OggS", "an Ogg file"),
+    (0, b"fLaC", "a FLAC sound"),
+    (0, b"\x1aE\xdf\xa3", "a Matroska video"),
+    (0, b"wOFF", "a web font"),
+    (0, b"wOF2", "a web font"),
+    (0, b"{\\rtf", "an RTF document"),
+    (0, b"%!PS", "a PostScript file"),
+)
+_TEXTUAL: Final = frozenset(
+    {b"BM", b"MZ", b"BZh", b"ID3", b"PAR1", b"OggS", b"fLaC", b"ftyp", b"WAVE", b"WEBP"}
+)
+"""Signatures that are letters only: text may begin with them too."""
+_OFFICE: Final = {
+    ".docx": "a Word document",
+    ".xlsx": "an Excel workbook",
+    ".pptx": "a PowerPoint presentation",
+    ".odt": "an OpenDocument text",
+    ".ods": "an OpenDocument spreadsheet",
+    ".odp": "an OpenDocument presentation",
+    ".epub": "an EPUB book",
+    ".doc": "a Word document",
+    ".xls": "an Excel workbook",
+    ".ppt": "a PowerPoint presentation",
+    ".jar": "a Java archive",
+    ".whl": "a Python wheel",
+}
+_CONTROLS: Final = frozenset(range(32)) - frozenset(b"\t\n\r\f\v\b\x1a\x1b")
+_MAX_CONTROL_SHARE = 0.1
+
+
+def recognise(head: bytes) -> str | None:
+    """What the first bytes say, or ``None``: text, or something without a signature."""
+    for offset, signature, kind in _SIGNATURES:
+        if head.startswith(signature, offset):
+            if signature in _TEXTUAL and not is_binary(head):
+                continue
+            return kind
+    return None
+
+
+def refine(kind: str, name: str) -> str:
+    """A better word for an archive by the name of the file."""
+    if kind in (_ZIP, _OLE):
+        return _OFFICE.get(PurePosixPath(name.lower()).suffix, kind)
+    return kind
+
+
+def is_binary(head: bytes) -> bool:
+    """Whether too many bytes are control characters for text in any encoding known here."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")) or utf16_without_mark(head):
+        return False
+    controls = sum(1 for byte in head if byte in _CONTROLS)
+    return controls > len(head) * _MAX_CONTROL_SHARE

@@ -1,0 +1,27 @@
+"""Parsing, as the sandbox's children do it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, BinaryIO
+
+from latent_core.domain.chunk import SourceType
+from latent_workers.parse import jsonl, wire
+from latent_workers.parse.registry import parser_of
+from latent_workers.parse.source import Source
+from latent_workers.sandbox.frames import Output
+
+
+def parse(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
+    """``name, source_type, max_pages`` and the file; gives one packed ``Parsed``."""
+    source_type = SourceType(arguments["source_type"])
+    source = Source(arguments["name"], files[0], source_type, arguments["max_pages"])
+    parser = importlib.import_module(parser_of(source_type).module)
+    yield wire.pack(parser.parse(source))
+
+
+def records(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
+    """The arguments of ``jsonl.read_batch`` and the file; gives one batch."""
+    yield Output(asdict(jsonl.read_batch(files[0], **arguments)))

@@ -1,0 +1,119 @@
+"""``Parsed`` on its way out of the child, and the parent's check of it.
+
+The text travels as the attachment and blocks as offsets into it, so a block cannot contradict the
+text, and no word travels twice.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+
+from latent_core.domain.chunk import BlockType
+from latent_core.domain.errors import Issue
+from latent_workers.parse.parsed import Block, Parsed, ParsedPage
+from latent_workers.sandbox.frames import Item, Output
+
+_Span = tuple[NonNegativeInt, NonNegativeInt]
+_Block = tuple[
+    BlockType,
+    NonNegativeInt,
+    NonNegativeInt,
+    PositiveInt | None,
+    PositiveInt | None,
+    PositiveInt | None,
+    NonNegativeInt,
+    PositiveInt | None,
+]
+_Page = tuple[PositiveInt, NonNegativeInt, NonNegativeInt, float, float]
+
+
+class _Wire(BaseModel):
+    """Blocks: kind, start, end, first line, last line, page, number of the heading path, level."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str | None
+    language: str | None
+    meta: dict[str, Any]
+    warnings: list[Issue]
+    replaced: NonNegativeInt
+    paths: list[tuple[str, ...]]
+    blocks: list[_Block]
+    pages: list[_Page]
+
+
+def pack(parsed: Parsed) -> Output:
+    paths: dict[tuple[str, ...], int] = {}
+    blocks = [
+        (
+            block.kind,
+            block.offset_start,
+            block.offset_end,
+            block.line_start,
+            block.line_end,
+            block.page,
+            paths.setdefault(block.heading_path, len(paths)),
+            block.level,
+        )
+        for block in parsed.blocks
+    ]
+    value = {
+        "title": parsed.title,
+        "language": parsed.language,
+        "meta": parsed.meta,
+        "warnings": [issue.model_dump() for issue in parsed.warnings],
+        "replaced": parsed.replaced_characters,
+        "paths": list(paths),
+        "blocks": blocks,
+        "pages": list(_pages(parsed)),
+    }
+    return Output(value, parsed.text.encode("utf-8"))
+
+
+def _pages(parsed: Parsed) -> Any:
+    start = 0
+    for page in parsed.pages:
+        yield page.number, start, start + len(page.text), page.width, page.height
+        start += len(page.text) + 1
+
+
+def unpack(item: Item) -> Parsed:
+    """``ValueError`` when the child's answer does not hold together."""
+    wire = _Wire.model_validate_json(item.value)
+    text = str(item.attachment, "utf-8")
+    if "\0" in text:
+        raise ValueError("a NUL in the text")
+    _check([block[1:3] for block in wire.blocks], len(text))
+    _check([page[1:3] for page in wire.pages], len(text))
+    return Parsed(
+        text=text,
+        title=wire.title,
+        blocks=tuple(_block(block, text, wire.paths) for block in wire.blocks),
+        pages=tuple(
+            ParsedPage(number, text[start:end], width, height)
+            for number, start, end, width, height in wire.pages
+        ),
+        meta=wire.meta,
+        warnings=tuple(wire.warnings),
+        replaced_characters=wire.replaced,
+        language=wire.language,
+    )
+
+
+def _check(spans: list[_Span], length: int) -> None:
+    for start, end in spans:
+        if not start <= end <= length:
+            raise ValueError("a place outside the text")
+    for (_, end), (start, _) in pairwise(spans):
+        if start < end:
+            raise ValueError("places that overlap")
+
+
+def _block(block: _Block, text: str, paths: list[tuple[str, ...]]) -> Block:
+    kind, start, end, line_start, line_end, page, path, level = block
+    if path >= len(paths):
+        raise ValueError("a heading path that does not exist")
+    return Block(kind, text[start:end], start, end, line_start, line_end, page, paths[path], level)

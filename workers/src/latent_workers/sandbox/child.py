@@ -1,0 +1,101 @@
+"""The child's side: lock the doors, say so, then one task after another until the parent closes.
+
+Started as ``python -m latent_workers.sandbox.child SOCKET_FD LIFELINE_FD [IMPORT_PATH…]``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import socket
+import sys
+import traceback
+from contextlib import ExitStack
+from typing import Any, BinaryIO, cast
+
+from latent_core.domain.errors import LatentError
+from latent_core.processes.lifeline import signal_on_parent_death, watch_parent
+from latent_workers.sandbox import confine
+from latent_workers.sandbox.frames import (
+    Done,
+    Failed,
+    Kind,
+    Ready,
+    Reason,
+    Request,
+    receive_request,
+    send,
+)
+from latent_workers.sandbox.tasks import Task
+
+_TRACE_CHARS = 4000
+
+
+def main(arguments: list[str]) -> None:
+    sock = socket.socket(fileno=int(arguments[0]))
+    sys.path.extend(arguments[2:])
+    layers = confine.confine()
+    # After the doors are closed: a change of credentials clears the signal, and threads must not
+    # exist before the namespace is left.
+    signal_on_parent_death()
+    watch_parent(int(arguments[1]))
+    send(sock, Kind.READY, Ready(layers=layers).model_dump())
+    while received := receive_request(sock):
+        request, fds = received
+        outcome = perform(sock, request, fds)
+        give_back_memory()
+        send(sock, *outcome)
+
+
+def perform(sock: socket.socket, request: Request, fds: list[int]) -> tuple[Kind, dict[str, Any]]:
+    """Run one task, sending its items; return how it ended."""
+    try:
+        with ExitStack() as stack:
+            files = [stack.enter_context(_open(fd)) for fd in fds]
+            confine.limit_task(request.cpu_seconds, request.memory_bytes)
+            for output in _load(request.function)(request.arguments, files):
+                send(sock, Kind.ITEM, output.value, output.attachment)
+    except LatentError as error:
+        failed = _failed("refused", error.message, details=error.details)
+    except MemoryError:
+        failed = _failed("memory")
+    except Exception as error:  # noqa: BLE001 - the top of a task: whatever a parser raises is its answer
+        failed = _described(error)
+    else:
+        return Kind.DONE, Done(resident_bytes=confine.resident_bytes()).model_dump()
+    return Kind.FAILED, failed.model_dump()
+
+
+def _open(fd: int) -> BinaryIO:
+    return os.fdopen(fd, "rb")
+
+
+def _load(function: str) -> Task:
+    module, _, name = function.partition(":")
+    return cast(Task, getattr(importlib.import_module(module), name))
+
+
+def _described(error: Exception) -> Failed:
+    # MuPDF and other libraries in C report a failed allocation as an error of their own.
+    words = str(error).lower()
+    if "malloc" in words or "out of memory" in words or "bad_alloc" in words:
+        return _failed("memory")
+    trace = "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
+    return _failed("error", f"{type(error).__name__}: {error}"[:500], trace=trace)
+
+
+def _failed(reason: Reason, message: str = "", **more: Any) -> Failed:
+    return Failed(reason=reason, message=message, resident_bytes=confine.resident_bytes(), **more)
+
+
+def give_back_memory() -> None:
+    """Return freed heap to the system: an idle child should be small."""
+    if sys.platform.startswith("linux"):
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,84 @@
+"""The child locks itself in: limits, no network, no new processes. Each layer says whether it holds."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import resource
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from latent_workers.sandbox import seccomp
+
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
+_PR_SET_DUMPABLE = 4
+_OPEN_FILES = 64
+_STATM = Path("/proc/self/statm")
+
+Layers = Mapping[str, bool | str]
+
+
+def confine() -> dict[str, bool | str]:
+    """Close every door once and for all; to be called while the process has a single thread."""
+    linux = sys.platform.startswith("linux")
+    lower(resource.RLIMIT_CORE, 0)
+    lower(resource.RLIMIT_FSIZE, 0)
+    lower(resource.RLIMIT_NOFILE, _OPEN_FILES)
+    namespace = linux and leave_network()
+    filtered = linux and seccomp.install()
+    missing = f"not on {sys.platform}"
+    return {
+        "session": True,
+        "environment": True,
+        "cpu_limit": True,
+        "memory_limit": True if linux else missing,
+        "file_writes": True,
+        "network_namespace": namespace if linux else missing,
+        "network_filter": filtered if linux else missing,
+        "no_new_processes": filtered if linux else missing,
+    }
+
+
+def lower(kind: int, limit: int) -> None:
+    """Lower both limits of ``kind`` for good."""
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(kind, (limit, limit))
+
+
+def leave_network() -> bool:
+    """Move to an empty network; with a user namespace of its own even root loses its powers outside."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    moved = not libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) or not libc.unshare(_CLONE_NEWNET)
+    # A new user namespace makes the process undumpable, and /proc/self then belongs to root.
+    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+    return moved
+
+
+def limit_task(cpu_seconds: int, memory_bytes: int) -> None:
+    """Set what this task may spend on top of what this process has spent already."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _soften(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds)
+    if sys.platform.startswith("linux"):
+        _soften(resource.RLIMIT_AS, _address_space() + memory_bytes)
+
+
+def resident_bytes() -> int:
+    """Memory this process holds now; where the system does not say, its peak."""
+    if _STATM.exists():
+        return int(_STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _address_space() -> int:
+    return int(_STATM.read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _soften(kind: int, limit: int) -> None:
+    # Only the soft limit: a lowered hard limit could not be raised again for the next task.
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

@@ -1,0 +1,111 @@
+"""The wire between parent and child: ``kind, length of JSON, length of attachment``, then both.
+
+The parent believes nothing a child says: lengths are capped before a byte is read, and the JSON of
+an item is validated by whoever asked for it, straight from its bytes.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+from latent_workers.sandbox.budget import MIB
+
+HEADER: Final = struct.Struct("!BII")
+MAX_JSON_BYTES: Final = 24 * MIB
+MAX_ATTACHMENT_BYTES: Final = 64 * MIB
+MAX_FILES: Final = 8
+
+Reason = Literal["refused", "memory", "error"]
+
+
+class Kind(IntEnum):
+    REQUEST = 0
+    READY = 1
+    ITEM = 2
+    DONE = 3
+    FAILED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a task yields, in the child."""
+
+    value: Any
+    """Anything orjson writes."""
+    attachment: bytes | memoryview = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What arrives in the parent: JSON still to be validated, and its attachment."""
+
+    value: bytes
+    attachment: bytes
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Request(_Message):
+    """A task: its function as ``module:name``, its arguments, and the limits the child sets itself."""
+
+    function: str
+    arguments: dict[str, Any]
+    files: int
+    cpu_seconds: int
+    memory_bytes: int
+
+
+class Ready(_Message):
+    layers: dict[str, bool | str]
+
+
+class Done(_Message):
+    resident_bytes: int
+
+
+class Failed(_Message):
+    """Why a task ended early: a refusal meant for the user, memory, or an error of the parser."""
+
+    reason: Reason
+    message: str
+    resident_bytes: int
+    details: dict[str, Any] = {}
+    trace: str = ""
+
+
+def send(sock: socket.socket, kind: Kind, value: Any, attachment: bytes | memoryview = b"") -> None:
+    """Write one frame to a blocking socket (the child's side)."""
+    body = orjson.dumps(value)
+    sock.sendall(HEADER.pack(kind, len(body), len(attachment)))
+    sock.sendall(body)
+    if len(attachment):
+        sock.sendall(attachment)
+
+
+def receive_request(sock: socket.socket) -> tuple[Request, list[int]] | None:
+    """The next request and its open files, or ``None`` when the parent has closed (the child's side)."""
+    first, fds, _, _ = socket.recv_fds(sock, HEADER.size, MAX_FILES)
+    if not first:
+        return None
+    header = first + _exactly(sock, HEADER.size - len(first))
+    _, length, _ = HEADER.unpack(header)
+    return Request.model_validate_json(_exactly(sock, length)), list(fds)
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = sock.recv(size - len(parts))
+        if not part:
+            raise EOFError("the parent closed in the middle of a request")
+        parts += part
+    return bytes(parts)

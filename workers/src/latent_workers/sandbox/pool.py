@@ -1,0 +1,161 @@
+"""The pool: at most so many children, warm ones first, none kept idle for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from latent_core.domain.errors import Unavailable
+from latent_workers.sandbox import reasons
+from latent_workers.sandbox.budget import MIB, Budget
+from latent_workers.sandbox.conversation import Call, Conversation
+from latent_workers.sandbox.frames import MAX_FILES, Item
+from latent_workers.sandbox.inputs import opened
+from latent_workers.sandbox.process import Child
+from latent_workers.sandbox.tasks import TASKS
+
+_DEFAULT_BUDGET: Final = Budget()
+_KEEP_RESIDENT_BYTES = 256 * MIB
+
+
+class Sandbox:
+    """Runs tasks in confined children. Belongs to one event loop; use it with ``async with``.
+
+    ``import_paths`` are further places from which children import the functions of ``tasks``.
+    """
+
+    def __init__(
+        self,
+        *,
+        children: int = 2,
+        idle_seconds: float = 60.0,
+        tasks_per_child: int = 200,
+        tasks: Mapping[str, str] = TASKS,
+        import_paths: Sequence[Path] = (),
+    ) -> None:
+        self._slots = asyncio.Semaphore(children)
+        self._idle_seconds = idle_seconds
+        self._tasks_per_child = tasks_per_child
+        self._tasks = tasks
+        self._import_paths = tuple(import_paths)
+        self._idle: dict[Child, asyncio.TimerHandle] = {}
+        self._leaving: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def run(
+        self,
+        task: str,
+        arguments: Mapping[str, Any],
+        *,
+        files: Sequence[Path | int] = (),
+        budget: Budget = _DEFAULT_BUDGET,
+        label: str | None = None,
+    ) -> Item:
+        """The single item of ``task``. ``label`` names the task in errors ("the PDF parser").
+
+        ``files`` are given to the child opened read-only; a number is an open descriptor that stays
+        the caller's. Raises ``IngestFailed`` with the reason, or ``Unavailable`` when no child starts.
+        """
+        async with self.stream(task, arguments, files=files, budget=budget, label=label) as items:
+            found = [item async for item in items]
+        if len(found) != 1:
+            raise reasons.of_nonsense(label or task)
+        return found[0]
+
+    def stream(
+        self,
+        task: str,
+        arguments: Mapping[str, Any],
+        *,
+        files: Sequence[Path | int] = (),
+        budget: Budget = _DEFAULT_BUDGET,
+        label: str | None = None,
+    ) -> AbstractAsyncContextManager[AsyncIterator[Item]]:
+        """The items of ``task`` as they come; leaving the block early ends the child."""
+        if len(files) > MAX_FILES:
+            raise ValueError(f"at most {MAX_FILES} files a task")
+        call = Call(self._tasks[task], dict(arguments), budget, label or f"the task '{task}'")
+        return self._converse(call, files)
+
+    async def layers(self) -> dict[str, bool | str]:
+        """Which layers of confinement hold on this machine, as a child found them; a reason where not."""
+        async with self._slots:
+            child = await self._borrow()
+            self._give_back(child)
+            return dict(child.layers)
+
+    async def close(self) -> None:
+        """Let every idle child go and wait for those on their way out."""
+        self._closed = True
+        for child in list(self._idle):
+            self._retire(child)
+        while self._leaving:
+            await asyncio.gather(*self._leaving, return_exceptions=True)
+
+    @asynccontextmanager
+    async def _converse(
+        self, call: Call, files: Sequence[Path | int]
+    ) -> AsyncIterator[AsyncIterator[Item]]:
+        async with self._slots, opened(files) as fds:
+            child = await self._borrow()
+            conversation = Conversation(child, call)
+            try:
+                async with aclosing(conversation.items(fds)) as items:
+                    yield items
+            finally:
+                if conversation.resident_bytes is None:
+                    child.kill()
+                    self._later(child.reap())
+                elif self._worn(child, conversation.resident_bytes):
+                    self._later(child.retire())
+                else:
+                    self._give_back(child)
+
+    async def _borrow(self) -> Child:
+        if self._closed:
+            raise Unavailable("the sandbox is closed")
+        while self._idle:
+            child, timer = self._idle.popitem()
+            timer.cancel()
+            if child.alive():
+                return child
+            child.kill()
+            self._later(child.reap())
+        return await Child.spawn(self._import_paths)
+
+    def _worn(self, child: Child, resident_bytes: int) -> bool:
+        child.tasks_done += 1
+        return child.tasks_done >= self._tasks_per_child or resident_bytes > _KEEP_RESIDENT_BYTES
+
+    def _give_back(self, child: Child) -> None:
+        if self._closed:
+            self._later(child.retire())
+            return
+        loop = asyncio.get_running_loop()
+        self._idle[child] = loop.call_later(self._idle_seconds, self._retire, child)
+
+    def _retire(self, child: Child) -> None:
+        timer = self._idle.pop(child, None)
+        if timer is not None:
+            timer.cancel()
+            self._later(child.retire())
+
+    def _later(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)

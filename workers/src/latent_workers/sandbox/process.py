@@ -1,0 +1,212 @@
+"""The parent's handle on one child: spawn, talk, kill, and its last words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from latent_core.domain.errors import Unavailable
+from latent_workers.sandbox.frames import (
+    HEADER,
+    MAX_ATTACHMENT_BYTES,
+    MAX_JSON_BYTES,
+    Kind,
+    Ready,
+    Request,
+)
+
+logger = logging.getLogger(__name__)
+
+_START_SECONDS = 30.0
+_REAP_SECONDS = 10.0
+_SEND_SECONDS = 10.0
+_TAIL_BYTES = 4096
+# No variable of ours is inherited, so no secret can be; a single malloc arena keeps an idle child small.
+_ENVIRONMENT: Final = {
+    "LANG": "C.UTF-8",
+    "MALLOC_ARENA_MAX": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+    "PYMUPDF_MESSAGE": "fd:2",
+    "PYMUPDF_LOG": "fd:2",
+}
+
+
+class ChildDiedError(Exception):
+    """The child closed its end in the middle of a task."""
+
+
+class OutputTooLargeError(Exception):
+    """The child announced more bytes than it may send."""
+
+
+class Child:
+    """One parser process, alone in its session and process group."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, sock: socket.socket, lifeline: int
+    ) -> None:
+        self._process = process
+        self._sock = sock
+        self._lifeline = lifeline
+        self._tail = b""
+        self._listening = asyncio.create_task(self._listen())
+        self.layers: dict[str, bool | str] = {}
+        self.tasks_done = 0
+
+    @classmethod
+    async def spawn(cls, import_paths: Sequence[Path] = ()) -> Child:
+        """Start a child and wait until it has locked itself in; ``Unavailable`` when it does not."""
+        with ExitStack() as on_failure, ExitStack() as given:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            on_failure.callback(ours.close)
+            given.callback(theirs.close)
+            lifeline_read, lifeline_write = os.pipe()
+            on_failure.callback(os.close, lifeline_write)
+            given.callback(os.close, lifeline_read)
+            try:
+                process = await _start(theirs.fileno(), lifeline_read, import_paths)
+            except OSError as exc:
+                raise Unavailable(f"no parser process could be started: {exc}") from exc
+            ours.setblocking(False)
+            on_failure.pop_all()
+        child = cls(process, ours, lifeline_write)
+        await child._await_ready()
+        return child
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def tail(self) -> str:
+        """The end of what the child printed."""
+        return self._tail.decode("utf-8", "replace").strip()
+
+    def alive(self) -> bool:
+        """Whether the idle child can still take a task."""
+        if self._process.returncode is not None:
+            return False
+        try:
+            return bool(self._sock.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    async def send(self, request: Request, fds: Sequence[int]) -> None:
+        """Send a request with its open files, which the caller still has to close."""
+        body = request.model_dump_json().encode()
+        header = HEADER.pack(Kind.REQUEST, len(body), 0)
+        try:
+            sent = socket.send_fds(self._sock, [header], list(fds))
+            async with asyncio.timeout(_SEND_SECONDS):
+                await _loop().sock_sendall(self._sock, header[sent:] + body)
+        except (OSError, TimeoutError) as exc:
+            raise ChildDiedError from exc
+
+    async def receive(self, allowance: int) -> tuple[Kind, bytes, bytes]:
+        """The next frame: kind, JSON, attachment. At most ``allowance`` bytes."""
+        number, json_size, attachment_size = HEADER.unpack(await self._exactly(HEADER.size))
+        too_large = json_size > MAX_JSON_BYTES or attachment_size > MAX_ATTACHMENT_BYTES
+        if too_large or json_size + attachment_size > allowance:
+            raise OutputTooLargeError
+        body = await self._exactly(json_size)
+        return Kind(number), body, await self._exactly(attachment_size)
+
+    def kill(self) -> None:
+        """End the child and whatever it started, now."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def reap(self) -> int:
+        """Wait for the end of the child, close what it held, and return its exit status."""
+        try:
+            async with asyncio.timeout(_REAP_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill()
+        status = await self._process.wait()
+        await self._close()
+        return status
+
+    async def retire(self) -> None:
+        """Let an idle child go; it leaves when its socket closes."""
+        self._sock.close()
+        await self.reap()
+
+    async def _close(self) -> None:
+        self._sock.close()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+        # A grandchild may still hold the pipe open; nothing it says matters any more.
+        self._listening.cancel()
+        await asyncio.gather(self._listening, return_exceptions=True)
+
+    async def _await_ready(self) -> None:
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                _, body, _ = await self.receive(MAX_JSON_BYTES)
+            self.layers = Ready.model_validate_json(body).layers
+        except (ChildDiedError, OutputTooLargeError, TimeoutError, ValueError) as exc:
+            self.kill()
+            status = await self.reap()
+            logger.warning(
+                "a parser process did not start", extra={"status": status, "tail": self.tail}
+            )
+            raise Unavailable(f"a parser process did not start (exit status {status})") from exc
+        except asyncio.CancelledError:
+            self.kill()
+            await self.reap()
+            raise
+
+    async def _exactly(self, size: int) -> bytes:
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        filled = 0
+        while filled < size:
+            try:
+                count = await _loop().sock_recv_into(self._sock, view[filled:])
+            except ConnectionError as exc:
+                raise ChildDiedError from exc
+            if not count:
+                raise ChildDiedError
+            filled += count
+        return bytes(buffer)
+
+    async def _listen(self) -> None:
+        output = self._process.stdout
+        while output is not None and (part := await output.read(_TAIL_BYTES)):
+            self._tail = (self._tail + part)[-_TAIL_BYTES:]
+
+
+async def _start(
+    sock: int, lifeline: int, import_paths: Sequence[Path]
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-I", "-B", "-m", "latent_workers.sandbox.child"),
+        *(str(sock), str(lifeline), *map(str, import_paths)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        pass_fds=(sock, lifeline),
+        env=_ENVIRONMENT,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()

@@ -1,0 +1,65 @@
+"""The worker's composition root: what job handlers stand on, and the runner that calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from latent_core.domain.errors import Invalid
+from latent_core.observability import set_up_logs
+from latent_core.queue.runner import Runner
+from latent_core.settings import Settings
+from latent_core.stack import Stack
+from latent_workers.deps import Deps
+from latent_workers.embed import DocumentEmbedding
+from latent_workers.jobs.registry import handlers
+from latent_workers.sandbox.pool import Sandbox
+
+logger = logging.getLogger(__name__)
+
+PARSERS = 2
+"""Parser children at a time: one a core."""
+
+
+@asynccontextmanager
+async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
+    """A worker at work on ``stack``; stops softly when the block ends."""
+    async with Sandbox(children=PARSERS) as sandbox:
+        deps = Deps(
+            settings, stack, sandbox, DocumentEmbedding(stack.embedders, stack.db, stack.metrics)
+        )
+        runner = Runner(
+            stack.db,
+            handlers(deps),
+            concurrency=settings.worker_concurrency,
+            lease_seconds=settings.lease_seconds,
+            poll_seconds=settings.poll_seconds,
+            worker_id=f"{socket.gethostname()}-{os.getpid()}",
+        )
+        task = asyncio.create_task(runner.run(), name="worker")
+        try:
+            yield runner
+        finally:
+            runner.stop()
+            await task
+
+
+async def run(settings: Settings) -> None:
+    """A worker process of its own, on servers; until SIGINT or SIGTERM."""
+    if settings.addresses_missing:
+        missing = ", ".join(settings.addresses_missing)
+        raise Invalid(
+            f"a worker of its own needs all three servers; not given: {missing}. 'latent up' needs none"
+        )
+    set_up_logs(settings.log_format)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with Stack.open(settings) as stack, working(settings, stack):
+        await stop.wait()

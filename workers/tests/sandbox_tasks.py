@@ -1,0 +1,113 @@
+"""Tasks that misbehave, for the tests of the sandbox; imported by its children only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from latent_core.domain.errors import IngestFailed
+from latent_workers.sandbox.frames import Output
+
+Arguments = dict[str, Any]
+Files = Sequence[BinaryIO]
+
+
+def echo(arguments: Arguments, files: Files) -> Iterator[Output]:
+    yield Output({"pid": os.getpid(), **arguments}, b"".join(file.read() for file in files))
+
+
+def count(arguments: Arguments, files: Files) -> Iterator[Output]:
+    for number in range(arguments["to"]):
+        yield Output(number, b"x" * arguments.get("bytes", 0))
+
+
+def environment(arguments: Arguments, files: Files) -> Iterator[Output]:
+    names = sorted(os.environ)  # noqa: TID251 - what is looked at here is the environment itself
+    yield Output({"names": names, "cwd": os.getcwd(), "open": sorted(os.listdir("/dev/fd"))})
+
+
+def write_input(arguments: Arguments, files: Files) -> Iterator[Output]:
+    os.write(files[0].fileno(), b"changed")
+    yield Output(None)
+
+
+def refuse(arguments: Arguments, files: Files) -> Iterator[Output]:
+    raise IngestFailed("this file is not for me", kind="odd")
+
+
+def raise_error(arguments: Arguments, files: Files) -> Iterator[Output]:
+    raise ValueError("a bug of the parser")
+
+
+def spin(arguments: Arguments, files: Files) -> Iterator[Output]:
+    while True:
+        pass
+
+
+def sleep(arguments: Arguments, files: Files) -> Iterator[Output]:
+    time.sleep(arguments.get("seconds", 600))
+    yield Output(None)
+
+
+def hoard(arguments: Arguments, files: Files) -> Iterator[Output]:
+    hoarded = []
+    while True:
+        hoarded.append(bytearray(16 * 1024 * 1024))
+
+
+def hoard_in_c(arguments: Arguments, files: Files) -> Iterator[Output]:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    while True:
+        block = libc.malloc(ctypes.c_size_t(16 * 1024 * 1024))
+        if not block:
+            sys.stderr.write("terminate called after throwing an instance of 'std::bad_alloc'\n")
+            sys.stderr.flush()
+            os.abort()
+
+
+def segfault(arguments: Arguments, files: Files) -> Iterator[Output]:
+    ctypes.string_at(0)
+
+
+def leave(arguments: Arguments, files: Files) -> Iterator[Output]:
+    os._exit(3)
+
+
+def fork(arguments: Arguments, files: Files) -> Iterator[Output]:
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+    yield Output(None)
+
+
+def execute(arguments: Arguments, files: Files) -> Iterator[Output]:
+    os.execv(sys.executable, [sys.executable, "-c", "pass"])
+
+
+def connect(arguments: Arguments, files: Files) -> Iterator[Output]:
+    family = getattr(socket, arguments["family"])
+    socket.socket(family, socket.SOCK_STREAM).connect(tuple(arguments["address"]))
+    yield Output(None)
+
+
+def write_file(arguments: Arguments, files: Files) -> Iterator[Output]:
+    Path(arguments["path"]).write_bytes(b"x" * 100)
+    yield Output(None)
+
+
+def print_much(arguments: Arguments, files: Files) -> Iterator[Output]:
+    sys.stdout.write("noise " * 100_000)
+    sys.stdout.flush()
+    yield Output("done")
+
+
+def wait_for_close(arguments: Arguments, files: Files) -> Iterator[Output]:
+    yield Output(os.getpid())
+    time.sleep(600)
