@@ -113,7 +113,10 @@ async def _quality(database: Database, judged: JudgedSet) -> Quality:
     analysed = [
         analyse(text, language) for text, language in zip(judged.texts, languages, strict=True)
     ]
-    entries = [ChunkTerms(ord_, found.length, found.tfs) for ord_, found in enumerate(analysed)]
+    entries = [
+        ChunkTerms(ord_, found.length, found.tfs, language)
+        for ord_, (found, language) in enumerate(zip(analysed, languages, strict=True))
+    ]
     asked = {
         query: query_terms(text, sorted(set(languages))) for query, text in judged.queries.items()
     }

@@ -2,14 +2,184 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
+import orjson
+import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import pytest_asyncio
 
-from latent_core.testing.vectors import VectorIndexContract
+from latent_core.domain.errors import Conflict, Invalid, OutOfSpace, TimedOut, Unavailable
+from latent_core.testing.vectors import VectorIndexContract, named, points_of, random_vectors
 from latent_core.vectors.edge import EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
+from latent_core.vectors.store import Store
+from latent_core.vectors.supervisor import Patience
+
+T = TypeVar("T")
+
+POINTS = points_of(random_vectors(50, 4, seed=11))
+WAIT_SECONDS = 30.0
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from uuid import UUID
+import numpy as np
+from latent_core.vectors.edge import EdgeVectorIndex
+from latent_core.vectors.port import Points
+
+async def main():
+    index = await EdgeVectorIndex.open(Path(sys.argv[1]))
+    ids = [UUID(int=n) for n in range(3)]
+    await index.upsert("c", Points(ids, np.eye(3, 4), [UUID(int=7)] * 3, [9] * 3, [0, 1, 2]))
+    print(index.pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def opened(folder: Path, **options: Any) -> AsyncIterator[EdgeVectorIndex]:
+    index = await EdgeVectorIndex.open(folder, **options)
+    try:
+        yield index
+    finally:
+        await index.close()
+
+
+@contextmanager
+def leftover(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """An engine that holds the folder, and whose lifeline stays open although its owner is gone."""
+    ours, theirs = socket.socketpair()
+    program = [sys.executable, "-I", "-m", "latent_core.vectors.child", "--folder", str(folder)]
+    options = ["--socket", str(theirs.fileno()), "--lanes", "1", "--min-free-bytes", "0"]
+    with ours, theirs:
+        engine = subprocess.Popen(
+            [*program, *options], stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),)
+        )
+        try:
+            assert ours.recv(2) == b"LV"  # its greeting: it holds the folder now
+            yield engine
+        finally:
+            engine.kill()
+            engine.communicate()
+
+
+def kill(index: EdgeVectorIndex) -> None:
+    assert index.pid is not None
+    os.kill(index.pid, signal.SIGKILL)
+
+
+async def _insist(call: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """As a worker does: what is transient is tried again."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            return await call(*args)
+        except (Unavailable, TimedOut):
+            if time.monotonic() > deadline:
+                raise
+
+
+async def _search_until(index: EdgeVectorIndex, restarts: int) -> int:
+    """Search without a pause, every answer checked, until that many restarts; how many were right."""
+    right = 0
+    while index.restarts < restarts:
+        wanted = right % len(POINTS.ids)
+        hits = await _insist(index.search, "c", POINTS.vectors[wanted], 1)
+        assert hits.ords.tolist() == [wanted]
+        right += 1
+    return right
+
+
+async def _kill_often(index: EdgeVectorIndex, times: int) -> None:
+    """Each kill comes when something was written since the last."""
+    for kills in range(times):
+        written = await _insist(index.count, "c")
+        deadline = time.monotonic() + WAIT_SECONDS
+        while await _insist(index.count, "c") < written + 100:
+            assert time.monotonic() < deadline
+        kill(index)
+        await _restarted(index, kills + 1)
+
+
+async def _restarted(index: EdgeVectorIndex, times: int) -> None:
+    await until(lambda: index.restarts >= times and index.pid is not None)
+
+
+def _spawn_owner(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+
+
+@asynccontextmanager
+async def owner_elsewhere(folder: Path) -> AsyncIterator[tuple[subprocess.Popen[str], int]]:
+    """Another process that has stored 3 points of generation 9, and the pid of its engine."""
+    owner = _spawn_owner(folder)
+    assert owner.stdout is not None
+    try:
+        with owner.stdout as said:
+            yield owner, int(await asyncio.to_thread(said.readline))
+    finally:
+        owner.kill()
+        await asyncio.to_thread(owner.wait)
+
+
+def _ended_process() -> dict[str, float]:
+    """As the engine's record names it: a process that ran, and does no more."""
+    gone = subprocess.Popen(["true"])
+    record = {"pid": gone.pid, "started": psutil.Process(gone.pid).create_time()}
+    gone.wait()
+    return record
+
+
+def _bytes_on_disk(folder: Path) -> int:
+    return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two collections, "c" and "other", with ``POINTS`` each, stopped cleanly."""
+    path = tmp_path_factory.mktemp("template") / "vectors"
+    async with opened(path) as index:
+        for name in ("c", "other"):
+            await index.create_collection(name, 4)
+            await index.upsert(name, POINTS)
+    return path
+
+
+@pytest.fixture
+def folder(template: Path, tmp_path: Path) -> Path:
+    """A copy of the template; ``cp`` keeps the holes of the engine's preallocated files."""
+    subprocess.run(["cp", "-R", template, tmp_path / "vectors"], check=True)
+    return tmp_path / "vectors"
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    path = tmp_path / "empty"
+    path.mkdir()
+    return path
 
 
 @pytest_asyncio.fixture(scope="class", loop_scope="class")
@@ -23,3 +193,243 @@ async def index(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vecto
 @pytest.mark.asyncio(loop_scope="class")
 class TestContract(VectorIndexContract):
     """Every promise of the port, kept by one engine that is never started again."""
+
+
+class TestKilledEngine:
+    async def test_a_search_survives_the_death_of_the_engine(self, folder: Path) -> None:
+        async with opened(folder) as index:
+            kill(index)
+            assert (await index.search("c", POINTS.vectors[3], 1)).ords.tolist() == [3]
+            assert index.restarts == 1
+
+    async def test_searches_stay_right_while_the_engine_is_killed_again_and_again(
+        self, folder: Path
+    ) -> None:
+        async with opened(folder) as index:
+            searches = asyncio.create_task(_search_until(index, restarts=4))
+            for kills in range(4):
+                await _restarted(index, kills)
+                kill(index)
+            assert await searches > 0
+
+    async def test_every_acknowledged_point_outlives_kills_during_writes(
+        self, folder: Path
+    ) -> None:
+        async with opened(folder) as index:
+            killer = asyncio.create_task(_kill_often(index, times=4))
+            acknowledged = list(POINTS.ids)
+            batch = 0
+            while not killer.done():
+                vectors = random_vectors(200, 4, seed=batch)
+                points = points_of(vectors, doc=f"doc {batch}", first=200 * batch)
+                await _insist(index.upsert, "c", points)
+                acknowledged += points.ids
+                batch += 1
+            await killer
+            assert set(await index.vectors("c", acknowledged)) == set(acknowledged)
+            assert await index.count("c") == len(acknowledged)
+
+    async def test_a_delete_that_meets_a_kill_still_leaves_nothing(self, folder: Path) -> None:
+        async with opened(folder) as index:
+            await index.upsert("c", points_of(random_vectors(2500, 4, seed=1), doc="large"))
+            deletion = asyncio.create_task(index.delete("c", named("large")))
+            await asyncio.sleep(0)
+            kill(index)
+            assert await deletion <= 2500
+            assert await index.count("c") == len(POINTS.ids)
+
+    async def test_a_stopped_engine_times_out_and_is_replaced(self, folder: Path) -> None:
+        async with opened(folder, deadline_seconds=0.5, patience=Patience(grace=0.2)) as index:
+            await _insist(index.count, "c")
+            before = index.restarts
+            assert index.pid is not None
+            os.kill(index.pid, signal.SIGSTOP)
+            with pytest.raises(TimedOut):
+                await index.search("c", POINTS.vectors[3], 1)
+            await _restarted(index, before + 1)
+            hits = await _insist(index.search, "c", POINTS.vectors[3], 1)
+            assert hits.ords.tolist() == [3]
+
+    async def test_a_cancelled_call_costs_the_engine_nothing(self, folder: Path) -> None:
+        async with opened(folder, patience=Patience(grace=WAIT_SECONDS)) as index:
+            for _ in range(20):
+                search = asyncio.create_task(index.search("c", POINTS.vectors[0], 5))
+                await asyncio.sleep(0)
+                search.cancel()
+                await asyncio.wait([search])
+            assert await index.count("c") == len(POINTS.ids)
+            assert index.restarts == 0
+
+    async def test_calls_say_so_while_no_engine_can_start(self, folder: Path) -> None:
+        async with opened(folder, deadline_seconds=0.5) as index:
+            lock = folder / "engine.lock"
+            lock.unlink()
+            lock.mkdir()  # no file can be opened there any more
+            kill(index)
+            with pytest.raises(Unavailable, match="not running"):
+                await index.collections()
+            lock.rmdir()
+            assert await _insist(index.collections) == ["c", "other"]
+
+    async def test_a_collection_on_which_the_engine_keeps_crashing_is_left_alone(
+        self, folder: Path
+    ) -> None:
+        async with opened(folder) as index:
+            for crash in range(2):
+                await index.count("c")
+                (folder / "engine.busy").write_text("c".ljust(256), encoding="ascii")
+                assert index.pid is not None
+                os.kill(index.pid, signal.SIGSEGV)
+                await _restarted(index, crash + 1)
+            with pytest.raises(Unavailable, match=r"collection c .*latent doctor"):
+                await index.search("c", POINTS.vectors[0], 1)
+            assert (await index.search("other", POINTS.vectors[0], 1)).ords.tolist() == [0]
+            await index.drop_collection("c")
+            assert await index.collections() == ["other"]
+
+
+class TestKilledOwner:
+    async def test_the_engine_ends_with_its_owner_and_the_next_one_finds_all_points(
+        self, folder: Path
+    ) -> None:
+        async with owner_elsewhere(folder) as (owner, engine):
+            owner.kill()
+            async with opened(folder) as index:
+                assert await index.count("c", generation=9) == 3
+            await until(lambda: not psutil.pid_exists(engine))
+
+    async def test_a_second_owner_is_refused_by_name_of_the_first(self, folder: Path) -> None:
+        async with opened(folder):
+            with pytest.raises(Conflict, match=str(os.getpid())):
+                await EdgeVectorIndex.open(folder, patience=Patience(leftover=0.1))
+
+    async def test_a_leftover_engine_that_does_not_end_by_itself_is_ended(
+        self, empty: Path
+    ) -> None:
+        with leftover(empty) as engine:
+            started = psutil.Process(engine.pid).create_time()
+            child = {"pid": engine.pid, "started": started}
+            record = orjson.dumps({"child": child, "owner": _ended_process()})
+            (empty / "engine.json").write_bytes(record)
+            async with opened(empty, patience=Patience(leftover=0.1)) as index:
+                assert await index.collections() == []
+            assert engine.wait() == -signal.SIGKILL
+
+    async def test_a_holder_that_nobody_knows_is_never_killed(self, empty: Path) -> None:
+        with leftover(empty) as engine:
+            with pytest.raises(Unavailable, match="unknown process"):
+                await EdgeVectorIndex.open(empty, patience=Patience(leftover=0.1))
+            assert engine.poll() is None
+
+    async def test_an_engine_is_told_no_secret_and_has_its_own_session(
+        self, empty: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("LLC_MCP_TOKEN", "do-not-tell")
+        async with opened(empty) as index:
+            assert index.pid is not None
+            environment = psutil.Process(index.pid).environ()
+            assert set(environment) == {"PATH", "LC_ALL", "MALLOC_ARENA_MAX"}
+            assert os.getsid(index.pid) == index.pid
+
+
+class TestStorage:
+    async def test_points_outlive_a_clean_stop(self, folder: Path) -> None:
+        async with opened(folder) as index:
+            assert await index.collections() == ["c", "other"]
+            await index.create_collection("c", 4)
+            assert await index.count("c") == len(POINTS.ids)
+
+    async def test_the_synced_log_alone_brings_back_what_was_acknowledged(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        """A power loss: the log as it was when the writes returned, the segments as before them."""
+        restored = tmp_path / "restored"
+        shutil.copytree(folder / "c" / "segments", restored / "c" / "segments")
+        async with opened(folder) as index:
+            await index.upsert("c", points_of(random_vectors(700, 4, seed=2), doc="late"))
+            await index.delete("c", named("doc"))
+            shutil.copytree(folder / "c" / "wal", restored / "c" / "wal")
+            for file in ("collection.json", "edge_config.json"):
+                shutil.copy(folder / "c" / file, restored / "c" / file)
+        async with opened(restored) as index:
+            assert await index.count("c", doc_id=named("late")) == 700
+            assert await index.count("c") == 700
+
+    async def test_a_collection_that_cannot_be_read_fails_alone(self, folder: Path) -> None:
+        for state in (folder / "c" / "segments").glob("*/segment.json"):
+            state.write_text("{ not json", encoding="utf-8")
+        (folder / "other" / "collection.json").unlink()
+        async with opened(folder) as index:
+            for name in ("c", "other", "c"):
+                with pytest.raises(Unavailable, match=rf"{name} .*latent doctor"):
+                    await index.search(name, POINTS.vectors[0], 1)
+                with pytest.raises(Unavailable, match=rf"{name} .*latent doctor"):
+                    await index.create_collection(name, 4)
+            await index.drop_collection("c")
+            assert await index.collections() == ["other"]
+            assert index.restarts == 0
+
+    async def test_a_cut_off_file_fails_its_collection_alone(self, folder: Path) -> None:
+        for chunk in (folder / "c" / "segments").glob("*/vector_storage/vectors/chunk_*.mmap"):
+            os.truncate(chunk, 16)
+        async with opened(folder) as index:
+            with pytest.raises(Unavailable, match=r"c .*latent doctor"):
+                await index.search("c", POINTS.vectors[0], 50)
+            assert len((await index.search("other", POINTS.vectors[0], 50)).ords) == 50
+
+    async def test_half_made_and_half_removed_collections_are_cleared(self, empty: Path) -> None:
+        remains = [empty / ".making-c", empty / ".removing-d"]
+        for path in remains:
+            (path / "segments").mkdir(parents=True)
+        async with opened(empty) as index:
+            assert await index.collections() == []
+        assert not any(path.exists() for path in remains)
+
+    async def test_a_full_disk_refuses_writes_and_still_answers(self, folder: Path) -> None:
+        async with opened(folder, min_free_bytes=1 << 62) as index:
+            with pytest.raises(OutOfSpace, match="make room"):
+                await index.upsert("c", POINTS)
+            with pytest.raises(OutOfSpace):
+                await index.create_collection("d", 4)
+            assert (await index.search("c", POINTS.vectors[2], 1)).ords.tolist() == [2]
+            assert await index.collections() == ["c", "other"]
+
+    async def test_the_room_of_many_deleted_points_is_reclaimed_at_the_next_start(
+        self, folder: Path
+    ) -> None:
+        async with opened(folder) as index:
+            await index.upsert("c", points_of(random_vectors(2100, 4, seed=2), doc="large"))
+            await index.delete("c", named("large"))
+        before = _bytes_on_disk(folder / "c" / "segments")
+        async with opened(folder) as index:
+            hits = await index.search("c", POINTS.vectors[7], 1)
+            assert hits.ords.tolist() == [7]
+            await index.upsert("c", points_of(random_vectors(50, 4, seed=3), doc="new"))
+            assert await index.count("c") == len(POINTS.ids) + 50
+            assert index.restarts == 0
+        assert _bytes_on_disk(folder / "c" / "segments") < before
+
+    async def test_few_shards_are_open_at_once_and_all_are_at_hand(self, folder: Path) -> None:
+        store = Store(folder, lanes=1, min_free_bytes=0, max_open=1)
+        for _ in range(2):
+            for name in ("c", "other"):
+                assert store.get(name).count(None) == len(POINTS.ids)
+        store.close()
+
+    async def test_names_that_are_no_folder_names_are_refused(self, empty: Path) -> None:
+        async with opened(empty) as index:
+            for name in ("../up", "", ".hidden", "a/b", "x" * 201):
+                with pytest.raises(Invalid):
+                    await index.create_collection(name, 4)
+            with pytest.raises(Invalid):
+                await index.create_collection("c", 0)
+
+    async def test_a_closed_index_is_unavailable_and_leaves_no_process(self, empty: Path) -> None:
+        index = await EdgeVectorIndex.open(empty)
+        engine = index.pid
+        assert engine is not None
+        await index.close()
+        await index.close()
+        with pytest.raises(Unavailable, match="closed"):
+            await index.collections()
+        assert not psutil.pid_exists(engine)

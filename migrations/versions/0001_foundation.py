@@ -192,7 +192,8 @@ CREATE TABLE keyword_stats (
     live_chunks  bigint NOT NULL DEFAULT 0,
     live_length  bigint NOT NULL DEFAULT 0,
     loose_writes bigint NOT NULL DEFAULT 0,   -- publications and deletions since the last compaction
-    dead_chunks  bigint NOT NULL DEFAULT 0    -- of dead_ords
+    dead_chunks  bigint NOT NULL DEFAULT 0,   -- of dead_ords
+    languages    jsonb NOT NULL DEFAULT '{}'  -- language to the number of chunks ever published in it
 ) WITH (fillfactor = 50);
 
 -- Ords that died since the last compaction, packed as in postings; one row a publication or deletion.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -16,12 +17,39 @@ BLOCK: Final = 256 * 1024
 
 async def read_blocks(file: Path) -> AsyncIterator[bytes]:
     """The bytes of ``file``; ``Invalid`` when it cannot be read."""
-    opened = await asyncio.to_thread(_open, file)
+    source = _Source(file)
     try:
-        while block := await asyncio.to_thread(_read, opened, file):
+        while block := await asyncio.to_thread(source.read):
             yield block
     finally:
-        opened.close()
+        source.close()
+
+
+class _Source:
+    """A file read by threads; what a thread opens after ``close`` is closed at once."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._opened: BinaryIO | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def read(self) -> bytes:
+        with self._lock:
+            if self._closed:
+                return b""
+            try:
+                if self._opened is None:
+                    self._opened = _open(self._file)
+                return self._opened.read(BLOCK)
+            except OSError as exc:
+                raise unreadable(self._file, exc) from exc
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._opened is not None:
+                self._opened.close()
 
 
 async def sha256_of(file: Path) -> str:
@@ -42,15 +70,5 @@ def _sha256(file: Path) -> str:
 
 
 def _open(file: Path) -> BinaryIO:
-    try:
-        # A pipe put in the file's place would be waited for without end.
-        return open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    except OSError as exc:
-        raise unreadable(file, exc) from exc
-
-
-def _read(opened: BinaryIO, file: Path) -> bytes:
-    try:
-        return opened.read(BLOCK)
-    except OSError as exc:
-        raise unreadable(file, exc) from exc
+    # A pipe put in the file's place would be waited for without end.
+    return open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 from latent_core.embedding.port import Embedder
 from latent_core.registry.containers import Space
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_workers.embed import DocumentEmbedding
+from latent_workers.sandbox.budget import Budget
 from latent_workers.sandbox.pool import Sandbox
+
+WALL_FACTOR: Final = 2.0
+"""A parser that waits for a busy machine is not at fault so soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +27,12 @@ class Deps:
 
     def embedder(self, space: Space) -> Embedder:
         return self.stack.embedders.for_space(space)
+
+    def parse_budget(self) -> Budget:
+        """What the parser of one document may spend."""
+        seconds = self.settings.parse_seconds
+        return Budget(
+            cpu_seconds=math.ceil(seconds),
+            wall_seconds=WALL_FACTOR * seconds,
+            memory_bytes=self.settings.parse_memory_bytes,
+        )

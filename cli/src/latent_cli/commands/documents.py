@@ -48,7 +48,7 @@ def list_documents(
 def delete(
     container: InContainer,
     wanted: Annotated[
-        list[str], typer.Argument(metavar="DOCUMENT…", help="Ids, source uris or paths as listed.")
+        list[str], typer.Argument(metavar="DOCUMENT", help="Ids, source uris or paths as listed.")
     ],
     yes: Yes = False,
     wait: Wait = False,

@@ -20,7 +20,7 @@ app = command_app()
 @app.command()
 def ingest(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH…", help="Files, folders, or http(s) addresses.")
+        list[str], typer.Argument(metavar="PATH", help="Files, folders, or http(s) addresses.")
     ],
     container: InContainer,
     uri: Annotated[

@@ -25,7 +25,7 @@ from latent_core.domain.job import JobState, JobView
 app = command_app()
 
 JobId = Annotated[int, typer.Argument(metavar="JOB", min=1)]
-JobIds = Annotated[list[int], typer.Argument(metavar="JOB…", min=1)]
+JobIds = Annotated[list[int], typer.Argument(metavar="JOB", min=1)]
 
 
 @app.callback()

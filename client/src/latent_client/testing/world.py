@@ -68,7 +68,7 @@ class World:
             source_uri=uri,
             title=uri.rpartition("/")[2],
             mime="text/plain",
-            source_type="text",
+            source_type=None,
             state=DocumentState.PENDING,
             generation=None,
             chunks=0,
@@ -116,7 +116,12 @@ class World:
         cause = IngestFailed("the file is damaged; save it again").issue() if broken else None
         state = state or (JobState.FAILED if broken else JobState.DONE)
         if stored and state is JobState.DONE and job.kind is JobKind.INGEST:
-            live = {"state": DocumentState.LIVE, "generation": 1, "chunks": 1}
+            live = {
+                "state": DocumentState.LIVE,
+                "generation": 1,
+                "chunks": 1,
+                "source_type": "text",
+            }
             stored.view = stored.view.model_copy(update=live)
         done = {
             "state": state,

@@ -27,7 +27,9 @@ class BlobStore(Protocol):
         """The whole blob; ``NotFound`` when absent."""
         ...
 
-    def stream(self, sha256: Sha256, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+    def stream(
+        self, sha256: Sha256, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
         """Bytes ``start`` to ``end`` (exclusive) in pieces; ``NotFound`` when absent."""
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import string
 from enum import StrEnum
 from typing import Any, Literal, Self
 
@@ -129,6 +130,14 @@ class Display(_Part):
     snippet_template: str = "{snippet}"
     max_snippet_chars: int = Field(default=320, ge=20, le=10_000)
     source_priority: list[str] = []
+
+    @field_validator("snippet_template")
+    @classmethod
+    def _plain_variables(cls, value: str) -> str:
+        for _, name, form, conversion in string.Formatter().parse(value):
+            if name is not None and (not name.isidentifier() or form or conversion):
+                raise ValueError(f"variables are plain names such as {{title}}, not {{{name}}}")
+        return value
 
 
 class Roles(_Part):

@@ -1,8 +1,8 @@
 """``local:<folder>``: a model of the user's own, as its publisher lays it out.
 
-``model.onnx`` (or ``onnx/model.onnx``) and ``tokenizer.json`` are needed. What stands beside them as in
-sentence-transformers is heeded: pooling, window and prompts; without it, mean pooling, the
-model's own length and no prompts.
+``model.onnx`` (or ``onnx/model.onnx``), ``tokenizer.json`` and ``config.json`` are needed. What stands
+beside them as in sentence-transformers is heeded: pooling, window and prompts; without it, mean
+pooling, the model's own length and no prompts.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _POOLING: Final = {
 }
 _POOLING_FILE: Final = "1_Pooling/config.json"
 _PROMPTS_FILE: Final = "config_sentence_transformers.json"
+_WIDTHS: Final = ((_POOLING_FILE, "word_embedding_dimension"), ("config.json", "hidden_size"))
+_SAMPLE: Final = 64 * 1024
+_SAMPLES: Final = 64
 _LENGTHS: Final = (
     ("sentence_bert_config.json", "max_seq_length"),
     ("tokenizer_config.json", "model_max_length"),
@@ -89,26 +92,35 @@ class _Folder:
         document = prompts.get("document") or prompts.get("passage") or ""
         return Prompts(str(document), str(prompts.get("query") or ""))
 
+    def dims(self) -> int:
+        """Width of the vectors, as a configuration file tells."""
+        for file, key in _WIDTHS:
+            if isinstance(width := self.config(file).get(key), int):
+                return width
+        raise Invalid(f"{self.name}: no config.json tells hidden_size, the width of the vectors")
+
     def digest(self) -> str:
-        """Of everything that decides a vector."""
+        """Of everything that decides a vector. Of large files, samples: a trained model differs everywhere."""
         digest = hashlib.blake2b(digest_size=6)
         data = sorted(self.model_file.parent.glob("model.onnx[._]data*"))
-        configs = (self.root / name for name in (_POOLING_FILE, _PROMPTS_FILE))
+        configs = (self.root / file for file in (_POOLING_FILE, _PROMPTS_FILE))
         for path in (self.model_file, *data, self.root / "tokenizer.json", *configs):
-            digest.update(f"{path.name}\n".encode())
-            if path.is_file():
-                _add_content(digest, path)
+            size = path.stat().st_size if path.is_file() else 0
+            digest.update(f"{path.name} {size}\n".encode())
+            if size:
+                _add_samples(digest, path, size)
         return digest.hexdigest()
 
 
-def _add_content(digest: hashlib.blake2b, path: Path) -> None:
+def _add_samples(digest: hashlib.blake2b, path: Path, size: int) -> None:
     with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
+        for start in range(0, size, max(_SAMPLE, size // _SAMPLES)):
+            file.seek(start)
+            digest.update(file.read(_SAMPLE))
 
 
 def from_folder(name: str) -> LocalModel:
-    """The model that ``name`` (``local:<folder>``) speaks of; it is loaded and run once. Blocking.
+    """The model that ``name`` (``local:<folder>``) speaks of, not loaded yet. Blocking, some milliseconds.
 
     ``Invalid`` says which file is missing or cannot be used.
     """
@@ -120,11 +132,17 @@ def from_folder(name: str) -> LocalModel:
             raise Invalid(f"{name}: there is no {path.name} in that folder")
     tokenizer = ModelTokenizer.open(folder.root / "tokenizer.json")
     window = folder.length() - tokenizer.special_tokens
-    load = partial(_load, folder.model_file, name, folder.pooling())
-    dims = load(1).encode(tokenizer.ids(["width"], window)).shape[1]
-    model = EmbeddingModel(name, f"{folder.root.name}@{folder.digest()}", dims, window)
+    version = f"{folder.root.name}@{folder.digest()}"
+    model = EmbeddingModel(name, version, folder.dims(), window)
+    load = partial(_load, folder.model_file, model, folder.pooling())
     return LocalModel(model, tokenizer, load, folder.prompts())
 
 
-def _load(path: Path, name: str, pooling: Pooling, threads: int) -> Encoder:
-    return Encoder(path, name=name, pooling=pooling, threads=threads)
+def _load(path: Path, model: EmbeddingModel, pooling: Pooling, threads: int) -> Encoder:
+    encoder = Encoder(path, name=model.embedder, pooling=pooling, threads=threads)
+    dims = encoder.encode([[0]]).shape[1]
+    if dims != model.dims:
+        raise Invalid(
+            f"{model.embedder}: its configuration tells {model.dims} dimensions, its model answers {dims}"
+        )
+    return encoder

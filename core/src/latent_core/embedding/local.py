@@ -12,11 +12,11 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.once import Once
 from latent_core.embedding.port import EmbeddingModel
 from latent_core.embedding.runs import plan_runs
+from latent_core.embedding.together import all_or_first_failure
 from latent_core.embedding.tokens import ModelTokenizer
 
 RUN_TOKENS: Final = 256
@@ -75,8 +76,10 @@ class LocalEmbedder:
             self._threads, thread_name_prefix="embed-documents", initializer=_give_way
         )
         self._query_threads = ThreadPoolExecutor(QUERIES_AT_ONCE, thread_name_prefix="embed-query")
-        self._documents = Once(partial(local.load, 1), self._document_threads)
-        self._queries = Once(partial(local.load, self._threads), self._query_threads)
+        self._documents = Once(partial(self._in, self._document_threads, partial(local.load, 1)))
+        self._queries = Once(
+            partial(self._in, self._query_threads, partial(local.load, self._threads))
+        )
         # First come, first served, a run at a time: callers take turns.
         self._free = asyncio.Semaphore(self._threads)
         self._closed = False
@@ -118,7 +121,7 @@ class LocalEmbedder:
                     job = partial(self._encode_run, encoder, [ids[index] for index in run])
                     rows[run] = await self._in(self._document_threads, job)
 
-        await _all([embed_runs() for _ in range(self._threads)])
+        await all_or_first_failure([embed_runs() for _ in range(self._threads)])
         return rows
 
     async def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -152,17 +155,6 @@ class LocalEmbedder:
             await asyncio.to_thread(threads.shutdown)
         self._documents.forget()
         self._queries.forget()
-
-
-async def _all(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """The first failure ends the others."""
-    tasks = [asyncio.ensure_future(job) for job in jobs]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
 
 def _cores() -> int:

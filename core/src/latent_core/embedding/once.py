@@ -1,10 +1,9 @@
-"""A costly thing that is made at first use, in a thread, once."""
+"""A costly thing that is made at first use, once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -17,21 +16,16 @@ class Once(Generic[T]):
     begin it again and again and never see its end.
     """
 
-    def __init__(self, make: Callable[[], T], executor: Executor) -> None:
+    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
         self._make = make
-        self._executor = executor
         self._made: asyncio.Future[T] | None = None
+
+    async def get(self) -> T:
+        made = self._made
+        if made is None or (made.done() and (made.cancelled() or made.exception())):
+            made = self._made = asyncio.ensure_future(self._make())
+        return await asyncio.shield(made)
 
     def forget(self) -> None:
         """Let go of what was made."""
         self._made = None
-
-    @property
-    def made(self) -> bool:
-        made = self._made
-        return made is not None and made.done() and not made.cancelled() and not made.exception()
-
-    async def get(self) -> T:
-        if self._made is None or (self._made.done() and not self.made):
-            self._made = asyncio.get_running_loop().run_in_executor(self._executor, self._make)
-        return await asyncio.shield(self._made)

@@ -21,6 +21,9 @@ from latent_core.keywords import segment
 from latent_core.keywords.language import SIMPLE
 from latent_core.keywords.stopwords import STOP_WORDS
 
+ANALYSER_VERSION: Final = "1"
+"""Raised by every change that gives a text other terms."""
+
 MAX_POSITION: Final = 16_383
 """Postgres knows no higher one in a tsvector: later words share it."""
 MAX_TF: Final = 255
@@ -100,6 +103,19 @@ def query_terms(text: str, languages: Iterable[str]) -> list[str]:
     for language in dict.fromkeys(languages):
         wanted |= Counter(_sequence(text, language))
     return list(wanted.elements())
+
+
+@lru_cache(maxsize=64)
+def unindexed(languages: frozenset[str]) -> Mapping[str, tuple[str, ...]]:
+    """Terms that texts in some of ``languages`` are indexed under while others leave them out as stop
+    words, each with those others."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for silent in languages & _STOP.keys():
+        for other in languages - {silent}:
+            for word in _STOP[silent]:
+                for lexeme, _ in _entry(word, other)[1]:
+                    found[lexeme].add(silent)
+    return {lexeme: tuple(sorted(silent)) for lexeme, silent in found.items()}
 
 
 def term_vector(analysed: Analysed) -> str:

@@ -18,13 +18,13 @@ from latent_core.keywords.scoring import Snapshot, rank
 from latent_core.registry.connection import Database
 
 READ: Final = """
-SELECT live_chunks, live_length, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea
+SELECT live_chunks, live_length, languages, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea
 FROM keyword_stats WHERE container_id = %(container_id)s
 UNION ALL
-SELECT NULL, NULL, NULL, ords, NULL, NULL
+SELECT NULL, NULL, NULL, NULL, ords, NULL, NULL
 FROM dead_ords WHERE container_id = %(container_id)s
 UNION ALL
-SELECT NULL, NULL, term, ords, tfs, lens
+SELECT NULL, NULL, NULL, term, ords, tfs, lens
 FROM postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
 """
 
@@ -68,14 +68,14 @@ class PostgresKeywordIndex:
 
 
 def _snapshot(rows: Sequence[tuple[Any, ...]]) -> Snapshot:
-    chunks, length = 0, 0
+    stats: tuple[int, int, dict[str, int]] = (0, 0, {})
     dead: list[bytes] = []
     postings: defaultdict[str, list[Packed]] = defaultdict(list)
-    for live_chunks, live_length, term, ords, tfs, lens in rows:
+    for *counts, term, ords, tfs, lens in rows:
         if term is not None:
             postings[term].append(Packed(ords, tfs, lens))
         elif ords is not None:
             dead.append(ords)
         else:
-            chunks, length = live_chunks, live_length
-    return Snapshot(chunks, length, dead, postings)
+            stats = (counts[0], counts[1], counts[2])
+    return Snapshot(*stats, dead, postings)

@@ -28,6 +28,8 @@ class ChunkTerms:
     length: int
     """Terms counted by BM25 (``Analysed.length``)."""
     tfs: Mapping[str, int]
+    language: str | None = None
+    """The language it was analysed in: tells how common its stop words are, which no posting shows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class TermUse:
     df: int
     """Live chunks that hold it."""
     idf: float
+    """Its weight; of a stop word of one of the container's languages less than ``df`` alone would give."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,14 @@ block) order, dead ords, and last the stats row of the container, which every wr
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
 from psycopg.rows import tuple_row
+from psycopg.types.json import Jsonb
 
+from latent_core.keywords.differences import Difference, differences
 from latent_core.keywords.packing import (
     MAX_LENGTH,
     ROW_POSTINGS,
@@ -22,6 +25,8 @@ from latent_core.keywords.packing import (
 )
 from latent_core.registry.connection import Connection
 
+__all__ = ["Difference", "bury", "differences", "drop", "drop_batch", "write"]
+
 NEXT_BLOCK: Final = "SELECT nextval('posting_blocks')"
 
 COPY: Final = (
@@ -30,13 +35,20 @@ COPY: Final = (
 COPY_TYPES: Final = ("text", "text", "int8", "bytea", "bytea", "bytea")
 
 COUNT: Final = """
-INSERT INTO keyword_stats AS s (container_id, live_chunks, live_length, loose_writes, dead_chunks)
-VALUES (%(container_id)s, %(chunks)s, %(length)s, 1, %(dead)s)
+INSERT INTO keyword_stats AS s (container_id, live_chunks, live_length, loose_writes, dead_chunks, languages)
+VALUES (%(container_id)s, %(chunks)s, %(length)s, 1, %(dead)s, %(languages)s)
 ON CONFLICT (container_id) DO UPDATE SET
     live_chunks = s.live_chunks + EXCLUDED.live_chunks,
     live_length = s.live_length + EXCLUDED.live_length,
     loose_writes = s.loose_writes + 1,
-    dead_chunks = s.dead_chunks + EXCLUDED.dead_chunks
+    dead_chunks = s.dead_chunks + EXCLUDED.dead_chunks,
+    languages = CASE WHEN EXCLUDED.languages = '{}' THEN s.languages ELSE (
+        SELECT jsonb_object_agg(language, chunks) FROM (
+            SELECT key AS language, sum(value::bigint) AS chunks
+            FROM (SELECT * FROM jsonb_each_text(s.languages) UNION ALL SELECT * FROM jsonb_each_text(EXCLUDED.languages)) b
+            GROUP BY key
+        ) added
+    ) END
 """
 
 BURY: Final = """
@@ -68,7 +80,10 @@ async def write(conn: Connection, container_id: str, entries: Sequence[ChunkTerm
         rows = await asyncio.to_thread(_packed, entries[start : start + ROW_POSTINGS])
         await _copy(conn, container_id, rows)
     length = sum(min(entry.length, MAX_LENGTH) for entry in entries)
-    await _count(conn, container_id, chunks=len(entries), length=length, dead=0)
+    languages = Counter(entry.language for entry in entries if entry.language)
+    await _count(
+        conn, container_id, chunks=len(entries), length=length, dead=0, languages=Jsonb(languages)
+    )
 
 
 async def bury(conn: Connection, container_id: str, chunks: Sequence[tuple[int, int]]) -> None:
@@ -81,7 +96,14 @@ async def bury(conn: Connection, container_id: str, chunks: Sequence[tuple[int, 
     ords = pack_ords(sorted(ord_ for ord_, _ in chunks))
     await conn.execute(BURY, {"container_id": container_id, "ords": ords})
     length = sum(min(length, MAX_LENGTH) for _, length in chunks)
-    await _count(conn, container_id, chunks=-len(chunks), length=-length, dead=len(chunks))
+    await _count(
+        conn,
+        container_id,
+        chunks=-len(chunks),
+        length=-length,
+        dead=len(chunks),
+        languages=Jsonb({}),
+    )
 
 
 async def drop_batch(conn: Connection, container_id: str, limit: int = DROP_BATCH_ROWS) -> int:

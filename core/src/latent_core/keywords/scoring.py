@@ -3,7 +3,9 @@
     score(d) = sum over query terms of  idf · tf / (tf + k1 · (1 - b + b · length / average))
     idf      = ln(1 + (N - df + 0.5) / (df + 0.5))
 
-N, average and df are of live chunks. Contributions are summed in the query's order of terms, so that
+N, average and df are of live chunks. A stop word is held by every chunk of its language, though no
+posting says so: in a container of several languages its df counts them. (Else one English text among
+Spanish ones would make "de" the rarest word of all.) Contributions are summed in the query's order of terms, so that
 chunks with equal statistics get equal scores to the last bit and fall into ord order.
 """
 
@@ -18,13 +20,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from latent_core.keywords.analyser import unindexed
 from latent_core.keywords.packing import Packed, Postings, unpack, unpack_ords
 from latent_core.keywords.port import KeywordHits, TermUse
 
 K1: Final = 1.2
 B: Final = 0.75
 
-DENSE_FACTOR: Final = 16
+DENSE_FACTOR: Final = 5
 """An array over all ords in reach is used when it is at most so many times longer than the postings;
 otherwise they are sorted (ords are never used again, so a busy container's may lie far apart)."""
 
@@ -37,6 +40,8 @@ class Snapshot:
 
     live_chunks: int
     live_length: int
+    languages: Mapping[str, int]
+    """Language to chunks published in it; their shares are what counts."""
     dead: Sequence[bytes]
     rows: Mapping[str, Sequence[Packed]]
 
@@ -47,6 +52,14 @@ class Snapshot:
     @property
     def postings(self) -> int:
         return sum(len(row) for rows in self.rows.values() for row in rows)
+
+    def unseen(self, term: str) -> float:
+        """Live chunks in whose languages ``term`` is a stop word."""
+        if len(self.languages) < 2:
+            return 0.0
+        silent = unindexed(frozenset(self.languages)).get(term, ())
+        share = sum(self.languages[language] for language in silent) / sum(self.languages.values())
+        return share * self.live_chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +93,16 @@ def rank(snapshot: Snapshot, terms: Sequence[str], k: int, allowed: Ords | None)
     )
 
 
-def idf(chunks: int, df: int) -> float:
+def idf(chunks: float, df: float) -> float:
     """Of a term that ``df`` of ``chunks`` live chunks hold; positive."""
     return math.log(1 + (chunks - df + 0.5) / (df + 0.5))
 
 
 def _use(term: str, count: int, found: Postings | None, snapshot: Snapshot) -> TermUse:
     df = 0 if found is None else len(found)
+    held = df + snapshot.unseen(term)
     # Statistics that are wrong (doctor says so) must not break the search.
-    return TermUse(term, count, df, idf(max(snapshot.live_chunks, df), df))
+    return TermUse(term, count, df, idf(max(snapshot.live_chunks, held), held))
 
 
 @dataclass(frozen=True, slots=True)

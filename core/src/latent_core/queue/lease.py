@@ -135,6 +135,11 @@ class Heartbeat:
         with self._guard:
             self._claims.pop(claim.job.claim_id, None)
 
+    @property
+    def behind(self) -> bool:
+        """Whether a lease of ours may have run out only because this process was frozen, or asleep."""
+        return any(claim.stale for claim in self._held())
+
     def _run(self) -> None:
         pace = self._lease_seconds / BEATS_A_LEASE
         interval = pace

@@ -225,7 +225,8 @@ class Runner:
         ]
 
     async def _reap(self) -> None:
-        if await reap(self._db):
+        # Who was frozen looks after its own claims first: they can often still be renewed.
+        if not self._heartbeat.behind and await reap(self._db):
             self._stir.set()
 
     async def _forget(self) -> None:

@@ -68,7 +68,7 @@ WHERE id = %(id)s AND deleted_at IS NULL AND floor_request <= %(request)s FOR SH
 
 SELECT: Final = """
 SELECT id, container_id, uri, mime, source_type, title, sha256, bytes, meta, external_id, parent_id,
-       live_generation, next_generation, floor_generation, live_chunks, fingerprint, language,
+       live_generation, next_generation, floor_generation, request, floor_request, live_chunks, fingerprint, language,
        source_modified_at, source_mtime_ns, first_fetched_at, fetched_at, created_at, updated_at, deleted_at
 FROM documents WHERE id = %(id)s
 """

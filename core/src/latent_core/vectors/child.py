@@ -20,6 +20,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,10 @@ _READS_IN_A_ROW: Final = 32
 """After so many reads a write that waits has its turn, so that searching never starves writing."""
 _QUEUED_BYTES: Final = 128 * 1024 * 1024
 _RECEIVE_BYTES: Final = 1 << 20
+_FAILED: Final = (
+    "the vector engine failed on collection {} (the log says why): try again, and if it stays so, "
+    "run `latent doctor`"
+)
 _NO_SPACE_WORDS: Final = ("No space left", "os error 28", "StorageFull")
 
 
@@ -144,10 +149,14 @@ class Server:
         if time.monotonic() > request.deadline:
             self._send(Reply(request.id, Fault.TIMED_OUT, "the deadline passed before its turn"))
             return
-        os.pwrite(self._busy, request.collection.encode().ljust(BUSY_BYTES)[:BUSY_BYTES], 0)
+        self._note_busy(request.collection)
         reply = _reply(self._store, request)
-        os.pwrite(self._busy, b" " * BUSY_BYTES, 0)
+        self._note_busy("")
         self._send(reply)
+
+    def _note_busy(self, collection: str) -> None:
+        with suppress(OSError):  # a hint, for the case of a crash
+            os.pwrite(self._busy, collection.encode().ljust(BUSY_BYTES)[:BUSY_BYTES], 0)
 
     def _send(self, reply: Reply) -> None:
         try:
@@ -164,10 +173,9 @@ def _reply(store: Store, request: Request) -> Reply:
         return Reply(request.id, exc.fault, exc.message)
     except Exception as exc:  # the engine raises nothing more precise
         logger.exception("%s on %s failed", request.op, request.collection)
-        fault = Fault.UNAVAILABLE
-        if any(words in str(exc) for words in _NO_SPACE_WORDS):
-            fault = Fault.OUT_OF_SPACE
-        return Reply(request.id, fault, f"vector collection {request.collection}: {exc}")
+        full = any(words in str(exc) for words in _NO_SPACE_WORDS)
+        fault = Fault.OUT_OF_SPACE if full else Fault.UNAVAILABLE
+        return Reply(request.id, fault, _FAILED.format(request.collection))
     return Reply(request.id, args=args, body=body)
 
 

@@ -178,11 +178,11 @@ class EdgeVectorIndex:
             async with asyncio.timeout(self._deadline_seconds):
                 await asyncio.to_thread(_sync_files, log)
         except TimeoutError as exc:
-            raise TimedOut(f"the disk of {self._folder} did not answer in time") from exc
+            raise TimedOut("the disk of the vectors did not answer in time") from exc
         except FileNotFoundError as exc:
             raise NotFound(f"vector collection {collection} was removed meanwhile") from exc
         except OSError as exc:
-            raise Unavailable(f"the log {log} cannot be synced: {exc.strerror}") from exc
+            raise Unavailable(f"{collection} cannot be synced: {exc.strerror}") from exc
 
     async def _call(
         self, op: Op, collection: str = "", args: dict[str, Any] | None = None, body: bytes = b""

@@ -86,7 +86,6 @@ def create_shard(path: Path, dims: int, lanes: int) -> None:
         ("generation", IntegerIndexParams(lookup=False, range=True)),
     ):
         shard.update(UpdateOperation.create_field_index(field_name, index))
-    shard.flush()
     shard.close()
 
 
@@ -183,7 +182,9 @@ class Shard:
         return bool(self._shard.optimize())
 
     def close(self) -> None:
-        self.flush()
+        """Flush, as the engine does by itself, but then only logs what fails."""
+        if self.unflushed:
+            self.flush()
         self._shard.close()
 
     def _load(self) -> EdgeShard:

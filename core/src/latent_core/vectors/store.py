@@ -33,7 +33,7 @@ _MAX_OPEN: Final = 32
 _FLUSH_SECONDS: Final = 5.0
 _FLUSH_POINTS: Final = 8192
 """A crash replays at most so many points from the log, which takes about as long as writing them."""
-_TIDY_POINTS: Final = 10_000
+_TIDY_POINTS: Final = 2000
 
 
 @dataclass(slots=True)
@@ -123,8 +123,8 @@ class Store:
         if free < self._min_free_bytes:
             raise RefusedError(
                 Fault.OUT_OF_SPACE,
-                f"only {free >> 20} MB are free on the disk of {self._folder}, "
-                f"{self._min_free_bytes >> 20} MB must be: make room and try again",
+                f"cannot be written: {free >> 20} MB are free on the disk of the vectors, "
+                f"{self._min_free_bytes >> 20} MB must be; make room and try again",
             )
 
     def flush_large(self, name: str) -> None:
@@ -179,7 +179,8 @@ def _load(path: Path, lanes: int) -> Shard:
     except BaseException as exc:  # the engine raises bare Exceptions, and panics beside them
         if isinstance(exc, KeyboardInterrupt | SystemExit):
             raise
-        raise _damaged(str(exc)) from exc
+        logger.exception("%s cannot be opened", path.name)
+        raise _damaged("the log says why") from exc
 
 
 def _flush(opened: _Opened) -> None:
@@ -209,7 +210,7 @@ def _dims(path: Path) -> int:
             raise _damaged(f"its format is {marker['format']}, this program knows {_FORMAT}")
         return int(marker["dims"])
     except (OSError, ValueError, TypeError, KeyError) as exc:
-        raise _damaged(f"its {_MARKER} cannot be read: {exc}") from exc
+        raise _damaged(f"its {_MARKER} cannot be read") from exc
 
 
 def _damaged(why: str) -> RefusedError:

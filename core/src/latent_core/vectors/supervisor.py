@@ -192,7 +192,7 @@ class Supervisor:
         try:
             return await self._launch([*self._options, *options])
         except (LinkLostError, OSError) as exc:
-            self._cause = str(exc)
+            self._cause = "it cannot be started, the log says why"
             logger.warning("the vector child could not be started: %s", exc)
             return None
 
@@ -228,8 +228,8 @@ class Supervisor:
         self._running.clear()
 
     def _note_end(self, link: Link) -> None:
-        self._cause = link.cause
-        logger.warning("the vector child %d ended (status %s)", link.pid, link.returncode)
+        self._cause = f"it ended with status {link.returncode}"
+        logger.warning("the vector child %d ended: %s", link.pid, link.cause)
         if link.returncode not in _ORDERLY and (name := _busy_with(self._folder)):
             self._crashes[name] += 1
 

@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import Sha256
 from latent_core.queue import admin
-from latent_gateway.context import Gateway, Shared
+from latent_gateway.context import Caller, Gateway, Shared
 
 router = APIRouter(tags=["health"])
 
@@ -56,7 +56,7 @@ async def _probe(probe: Awaitable[object]) -> str:
 
 
 @router.get("/metrics")
-async def metrics(shared: Shared) -> Response:
+async def metrics(shared: Shared, _caller: Caller) -> Response:
     """Prometheus text."""
     await _refresh(shared)
     return Response(generate_latest(shared.stack.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -21,7 +21,7 @@ _PROBES: Final = (
     "The unforgettable zymurgist's quixotic hypothesis, re-examined: it doesn't hold (see §3.14)!",
     "Phosphatidylinositol kinases — and Schrödinger's naïve coöperation — cost $1,234.50 in 1987.",
     "def parse_http2_frames(self, *args): return [x**2 for x in self._buf[1:]]  # FIXME: overflow",
-    "| Köln | 50°56′N | ~1,084,394 |\n|---|:-:|--:|\n- [ ] https://example.org/a?b=c&d=%20#frag",
+    "| Köln | 50°56N | ~1,084,394 |\n|---|:-:|--:|\n- [ ] https://example.org/a?b=c&d=%20#frag",
     "Быстрая лиса 日本語のテキスト、処理。 한국어 문장입니다. مرحبا بالعالم emoji 🙂🙃 done...",
     "Gorgonzola mizzled athwart xylophonic jackdaws; Wolframite\tpyx\n\n\n   outliers   HTTPSConnection",
 )
@@ -54,7 +54,7 @@ class WordCounter:
         split = [text.split() for text in texts]
         # Another thread may begin a new dictionary at any moment; this call keeps to the one it has.
         known = self._words
-        unknown = set().union(*split) - known.keys()
+        unknown = [word for word in set().union(*split) if word not in known]
         if unknown:
             known.update(self._counted(unknown))
         counts = [sum(map(known.__getitem__, words)) for words in split]
@@ -62,10 +62,14 @@ class WordCounter:
             self._words, self._parts = {}, {}
         return counts
 
-    def _counted(self, words: set[str]) -> Iterator[tuple[str, int]]:
-        split = {word: _PART.findall(word) for word in words}
+    def _counted(self, words: Sequence[str]) -> Iterator[tuple[str, int]]:
+        # Beyond plain ASCII, parts may count otherwise together than apart.
+        split = {
+            word: _PART.findall(word) if word.isascii() and word.isprintable() else [word]
+            for word in words
+        }
         known = self._parts
-        unknown = list(set().union(*split.values()) - known.keys())
+        unknown = [part for part in set().union(*split.values()) if part not in known]
         if unknown:
             known.update(zip(unknown, self._tokenizer.count(unknown), strict=True))
         for word, parts in split.items():

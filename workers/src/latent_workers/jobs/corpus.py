@@ -6,12 +6,16 @@ makes the batch visible: it neither blocks the worker nor starts again (DESIGN Â
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+import orjson
+
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode, NotFound
+from latent_core.domain.ids import Sha256
 from latent_core.generations.accept import IngestPayload
 from latent_core.generations.delete import enqueue_purges
 from latent_core.generations.publish import Published, Staged, publish
@@ -28,8 +32,8 @@ from latent_workers.fetch.original import Original, fetch
 from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.make import Made, fingerprint, make, stage
 from latent_workers.parse import jsonl
-from latent_workers.parse.files import read_records
 from latent_workers.parse.registry import Detected
+from latent_workers.parse.run import read_records
 
 RECORDS_A_BATCH: Final = 256
 BYTES_A_BATCH: Final = 8 * 1024 * 1024
@@ -69,7 +73,6 @@ async def corpus(ctx: JobContext, deps: Deps) -> None:
         line=payload.line,
         max_records=RECORDS_A_BATCH,
         max_bytes=BYTES_A_BATCH,
-        settings=deps.settings,
     )
     turn = Turn(container, ctx.job.doc_id, payload, original, batch)
     await _tell_failures(ctx, batch)
@@ -107,7 +110,7 @@ async def _records(ctx: JobContext, deps: Deps, turn: Turn) -> None:
         printed = fingerprint(
             turn.container,
             model,
-            jsonl.content_hash(record),
+            _content_hash(record),
             RECORD,
             _record_payload(turn.payload, record),
         )
@@ -123,7 +126,7 @@ async def _records(ctx: JobContext, deps: Deps, turn: Turn) -> None:
             generation=attempt.generation,
             live=made.live(
                 title=record.title or record.id,
-                sha256=jsonl.content_hash(record),
+                sha256=_content_hash(record),
                 size=len(record.text.encode()),
                 mime=RECORD.mime,
                 fingerprint=printed,
@@ -139,6 +142,12 @@ async def _records(ctx: JobContext, deps: Deps, turn: Turn) -> None:
     ]
     await ctx.checkpoint()
     await _commit(ctx, deps, turn, ready)
+
+
+def _content_hash(record: jsonl.Record) -> Sha256:
+    """Of all a record says; the line it stands in does not matter."""
+    said = [record.id, record.title, record.text, record.meta]
+    return Sha256(hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest())
 
 
 def _record_payload(payload: IngestPayload, record: jsonl.Record) -> IngestPayload:

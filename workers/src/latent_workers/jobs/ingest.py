@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import UUID
 
 from latent_core.domain.chunk import SourceType
@@ -23,8 +25,8 @@ from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch
 from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.make import Made, fingerprint, make, stage
-from latent_workers.parse.files import parse_file, recognise
-from latent_workers.parse.registry import Detected
+from latent_workers.parse.registry import HEAD_BYTES, Detected, detect
+from latent_workers.parse.run import parse_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ async def ingest(ctx: JobContext, deps: Deps) -> None:
     if container is None:
         raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
     original = await fetch(deps, payload, ctx.checkpoint)
-    detected = await recognise(original.path, payload.filename, payload.mime)
+    detected = await asyncio.to_thread(_detect, original.path, payload)
     printed = fingerprint(
         container, deps.embedder(container.space).model, original.sha256, detected, payload
     )
@@ -71,6 +73,11 @@ async def ingest(ctx: JobContext, deps: Deps) -> None:
     except LatentError as error:
         await _left_behind(ctx, deps, work, error)
         raise
+
+
+def _detect(path: Path, payload: IngestPayload) -> Detected:
+    with path.open("rb") as file:
+        return detect(payload.filename, file.read(HEAD_BYTES), payload.mime)
 
 
 def _document(ctx: JobContext) -> UUID:
@@ -128,9 +135,9 @@ async def _made(ctx: JobContext, deps: Deps, work: Work) -> Made:
         deps.sandbox,
         work.original.path,
         name=work.payload.filename,
-        detected=work.detected,
-        manifest=work.container.manifest,
-        settings=deps.settings,
+        source_type=work.detected.source_type,
+        max_pages=work.container.manifest.pdf.max_pages,
+        budget=deps.parse_budget(),
     )
     for warning in parsed.warnings:
         await ctx.warn(warning)

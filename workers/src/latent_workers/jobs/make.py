@@ -17,17 +17,18 @@ from latent_core.embedding.windows import windows
 from latent_core.generations.accept import IngestPayload
 from latent_core.generations.publish import StagedChunk
 from latent_core.generations.stage import Addressed, stage_vectors
-from latent_core.keywords.analyser import ANALYSER_VERSION, analyse
+from latent_core.keywords.analyser import analyse
 from latent_core.keywords.language import detect_language
 from latent_core.queue.context import JobContext
 from latent_core.registry import containers
 from latent_core.registry.containers import Container
 from latent_core.registry.documents import Attempt, Live
 from latent_core.registry.pages import PageRow
-from latent_workers.chunk.chunker import CHUNKER_VERSION, chunk
+from latent_workers import versions
+from latent_workers.chunk.chunker import chunk
 from latent_workers.deps import Deps
 from latent_workers.parse.parsed import Parsed
-from latent_workers.parse.registry import PARSER_VERSION, Detected
+from latent_workers.parse.registry import Detected
 
 CHARS_FOR_LANGUAGE: Final = 20_000
 Progress = Callable[[int, int], Awaitable[None]]
@@ -72,7 +73,7 @@ class Made:
         """Lineage of every chunk (DESIGN §12.5)."""
         return {
             "handler": f"{source_type.value} parser",
-            "handler_version": f"{PARSER_VERSION}.{CHUNKER_VERSION}",
+            "handler_version": versions.HANDLER,
             "embedder": container.space.embedder,
             "embedder_version": container.space.version,
         }
@@ -92,7 +93,7 @@ def fingerprint(
         "mime": detected.mime,
         "filename": payload.filename,
         "modality": payload.modality,
-        "versions": [PARSER_VERSION, CHUNKER_VERSION, ANALYSER_VERSION],
+        "versions": versions.HANDLER,
         "chunker": container.manifest.chunker.model_dump(mode="json"),
         "max_pages": container.manifest.pdf.max_pages,
         "space": container.space.id,

@@ -15,6 +15,7 @@ from latent_core.domain.chunk import BlockType
 from latent_core.domain.errors import Issue, IssueCode
 from latent_workers.parse.decode import Decoded, clean_value, decode_filled
 from latent_workers.parse.lines import Lines
+from latent_workers.parse.markdown_reader import reader
 from latent_workers.parse.parsed import Block, Parsed
 from latent_workers.parse.source import Source
 from latent_workers.parse.text import runs
@@ -66,13 +67,6 @@ def of_decoded(decoded: Decoded) -> Parsed:
         warnings=warnings,
         replaced_characters=decoded.replaced,
     )
-
-
-def reader() -> MarkdownIt:
-    """CommonMark with tables, as far as the blocks: inline text is not looked at."""
-    markdown = MarkdownIt("commonmark").enable("table")
-    markdown.core.ruler.enableOnly(["normalize", "block"])
-    return markdown
 
 
 def _front_matter(text: str, lines: Lines) -> tuple[dict[str, Any], int, tuple[Issue, ...]]:

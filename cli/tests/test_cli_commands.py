@@ -1,0 +1,298 @@
+"""The commands, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from latent_cli.testing import Latent
+from latent_client.testing.gateway import FakeGateway
+from latent_core.domain.job import JobKind, JobState
+
+MANIFEST = "id: notes\nname: Notes\ntheme: lighthouses\nretrieval:\n  fusion:\n    k: 30\n"
+
+
+def test_a_container_is_created_listed_described_and_deleted(latent: Latent) -> None:
+    created = latent("container", "create", "art", "--name", "Art", "--dims", "128")
+    assert created.code == 0
+    assert "created 'art' (128 dimensions)" in created.out
+    assert "wrote art.yaml" in created.out
+    assert [c["id"] for c in latent("container", "list", "--json").json["containers"]] == [
+        "notes",
+        "art",
+    ]
+    assert re.search(r"art +Art +text +128 +active", latent("container", "list").out)
+    described = latent("container", "describe", "art").out
+    assert "manifest  dims: 128" in described
+    assert "0 documents, 0 chunks" in described
+    refused = latent("container", "delete", "art")
+    assert (refused.code, "add --yes" in refused.err) == (2, True)
+    assert latent("container", "delete", "art", "--yes", "--wait").code == 0
+    assert [c["id"] for c in latent("container", "list", "--json").json["containers"]] == ["notes"]
+
+
+def test_a_container_is_created_from_a_manifest(
+    latent: Latent, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MANIFEST.replace("notes", "lights"), encoding="utf-8")
+    assert latent("container", "create", "--file", file).code == 0
+    assert gateway.manifests["lights"].retrieval.fusion.k == 30
+    both = latent("container", "create", "lights", "--file", file)
+    assert (both.code, "leave out ID" in both.err) == (2, True)
+    assert latent("container", "create").code == 2
+
+
+def test_a_manifest_that_is_wrong_is_named_by_file_line_and_key(
+    latent: Latent, tmp_path: Path
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text("id: a\nname: b\nchunkr:\n  size: 3\n", encoding="utf-8")
+    result = latent("container", "apply", file)
+    assert result.code == 2
+    assert result.err == f"latent: {file}, line 3: unknown key 'chunkr'; did you mean 'chunker'?\n"
+
+
+def test_applying_a_manifest_prints_what_changes(
+    latent: Latent, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MANIFEST, encoding="utf-8")
+    result = latent("container", "apply", file)
+    assert result.code == 0
+    assert "theme: '' → 'lighthouses'\n" in result.out
+    assert "retrieval.fusion.k: 60 → 30\n" in result.out
+    assert gateway.manifests["notes"].theme == "lighthouses"
+    again = latent("container", "apply", file, "--json")
+    assert again.json["changed"] is False
+    assert len(gateway.asked("PUT .*")) == 1
+
+
+def test_applying_to_a_container_that_is_not_there_names_the_remedy(
+    latent: Latent, tmp_path: Path
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text("id: other\nname: Other\n", encoding="utf-8")
+    result = latent("container", "apply", file)
+    assert result.code == 1
+    assert f"`latent container create --file {file}`" in result.err
+
+
+def test_a_folder_is_ingested_and_waited_for(latent: Latent, museum: Path) -> None:
+    (museum / "empty.md").touch()
+    result = latent("ingest", museum, "-c", "notes", "--wait")
+    assert result.code == 0
+    assert "skipped: empty.md: empty" in result.out
+    assert "museum: 2 files, 2 sent, 0 unchanged, 1 skipped" in result.out
+    again = latent("ingest", museum, "-c", "notes", "--wait", "--json")
+    assert again.json["folders"][0]["unchanged"] == 2
+    assert again.json["jobs"] == []
+
+
+def test_outcomes_are_told_by_source_type(latent: Latent, museum: Path) -> None:
+    (museum / "broken.pdf").write_text("%BROKEN", encoding="utf-8")
+    result = latent("ingest", museum, "--container", "notes", "--wait")
+    assert result.code == 4
+    assert re.search(
+        r"failed: museum/broken\.pdf: the file is damaged; save it again \(job \d\)", result.out
+    )
+    assert "pdf: 1 failed\ntext: 2 done\n" in result.out
+
+
+def test_without_waiting_the_jobs_are_named(latent: Latent, museum: Path) -> None:
+    result = latent("ingest", museum, "-c", "notes")
+    assert "queued: jobs 1-2;" in result.out
+
+
+def test_a_job_that_does_not_end_in_time_is_said_so(
+    latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    gateway.hold_jobs = True
+    result = latent("ingest", museum, "-c", "notes", "--wait", "--timeout", "0.1")
+    assert result.code == 1
+    assert "2 of 2 jobs did not end within 0.1 s" in result.err
+
+
+def test_what_vanished_is_deleted_or_kept(
+    latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    latent("ingest", museum, "-c", "notes", "--root", "haus")
+    (museum / "lens.txt").unlink()
+    latent("ingest", museum, "-c", "notes", "--root", "haus", "--keep-vanished")
+    assert len(gateway.documents) == 2
+    result = latent("ingest", museum, "-c", "notes", "--root", "haus")
+    assert "1 deleted since they vanished" in result.out
+    assert [d.view.source_uri for d in gateway.documents.values()] == ["file:///haus/lamp.md"]
+
+
+def test_single_files_have_their_name_or_a_given_uri(
+    latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    latent("ingest", museum / "lamp.md", museum / "lens.txt", "-c", "notes")
+    latent("ingest", museum / "lamp.md", "-c", "notes", "--uri", "file:///light")
+    uris = {d.view.source_uri for d in gateway.documents.values()}
+    assert uris == {"file:///lamp.md", "file:///lens.txt", "file:///light"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "nothing does not exist"),
+        (["a", "--uri", "file:///x"], "--uri names the identity of one file"),
+        (["a/x.md", "--root", "r"], "--root names the root of a folder"),
+        (["a/x.md", "b/x.md"], "2 of the sources would be file:///x.md"),
+        (["a", "other/../a"], "2 of the sources would be file:///a/"),
+        (["empty"], "holds no file that can be read"),
+    ],
+)
+def test_sources_that_cannot_be_told_apart_or_read_are_refused(
+    arguments: list[str], said: str, latent: Latent, gateway: FakeGateway
+) -> None:
+    for name in ("a", "b", "other", "empty"):
+        Path(name).mkdir()
+    for name in ("a", "b"):
+        (Path(name) / "x.md").write_text("text", encoding="utf-8")
+    result = latent("ingest", *arguments, "-c", "notes")
+    assert result.code == 2
+    assert said in result.err
+    assert not gateway.documents
+
+
+def test_a_web_address_is_handed_to_the_gateway(latent: Latent, gateway: FakeGateway) -> None:
+    result = latent("ingest", "https://a.example/page", "-c", "notes")
+    assert gateway.requests[-1].json()["uri"] == "https://a.example/page"
+    assert result.code == 2
+
+
+def test_search_shows_place_page_and_reason(latent: Latent, museum: Path) -> None:
+    latent("ingest", museum, "-c", "notes", "--wait")
+    result = latent("search", "colza lamp", "-c", "notes", "--diagnostics")
+    assert result.code == 0
+    assert "1. lamp.md  1.0000" in result.out
+    assert "   museum/lamp.md, page 1, line 1\n" in result.out
+    assert "   The lamp burns colza oil.\n" in result.out
+    assert "why: bm25 rank 1 (1.000) by colza, lamp" in result.out
+    assert re.search(
+        r"page: http://127\.0\.0\.1:\d+/v1/blobs/[0-9a-f]{64}\?exp=1&sig=x", result.out
+    )
+    assert "stages: embed 1.5 ms" in result.out
+
+
+def test_search_in_json_is_the_answer_itself(
+    latent: Latent, museum: Path, gateway: FakeGateway
+) -> None:
+    latent("ingest", museum, "-c", "notes", "--wait")
+    result = latent(
+        "search", "lamp", "-c", "notes", "--json", "--no-dedup", "--mode", "lexical", "-k", "3"
+    )
+    assert result.json["hits"][0]["source_path"] == "museum/lamp.md"
+    assert gateway.requests[-1].json() == {
+        "containers": ["notes"], "query": "lamp", "top_k": 3, "dedup": False, "mode": "lexical",
+    }  # fmt: skip
+
+
+def test_a_search_without_a_hit_says_so_beside_the_answer(latent: Latent) -> None:
+    result = latent("search", "walrus", "-c", "notes")
+    assert (result.code, result.out) == (0, "")
+    assert result.err == "NO_HITS: nothing matches the query\n"
+
+
+def test_a_snippet_cannot_steer_the_terminal(latent: Latent, gateway: FakeGateway) -> None:
+    gateway.put("notes", "file:///a.md", b"lamp \x1b]0;owned\x07 [bold]lamp[/bold]")
+    out = latent("search", "lamp", "-c", "notes").out
+    assert "lamp \ufffd]0;owned\ufffd [bold]lamp[/bold]" in out
+
+
+def test_jobs_are_listed_shown_cancelled_and_requeued(latent: Latent, gateway: FakeGateway) -> None:
+    gateway.hold_jobs = True
+    for name in ("a", "b", "c"):
+        gateway.put("notes", f"file:///{name}.md", b"text")
+    assert re.search(r"3 +ingest +queued .* c\.md", latent("jobs", "list").out)
+    cancelled = latent("jobs", "cancel", "1", "2", "--json").json["jobs"]
+    assert [job["state"] for job in cancelled] == ["cancelled", "cancelled"]
+    listed = latent("jobs", "list", "--status", "cancelled", "-c", "notes", "--json").json["jobs"]
+    assert [job["job_id"] for job in listed] == [2, 1]
+    assert len(latent("jobs", "list", "--limit", "2", "--json").json["jobs"]) == 2
+    assert latent("jobs", "requeue", "1").code == 0
+    assert "state      queued" in latent("jobs", "show", "1").out
+
+
+def test_a_job_is_watched_to_its_end(latent: Latent, gateway: FakeGateway) -> None:
+    job = gateway.put("notes", "file:///a.md", b"%BROKEN")
+    result = latent("jobs", "watch", str(job.job_id))
+    assert result.code == 4
+    assert [line.split()[2] for line in result.out.splitlines()[:2]] == ["queued", "failed"]
+    assert "failed: a.md: the file is damaged" in result.out
+    lines = latent("jobs", "watch", str(job.job_id), "--json").out.splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["queued", "failed", "end"]
+
+
+def test_documents_are_listed_and_deleted_by_id_uri_or_path(
+    latent: Latent, gateway: FakeGateway
+) -> None:
+    for name in ("a", "b", "c", "d"):
+        gateway.put("notes", f"file:///{name}.md", b"text")
+    listed = latent("documents", "list", "-c", "notes", "--json").json["documents"]
+    assert len(listed) == 4
+    assert (
+        len(latent("documents", "list", "-c", "notes", "--limit", "3", "--json").json["documents"])
+        == 3
+    )
+    found = latent("documents", "list", "-c", "notes", "--prefix", "file:///b")
+    assert re.search(r"b\.md +text +live +1 +0 +4 B", found.out)
+    by_id = next(d["doc_id"] for d in listed if d["source_uri"] == "file:///a.md")
+    assert latent("documents", "delete", "-c", "notes", by_id).code == 2
+    gone = latent(
+        "documents", "delete", "-c", "notes", by_id, "file:///b.md", "c.md", "--yes", "--json"
+    )
+    assert len(gone.json["job_ids"]) == 3
+    assert [d.view.source_uri for d in gateway.documents.values()] == ["file:///d.md"]
+
+
+def test_doctor_tells_differences_by_exit_code_4(latent: Latent, gateway: FakeGateway) -> None:
+    clean = latent("doctor")
+    assert clean.code == 0
+    assert "notes: 0 documents\neverything agrees\n" in clean.out
+    gateway.differences = [{"kind": "point", "object": "p-1", "message": "no row expects it"}]
+    found = latent("doctor", "-c", "notes")
+    assert found.code == 4
+    assert "  point p-1: no row expects it\n1 difference\n" in found.out
+    assert latent("doctor", "--json").json["clean"] is False
+
+
+def test_a_job_of_a_write_that_failed_is_exit_code_4(latent: Latent, gateway: FakeGateway) -> None:
+    gateway.hold_jobs = True
+    gateway.failures = []
+    job = gateway.enqueue(JobKind.PURGE, "notes")
+    gateway.finish(job.job_id, JobState.FAILED)
+    assert latent("jobs", "watch", str(job.job_id)).code == 4
+
+
+def test_settings_are_printed_with_secrets_masked(
+    latent: Latent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLC_POSTGRES_DSN", "postgresql://me:hunter2@host/db")
+    monkeypatch.setenv("LLC_QDRANT_URL", "https://key:hunter3@cluster:6333")
+    monkeypatch.setenv("LLC_INGEST_ROOTS", "/a:/b")
+    settings = latent("config", "--json").json["settings"]
+    assert settings["LLC_POSTGRES_DSN"] == settings["LLC_MCP_TOKEN"] == "********"
+    assert settings["LLC_QDRANT_URL"] == "https://********@cluster:6333"
+    assert settings["LLC_INGEST_ROOTS"] == "/a:/b"
+    assert settings["LLC_SIGNING_KEY"] is None
+    shown = latent("config").out
+    assert "hunter" not in shown
+    assert re.search(r"LLC_PORT +7801", shown)
+
+
+@pytest.mark.parametrize("command", ["gateway", "worker"])
+def test_split_processes_refuse_to_start_without_all_addresses(
+    command: str, latent: Latent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLC_QDRANT_URL", "http://127.0.0.1:6333")
+    result = latent(command)
+    assert result.code == 2
+    assert "not given: LLC_POSTGRES_DSN, LLC_S3_ENDPOINT" in result.err
+    assert "latent up" in result.err

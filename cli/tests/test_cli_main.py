@@ -1,0 +1,170 @@
+"""The command line as a whole: help, errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer
+
+from latent_cli.main import COMMANDS
+from latent_cli.testing import Latent
+from latent_client.testing.gateway import FakeGateway
+from latent_client.testing.http import Answer, failure
+from latent_core.domain.errors import LatentError, NotFound, OutOfSpace, TimedOut, Unavailable
+
+HEAVY = ("httpx", "rich", "pydantic", "latent_client", "psycopg", "fastapi", "numpy", "asyncio")
+
+
+def test_help_imports_nothing_that_a_command_needs() -> None:
+    code = (
+        "import sys\nfrom latent_cli.main import run\n"
+        "assert run(['--help']) == 0\n"
+        f"print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+    assert all(f"  {name} " in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("module", ["container", "ingest", "search", "jobs", "documents", "doctor"])
+def test_client_commands_do_not_import_the_services(module: str) -> None:
+    code = (
+        f"import sys, latent_cli.commands.{module}\n"
+        "print([m for m in ('latent_gateway', 'latent_workers', 'psycopg', 'onnxruntime', 'fastapi')"
+        " if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_says_what_the_commands_own_help_says(name: str) -> None:
+    command = typer.main.get_command(import_module(f"latent_cli.commands.{name}").app)
+    assert command.help is not None
+    assert command.help.splitlines()[0] == COMMANDS[name]
+
+
+def _leaves() -> list[list[str]]:
+    leaves: list[list[str]] = []
+    for name in COMMANDS:
+        command = typer.main.get_command(import_module(f"latent_cli.commands.{name}").app)
+        inner = getattr(command, "commands", None)
+        leaves += [[name, sub] for sub in inner] if inner else [[name]]
+    return leaves
+
+
+@pytest.mark.parametrize("leaf", _leaves(), ids=" ".join)
+def test_every_command_has_json_and_help(leaf: list[str], latent: Latent) -> None:
+    result = latent(*leaf, "--help")
+    assert result.code == 0
+    assert "--json" in result.out
+
+
+def test_no_argument_at_all_shows_the_help(latent: Latent) -> None:
+    assert "Usage: latent" in latent().out
+
+
+def test_the_release_is_printed(latent: Latent) -> None:
+    assert latent("--version").out.startswith("latent ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serach"], "no command 'serach'; did you mean 'search'?"),
+        (["search", "x"], "Missing option '--container'"),
+        (["search", "x", "-c", "notes", "--top-k", "many"], "'--top-k'"),
+        (["search", "x", "-c", "notes", "--mode", "magic"], "'magic' is not one of"),
+        (["jobs"], "Missing command"),
+        (["search", "x", "-c", "notes", "--top-k", "0"], "top_k"),
+        (["search", "x" * 9000, "-c", "notes"], "query"),
+    ],
+)
+def test_what_cannot_be_understood_is_one_line_and_exit_code_2(
+    arguments: list[str], said: str, latent: Latent, gateway: FakeGateway
+) -> None:
+    result = latent(*arguments)
+    assert result.code == 2
+    assert said in result.err
+    assert result.err.startswith("latent: ")
+    assert result.err.count("\n") == 1
+    assert not result.out
+    assert not gateway.requests
+
+
+@pytest.mark.parametrize("error", [NotFound("a"), OutOfSpace("b"), TimedOut("c"), Unavailable("d")])
+def test_an_error_of_the_gateway_is_exit_code_1(
+    error: LatentError, latent: Latent, gateway: FakeGateway
+) -> None:
+    gateway.failures = [("GET .*", failure(error))]
+    result = latent("container", "list")
+    assert (result.code, result.out, result.err) == (1, "", f"latent: {error.message}\n")
+
+
+def test_with_json_an_error_is_an_issue_on_stdout_too(latent: Latent) -> None:
+    result = latent("container", "describe", "nothing", "--json")
+    assert result.code == 1
+    assert result.json["issues"][0]["code"] == "NOT_FOUND"
+    assert result.err.count("\n") == 1
+
+
+def test_a_gateway_that_is_not_there_is_exit_code_3(
+    latent: Latent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLC_URL", "http://127.0.0.1:9")
+    result = latent("container", "list")
+    assert result.code == 3
+    assert "start it with `latent up`" in result.err
+
+
+def test_a_message_cannot_steer_the_terminal(latent: Latent, gateway: FakeGateway) -> None:
+    gateway.failures = [("GET .*", failure(NotFound("a\x1b[2Jb\r\nc\x9bd")))]
+    assert latent("container", "list").err == "latent: a\ufffd[2Jb\ufffd c\ufffdd\n"
+
+
+def test_what_nobody_foresaw_is_one_line_and_a_traceback_only_when_asked_for(
+    latent: Latent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise ZeroDivisionError("nothing to divide")
+
+    monkeypatch.setattr("latent_cli.commands.config.shown", broken)
+    result = latent("config")
+    assert result.code == 1
+    assert result.err.count("\n") == 1
+    assert "ZeroDivisionError: nothing to divide" in result.err
+    assert "Traceback" in latent("--debug", "config").err
+
+
+def test_the_token_of_the_data_directory_is_used(
+    latent: Latent, gateway: FakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LLC_MCP_TOKEN")
+    result = latent("container", "list")
+    assert result.code == 1
+    assert f"LLC_MCP_TOKEN is not set and {tmp_path}/data/token cannot be read" in result.err
+
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "token").write_text(gateway.token + "\n", encoding="utf-8")
+    assert latent("container", "list").code == 0
+
+
+def test_a_setting_that_cannot_be_read_is_named(
+    latent: Latent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLC_PORT", "many")
+    result = latent("container", "list")
+    assert result.code == 2
+    assert "LLC_PORT" in result.err
+
+
+def test_an_answer_of_another_kind_is_not_a_traceback(latent: Latent, gateway: FakeGateway) -> None:
+    gateway.failures = [("GET .*", Answer(200, b"<html>", "text/html"))]
+    result = latent("container", "list", "--json")
+    assert result.code == 1
+    assert json.loads(result.out)["issues"][0]["code"] == "UNAVAILABLE"

@@ -1,0 +1,181 @@
+"""Blobs as files named by their hash: ``sha256/ab/cd/<hash>``."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Final
+
+from typing_extensions import override
+
+from latent_core.blobs.port import BlobStore
+from latent_core.domain.errors import NotFound, OutOfSpace, Unavailable
+from latent_core.domain.ids import Sha256
+
+PIECE: Final = 256 * 1024
+HASH_CHARS: Final = 64
+
+
+class FileBlobStore(BlobStore):
+    """Files below ``folder``; ``tmp`` is a folder on the same disk for files in the making.
+
+    A blob is written under another name, flushed to the disk and then renamed: whole or absent.
+    """
+
+    def __init__(self, folder: Path, tmp: Path) -> None:
+        self._root = folder / "sha256"
+        self._tmp = tmp
+
+    def _path(self, sha256: Sha256) -> Path:
+        return self._root / sha256[:2] / sha256[2:4] / sha256
+
+    @override
+    async def put(self, data: bytes) -> Sha256:
+        return await asyncio.to_thread(self._put, data)
+
+    def _put(self, data: bytes) -> Sha256:
+        sha256 = Sha256(hashlib.sha256(data).hexdigest())
+        with (
+            _storage_errors(),
+            NamedTemporaryFile(dir=self._tmp, prefix="blob-", delete=False) as file,
+        ):
+            partial = Path(file.name)
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                self._name(partial, sha256)
+            finally:
+                partial.unlink(missing_ok=True)
+        return sha256
+
+    @override
+    async def put_file(self, path: Path, sha256: Sha256) -> None:
+        await asyncio.to_thread(self._put_file, path, sha256)
+
+    def _put_file(self, path: Path, sha256: Sha256) -> None:
+        with (
+            _storage_errors(),
+            NamedTemporaryFile(dir=self._tmp, prefix="blob-", delete=False) as file,
+        ):
+            partial = Path(file.name)
+            try:
+                with path.open("rb") as source:
+                    shutil.copyfileobj(source, file, PIECE)
+                file.flush()
+                os.fsync(file.fileno())
+                with partial.open("rb") as written:
+                    found = hashlib.file_digest(written, "sha256").hexdigest()
+                if found != sha256:
+                    raise Unavailable(f"'{path.name}' changed while it was stored; try again")
+                self._name(partial, sha256)
+            finally:
+                partial.unlink(missing_ok=True)
+
+    def _name(self, partial: Path, sha256: Sha256) -> None:
+        """Give a finished file its name, durably."""
+        final = self._path(sha256)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        partial.replace(final)
+        for folder in (final.parent, final.parent.parent, self._root):
+            _sync_folder(folder)
+
+    @override
+    async def get(self, sha256: Sha256) -> bytes:
+        with _absence(sha256):
+            return await asyncio.to_thread(self._path(sha256).read_bytes)
+
+    @override
+    async def stream(
+        self, sha256: Sha256, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        with _absence(sha256):
+            file = await asyncio.to_thread(self._path(sha256).open, "rb")
+        try:
+            await asyncio.to_thread(file.seek, start)
+            left = None if end is None else max(0, end - start)
+            while left is None or left > 0:
+                piece = await asyncio.to_thread(
+                    file.read, PIECE if left is None else min(PIECE, left)
+                )
+                if not piece:
+                    return
+                left = None if left is None else left - len(piece)
+                yield piece
+        finally:
+            await asyncio.to_thread(file.close)
+
+    @override
+    async def size(self, sha256: Sha256) -> int | None:
+        try:
+            return (await asyncio.to_thread(self._path(sha256).stat)).st_size
+        except FileNotFoundError:
+            return None
+
+    @override
+    async def local_copy(self, sha256: Sha256) -> Path:
+        if await self.size(sha256) is None:
+            raise _absent(sha256)
+        return self._path(sha256)
+
+    @override
+    async def delete(self, sha256: Sha256) -> None:
+        await asyncio.to_thread(self._path(sha256).unlink, missing_ok=True)
+
+    @override
+    async def hashes(self) -> AsyncIterator[Sha256]:
+        for first in await asyncio.to_thread(_names, self._root):
+            for second in await asyncio.to_thread(_names, self._root / first):
+                for name in await asyncio.to_thread(_names, self._root / first / second):
+                    if len(name) == HASH_CHARS:
+                        yield Sha256(name)
+
+    @override
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OutOfSpace(
+                "the disk is full: make room in the data directory, then try again"
+            ) from exc
+        raise Unavailable(f"the blob folder cannot be written: {exc.strerror}") from exc
+
+
+@contextmanager
+def _absence(sha256: Sha256) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise _absent(sha256) from exc
+
+
+def _absent(sha256: Sha256) -> NotFound:
+    return NotFound(f"blob {sha256} is not stored", sha256=sha256)

@@ -1,0 +1,263 @@
+"""Fills embedding batches across jobs that run at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from latent_core.domain.errors import LatentError, TimedOut, Unavailable
+from latent_core.domain.vector import Matrix
+from latent_core.embedding.port import Embedder
+
+logger = logging.getLogger(__name__)
+
+Checkpoint = Callable[[], Awaitable[None]]
+BYTES_A_TOKEN: Final = 4
+
+
+@dataclass(eq=False, slots=True)
+class _Caller:
+    """One call of ``embed``: what waits, and what has come."""
+
+    texts: Sequence[str]
+    tokens: Sequence[int]
+    rows: Matrix
+    waiting: deque[int]
+    """Indices of texts, the longest first: like lengths then meet in a batch."""
+    missing: int
+    ready: bool = True
+    """False while its checkpoint is asked."""
+    taken: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Future[None] = field(default_factory=asyncio.Future)
+
+    def receive(self, indices: Sequence[int], rows: Matrix) -> None:
+        if self.done.done():
+            return
+        self.rows[indices] = rows
+        self.missing -= len(indices)
+        if self.missing == 0:
+            self.done.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        self.waiting.clear()
+        if not self.done.done():
+            self.done.set_exception(error)
+            self.done.exception()  # a caller that has gone does not look
+        self.taken.set()
+
+
+@dataclass(slots=True)
+class _Batch:
+    parts: dict[_Caller, list[int]] = field(default_factory=dict)
+    texts: int = 0
+    tokens: int = 0
+
+    def add(self, caller: _Caller, index: int) -> None:
+        self.parts.setdefault(caller, []).append(index)
+        self.texts += 1
+        self.tokens += caller.tokens[index]
+
+    def alone(self) -> Iterator[_Batch]:
+        """A batch for each caller."""
+        for caller, indices in self.parts.items():
+            yield _Batch({caller: indices})
+
+
+class Batcher:
+    """Callers take turns, a text each, so that a short document need not wait for a long one.
+
+    A batch leaves when it is full, or at once when nobody is about to add to it. Two are under way:
+    one fills the gaps that the other's end leaves. Texts belong to their callers until they are sent,
+    and no more than ``max_callers`` are served at a time.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        *,
+        max_texts: int = 64,
+        max_tokens: int = 8192,
+        max_wait_ms: float = 5.0,
+        in_flight: int = 2,
+        max_callers: int = 64,
+        batch_seconds: float = 900.0,
+    ) -> None:
+        """``max_tokens`` are estimated from bytes; ``batch_seconds`` is a batch's deadline."""
+        self.embedder = embedder
+        self._max_texts = max_texts
+        self._max_tokens = max_tokens
+        self._max_wait = max_wait_ms / 1000
+        self._batch_seconds = batch_seconds
+        self._slots = asyncio.Semaphore(in_flight)
+        self._admission = asyncio.Semaphore(max_callers)
+        self._callers: deque[_Caller] = deque()
+        self._changed = asyncio.Event()
+        self._dispatcher: asyncio.Task[None] | None = None
+        self._running: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def embed(self, texts: Sequence[str], checkpoint: Checkpoint | None = None) -> Matrix:
+        """One row a text, in order. ``checkpoint`` is awaited between two batches with texts of this call;
+        what it raises ends the call. Errors of the embedder reach only those whose texts cause them,
+        unless they may pass: then all of the batch are to try again."""
+        if not texts:
+            return np.empty((0, self.embedder.model.dims), np.float32)
+        async with self._admission:
+            if self._closed:
+                raise Unavailable("the embedder is closed: the process is ending")
+            caller = self._caller(texts)
+            self._callers.append(caller)
+            self._wake()
+            try:
+                await self._see_through(caller, checkpoint)
+            finally:
+                caller.waiting.clear()
+                self._callers.remove(caller)
+                self._changed.set()
+        return caller.rows
+
+    def _caller(self, texts: Sequence[str]) -> _Caller:
+        window = self.embedder.model.window
+        tokens = [min(window, _bytes(text) // BYTES_A_TOKEN + 1) for text in texts]
+        order = sorted(range(len(texts)), key=lambda index: (-tokens[index], index))
+        rows = np.empty((len(texts), self.embedder.model.dims), np.float32)
+        return _Caller(texts, tokens, rows, deque(order), len(texts))
+
+    async def _see_through(self, caller: _Caller, checkpoint: Checkpoint | None) -> None:
+        while checkpoint is not None and caller.waiting:
+            await caller.taken.wait()
+            caller.taken.clear()
+            if caller.waiting:
+                await checkpoint()
+                caller.ready = True
+                self._changed.set()
+        await caller.done
+
+    def _wake(self) -> None:
+        if self._dispatcher is None:
+            self._dispatcher = asyncio.create_task(self._dispatch(), name="embedding batches")
+        self._changed.set()
+
+    async def _dispatch(self) -> None:
+        while True:
+            await self._slots.acquire()
+            batch = await self._next_batch()
+            for caller in batch.parts:
+                caller.ready = False
+                caller.taken.set()
+            task = asyncio.create_task(self._run(batch), name="embedding batch")
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _next_batch(self) -> _Batch:
+        batch = _Batch()
+        deadline: float | None = None
+        clock = asyncio.get_running_loop().time
+        while True:
+            full = self._fill(batch)
+            if full or (batch.parts and not self._more_is_coming()):
+                return batch
+            if batch.parts and deadline is None:
+                deadline = clock() + self._max_wait
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._changed.wait()
+            except TimeoutError:
+                return batch
+
+    def _fill(self, batch: _Batch) -> bool:
+        """Add a text of each caller in turn until the batch is full or none is left; True when full."""
+        idle = 0
+        while idle < len(self._callers):
+            caller = self._callers[0]
+            if not (caller.ready and caller.waiting):
+                idle += 1
+            elif not self._has_room(batch, caller.tokens[caller.waiting[0]]):
+                return True
+            else:
+                idle = 0
+                batch.add(caller, caller.waiting.popleft())
+            self._callers.rotate(-1)
+        return batch.texts == self._max_texts
+
+    def _has_room(self, batch: _Batch, tokens: int) -> bool:
+        return batch.texts == 0 or (
+            batch.texts < self._max_texts and batch.tokens + tokens <= self._max_tokens
+        )
+
+    def _more_is_coming(self) -> bool:
+        return any(caller.waiting and not caller.ready for caller in self._callers)
+
+    async def _run(self, batch: _Batch) -> None:
+        try:
+            await self._serve(batch)
+        except asyncio.CancelledError:
+            self._fail(batch, Unavailable("the embedder is closed: the process is ending"))
+            raise
+        except Exception as exc:  # a defect: its callers must not wait for ever
+            logger.exception("embedding_batch_failed", extra={"texts": batch.texts})
+            self._fail(batch, exc)
+        finally:
+            self._slots.release()
+
+    async def _serve(self, batch: _Batch) -> None:
+        error = await self._attempt(batch)
+        if error is None:
+            return
+        if error.transient or len(batch.parts) == 1:
+            self._fail(batch, error)
+            return
+        for own in batch.alone():
+            if own_error := await self._attempt(own):
+                self._fail(own, own_error)
+
+    async def _attempt(self, batch: _Batch) -> LatentError | None:
+        """Embed a batch and hand out its rows; or the error."""
+        texts = [caller.texts[i] for caller, indices in batch.parts.items() for i in indices]
+        try:
+            async with asyncio.timeout(self._batch_seconds):
+                rows = await self.embedder.embed_documents(texts)
+        except LatentError as exc:
+            return exc
+        except TimeoutError:
+            return TimedOut(f"a batch of {len(texts)} texts took over {self._batch_seconds:g} s")
+        start = 0
+        for caller, indices in batch.parts.items():
+            caller.receive(indices, rows[start : start + len(indices)])
+            start += len(indices)
+        return None
+
+    def _fail(self, batch: _Batch, error: Exception) -> None:
+        for caller in batch.parts:
+            caller.fail(_copy(error))
+
+    async def close(self) -> None:
+        """End what is under way; its callers get ``Unavailable``. The embedder stays open."""
+        self._closed = True
+        tasks = [*self._running, *([self._dispatcher] if self._dispatcher else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for caller in self._callers:
+            caller.fail(Unavailable("the embedder is closed: the process is ending"))
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _copy(error: Exception) -> Exception:
+    """Each caller raises an error of its own: one that several raise would gather all their tracebacks."""
+    if not isinstance(error, LatentError):
+        return error
+    own = type(error)(error.message, **error.details)
+    own.__cause__ = error
+    return own

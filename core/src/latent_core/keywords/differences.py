@@ -1,0 +1,294 @@
+"""Whether the keyword index says what the chunks say: for doctor.
+
+Two passes in short transactions give every live chunk a fingerprint, one from its term vector and one
+from the postings that name it; where they differ, one snapshot decides. That is exact while others
+write: an ord is never used twice, and neither a chunk nor its postings change between the publication
+and the burial. So a chunk that is live in the first pass and in the last snapshot was so all the time,
+and its postings were read complete (a term is read in one statement). Whatever came or went meanwhile
+is cleared by that snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg.rows import tuple_row
+
+from latent_core.keywords.packing import MAX_LENGTH, MAX_TF, Packed, Postings, unpack, unpack_ords
+from latent_core.registry.connection import Connection, Database
+
+PAGE_CHUNKS: Final = 2000
+PAGE_ROWS: Final = 20_000
+PAGE_POSTINGS: Final = 2_000_000
+NAMED_TERMS: Final = 5
+"""In a message."""
+
+CHUNKS: Final = """
+SELECT c.ord, c.length, tsvector_to_array(c.tsv), ARRAY(SELECT cardinality(positions) FROM unnest(c.tsv))
+FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL AND c.ord > %(after)s
+ORDER BY c.ord LIMIT %(limit)s
+"""
+
+CHUNK: Final = """
+SELECT c.length, tsvector_to_array(c.tsv), ARRAY(SELECT cardinality(positions) FROM unnest(c.tsv))
+FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.container_id = %(container_id)s AND c.ord = %(ord)s AND d.deleted_at IS NULL
+"""
+
+# Whole terms only: up to the one in which the page is full.
+POSTINGS: Final = """
+SELECT term, ords, tfs, lens FROM postings
+WHERE container_id = %(container_id)s AND term > %(after)s AND term <= (
+    SELECT max(term) FROM (
+        SELECT term, sum(n) OVER (ORDER BY term, block) - n AS before FROM (
+            SELECT term, block, octet_length(tfs) AS n FROM postings
+            WHERE container_id = %(container_id)s AND term > %(after)s ORDER BY term, block LIMIT %(rows)s
+        ) page
+    ) counted WHERE before < %(postings)s
+)
+ORDER BY term
+"""
+
+TERMS: Final = """
+SELECT term, ords, tfs, lens FROM postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
+"""
+
+DEAD: Final = "SELECT ords FROM dead_ords WHERE container_id = %(container_id)s"
+
+STATS: Final = """
+SELECT s.live_chunks, s.live_length, s.dead_chunks, l.chunks, l.length, d.ords
+FROM (SELECT count(*) AS chunks, coalesce(sum(c.length), 0)::bigint AS length
+      FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+      WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL) l
+CROSS JOIN (SELECT coalesce(sum(octet_length(ords) / 4), 0)::bigint AS ords
+            FROM dead_ords WHERE container_id = %(container_id)s) d
+LEFT JOIN keyword_stats s ON s.container_id = %(container_id)s
+"""
+
+
+class DifferenceKind(StrEnum):
+    MISSING = "missing"
+    """A live chunk is not found by a term it holds."""
+    WRONG = "wrong"
+    """A live chunk is found by what it does not hold, or weighs other than it should."""
+    ORPHAN = "orphan"
+    """A posting names a chunk that neither lives nor is known to be dead."""
+    STATS = "stats"
+    """The counted chunks or lengths are not those of the live chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    kind: DifferenceKind
+    object: str
+    """What it is about: an ord, or the statistics."""
+    message: str
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """Live chunks by ascending ord, with the fingerprints of what they hold and of what names them."""
+
+    ords: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
+    lengths: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    held: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    named: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    suspects: set[int] = field(default_factory=set)
+    strangers: dict[int, str] = field(default_factory=dict)
+    """Ords that are named and not live, with one term that names them; at most ``limit``."""
+
+    def take(self, rows: Sequence[tuple[int, int, list[str], list[int]]]) -> None:
+        terms = [term for row in rows for term in row[2]]
+        counts = np.array([count for row in rows for count in row[3]], np.uint64)
+        owners = np.repeat(np.arange(len(rows)), [len(row[2]) for row in rows])
+        held = np.zeros(len(rows), np.uint64)
+        np.add.at(held, owners, _marks(_hashes(terms), np.minimum(counts, np.uint64(MAX_TF))))
+        self.ords = np.concatenate([self.ords, np.array([row[0] for row in rows], np.uint32)])
+        self.lengths = np.concatenate([self.lengths, np.array([row[1] for row in rows], np.int64)])
+        self.held = np.concatenate([self.held, held])
+        self.named = np.concatenate([self.named, np.zeros(len(rows), np.uint64)])
+
+    def hold_against(self, rows: Sequence[tuple[str, bytes, bytes, bytes]], limit: int) -> None:
+        found = unpack([Packed(*row[1:]) for row in rows])
+        sizes = [len(row[2]) for row in rows]
+        marks = _marks(
+            np.repeat(_hashes([row[0] for row in rows]), sizes), found.tfs.astype(np.uint64)
+        )
+        places = np.minimum(np.searchsorted(self.ords, found.ords), max(len(self.ords) - 1, 0))
+        known = (
+            self.ords[places] == found.ords if len(self.ords) else np.zeros(len(found), np.bool_)
+        )
+        np.add.at(self.named, places[known], marks[known])
+        lengths = np.minimum(self.lengths[places[known]], MAX_LENGTH)
+        self.suspects.update(found.ords[known][lengths != found.lens[known]][:limit].tolist())
+        ends = np.cumsum(sizes)
+        for place in np.flatnonzero(~known)[:limit]:
+            term = rows[int(np.searchsorted(ends, place, side="right"))][0]
+            self.strangers.setdefault(int(found.ords[place]), term)
+
+
+def _hashes(terms: Sequence[str]) -> NDArray[np.uint64]:
+    return np.array([hash(term) for term in terms], np.int64).view(np.uint64)
+
+
+def _marks(hashes: NDArray[np.uint64], tfs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """One number for each (term, tf), whose sums meet only when the sets do (splitmix64)."""
+    mixed = hashes + tfs * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    marks: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return marks
+
+
+async def differences(database: Database, container_id: str, *, limit: int) -> list[Difference]:
+    """At most ``limit`` differences between the live chunks and the keyword index of a container."""
+    ledger = _Ledger()
+    async for chunks in _chunk_pages(database, container_id):
+        await asyncio.to_thread(ledger.take, chunks)
+    dead = await _dead(database, container_id)
+    async for rows in _posting_pages(database, container_id):
+        await asyncio.to_thread(_compare, ledger, rows, dead, limit)
+    buried_alive = np.intersect1d(ledger.ords, dead)
+    unequal = ledger.ords[ledger.held != ledger.named]
+    suspects = ledger.suspects.union(buried_alive[:limit].tolist(), unequal[:limit].tolist())
+    found = [
+        d for ord_ in sorted(suspects)[:limit] for d in await _judge(database, container_id, ord_)
+    ]
+    for ord_, term in sorted(ledger.strangers.items()):
+        found += await _judge_stranger(database, container_id, ord_, term)
+    found += await _judge_stats(database, container_id)
+    return found[:limit]
+
+
+def _compare(
+    ledger: _Ledger,
+    rows: Sequence[tuple[str, bytes, bytes, bytes]],
+    dead: NDArray[np.uint32],
+    limit: int,
+) -> None:
+    ledger.hold_against(rows, limit)
+    for ord_ in dead[np.isin(dead, list(ledger.strangers))].tolist():
+        del ledger.strangers[ord_]
+
+
+async def _chunk_pages(
+    database: Database, container_id: str
+) -> AsyncIterator[list[tuple[int, int, list[str], list[int]]]]:
+    after = -1
+    while True:
+        parameters = {"container_id": container_id, "after": after, "limit": PAGE_CHUNKS}
+        rows = await _fetch(database, CHUNKS, parameters)
+        if not rows:
+            return
+        yield rows
+        after = rows[-1][0]
+
+
+async def _posting_pages(
+    database: Database, container_id: str
+) -> AsyncIterator[list[tuple[str, bytes, bytes, bytes]]]:
+    after = ""
+    while True:
+        parameters = {
+            "container_id": container_id,
+            "after": after,
+            "rows": PAGE_ROWS,
+            "postings": PAGE_POSTINGS,
+        }
+        rows = await _fetch(database, POSTINGS, parameters)
+        if not rows:
+            return
+        yield rows
+        after = rows[-1][0]
+
+
+async def _fetch(database: Database, statement: str, parameters: dict[str, Any]) -> list[Any]:
+    async with database.transaction() as conn:
+        return await _rows(conn, statement, parameters)
+
+
+async def _rows(conn: Connection, statement: Any, parameters: dict[str, Any]) -> list[Any]:
+    async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
+        await cursor.execute(statement, parameters)
+        return await cursor.fetchall()
+
+
+async def _dead(database: Database, container_id: str) -> NDArray[np.uint32]:
+    rows = await _fetch(database, DEAD, {"container_id": container_id})
+    return unpack_ords([row[0] for row in rows])
+
+
+async def _judge(database: Database, container_id: str, ord_: int) -> list[Difference]:
+    """What is wrong about a chunk, in one snapshot; nothing when it is not live any more."""
+    async with database.transaction(isolation="repeatable read", read_only=True) as conn:
+        chunk = await _rows(conn, CHUNK, {"container_id": container_id, "ord": ord_})
+        if not chunk:
+            return []
+        length, terms, counts = chunk[0]
+        dead = await _rows(conn, DEAD, {"container_id": container_id})
+        rows = await _rows(conn, TERMS, {"container_id": container_id, "terms": terms})
+    if ord_ in unpack_ords([row[0] for row in dead]):
+        return [_wrong(ord_, "is live and counted among the dead: no keyword search finds it")]
+    named = [(row[0], _only(unpack([Packed(*row[1:])]), ord_)) for row in rows]
+    absent = sorted(set(terms).difference(term for term, found in named if len(found)))
+    if absent:
+        return [
+            Difference(
+                DifferenceKind.MISSING, str(ord_), f"chunk {ord_} is not found by {_listed(absent)}"
+            )
+        ]
+    wanted = sorted(zip(terms, (min(n, MAX_TF) for n in counts), strict=True))
+    weighed = sorted((term, int(tf)) for term, found in named for tf in found.tfs)
+    lengths = {int(n) for _, found in named for n in found.lens}
+    if weighed != wanted or lengths - {min(length, MAX_LENGTH)}:
+        return [_wrong(ord_, "is counted under its terms with other frequencies or lengths")]
+    return [_wrong(ord_, "is found by terms that it does not hold")]
+
+
+def _only(postings: Postings, ord_: int) -> Postings:
+    return postings.only(postings.ords == ord_)
+
+
+def _wrong(ord_: int, what: str) -> Difference:
+    return Difference(DifferenceKind.WRONG, str(ord_), f"chunk {ord_} {what}")
+
+
+def _listed(terms: Sequence[str]) -> str:
+    more = f" and {len(terms) - NAMED_TERMS} more terms" if len(terms) > NAMED_TERMS else ""
+    return ", ".join(f"'{term}'" for term in terms[:NAMED_TERMS]) + more
+
+
+async def _judge_stranger(
+    database: Database, container_id: str, ord_: int, term: str
+) -> list[Difference]:
+    async with database.transaction(isolation="repeatable read", read_only=True) as conn:
+        live = await _rows(conn, CHUNK, {"container_id": container_id, "ord": ord_})
+        dead = await _rows(conn, DEAD, {"container_id": container_id})
+        rows = await _rows(conn, TERMS, {"container_id": container_id, "terms": [term]})
+    known = bool(live) or ord_ in unpack_ords([row[0] for row in dead])
+    if known or ord_ not in unpack_ords([row[1] for row in rows]):
+        return []
+    message = f"'{term}' names chunk {ord_}, which neither lives nor is known to be dead"
+    return [Difference(DifferenceKind.ORPHAN, str(ord_), message)]
+
+
+async def _judge_stats(database: Database, container_id: str) -> list[Difference]:
+    (row,) = await _fetch(database, STATS, {"container_id": container_id})
+    counted, actual = tuple(value or 0 for value in row[:3]), tuple(row[3:])
+    names = ("live chunks", "terms of live chunks", "dead chunks")
+    return [
+        Difference(
+            DifferenceKind.STATS,
+            "keyword_stats",
+            f"{said} {name} are counted, and there are {there}",
+        )
+        for name, said, there in zip(names, counted, actual, strict=True)
+        if said != there
+    ]

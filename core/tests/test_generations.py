@@ -1,0 +1,330 @@
+"""The writing protocol on real Postgres and the real vector engine: what is visible, what never becomes so."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from latent_core.blobs.files import FileBlobStore
+from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType, number
+from latent_core.domain.errors import NotFound
+from latent_core.domain.ids import content_hash
+from latent_core.domain.job import JobKind
+from latent_core.domain.manifest import Manifest
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.generations import containers as founding
+from latent_core.generations.accept import IngestPayload, accept
+from latent_core.generations.delete import (
+    PurgePayload,
+    delete_container,
+    delete_documents,
+    enqueue_purges,
+)
+from latent_core.generations.doctor import Doctor, Report
+from latent_core.generations.publish import Published, Staged, StagedChunk, publish
+from latent_core.generations.purge import purge_points, purge_rows
+from latent_core.generations.stage import Addressed, stage_vectors
+from latent_core.keywords.analyser import analyse, query_terms
+from latent_core.keywords.bm25 import PostgresKeywordIndex
+from latent_core.queue.claim import claim
+from latent_core.queue.finish import finish
+from latent_core.registry import chunks, containers, documents
+from latent_core.registry.chunks import Condition
+from latent_core.registry.connection import Database
+from latent_core.registry.documents import Live, Source
+from latent_core.vectors.edge import EdgeVectorIndex
+
+DIMS = 8
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+class _Models:
+    def model_of(self, manifest: Manifest) -> EmbeddingModel:
+        return EmbeddingModel("local", "test@1", DIMS, 254)
+
+
+async def _always() -> None:
+    """A checkpoint that never ends anything."""
+
+
+@dataclass
+class House:
+    """The stores, and the protocol's steps as a worker takes them."""
+
+    db: Database
+    index: EdgeVectorIndex
+    blobs: FileBlobStore
+
+    async def request(self, uri: str) -> tuple[UUID, int]:
+        source = Source("notes", uri, "text/plain")
+        payload = IngestPayload(uri=uri, filename="a.txt", mime="text/plain", accepted_at=NOW)
+        async with self.db.transaction() as conn:
+            await accept(conn, source, payload, kind=JobKind.INGEST, principal="local:you")
+            row = await documents.row(conn, source.doc_id)
+        assert row is not None
+        return source.doc_id, row["request"]
+
+    async def stage(self, doc_id: UUID, request: int, texts: list[str]) -> Staged | None:
+        async with self.db.transaction() as conn:
+            attempt = (await documents.take_generations(conn, [doc_id], request)).get(doc_id)
+        if attempt is None:
+            return None
+        async with self.db.transaction() as conn:
+            container = await containers.get(conn, "notes")
+            first = await containers.take_ords(conn, "notes", len(texts))
+        assert container is not None
+        assert first is not None
+        drafts = [_draft(text) for text in texts]
+        made = number(doc_id, drafts, range(first, first + len(drafts)))
+        rng = np.random.default_rng(len(texts))
+        vectors = rng.normal(size=(len(made), DIMS)).astype(np.float32)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        addressed = [Addressed(doc_id, attempt.generation, c, 1) for c in made]
+        await stage_vectors(self.index, container.space, addressed, vectors, _always)
+        return Staged(
+            doc_id=doc_id,
+            generation=attempt.generation,
+            live=Live(
+                "A", "text", "0" * 64, 1, "english", f"print-{texts}", len(made), "text/plain", {}
+            ),
+            chunks=[StagedChunk.of(c, analyse(c.draft.text, "english"), 1) for c in made],
+            provenance={
+                "handler": "test",
+                "handler_version": "1",
+                "embedder": "local",
+                "embedder_version": "1",
+            },
+            request=request,
+            fetched_at=NOW,
+        )
+
+    async def publish(self, staged: Staged) -> Published:
+        async with self.db.transaction() as conn:
+            published = await publish(conn, "notes", [staged])
+            await enqueue_purges(
+                conn,
+                "notes",
+                below=[(staged.doc_id, staged.generation)] if published.flipped else [],
+                only=[(staged.doc_id, staged.generation)] if published.refused else [],
+                principal="local:you",
+                lease_seconds=0.0,
+            )
+        return published
+
+    async def ingest(self, uri: str, texts: list[str]) -> Published:
+        doc_id, request = await self.request(uri)
+        staged = await self.stage(doc_id, request, texts)
+        assert staged is not None
+        return await self.publish(staged)
+
+    async def delete(self, doc_id: UUID) -> None:
+        async with self.db.transaction() as conn:
+            await delete_documents(
+                conn, "notes", [doc_id], principal="local:you", lease_seconds=0.0
+            )
+
+    async def found(self, query: str) -> set[str]:
+        """Texts a keyword search shows, through the join every search makes."""
+        hits = await PostgresKeywordIndex(self.db).search(
+            "notes", query_terms(query, ["english"]), 1000, timeout_seconds=10
+        )
+        async with self.db.transaction() as conn:
+            live = await chunks.live(conn, "notes", hits.ords, Condition())
+            rows = await chunks.hydrate(conn, "notes", list(live))
+        return {row["text"] for row in rows.values()}
+
+    async def drain(self) -> None:
+        """Do what purge jobs would, and end the ingest jobs that these tests do by hand."""
+        while (job := await claim(self.db, worker="test", lease_seconds=60)) is not None:
+            if job.kind is JobKind.PURGE:
+                payload = PurgePayload.model_validate(job.payload)
+                await purge_points(self.db, self.index, "notes", payload, _always)
+                async with self.db.transaction() as conn:
+                    await purge_rows(conn, payload)
+            async with self.db.transaction() as conn:
+                await finish(conn, job)
+
+    async def examine(self) -> Report:
+        return await Doctor(self.db, self.index, self.blobs, grace_seconds=0.0).examine(None)
+
+
+def _draft(text: str) -> DraftChunk:
+    return DraftChunk(
+        text,
+        text,
+        Place(0, len(text)),
+        SourceType.TEXT,
+        BlockType.PARAGRAPH,
+        content_hash(text),
+        len(text.split()),
+    )
+
+
+@pytest.fixture
+async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+    (tmp_path / "tmp").mkdir()
+    index = await EdgeVectorIndex.open(tmp_path / "vectors")
+    try:
+        manifest = Manifest(id="notes", name="Notes")
+        await founding.create(
+            database, index, _Models(), manifest, principal="local:you", request_id=None
+        )
+        yield House(database, index, FileBlobStore(tmp_path / "blobs", tmp_path / "tmp"))
+    finally:
+        await index.close()
+
+
+async def test_what_is_staged_is_not_visible_until_it_is_published(house: House) -> None:
+    doc_id, request = await house.request("file:///a.txt")
+    staged = await house.stage(doc_id, request, ["the lamp is lit"])
+    assert staged is not None
+    assert await house.found("lamp") == set()
+    assert (await house.publish(staged)).flipped == {doc_id}
+    assert await house.found("lamp") == {"the lamp is lit"}
+
+
+async def test_a_new_version_replaces_the_old_one_at_once_and_leaves_nothing_behind(
+    house: House,
+) -> None:
+    await house.ingest("file:///a.txt", ["the lamp is lit", "the lens turns"])
+    await house.ingest("file:///a.txt", ["the lamp is out"])
+    assert await house.found("lamp lens") == {"the lamp is out"}
+    await house.drain()
+    report = await house.examine()
+    assert report.clean, report
+    assert report.containers["notes"].counts["points"] == 1
+
+
+async def test_the_later_request_wins_whatever_the_order_of_publication(house: House) -> None:
+    doc_id, first = await house.request("file:///a.txt")
+    _, second = await house.request("file:///a.txt")
+    newer = await house.stage(doc_id, second, ["newer words"])
+    assert newer is not None
+    await house.publish(newer)
+    assert await house.stage(doc_id, first, ["older words"]) is None
+    assert await house.found("words") == {"newer words"}
+
+
+async def test_an_older_attempt_that_was_staged_before_never_becomes_visible(house: House) -> None:
+    doc_id, first = await house.request("file:///a.txt")
+    older = await house.stage(doc_id, first, ["older words"])
+    _, second = await house.request("file:///a.txt")
+    newer = await house.stage(doc_id, second, ["newer words"])
+    assert older is not None
+    assert newer is not None
+    await house.publish(newer)
+    assert (await house.publish(older)).refused == {doc_id}
+    assert await house.found("words") == {"newer words"}
+    await house.drain()
+    assert (await house.examine()).clean
+
+
+async def test_a_deleted_document_is_invisible_at_once_and_gone_after_its_purge(
+    house: House,
+) -> None:
+    published = await house.ingest("file:///a.txt", ["the lamp is lit"])
+    (doc_id,) = published.flipped
+    await house.delete(doc_id)
+    assert await house.found("lamp") == set()
+    await house.drain()
+    report = await house.examine()
+    assert report.clean, report
+    assert report.containers["notes"].counts["points"] == 0
+
+
+async def test_an_attempt_from_before_a_deletion_never_brings_the_document_back(
+    house: House,
+) -> None:
+    doc_id, request = await house.request("file:///a.txt")
+    staged = await house.stage(doc_id, request, ["the lamp is lit"])
+    assert staged is not None
+    await house.delete(doc_id)
+    assert (await house.publish(staged)).refused == {doc_id}
+    again, request = await house.request("file:///a.txt")
+    assert again == doc_id
+    assert (await house.publish(staged)).refused == {doc_id}
+    fresh = await house.stage(doc_id, request, ["lit again"])
+    assert fresh is not None
+    await house.publish(fresh)
+    assert await house.found("lamp lit") == {"lit again"}
+
+
+async def test_nothing_is_published_into_a_container_that_was_deleted(house: House) -> None:
+    doc_id, request = await house.request("file:///a.txt")
+    staged = await house.stage(doc_id, request, ["the lamp is lit"])
+    assert staged is not None
+    async with house.db.transaction() as conn:
+        await delete_container(conn, "notes", principal="local:you")
+    with pytest.raises(NotFound):
+        await house.publish(staged)
+    with pytest.raises(NotFound):
+        await house.request("file:///b.txt")
+
+
+async def test_a_document_is_never_named_twice_in_one_publication(house: House) -> None:
+    doc_id, request = await house.request("file:///a.txt")
+    staged = await house.stage(doc_id, request, ["x y z"])
+    assert staged is not None
+    with pytest.raises(ValueError, match="twice"):
+        async with house.db.transaction() as conn:
+            await publish(conn, "notes", [staged, staged])
+
+
+async def test_identical_chunks_keep_distinct_ids_and_points(house: House) -> None:
+    await house.ingest("file:///a.txt", ["same words", "same words"])
+    await house.drain()
+    report = await house.examine()
+    assert report.clean, report
+    assert report.containers["notes"].counts["points"] == 2
+
+
+async def test_doctor_tells_of_a_live_chunk_without_a_vector_and_of_a_stray_point(
+    house: House,
+) -> None:
+    published = await house.ingest("file:///a.txt", ["the lamp is lit"])
+    (doc_id,) = published.flipped
+    stray_doc, request = await house.request("file:///b.txt")
+    assert await house.stage(stray_doc, request, ["stray words"]) is not None
+    await house.drain()
+    async with house.db.transaction() as conn:
+        container = await containers.get(conn, "notes")
+    assert container is not None
+    await house.index.delete(container.space.collection(), doc_id)
+    report = await house.examine()
+    told = [d.message for d in report.containers["notes"].differences]
+    assert any("is live and has no vector" in message for message in told)
+    assert any("belongs to no live chunk" in message for message in told)
+
+
+async def test_concurrent_adds_publications_and_deletions_neither_lock_up_nor_drift(
+    house: House,
+) -> None:
+    """Every order of locks the protocol knows, at once; afterwards all stores agree."""
+    rng = random.Random(7)
+    uris = [f"file:///{n}.txt" for n in range(6)]
+
+    async def one(number: int) -> None:
+        uri = rng.choice(uris)
+        doc_id, request = await house.request(uri)
+        if rng.random() < 0.25:
+            await house.delete(doc_id)
+            return
+        staged = await house.stage(
+            doc_id, request, [f"version {number} part {p}" for p in range(rng.randint(1, 4))]
+        )
+        if staged is not None:
+            await house.publish(staged)
+
+    for start in range(0, 60, 6):
+        await asyncio.gather(*(one(start + n) for n in range(6)))
+    await house.drain()
+    report = await house.examine()
+    assert report.clean, list(report.containers["notes"].differences)

@@ -1,0 +1,212 @@
+"""Golden queries: both shapes, figures, rules and gates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+import ir_measures
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.golden import (
+    Figures,
+    GoldenQuery,
+    Latency,
+    Verdict,
+    by_documents,
+    by_strings,
+    judge,
+    parse_golden,
+    percentile,
+    regressions,
+    summarise,
+)
+from latent_core.domain.hit import Hit, PlaceView, Provenance
+
+
+def doc(name: str) -> UUID:
+    return uuid5(NAMESPACE_URL, name)
+
+
+def hit(name: str, text: str = "", title: str = "", external_id: str | None = None) -> Hit:
+    uri = f"file:///{name}"
+    return Hit(
+        container_id="c",
+        doc_id=doc(name),
+        chunk_id=doc(name + "#0"),
+        external_id=external_id,
+        modality="text",
+        source_type="text",
+        block_type="paragraph",
+        score=1.0,
+        base_score=1.0,
+        title=title,
+        snippet=text,
+        rendered_snippet=text,
+        text=text,
+        offsets=(0, len(text)),
+        place=PlaceView(),
+        source_path=name,
+        source_uri=uri,
+        provenance=Provenance(
+            source_uri=uri,
+            handler="text",
+            handler_version="1",
+            embedder="local",
+            embedder_version="1",
+            generation=1,
+        ),
+    )
+
+
+def query(**parts: Any) -> GoldenQuery:
+    return GoldenQuery.model_validate({"query": "q", **parts})
+
+
+def test_both_forms_are_read_and_queries_without_an_id_are_numbered() -> None:
+    long = {
+        "queries": [
+            {
+                "id": "lens",
+                "query": "who",
+                "expect_docs": ["a"],
+                "expect_keywords": ["k"],
+                "min_score": 0.5,
+            },
+            {"query": "what", "expect_docs": ["b"]},
+        ],
+        "thresholds": {"ndcg@10": 0.7, "recall@20": 0.8, "p95_latency_ms": 200},
+    }
+    golden = parse_golden(long)
+    assert [q.id for q in golden.queries] == ["lens", "q2"]
+    assert golden.thresholds.ndcg_at_10 == 0.7
+    short = parse_golden({"queries": [{"q": "who", "expect": ["Fresnel"]}]})
+    assert (short.queries[0].query, short.queries[0].expect) == ("who", ["Fresnel"])
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"queries": []}, "eval.json: queries: the list is empty"),
+        ({}, "queries: Field required"),
+        ([], "eval.json: Input should be a valid dictionary"),
+        ({"queries": [{"query": "x"}]}, "queries.0: expects nothing"),
+        ({"queries": [{"q": "", "expect": ["a"]}]}, "at least 1 character"),
+        ({"queries": [{"q": "x", "expect": [""]}]}, "queries.0.expect.0"),
+        ({"queries": [{"q": "x", "expects": ["a"]}]}, "queries.0.expects"),
+        ({"queries": [{"q": "x", "expect": ["a"]}], "thresholds": {"ndcg": 1}}, "thresholds.ndcg"),
+        ({"queries": [{"id": "a", "q": "x", "expect": ["a"]}] * 2}, "ids stand twice: a"),
+        ({"queries": [{"q": "x", "expect": ["a"], "min_score": 2}]}, "queries.0.min_score"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_by_place_and_key(data: Any, said: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        parse_golden(data, where="eval.json")
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize("name", [str(doc("b")), "file:///b", "ext-b"])
+def test_an_expected_document_is_named_by_id_uri_or_external_id(name: str) -> None:
+    hits = [hit("a"), hit("b", external_id="ext-b")]
+    assert by_documents([name], hits) == Figures(ndcg=1 / math.log2(3), recall=1.0)
+
+
+def test_a_document_counts_once_where_it_is_first_met() -> None:
+    hits = [hit("x"), hit("x"), hit("a"), hit("a"), hit("b")]
+    expected = (1 / math.log2(3) + 1 / math.log2(4)) / (1 + 1 / math.log2(3))
+    assert by_documents(["file:///a", "file:///b"], hits).ndcg == pytest.approx(expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(0, 40), unique=True, max_size=25),
+    st.sets(st.integers(0, 40), min_size=1, max_size=15),
+)
+def test_figures_agree_with_the_reference_implementation(
+    ranking: list[int], relevant: set[int]
+) -> None:
+    found = by_documents([f"file:///{n}" for n in relevant], [hit(str(n)) for n in ranking])
+    qrels = [ir_measures.Qrel("q", str(n), 1) for n in relevant]
+    run = [ir_measures.ScoredDoc("q", str(n), -rank) for rank, n in enumerate(ranking)]
+    measures = [ir_measures.nDCG @ 10, ir_measures.R @ 20]
+    oracle = ir_measures.calc_aggregate(measures, qrels, run)
+    assert found.ndcg == pytest.approx(oracle[measures[0]] if ranking else 0.0)
+    assert found.recall == pytest.approx(oracle[measures[1]] if ranking else 0.0)
+
+
+def test_an_expected_string_is_found_in_title_or_text_whatever_its_case_and_spacing() -> None:
+    hits = [hit("a", "nothing"), hit("b", "the  FRESNEL\nlens"), hit("c", title="Colza oil")]
+    assert by_strings(["fresnel lens"], hits) == Figures(1 / math.log2(3), 1.0)
+    assert by_strings(["colza", "walrus"], hits) == Figures(0.25, 0.5)
+
+
+def test_without_a_hit_a_query_counts_zero_and_fails() -> None:
+    verdict = judge(query(expect_docs=["a"]), [])
+    assert verdict.figures == Figures(0.0, 0.0)
+    assert verdict.failures == ("no hit",)
+
+
+def test_the_rules_of_a_query_are_each_reported() -> None:
+    hits = [hit("x", "text"), hit("a", "the lamp", "Lamp")]
+    asked = query(
+        expect_docs=["file:///a", "file:///b", "file:///c"],
+        expect_keywords=["lamp", "Lamp oil"],
+        expect=["LAMP", "wick"],
+        min_score=0.9,
+    )
+    failures = judge(asked, hits).failures
+    assert [f.split(" 0.")[0] for f in failures] == [
+        "nDCG@10",
+        "recall@20",
+        "keyword not in the first ten: Lamp oil",
+        "not in the first ten: wick",
+    ]
+    assert judge(query(expect_docs=["file:///a"], min_score=0.6), hits).passed
+
+
+def test_a_keyword_must_stand_in_the_text_of_the_first_ten() -> None:
+    others = [hit(str(n), "x") for n in range(10)]
+    late = judge(
+        query(expect_docs=["file:///0"], expect_keywords=["oil"]), [*others, hit("a", "oil")]
+    )
+    assert late.failures == ("keyword not in the first ten: oil",)
+    title = judge(query(expect_docs=["file:///a"], expect_keywords=["oil"]), [hit("a", "x", "oil")])
+    assert not title.passed
+
+
+def _verdict(ndcg: float, recall: float = 1.0, *failures: str) -> Verdict:
+    return Verdict("q", "q", Figures(ndcg, recall), 1, failures)
+
+
+def test_thresholds_are_gates_over_the_means() -> None:
+    golden = parse_golden(
+        {
+            "queries": [{"q": "x", "expect": ["a"]}],
+            "thresholds": {"ndcg@10": 0.8, "recall@20": 0.9, "p95_latency_ms": 100},
+        }
+    )
+    good = summarise(golden, [_verdict(0.7), _verdict(0.9)], [10, 20, 100])
+    assert good.passed
+    assert good.mean == Figures(pytest.approx(0.8), 1.0)
+    bad = summarise(golden, [_verdict(0.7, 0.8), _verdict(0.8)], [10, 101])
+    assert [gate.split(" ")[0] for gate in bad.gates] == ["nDCG@10", "p95"]
+    assert not summarise(golden, [_verdict(1.0, 1.0, "no hit")], [1]).passed
+
+
+def test_a_run_may_lose_two_percent_and_be_a_fifth_slower() -> None:
+    last = (Figures(0.8, 1.0), Latency(10, 100))
+    assert regressions(Figures(0.785, 0.5), Latency(50, 119), last) == []
+    worse = regressions(Figures(0.78, 1.0), Latency(10, 121), last)
+    assert [found.split(" ")[0] for found in worse] == ["nDCG@10", "p95"]
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
+def test_a_percentile_is_the_least_value_that_enough_others_do_not_exceed(
+    values: list[float], share: float
+) -> None:
+    found = percentile(values, share)
+    assert sum(v <= found for v in values) >= share * len(values)
+    assert sum(v < found for v in values) < share * len(values)

@@ -1,0 +1,133 @@
+"""Manifests: defaults, errors that help, and no key that is silently ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.manifest import Manifest, parse_manifest
+
+# Every key, with what changes when it changes, or the part of the plan that delivers it.
+DELIVERED = {
+    "id": "names the container",
+    "name": "shown in listings",
+    "theme": "shown by describe",
+    "modalities": "shown in listings",
+    "embedder": "chooses the embedder",
+    "embedder_version": "must be the embedder's",
+    "dims": "must be the embedder's; decides the collection's width",
+    "retrieval.mode_default": "mode of a search that names none",
+    "retrieval.fusion.method": "how channels are fused",
+    "retrieval.fusion.k": "RRF constant",
+    "retrieval.fusion.weights": "weights of channels",
+    "retrieval.debug.return_diagnostics": "diagnostics without asking",
+    "chunker.mode": "one mode exists",
+    "chunker.size": "token budget of a chunk",
+    "chunker.overlap": "repeated part of split blocks",
+    "chunker.table_rows": "rows of a table's group",
+    "pdf.render_dpi": "resolution of page images",
+    "pdf.image_format": "format of page images",
+    "pdf.max_pages": "pages read, the rest said",
+    "image.compress_quality": "quality of page images",
+    "display.snippet_template": "rendered_snippet",
+    "display.max_snippet_chars": "length of snippets",
+    "acl.roles.owner": "who may change",
+    "acl.roles.reader": "who may read",
+}
+LATER = {
+    "retrieval.freshness.enabled": "part 3",
+    "retrieval.freshness.decay_lambda": "part 3",
+    "retrieval.rerank.enabled": "part 3",
+    "retrieval.rerank.top_k_in": "part 3",
+    "retrieval.rerank.top_k_out": "part 3",
+    "retrieval.rerank.provider": "part 3",
+    "chunker.code_lines": "part 2",
+    "chunker.code_overlap": "part 2",
+    "image.thumbnail_max_edge": "part 2",
+    "web.javascript": "part 2",
+    "web.sanitize_rules": "part 2",
+    "dedup.semantic_threshold": "part 2",
+    "metadata.custom_schema": "part 2",
+    "storage.blobs.bucket": "part 6",
+    "backup.cron": "part 5",
+    "backup.keep": "part 5",
+    "eval.enabled": "part 5",
+    "eval.metrics": "part 5",
+    "eval.thresholds": "part 5",
+    "display.sort": "part 3",
+    "display.source_priority": "part 3",
+    "summaries.enabled": "part 3",
+    "extraction.enabled": "part 3",
+    "ingest.meta_from_path": "part 2",
+    "ingest.ttl_days": "part 5",
+    "vectors.quantization": "part 6",
+    "vectors.shards": "part 6",
+    "vectors.replicas": "part 6",
+}
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> set[str]:
+    found: set[str] = set()
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found |= _keys(inner, f"{prefix}{name}.")
+        else:
+            found.add(prefix + name)
+    return found
+
+
+def test_every_key_has_a_behaviour_or_the_part_that_delivers_it() -> None:
+    assert _keys(Manifest) == set(DELIVERED) | set(LATER)
+    assert not set(DELIVERED) & set(LATER)
+
+
+def test_a_five_line_manifest_is_valid() -> None:
+    manifest = parse_manifest({"id": "notes", "name": "Notes"})
+    assert manifest.embedder == "local"
+    assert manifest.retrieval.fusion.k == 60
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"id": "notes", "name": "N", "embeder": "local"}, "did you mean 'embedder'"),
+        (
+            {"id": "notes", "name": "N", "retrieval": {"fusion": {"methd": "rrf"}}},
+            "did you mean 'method'",
+        ),
+        ({"id": "Not A Slug", "name": "N"}, "id: must be 1 to 63"),
+        ({"id": "notes", "name": "N", "chunker": {"size": "big"}}, "chunker.size"),
+        ({"id": "notes"}, "name"),
+        ([], "a manifest is a mapping"),
+        ({"id": "notes", "name": "N", "modalities": []}, "name at least one"),
+        (
+            {"id": "notes", "name": "N", "display": {"snippet_template": "{title.__class__}"}},
+            "snippet_template",
+        ),
+        ({"id": "notes", "name": "N", "display": {"snippet_template": "{"}}, "snippet_template"),
+    ],
+)
+def test_what_is_wrong_is_named_with_a_hint(data: Any, told: str) -> None:
+    with pytest.raises(Invalid, match=told.replace("(", r"\(")):
+        parse_manifest(data)
+
+
+def test_the_line_of_the_key_is_named_when_it_is_known() -> None:
+    with pytest.raises(Invalid, match=r"notes\.yaml, line 3: unknown key 'retrieval\.fushion'"):
+        parse_manifest(
+            {"id": "notes", "name": "N", "retrieval": {"fushion": {}}},
+            where="notes.yaml",
+            lines={"retrieval": 2, "retrieval.fushion": 3},
+        )
+
+
+def test_the_token_budget_never_exceeds_the_embedders_window() -> None:
+    assert parse_manifest({"id": "n", "name": "N"}).chunker.tokens(254) == 254
+    assert (
+        parse_manifest({"id": "n", "name": "N", "chunker": {"size": 100}}).chunker.tokens(254)
+        == 100
+    )

@@ -1,0 +1,305 @@
+"""Frames, the order in which the vector child works, and what it loads."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from latent_core.testing.vectors import named
+from latent_core.vectors.child import Inbox
+from latent_core.vectors.protocol import (
+    MAX_FRAME,
+    VERSION,
+    Decoder,
+    Fault,
+    Frame,
+    Op,
+    ProtocolError,
+    Reply,
+    Request,
+    cut,
+    encode,
+)
+
+SOON = 60.0
+DIMS = 2
+ARGS = st.dictionaries(st.text(max_size=8), st.integers(-(2**53), 2**53) | st.none() | st.text())
+REQUESTS = st.builds(
+    Request,
+    id=st.integers(1, 2**53),
+    op=st.sampled_from(Op),
+    deadline=st.floats(allow_nan=False, allow_infinity=False),
+    collection=st.text(),
+    args=ARGS,
+    body=st.binary(max_size=300),
+)
+REPLIES = st.builds(
+    Reply,
+    id=st.integers(0, 2**53),
+    fault=st.none() | st.sampled_from(Fault),
+    message=st.text(),
+    args=ARGS,
+    body=st.binary(max_size=300),
+)
+
+
+def _pieces(stream: bytes, cuts: list[int]) -> Iterator[bytes]:
+    edges = sorted({0, len(stream), *(at % (len(stream) + 1) for at in cuts)})
+    return (stream[start:end] for start, end in pairwise(edges))
+
+
+def _frames(stream: bytes, cuts: list[int]) -> list[Frame]:
+    decoder = Decoder()
+    return [frame for piece in _pieces(stream, cuts) for frame in decoder.feed(piece)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(REQUESTS, max_size=5), st.lists(st.integers(0, 5000), max_size=20))
+def test_requests_arrive_as_they_were_sent_however_the_stream_is_cut(
+    requests: list[Request], cuts: list[int]
+) -> None:
+    stream = b"".join(request.encode() for request in requests)
+    assert [Request.decode(frame) for frame in _frames(stream, cuts)] == requests
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(REPLIES, max_size=5), st.lists(st.integers(0, 5000), max_size=20))
+def test_replies_arrive_as_they_were_sent_however_the_stream_is_cut(
+    replies: list[Reply], cuts: list[int]
+) -> None:
+    stream = b"".join(reply.encode() for reply in replies)
+    assert [Reply.decode(frame) for frame in _frames(stream, cuts)] == replies
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(min_size=12, max_size=200))
+def test_noise_is_never_taken_for_more_than_a_protocol_error(noise: bytes) -> None:
+    try:
+        frames = list(Decoder().feed(noise))
+    except ProtocolError:
+        return
+    assert not frames or noise.startswith(b"LV")
+
+
+def _framed(head: bytes, *, magic: bytes = b"LV", version: int = VERSION) -> bytes:
+    return struct.pack("<2sBxII", magic, version, len(head), 0) + head
+
+
+@pytest.mark.parametrize(
+    ("stream", "complaint"),
+    [
+        (_framed(b"{}", magic=b"HT"), "starts with"),
+        (_framed(b"{}", version=VERSION + 1), "version"),
+        (struct.pack("<2sBxII", b"LV", VERSION, 2, MAX_FRAME), "over"),
+        (_framed(b"{not json"), "not JSON"),
+        (_framed(b"[1]"), "an object"),
+    ],
+)
+def test_a_stream_that_is_not_ours_is_refused(stream: bytes, complaint: str) -> None:
+    with pytest.raises(ProtocolError, match=complaint):
+        list(Decoder().feed(stream))
+
+
+@pytest.mark.parametrize("head", [{}, {"id": 1, "op": "boil", "fault": "unheard of"}])
+def test_a_frame_of_another_meaning_is_refused(head: dict[str, Any]) -> None:
+    (frame,) = Decoder().feed(_framed(json.dumps(head).encode()))
+    decoders: list[Callable[[Frame], object]] = [Request.decode, Reply.decode]
+    for decode in decoders:
+        with pytest.raises(ProtocolError):
+            decode(frame)
+
+
+def test_a_frame_over_the_bound_is_not_sent() -> None:
+    with pytest.raises(ProtocolError, match="over"):
+        encode({}, bytes(MAX_FRAME))
+
+
+def test_records_are_cut_exactly_or_not_at_all() -> None:
+    assert cut(b"aabbcc", 2) == [b"aa", b"bb", b"cc"]
+    assert cut(b"") == []
+    with pytest.raises(ProtocolError):
+        cut(b"abc", 2)
+
+
+def _request(number: int, op: Op, body: bytes = b"") -> Request:
+    return Request(number, op, time.monotonic() + SOON, "c", {}, body)
+
+
+def _emptied(inbox: Inbox) -> list[int]:
+    order = []
+    while (request := inbox.pop()) is not None:
+        order.append(request.id)
+    return order
+
+
+def test_searches_overtake_other_reads_and_reads_overtake_writes() -> None:
+    inbox = Inbox()
+    arrived = (Op.UPSERT, Op.COUNT, Op.SEARCH, Op.DELETE, Op.SCROLL, Op.SEARCH)
+    for number, op in enumerate(arrived):
+        inbox.push(_request(number, op))
+    assert _emptied(inbox) == [2, 5, 1, 4, 0, 3]
+
+
+def test_a_write_has_its_turn_even_while_searches_never_end() -> None:
+    inbox = Inbox()
+    inbox.push(_request(0, Op.UPSERT))
+    popped = 0
+    for number in range(1, 1000):
+        inbox.push(_request(number, Op.SEARCH))
+        request = inbox.pop()
+        popped += 1
+        if request is not None and request.op is Op.UPSERT:
+            break
+    assert popped < 100
+
+
+def test_what_was_cancelled_is_never_begun() -> None:
+    inbox = Inbox()
+    for number, op in enumerate((Op.SEARCH, Op.UPSERT, Op.SEARCH)):
+        inbox.push(_request(number, op, b"12345"))
+    for number in (0, 1, 77):
+        inbox.cancel(number)
+    assert inbox.bytes == 15
+    assert _emptied(inbox) == [2]
+    assert inbox.bytes == 0
+
+
+class Engine:
+    """A vector child, spoken to frame by frame."""
+
+    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+        self.process = process
+        self.connection = connection
+        self._decoder = Decoder()
+        self._heard: list[Reply] = []
+
+    def send(self, *requests: Request) -> None:
+        """All in one piece, so that the child takes them in at once."""
+        self.connection.sendall(b"".join(request.encode() for request in requests))
+
+    def hear(self, count: int) -> list[Reply]:
+        while len(self._heard) < count:
+            data = self.connection.recv(1 << 16)
+            assert data, "the child has hung up"
+            self._heard += [Reply.decode(frame) for frame in self._decoder.feed(data)]
+        heard, self._heard = self._heard[:count], self._heard[count:]
+        return heard
+
+    def ask(self, request: Request) -> Reply:
+        self.send(request)
+        return self.hear(1)[0]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """With one empty collection, ``c``."""
+    ours, theirs = socket.socketpair()
+    program = [sys.executable, "-I", "-m", "latent_core.vectors.child", "--folder", str(tmp_path)]
+    options = ["--socket", str(theirs.fileno()), "--lanes", "1", "--min-free-bytes", "0"]
+    process = subprocess.Popen(
+        [*program, *options], stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),)
+    )
+    theirs.close()
+    ours.settimeout(SOON)
+    with ours:
+        engine = Engine(process, ours)
+        assert engine.hear(1)[0].id == 0
+        create = Request(1, Op.CREATE, time.monotonic() + SOON, "c", {"dims": DIMS})
+        assert engine.ask(create).fault is None
+        yield engine
+        process.kill()
+        process.communicate()
+
+
+def _upsert(number: int, *, deadline: float | None = None) -> Request:
+    body = named(f"{number}").bytes + named("doc").bytes
+    body += struct.pack("=qqff", 1, number, 1.0, number)
+    until = time.monotonic() + SOON if deadline is None else deadline
+    return Request(number, Op.UPSERT, until, "c", {"n": 1, "dims": DIMS}, body)
+
+
+def _count(number: int) -> Request:
+    return Request(number, Op.COUNT, time.monotonic() + SOON, "c", {"generation": None})
+
+
+def _search(number: int) -> Request:
+    args = {"dims": DIMS, "k": 3, "filtered": False}
+    body = struct.pack("=ff", 1.0, 0.0)
+    return Request(number, Op.SEARCH, time.monotonic() + SOON, "c", args, body)
+
+
+def test_the_child_answers_a_search_before_the_writes_that_came_before_it(engine: Engine) -> None:
+    engine.send(*(_upsert(number) for number in range(10, 30)), _search(30))
+    replies = engine.hear(21)
+    assert [reply.id for reply in replies] == [30, *range(10, 30)]
+    assert all(reply.fault is None for reply in replies)
+
+
+def test_the_child_never_begins_what_is_overdue(engine: Engine) -> None:
+    engine.send(_upsert(10, deadline=time.monotonic() - 1), _upsert(11))
+    assert [reply.fault for reply in engine.hear(2)] == [Fault.TIMED_OUT, None]
+    assert engine.ask(_count(12)).args == {"count": 1}
+
+
+def test_the_child_never_begins_what_was_cancelled(engine: Engine) -> None:
+    cancel = Request(10, Op.CANCEL, time.monotonic() + SOON)
+    engine.send(_upsert(10), cancel, _upsert(11))
+    assert engine.hear(1)[0].id == 11
+    assert engine.ask(_count(12)).args == {"count": 1}
+
+
+def test_the_child_answers_a_ping_before_all_work(engine: Engine) -> None:
+    engine.send(_upsert(10), _search(11), Request(12, Op.PING, time.monotonic() + SOON))
+    assert [reply.id for reply in engine.hear(3)] == [12, 11, 10]
+
+
+def test_the_child_refuses_a_request_it_cannot_serve_and_goes_on(engine: Engine) -> None:
+    broken = Request(10, Op.UPSERT, time.monotonic() + SOON, "c", {"n": 5, "dims": DIMS}, b"short")
+    reply = engine.ask(broken)
+    assert reply.fault is Fault.UNAVAILABLE
+    assert "latent doctor" in reply.message
+    assert engine.ask(_count(11)).args == {"count": 0}
+
+
+def test_the_child_ends_when_its_owner_talks_nonsense(engine: Engine) -> None:
+    engine.connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    assert engine.process.wait(SOON) != 0
+
+
+def test_the_child_ends_when_its_lifeline_closes(engine: Engine) -> None:
+    assert engine.process.stdin is not None
+    engine.process.stdin.close()
+    assert engine.process.wait(SOON) != 0
+
+
+def test_the_child_ends_in_order_when_it_is_told_to(engine: Engine) -> None:
+    engine.send(_upsert(10))
+    engine.hear(1)
+    assert engine.ask(Request(11, Op.CLOSE, time.monotonic() + SOON)).fault is None
+    assert engine.process.wait(SOON) == 0
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("latent_core.vectors.child", {"numpy", "pydantic", "psutil", "asyncio"}),
+        ("latent_core.vectors.edge", {"qdrant_edge"}),
+    ],
+)
+def test_neither_side_loads_what_only_the_other_needs(module: str, unwanted: set[str]) -> None:
+    program = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program], check=True, capture_output=True, text=True
+    )
+    assert not unwanted & set(json.loads(done.stdout))

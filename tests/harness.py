@@ -1,0 +1,138 @@
+"""A whole installation in a test: `latent up` as a process of its own, as a person runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import psutil  # type: ignore[import-untyped]  # it ships no types
+
+from latent_client import AsyncClient
+
+START_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 40.0
+LATENT: Final = Path(sys.executable).parent / "latent"
+
+
+class Installation:
+    """One data directory and the process that runs on it. May be killed and started again."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.data_dir = folder / "data"
+        self.manifests = folder / "manifests"
+        self.log = folder / "latent.log"
+        self.url = ""
+        self._settings = dict(settings or {})
+        self._process: asyncio.subprocess.Process | None = None
+        self.manifests.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError("the installation is not running")
+        return self._process.pid
+
+    @property
+    def token(self) -> str:
+        return (self.data_dir / "token").read_text().strip()
+
+    def environment(self) -> dict[str, str]:
+        """Of the process and of CLI calls to it: nothing of the tester's own settings."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("LLC_", "MCP_"))}  # noqa: TID251
+        return kept | {
+            "LLC_DATA_DIR": str(self.data_dir),
+            "LLC_MANIFEST_DIR": str(self.manifests),
+            "LLC_PORT": "0",
+            "LLC_LOG_FORMAT": "json",
+            **({"LLC_URL": self.url} if self.url else {}),
+            **self._settings,
+        }
+
+    async def start(self) -> None:
+        """Start and wait until requests are answered."""
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                str(LATENT),
+                "up",
+                "--json",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env=self.environment(),
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        async with asyncio.timeout(START_SECONDS):
+            line = await self._process.stdout.readline()
+        if not line:
+            raise AssertionError(f"latent up ended at once:\n{self.tail()}")
+        self.url = orjson.loads(line)["url"]
+
+    async def stop(self) -> int:
+        """As Ctrl-C does; answers the exit code."""
+        if self._process is None:
+            return 0
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(STOP_SECONDS):
+            code = await self._process.wait()
+        self._process = None
+        return code
+
+    async def kill(self) -> None:
+        """`kill -9` of the process; its children are left to notice by themselves."""
+        assert self._process is not None
+        self._process.kill()
+        await self._process.wait()
+        self._process = None
+
+    def children(self) -> list[psutil.Process]:
+        """Every process below ours."""
+        return list(psutil.Process(self.pid).children(recursive=True))
+
+    def client(self, token: str | None = None) -> AsyncClient:
+        return AsyncClient(self.url, token or self.token)
+
+    async def cli(self, *arguments: str) -> tuple[int, str, str]:
+        """Run `latent …` against it: exit code, stdout, stderr."""
+        process = await asyncio.create_subprocess_exec(
+            str(LATENT),
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self.environment(),
+            cwd=self.folder,
+        )
+        async with asyncio.timeout(120):
+            out, err = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def logged(self) -> list[dict[str, Any]]:
+        """The log's lines that are JSON objects."""
+        lines = self.log.read_bytes().splitlines()
+        return [orjson.loads(line) for line in lines if line.startswith(b"{")]
+
+
+async def eventually(
+    condition: Callable[[], Awaitable[bool]], *, seconds: float = 30.0, what: str = "the condition"
+) -> None:
+    """Wait until ``condition`` holds, bounded."""
+    until = time.monotonic() + seconds
+    while not await condition():
+        if time.monotonic() > until:
+            raise AssertionError(f"{what} did not come about within {seconds:g} s")
+        await asyncio.sleep(0.05)
