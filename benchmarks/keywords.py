@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from latent_core.keywords import postings
 from latent_core.keywords.analyser import analyse, query_terms
 from latent_core.keywords.bm25 import PostgresKeywordIndex
-from latent_core.keywords.compaction import LOOSE_WRITES, compact
+from latent_core.keywords.compaction import RULES, compact
 from latent_core.keywords.language import detect_language
 from latent_core.keywords.packing import ChunkTerms
 from latent_core.processes.datadir import DataDirectory
@@ -188,7 +188,7 @@ def _entry(ord_: int, terms: NDArray[np.int64]) -> ChunkTerms:
 async def _latency(database: Database, chunks: int) -> list[Latency]:
     """A corpus published in batches, then as many small publications as the rule leaves uncompacted."""
     container = f"synthetic-{chunks}"
-    texts = list(_synthetic(chunks + 5 * LOOSE_WRITES))
+    texts = list(_synthetic(chunks + 5 * RULES.loose_writes))
     entries = [_entry(ord_, terms) for ord_, terms in enumerate(texts)]
     started = time.perf_counter()
     await _publish(database, container, entries[:chunks])

@@ -30,7 +30,7 @@ def install_root() -> Iterator[Path]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def embedding_server() -> AsyncIterator[EmbeddingServer]:
     """A fast, deterministic embedder over HTTP."""
-    async with EmbeddingServer() as server:
+    async with EmbeddingServer(dims=DIMS) as server:
         yield server
 
 
@@ -44,7 +44,7 @@ async def installation(
     one = Installation(
         install_root / request.module.__name__.rpartition(".")[2],
         {
-            "LLC_EMBED_BASE_URL": embedding_server.url,
+            "LLC_EMBED_BASE_URL": embedding_server.base_url,
             "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
             "LLC_INGEST_ROOTS": str(inbox),
             "LLC_LEASE_SECONDS": "5",
@@ -67,5 +67,7 @@ async def client(installation: Installation) -> AsyncIterator[AsyncClient]:
 async def http(installation: Installation) -> AsyncIterator[httpx.AsyncClient]:
     """Plain HTTP with the owner's token, for what the client would not send."""
     headers = {"Authorization": f"Bearer {installation.token}"}
-    async with httpx.AsyncClient(base_url=installation.url, headers=headers, trust_env=False, timeout=30) as opened:
+    async with httpx.AsyncClient(
+        base_url=installation.url, headers=headers, trust_env=False, timeout=30
+    ) as opened:
         yield opened

@@ -15,7 +15,7 @@ def explain(exc: Exception, *, as_json: bool) -> int:
     """Print the line (and with ``as_json`` the issue on stdout); the exit code."""
     issue, code = _issue(exc)
     if as_json:
-        emit({"issues": [issue]})
+        emit({"issues": [issue]}, line=True)
     line = " ".join(safe(issue.message).split())
     print(f"latent: {line}", file=sys.stderr)  # noqa: T201 - the one place
     return code

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from pythonjsonlogger.json import JsonFormatter
+from typing_extensions import override
 
 from latent_core.domain.job import JobState
 
@@ -34,6 +35,7 @@ class _Text(logging.Formatter):
         "taskName",
     }
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         fields = {k: v for k, v in vars(record).items() if k not in self._STANDARD}
         shown = " ".join(f"{k}={v}" for k, v in fields.items())

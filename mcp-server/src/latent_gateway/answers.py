@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -46,8 +47,17 @@ def json_answer(
     content = body.model_dump(mode="json")
     content["request_id"] = request_id
     return Response(
-        orjson.dumps(content), status_code=status, media_type="application/json", headers=headers
+        _json(content), status_code=status, media_type="application/json", headers=headers
     )
+
+
+def _json(content: Any) -> bytes:
+    try:
+        return orjson.dumps(content)
+    except (
+        TypeError
+    ):  # a message quotes what the caller sent: numbers over 64 bits, lone surrogates
+        return json.dumps(content, default=str).encode()
 
 
 def error_answer(error: LatentError, request_id: str) -> Response:

@@ -13,11 +13,13 @@ from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, notes, safe
 from latent_cli.session import ask
 from latent_core.domain.errors import Invalid
-from latent_core.domain.hit import Hit, PlaceView, Reason
+from latent_core.domain.hit import AlsoInDocument, Hit, PlaceView, Reason
 from latent_core.domain.manifest import SearchMode
 from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
 
 app = command_app()
+
+OTHERS_SHOWN = 3
 
 
 @app.command()
@@ -83,11 +85,16 @@ def show_hit(console: Console, rank: int, hit: Hit, *, several: bool) -> None:
     console.print(Text(f"   why: {safe('; '.join(map(reason, hit.why)))}", style="dim"))
     if hit.page_uri:
         console.print(Text(f"   page: {safe(hit.page_uri)}", style="dim"), soft_wrap=True)
-    for other in hit.also_in_document:
-        console.print(
-            Text(f"   also: {safe(place_of(other.place))}  {other.score:.4f}", style="dim")
-        )
+    if hit.also_in_document:
+        console.print(Text(f"   also: {safe(others(hit.also_in_document))}", style="dim"))
     console.print()
+
+
+def others(found: list[AlsoInDocument]) -> str:
+    """Where else in the document the query matched: the best places, and how many more."""
+    shown = "; ".join(f"{place_of(o.place)} ({o.score:.3f})" for o in found[:OTHERS_SHOWN])
+    more = len(found) - OTHERS_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def place_of(place: PlaceView) -> str:

@@ -31,6 +31,7 @@ class _Caller:
     waiting: deque[int]
     """Indices of texts, the longest first: like lengths then meet in a batch."""
     missing: int
+    checkpoint: Checkpoint | None
     ready: bool = True
     """False while its checkpoint is asked."""
     taken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,9 +65,10 @@ class _Batch:
         self.tokens += caller.tokens[index]
 
     def alone(self) -> Iterator[_Batch]:
-        """A batch for each caller."""
+        """A batch for each caller that is still there."""
         for caller, indices in self.parts.items():
-            yield _Batch({caller: indices})
+            if not caller.done.done():
+                yield _Batch({caller: indices})
 
 
 class Batcher:
@@ -111,30 +113,31 @@ class Batcher:
         async with self._admission:
             if self._closed:
                 raise Unavailable("the embedder is closed: the process is ending")
-            caller = self._caller(texts)
+            caller = self._caller(texts, checkpoint)
             self._callers.append(caller)
             self._wake()
             try:
-                await self._see_through(caller, checkpoint)
+                await self._see_through(caller)
             finally:
                 caller.waiting.clear()
+                caller.done.cancel()
                 self._callers.remove(caller)
                 self._changed.set()
         return caller.rows
 
-    def _caller(self, texts: Sequence[str]) -> _Caller:
+    def _caller(self, texts: Sequence[str], checkpoint: Checkpoint | None) -> _Caller:
         window = self.embedder.model.window
         tokens = [min(window, _bytes(text) // BYTES_A_TOKEN + 1) for text in texts]
         order = sorted(range(len(texts)), key=lambda index: (-tokens[index], index))
         rows = np.empty((len(texts), self.embedder.model.dims), np.float32)
-        return _Caller(texts, tokens, rows, deque(order), len(texts))
+        return _Caller(texts, tokens, rows, deque(order), len(texts), checkpoint)
 
-    async def _see_through(self, caller: _Caller, checkpoint: Checkpoint | None) -> None:
-        while checkpoint is not None and caller.waiting:
+    async def _see_through(self, caller: _Caller) -> None:
+        while caller.checkpoint and caller.waiting:
             await caller.taken.wait()
             caller.taken.clear()
             if caller.waiting:
-                await checkpoint()
+                await caller.checkpoint()
                 caller.ready = True
                 self._changed.set()
         await caller.done
@@ -149,7 +152,7 @@ class Batcher:
             await self._slots.acquire()
             batch = await self._next_batch()
             for caller in batch.parts:
-                caller.ready = False
+                caller.ready = caller.checkpoint is None
                 caller.taken.set()
             task = asyncio.create_task(self._run(batch), name="embedding batch")
             self._running.add(task)

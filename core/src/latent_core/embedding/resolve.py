@@ -61,8 +61,7 @@ class Embedders:
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         """The model that a container with this manifest gets; ``Invalid`` names what does not fit."""
         if _is_remote(manifest.embedder):
-            self._check_reachable(manifest.embedder, Invalid)
-            return self._remote_model(manifest)
+            return self._remote_model(manifest)  # which need not be reachable: keywords are searched without it
         model = self._open_local(manifest.embedder).model
         for key, wanted, installed in (
             ("embedder_version", manifest.embedder_version, model.version),
@@ -78,7 +77,7 @@ class Embedders:
     def for_space(self, space: OfSpace) -> Embedder:
         """The embedder that made the vectors of ``space``; ``Unavailable`` when it is not to be had here."""
         if _is_remote(space.embedder):
-            self._check_reachable(space.embedder, Unavailable)
+            self._check_reachable(space.embedder)
             window = self._settings.embed_window
             return self._open_remote(
                 EmbeddingModel(space.embedder, space.version, space.dims, window)
@@ -101,9 +100,9 @@ class Embedders:
             manifest.embedder, version, manifest.dims, self._settings.embed_window
         )
 
-    def _check_reachable(self, name: str, error: type[Invalid | Unavailable]) -> None:
+    def _check_reachable(self, name: str) -> None:
         if not self._settings.embed_base_url:
-            raise error(f"the embedder {name} is reached over HTTP: set LLC_EMBED_BASE_URL")
+            raise Unavailable(f"the embedder {name} is reached over HTTP: set LLC_EMBED_BASE_URL")
 
     def _open_remote(self, model: EmbeddingModel) -> OpenAiEmbedder:
         if model not in self._remote:
@@ -138,4 +137,4 @@ class Embedders:
 
 
 def _is_remote(name: str) -> bool:
-    return name.startswith(OPENAI) and name != OPENAI or name in OPENAI_WITHOUT_PREFIX
+    return (name.startswith(OPENAI) and name != OPENAI) or name in OPENAI_WITHOUT_PREFIX

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from latent_core.blobs.port import BlobStore
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import PointId, Sha256, point_id
-from latent_core.keywords import postings
+from latent_core.keywords.differences import differences
 from latent_core.registry import checks, chunks, containers
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container
@@ -180,7 +180,7 @@ class Doctor:
         return absent
 
     async def _keywords(self, container_id: str) -> AsyncIterator[Difference]:
-        for found in await postings.differences(self._db, container_id, limit=MOST_DIFFERENCES):
+        for found in await differences(self._db, container_id, limit=MOST_DIFFERENCES):
             yield Difference(kind="keywords", object=found.object, message=found.message)
 
     async def _refs(self, container_id: str) -> AsyncIterator[Difference]:

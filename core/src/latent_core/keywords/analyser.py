@@ -164,7 +164,11 @@ def _terms(token: str, language: str) -> Entry:
         for form in shape.forms
         if not (form.word and form.text in stop)
     )
-    return shape.width, tuple(dict.fromkeys(lexemes))
+    return shape.width, tuple(sorted(dict.fromkeys(lexemes), key=_offset))
+
+
+def _offset(lexeme: tuple[str, int]) -> int:
+    return lexeme[1]
 
 
 _cached = lru_cache(maxsize=CACHED_TOKENS)(_terms)

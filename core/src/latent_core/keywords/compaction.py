@@ -1,7 +1,7 @@
 """Compaction: few long posting rows instead of many short ones, and none of dead chunks.
 
 A publication writes one small row a term, so a frequent term soon has as many rows as there were
-publications. ``compact`` merges the rows of each term by size (``MERGE_RATIO``): a term keeps a handful
+publications. ``compact`` merges the rows of each term by size (``Rules.merge_ratio``): a term keeps a handful
 of rows, each much longer than all shorter ones together, and a posting is rewritten a logarithmic
 number of times. Where much is dead, all rows are read once and dead postings dropped (``_purge``).
 
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -39,19 +39,32 @@ from psycopg.rows import tuple_row
 from latent_core.keywords.packing import ROW_POSTINGS, Packed, Postings, unpack, unpack_ords
 from latent_core.registry.connection import Connection, Database
 
-RANGE_ROWS: Final = 50_000
-RANGE_POSTINGS: Final = 4_000_000
-"""Of one transaction: about 28 MB."""
-MERGE_RATIO: Final = 3
-"""A row joins those that are shorter unless it is so many times longer than all of them together."""
 
-LOOSE_WRITES: Final = 64
-"""Publications and deletions after which a compaction is due: a query then reads up to so many rows a term."""
-LOOSE_SHARE: Final = 2048
-"""In a large container each costs more (all rows are looked at): one write in so many live chunks."""
-DEAD_CHUNKS: Final = 256
-DEAD_SHARE: Final = 8
-"""Dead chunks are dropped when there are so many, and one for every so many live ones."""
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When to compact, and how much at a time."""
+
+    range_rows: int = 50_000
+    range_postings: int = 4_000_000
+    """Of one transaction: about 28 MB."""
+    merge_ratio: int = 3
+    """A row joins those that are shorter unless it is so many times longer than all of them together."""
+    loose_writes: int = 64
+    """Publications and deletions after which a compaction is due: a query then reads so many more rows a term."""
+    loose_share: int = 2048
+    """In a large container a run costs more (all rows are looked at): one write in so many live chunks."""
+    dead_chunks: int = 256
+    dead_share: int = 8
+    """Dead chunks are dropped when there are so many, and one for every so many live ones."""
+
+    def are_loose(self, writes: int, live: int) -> bool:
+        return writes >= max(self.loose_writes, live // self.loose_share)
+
+    def worth_purging(self, dead: int, live: int) -> bool:
+        return dead >= self.dead_chunks and dead * self.dead_share >= live
+
+
+RULES: Final = Rules()
 
 TRY_LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended(%(container_id)s, 7802))"
 
@@ -161,17 +174,22 @@ class CompactionReport:
     transactions: int = 0
 
 
-async def needed(conn: Connection, container_id: str) -> bool:
+async def needed(conn: Connection, container_id: str, rules: Rules = RULES) -> bool:
     """Whether a compaction is due; one row is read."""
     row = await (await conn.execute(STATE, {"container_id": container_id})).fetchone()
     if row is None:
         return False
-    loose = row["loose_writes"] >= max(LOOSE_WRITES, row["live_chunks"] // LOOSE_SHARE)
-    return loose or _worth_purging(row["dead_chunks"], row["live_chunks"])
+    live = row["live_chunks"]
+    return rules.are_loose(row["loose_writes"], live) or rules.worth_purging(
+        row["dead_chunks"], live
+    )
 
 
 async def compact(
-    database: Database, container_id: str, checkpoint: Callable[[], Awaitable[None]]
+    database: Database,
+    container_id: str,
+    checkpoint: Callable[[], Awaitable[None]],
+    rules: Rules = RULES,
 ) -> CompactionReport:
     """Compact one container in short transactions. ``checkpoint`` is asked before each, and may raise."""
     async with database.dedicated(name="compaction") as conn:
@@ -180,11 +198,7 @@ async def compact(
         if await cursor.fetchone() != (True,):
             return CompactionReport(skipped=True)
         # The lock ends with the connection, which ends with this block.
-        return await _run(conn, container_id, checkpoint)
-
-
-def _worth_purging(dead: int, live: int) -> bool:
-    return dead >= DEAD_CHUNKS and dead * DEAD_SHARE >= live
+        return await _run(conn, container_id, checkpoint, rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +206,21 @@ class _Plan:
     """What a run found at its start."""
 
     container_id: str
+    rules: Rules
     ceiling: int
     loose_writes: int
     dead_blocks: Sequence[int]
-    dead: NDArray[np.uint32] = field(repr=False)
+    dead: NDArray[np.uint32]
     purge: bool
 
 
 async def _run(
-    conn: Connection, container_id: str, checkpoint: Callable[[], Awaitable[None]]
+    conn: Connection,
+    container_id: str,
+    checkpoint: Callable[[], Awaitable[None]],
+    rules: Rules,
 ) -> CompactionReport:
-    plan = await _plan(conn, container_id)
+    plan = await _plan(conn, container_id, rules)
     report = CompactionReport()
     if plan is None:
         return report
@@ -217,7 +235,7 @@ async def _run(
     return replace(report, dropped_chunks=len(plan.dead) if plan.purge else 0)
 
 
-async def _plan(conn: Connection, container_id: str) -> _Plan | None:
+async def _plan(conn: Connection, container_id: str, rules: Rules) -> _Plan | None:
     cursor = await conn.execute(BEGIN, {"container_id": container_id}, binary=True)
     row = await cursor.fetchone()
     if row is None:
@@ -225,11 +243,12 @@ async def _plan(conn: Connection, container_id: str) -> _Plan | None:
     dead = np.sort(unpack_ords(row["dead_ords"]))
     return _Plan(
         container_id=container_id,
+        rules=rules,
         ceiling=row["ceiling"],
         loose_writes=row["loose_writes"],
         dead_blocks=row["dead_blocks"],
         dead=dead,
-        purge=_worth_purging(len(dead), row["live_chunks"]),
+        purge=rules.worth_purging(len(dead), row["live_chunks"]),
     )
 
 
@@ -239,14 +258,17 @@ async def _step(
     """Compact the next range; the place to go on from, or None at the end."""
     bounds = {"container_id": plan.container_id, "ceiling": plan.ceiling, **after}
     cursor = conn.cursor(row_factory=tuple_row)
-    await cursor.execute(RANGE_END, {**bounds, "rows": RANGE_ROWS, "postings": RANGE_POSTINGS})
+    rules = plan.rules
+    await cursor.execute(
+        RANGE_END, {**bounds, "rows": rules.range_rows, "postings": rules.range_postings}
+    )
     end = await cursor.fetchone()
     if end is None:
         return None, report
     bounds |= {"end_term": end[0], "end_block": end[1]}
     if plan.purge:
         await _purge(conn, plan, bounds)
-    await cursor.execute(MERGE, {**bounds, "ratio": MERGE_RATIO, "most": ROW_POSTINGS})
+    await cursor.execute(MERGE, {**bounds, "ratio": rules.merge_ratio, "most": ROW_POSTINGS})
     before, merged = await cursor.fetchone() or (0, 0)
     report = replace(
         report,

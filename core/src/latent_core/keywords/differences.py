@@ -115,21 +115,21 @@ class _Ledger:
         self.held = np.concatenate([self.held, held])
         self.named = np.concatenate([self.named, np.zeros(len(rows), np.uint64)])
 
-    def hold_against(self, rows: Sequence[tuple[str, bytes, bytes, bytes]], limit: int) -> None:
+    def hold_against(
+        self, rows: Sequence[tuple[str, bytes, bytes, bytes]], dead: NDArray[np.uint32], limit: int
+    ) -> None:
         found = unpack([Packed(*row[1:]) for row in rows])
         sizes = [len(row[2]) for row in rows]
-        marks = _marks(
-            np.repeat(_hashes([row[0] for row in rows]), sizes), found.tfs.astype(np.uint64)
-        )
-        places = np.minimum(np.searchsorted(self.ords, found.ords), max(len(self.ords) - 1, 0))
-        known = (
-            self.ords[places] == found.ords if len(self.ords) else np.zeros(len(found), np.bool_)
-        )
-        np.add.at(self.named, places[known], marks[known])
-        lengths = np.minimum(self.lengths[places[known]], MAX_LENGTH)
+        hashes = np.repeat(_hashes([row[0] for row in rows]), sizes)
+        marks = _marks(hashes, found.tfs.astype(np.uint64))
+        known = np.isin(found.ords, self.ords)
+        places = np.searchsorted(self.ords, found.ords[known])
+        np.add.at(self.named, places, marks[known])
+        lengths = np.minimum(self.lengths[places], MAX_LENGTH)
         self.suspects.update(found.ords[known][lengths != found.lens[known]][:limit].tolist())
         ends = np.cumsum(sizes)
-        for place in np.flatnonzero(~known)[:limit]:
+        strange = np.flatnonzero(~known & ~np.isin(found.ords, dead))
+        for place in strange[: limit - len(self.strangers)]:
             term = rows[int(np.searchsorted(ends, place, side="right"))][0]
             self.strangers.setdefault(int(found.ords[place]), term)
 
@@ -154,7 +154,7 @@ async def differences(database: Database, container_id: str, *, limit: int) -> l
         await asyncio.to_thread(ledger.take, chunks)
     dead = await _dead(database, container_id)
     async for rows in _posting_pages(database, container_id):
-        await asyncio.to_thread(_compare, ledger, rows, dead, limit)
+        await asyncio.to_thread(ledger.hold_against, rows, dead, limit)
     buried_alive = np.intersect1d(ledger.ords, dead)
     unequal = ledger.ords[ledger.held != ledger.named]
     suspects = ledger.suspects.union(buried_alive[:limit].tolist(), unequal[:limit].tolist())
@@ -165,17 +165,6 @@ async def differences(database: Database, container_id: str, *, limit: int) -> l
         found += await _judge_stranger(database, container_id, ord_, term)
     found += await _judge_stats(database, container_id)
     return found[:limit]
-
-
-def _compare(
-    ledger: _Ledger,
-    rows: Sequence[tuple[str, bytes, bytes, bytes]],
-    dead: NDArray[np.uint32],
-    limit: int,
-) -> None:
-    ledger.hold_against(rows, limit)
-    for ord_ in dead[np.isin(dead, list(ledger.strangers))].tolist():
-        del ledger.strangers[ord_]
 
 
 async def _chunk_pages(
@@ -261,7 +250,7 @@ def _wrong(ord_: int, what: str) -> Difference:
 
 
 def _listed(terms: Sequence[str]) -> str:
-    more = f" and {len(terms) - NAMED_TERMS} more terms" if len(terms) > NAMED_TERMS else ""
+    more = f" and {len(terms) - NAMED_TERMS} more" if len(terms) > NAMED_TERMS else ""
     return ", ".join(f"'{term}'" for term in terms[:NAMED_TERMS]) + more
 
 

@@ -47,7 +47,7 @@ def _ranges(categories: frozenset[str]) -> str:
 
 # ``\w`` of re leaves out combining marks, without which most Indic scripts fall to pieces.
 _MARKS: Final = _ranges(frozenset({"Mn", "Mc"}))
-_WORD: Final = f"[\\w{_MARKS}{_IGNORABLE}]+"
+_WORD: Final = f"\\w[\\w{_MARKS}{_IGNORABLE}]*"
 TOKEN: Final = re.compile(
     rf"(?:[Cc]\+\+|[CcFf]#)(?![\w+#])|{_WORD}(?:[.{_APOSTROPHES}{_HYPHENS}]{_WORD})*"
 )
@@ -122,8 +122,8 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     text = unicodedata.normalize("NFKC", text.translate(_DROPPED)).casefold()
-    text = _STRIPPED.sub("", unicodedata.normalize("NFD", text)).translate(_LETTERS)
-    text = unicodedata.normalize("NFC", text)
+    text = _STRIPPED.sub("", unicodedata.normalize("NFD", text))
+    text = unicodedata.normalize("NFC", text).translate(_LETTERS)
     return text if text.isascii() else "".join(map(_digit, text))
 
 

@@ -69,10 +69,8 @@ async def enqueue(conn: Connection, job: NewJob) -> JobId:
 
 
 async def enqueue_many(conn: Connection, jobs: Sequence[NewJob]) -> list[JobId]:
-    """Enqueue ``jobs`` as ``enqueue`` would one by one, in one statement; their ids, in order.
-
-    Of jobs with the same ``dedupe_key`` the last one's payload stays.
-    """
+    """Enqueue ``jobs`` in one statement; their ids, in order. Of those with the same ``dedupe_key`` only
+    the last one counts."""
     last = {job.dedupe_key: n for n, job in enumerate(jobs) if job.dedupe_key is not None}
     place = [n if job.dedupe_key is None else last[job.dedupe_key] for n, job in enumerate(jobs)]
     records = [_record(n, jobs[n]) for n in sorted(set(place))]

@@ -65,8 +65,8 @@ class Wakeup:
                     await self._send_while_connected(conn)
             except LatentError as exc:
                 logger.info("workers are not woken, they will look by themselves: %s", exc)
-                self._wanted.clear()
                 await asyncio.sleep(RECONNECT_SECONDS)
+                self._wanted.set()
 
     async def _send_while_connected(self, conn: Connection) -> None:
         while True:

@@ -114,6 +114,7 @@ class Server:
         self._open = True
 
     def serve(self) -> None:
+        self._note_busy("")
         self._send(Reply(0))
         while self._open:
             wait = 0.0 if self._inbox else self._store.settle()
@@ -173,6 +174,7 @@ def _reply(store: Store, request: Request) -> Reply:
         return Reply(request.id, exc.fault, exc.message)
     except Exception as exc:  # the engine raises nothing more precise
         logger.exception("%s on %s failed", request.op, request.collection)
+        store.forget(request.collection)
         full = any(words in str(exc) for words in _NO_SPACE_WORDS)
         fault = Fault.OUT_OF_SPACE if full else Fault.UNAVAILABLE
         return Reply(request.id, fault, _FAILED.format(request.collection))

@@ -1,8 +1,8 @@
 """The embedded vector engine: Qdrant Edge in one supervised child process (ADR 0001).
 
 Large calls are cut into requests of a bounded size, so that a search never waits longer for its
-turn than one of them takes. A write returns when the engine has it in its log, the points are there
-by id, and the log is on the disk.
+turn than one of them takes (or, at most every five seconds, a flush of the segments). A write
+returns when the engine has it in its log, the points are there by id, and the log is on the disk.
 """
 
 from __future__ import annotations
@@ -254,9 +254,18 @@ def _stored(reply: Reply) -> list[StoredPoint]:
 
 
 def _sync_files(folder: Path) -> None:
-    for path in itertools.chain(folder.iterdir(), [folder]):
+    """Sync all files of ``folder``, and its list of them. The engine may rename one meanwhile."""
+    while not all(_sync_file(path) for path in itertools.chain(folder.iterdir(), [folder])):
+        continue
+
+
+def _sync_file(path: Path) -> bool:
+    try:
         fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    except FileNotFoundError:
+        return False
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return True

@@ -87,7 +87,7 @@ def _vectors(store: Store, request: Request) -> Answer:
 def _delete(store: Store, request: Request) -> Answer:
     args = request.args
     shard = store.get(request.collection)
-    store.require_space()
+    store.require_space(part=4)
     before, left = shard.delete(request.body, args["below"], args["only"], args["limit"])
     store.flush_large(request.collection)
     return {"before": before, "left": left}, b""

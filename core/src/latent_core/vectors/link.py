@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -24,6 +25,8 @@ _ENVIRONMENT: Final = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MA
 """All the child gets: no secret of ours is in it."""
 _CAUSE_BYTES: Final = 2000
 _READ_BYTES: Final = 1 << 20
+_EXIT_SECONDS: Final = 2.0
+"""For a child that has hung up to end, with the status that tells why."""
 
 
 class LinkLostError(Exception):
@@ -46,24 +49,21 @@ class Link:
         self._greeting: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting = {0: self._greeting}
         self._said = b""
-        self._tasks = (
-            asyncio.create_task(self._hear(reader)),
-            asyncio.create_task(self._listen()),
-        )
+        self._hearing = asyncio.create_task(self._hear(reader))
+        self._listening = asyncio.create_task(self._listen())
 
     @classmethod
     async def spawn(cls, folder: Path, options: Sequence[str]) -> Self:
         """Start a child on ``folder``; it still has to greet."""
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_READ_BYTES)
-        try:
-            process = await _start(folder, theirs.fileno(), options)
-        except BaseException:
-            writer.close()
-            raise
-        finally:
-            theirs.close()
+        with theirs:
+            ours.setblocking(False)
+            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_READ_BYTES)
+            try:
+                process = await _start(folder, theirs.fileno(), options)
+            except BaseException:
+                writer.close()
+                raise
         note_child(folder, process.pid)
         return cls(process, reader, writer)
 
@@ -98,16 +98,23 @@ class Link:
 
     async def ended(self) -> None:
         """Return when the process is gone and every call has been told."""
-        await asyncio.wait(self._tasks)
-        self._writer.close()
+        await asyncio.wait([self._hearing])
+        try:
+            async with asyncio.timeout(_EXIT_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        await self._process.wait()
+        await asyncio.wait([self._listening])
 
     def kill(self) -> None:
+        # Not by the process object: before it signals it reaps, and then the event loop never
+        # learns the status.
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
-                self._process.kill()
+                os.kill(self.pid, signal.SIGKILL)
 
     def _send(self, request: Request) -> None:
         if self._writer.is_closing():
@@ -126,8 +133,8 @@ class Link:
             logger.info("the vector child %d is cut off: %s", self.pid, exc)
         except ProtocolError:
             logger.exception("the vector child %d talks nonsense", self.pid)
-        finally:
             self.kill()
+        finally:
             self._lose()
 
     def _settle(self, reply: Reply) -> None:

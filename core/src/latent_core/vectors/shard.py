@@ -48,7 +48,7 @@ _WIDEN_AT_POINTS: Final = 2048
 """From here on a collection is kept in several segments, which one search scans in parallel."""
 _TIE_MARGIN: Final = 16
 _TIE_GROWTH: Final = 4
-_TIE_LIMIT: Final = 16_384
+_TIE_LIMIT: Final = 4096
 _SCAN_MICROSECONDS: Final = 0.1
 _HIT_MICROSECONDS: Final = 6.0
 _ID_MICROSECONDS: Final = 4.5
@@ -106,6 +106,8 @@ class Shard:
         self.dims = dims
         self.unflushed = 0
         """Points written or deleted that a crash would have to replay from the log."""
+        self.dirty_since = 0.0
+        """When the first of them was, of ``time.monotonic()``."""
         self.deleted = 0
         """Points deleted since it was opened; their room is reclaimed by ``optimize``."""
         self._lanes = lanes
@@ -126,7 +128,7 @@ class Shard:
         if not points:
             return 0
         self._shard.update(UpdateOperation.upsert_points(points))
-        self.unflushed += len(points)
+        self._note_changes(len(points))
         self._widen_when_large()
         return len(self._shard.retrieve([point.hex() for point in batch.ids], False, False))
 
@@ -153,7 +155,7 @@ class Shard:
         if before:
             points, _ = self._shard.scroll(ScrollRequest(limit=limit, filter=chosen))
             self._shard.update(UpdateOperation.delete_points([point.id for point in points]))
-            self.unflushed += len(points)
+            self._note_changes(len(points))
             self.deleted += len(points)
         return before, self.count(chosen) if before else 0
 
@@ -186,6 +188,11 @@ class Shard:
         if self.unflushed:
             self.flush()
         self._shard.close()
+
+    def _note_changes(self, points: int) -> None:
+        if not self.unflushed:
+            self.dirty_since = time.monotonic()
+        self.unflushed += points
 
     def _load(self) -> EdgeShard:
         config = _config(self.dims, self._lanes)

@@ -12,7 +12,7 @@ import re
 import shutil
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,19 +27,15 @@ MAX_DIMS: Final = 65_536
 _MARKER: Final = "collection.json"
 _CHURN: Final = "deleted"
 """How many points were deleted since the room was last reclaimed: a hint, so never synced."""
+_MAKING: Final = ".making-"
+_REMOVING: Final = ".removing-"
 _FORMAT: Final = 1
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _MAX_OPEN: Final = 32
 _FLUSH_SECONDS: Final = 5.0
-_FLUSH_POINTS: Final = 8192
+_FLUSH_POINTS: Final = 4096
 """A crash replays at most so many points from the log, which takes about as long as writing them."""
 _TIDY_POINTS: Final = 2000
-
-
-@dataclass(slots=True)
-class _Opened:
-    shard: Shard
-    flushed_at: float = field(default_factory=time.monotonic)
 
 
 class Store:
@@ -59,12 +55,12 @@ class Store:
         self._min_free_bytes = min_free_bytes
         self._distrusted = distrusted
         self._max_open = max_open
-        self._open: OrderedDict[str, _Opened] = OrderedDict()
+        self._open: OrderedDict[str, Shard] = OrderedDict()
 
     def clear_remains(self) -> None:
         """Remove what an earlier process left half made or half removed."""
-        for remains in self._folder.glob(".*"):
-            if remains.is_dir():
+        for pattern in (f"{_MAKING}*", f"{_REMOVING}*"):
+            for remains in self._folder.glob(pattern):
                 shutil.rmtree(remains, ignore_errors=True)
 
     def names(self) -> list[str]:
@@ -79,7 +75,7 @@ class Store:
         if not 1 <= dims <= MAX_DIMS:
             raise RefusedError(Fault.INVALID, f"cannot have {dims} dimensions: 1 to {MAX_DIMS}")
         self.require_space()
-        draft = self._folder / f".making-{name}"
+        draft = self._folder / f"{_MAKING}{name}"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(0o700)
         create_shard(draft, dims, self._lanes)
@@ -90,11 +86,10 @@ class Store:
 
     def drop(self, name: str) -> None:
         path = self._path(name)
-        if (opened := self._open.pop(name, None)) is not None:
-            opened.shard.close()
+        self.forget(name)
         if not path.exists():
             return
-        doomed = self._folder / f".removing-{name}"
+        doomed = self._folder / f"{_REMOVING}{name}"
         shutil.rmtree(doomed, ignore_errors=True)
         path.rename(doomed)
         sync_folder(self._folder)
@@ -104,7 +99,7 @@ class Store:
         """The collection, opened. Refuses one that is not there, or that cannot be opened."""
         if (opened := self._open.get(name)) is not None:
             self._open.move_to_end(name)
-            return opened.shard
+            return opened
         path = self._path(name)
         if not path.exists():
             raise RefusedError(Fault.NOT_FOUND, "does not exist")
@@ -112,33 +107,41 @@ class Store:
             raise _damaged("the engine crashed on it repeatedly")
         while len(self._open) >= self._max_open:
             self._close_one()
-        shard = _load(path, self._lanes)
-        self._open[name] = _Opened(shard)
-        return shard
+        self._open[name] = _load(path, self._lanes)
+        return self._open[name]
 
-    def require_space(self) -> None:
-        """Refuse a write on a disk so full that the engine's mapped files could not grow (SIGBUS)."""
+    def forget(self, name: str) -> None:
+        """Close the collection, whatever state it is in; it is opened anew when asked for."""
+        if (shard := self._open.pop(name, None)) is not None:
+            with suppress(Exception):  # its log has all that was acknowledged
+                shard.close()
+
+    def require_space(self, part: int = 1) -> None:
+        """Refuse a write on a disk so full that the engine's mapped files could not grow (SIGBUS).
+
+        Deleting may go further down than adding: to a ``part`` of what must be free.
+        """
         status = os.statvfs(self._folder)
-        free = status.f_bavail * status.f_frsize
-        if free < self._min_free_bytes:
+        free, needed = status.f_bavail * status.f_frsize, self._min_free_bytes // part
+        if free < needed:
             raise RefusedError(
                 Fault.OUT_OF_SPACE,
                 f"cannot be written: {free >> 20} MB are free on the disk of the vectors, "
-                f"{self._min_free_bytes >> 20} MB must be; make room and try again",
+                f"{needed >> 20} MB must be; make room and try again",
             )
 
     def flush_large(self, name: str) -> None:
         """Bound what a crash would have to replay."""
-        if (opened := self._open.get(name)) and opened.shard.unflushed >= _FLUSH_POINTS:
-            _flush(opened)
+        if (shard := self._open.get(name)) and shard.unflushed >= _FLUSH_POINTS:
+            _flush(shard)
 
     def settle(self) -> float | None:
         """Flush one collection that is due; seconds until the next is, None when nothing waits."""
-        dirty = [opened for opened in self._open.values() if opened.shard.unflushed]
+        dirty = [shard for shard in self._open.values() if shard.unflushed]
         if not dirty:
             return None
-        oldest = min(dirty, key=lambda opened: opened.flushed_at)
-        remaining = oldest.flushed_at + _FLUSH_SECONDS - time.monotonic()
+        oldest = min(dirty, key=lambda shard: shard.dirty_since)
+        remaining = oldest.dirty_since + _FLUSH_SECONDS - time.monotonic()
         if remaining > 0:
             return remaining
         _flush(oldest)
@@ -162,9 +165,9 @@ class Store:
             self._close_one()
 
     def _close_one(self) -> None:
-        _, opened = self._open.popitem(last=False)
-        _note_churn(opened.shard)
-        opened.shard.close()
+        _, shard = self._open.popitem(last=False)
+        _note_churn(shard)
+        shard.close()
 
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
@@ -183,10 +186,9 @@ def _load(path: Path, lanes: int) -> Shard:
         raise _damaged("the log says why") from exc
 
 
-def _flush(opened: _Opened) -> None:
-    _note_churn(opened.shard)
-    opened.shard.flush()
-    opened.flushed_at = time.monotonic()
+def _flush(shard: Shard) -> None:
+    _note_churn(shard)
+    shard.flush()
 
 
 def _note_churn(shard: Shard) -> None:

@@ -31,7 +31,16 @@ _HEALTHY_SECONDS: Final = 10.0
 _CRASHES_ALLOWED: Final = 2
 """So often the engine may crash on one collection before that collection is left alone."""
 _STOP_SECONDS: Final = 10.0
-_ORDERLY: Final = frozenset({0, -signal.SIGKILL, -signal.SIGTERM})
+_PANIC_STATUS: Final = 1
+_CRASH_SIGNALS: Final = (
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGABRT,
+    signal.SIGILL,
+    signal.SIGFPE,
+)
+_CRASHES: Final = frozenset({_PANIC_STATUS, *(-signum for signum in _CRASH_SIGNALS)})
+"""Statuses that are the engine's own doing, not that of somebody who ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +150,11 @@ class Supervisor:
             raise
 
     async def _ready(self) -> Link:
-        if self._closed:
-            raise Unavailable("the vector engine is closed")
-        await self._running.wait()
-        return self._link or await self._ready()
+        while self._link is None:
+            if self._closed:
+                raise Unavailable("the vector engine is closed")
+            await self._running.wait()
+        return self._link
 
     def _late(self, op: Op, seconds: float) -> LatentError:
         if self._running.is_set():
@@ -230,7 +240,7 @@ class Supervisor:
     def _note_end(self, link: Link) -> None:
         self._cause = f"it ended with status {link.returncode}"
         logger.warning("the vector child %d ended: %s", link.pid, link.cause)
-        if link.returncode not in _ORDERLY and (name := _busy_with(self._folder)):
+        if link.returncode in _CRASHES and (name := _busy_with(self._folder)):
             self._crashes[name] += 1
 
 
@@ -249,5 +259,5 @@ def _busy_with(folder: Path) -> str:
     try:
         with (folder / BUSY_FILE).open("rb") as busy:
             return busy.read(BUSY_BYTES).decode("utf-8", errors="replace").strip()
-    except FileNotFoundError:
+    except OSError:
         return ""

@@ -48,5 +48,7 @@ async def bm25_channel(
 ) -> Candidates:
     """Best chunks by BM25 over the container's live chunks."""
     ords = None if allowed is None else allowed.ords.astype(np.uint32)
-    hits = await index.search(container.id, terms, depth, timeout_seconds=timeout_seconds, allowed=ords)
+    hits = await index.search(
+        container.id, terms, depth, timeout_seconds=timeout_seconds, allowed=ords
+    )
     return Candidates(hits.ords, hits.scores, exhausted=len(hits.ords) < depth)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from latent_workers.chunk.counting import WordCounter
@@ -16,7 +17,9 @@ _CELL_END: Final = re.compile(r"(?<!\\)\|")
 _QUOTE: Final = re.compile(r"^[\s>]*")
 _MARKUP: Final = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)|<br\s*/?>|\\(?=\|)")
 _LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_MARKED: Final = re.compile(r"[*`_<\\\[]")
 _MAX_CELL_CHARS = 400
+_LINES_AT_ONCE = 8
 _ID_CHARS = 16
 
 Span = tuple[int, int]
@@ -107,40 +110,41 @@ def cells(line: str) -> list[str]:
     inner = inner.removeprefix("|")
     if inner.endswith("|") and not inner.endswith("\\|"):
         inner = inner[:-1]
-    return [_words(cell) for cell in _CELL_END.split(inner)]
+    if _MARKED.search(inner):
+        return [_plain(cell) for cell in _CELL_END.split(inner)]
+    return [" ".join(cell.split())[:_MAX_CELL_CHARS] for cell in inner.split("|")]
 
 
-def _words(cell: str) -> str:
+def _plain(cell: str) -> str:
     plain = _MARKUP.sub(" ", _LINK.sub(r"\1", cell[: _MAX_CELL_CHARS * 4]))
     return " ".join(plain.split())[:_MAX_CELL_CHARS]
 
 
-def summary(group: RowGroup, context: Sequence[str]) -> list[str]:
+def summary(group: RowGroup, context: Iterable[str]) -> Iterator[str]:
     """Lines for the embedder, most telling first: where the table stands, its columns, its rows."""
+    yield from context
     table = group.table
     columns = [column for column in table.columns() if column]
     count = len(table.rows)
-    extent = (
-        f"{count} rows"
-        if group.number is None
-        else f"rows {group.first + 1} to {group.last + 1} of {count}"
-    )
-    top = f"Table with columns {', '.join(columns)}; {extent}." if columns else f"Table; {extent}."
-    rows = (cells(table.text[start:end]) for start, end in table.rows[group.first : group.last + 1])
-    values = [", ".join(value for value in row if value) for row in rows]
-    return [*context, top, *(line for line in values if line)]
+    part = f"rows {group.first + 1} to {group.last + 1} of {count}"
+    extent = f"{count} rows" if group.number is None else part
+    yield f"Table with columns {', '.join(columns)}; {extent}." if columns else f"Table; {extent}."
+    for start, end in table.rows[group.first : group.last + 1]:
+        yield ", ".join(value for value in cells(table.text[start:end]) if value)
 
 
-def fitted(lines: Sequence[str], room: int, counter: WordCounter) -> str:
+def fitted(lines: Iterable[str], room: int, counter: WordCounter) -> str:
     """As many of ``lines`` as fit; the first that does not is shortened by words."""
     kept: list[str] = []
-    for line, cost in zip(lines, counter.count(lines), strict=True):
-        if cost > room:
-            kept.append(_shortened(line, room, counter))
-            break
-        kept.append(line)
-        room -= cost
-    return "\n".join(line for line in kept if line)
+    wanted = iter(lines)
+    while batch := list(islice(wanted, _LINES_AT_ONCE)):
+        for line, cost in zip(batch, counter.count(batch), strict=True):
+            if cost > room:
+                kept.append(_shortened(line, room, counter))
+                return "\n".join(filter(None, kept))
+            kept.append(line)
+            room -= cost
+    return "\n".join(filter(None, kept))
 
 
 def _shortened(line: str, room: int, counter: WordCounter) -> str:

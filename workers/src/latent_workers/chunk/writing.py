@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType
@@ -12,6 +13,7 @@ from latent_core.domain.ids import content_hash
 from latent_workers.chunk import tables
 from latent_workers.chunk.counting import WordCounter
 from latent_workers.chunk.planning import Plan
+from latent_workers.chunk.splitting import Piece
 from latent_workers.parse.lines import Lines
 from latent_workers.parse.parsed import Parsed
 
@@ -57,7 +59,7 @@ class Writer:
         """Pieces of an additive tokenizer are counted already; all else is counted in one go."""
         above = [self._headings(plan) for plan in plans]
         texts = [self._text_of(plan, heads) for plan, heads in zip(plans, above, strict=True)]
-        known = [bool(plan.pieces) and self._counter.additive for plan in plans]
+        known = [self._counter.additive and _is_spaced(plan.pieces) for plan in plans]
         asked = [
             heads if is_known else text
             for heads, text, is_known in zip(above, texts, known, strict=True)
@@ -83,7 +85,7 @@ class Writer:
     def _text_of(self, plan: Plan, headings: str) -> str:
         if plan.group is not None:
             above = [_SEPARATOR.join(plan.context), plan.caption]
-            lines = tables.summary(plan.group, [line for line in above if line])
+            lines = tables.summary(plan.group, filter(None, above))
             return tables.fitted(lines, self._budget, self._counter)
         # From the first piece to the last: what was joined to it has no words.
         text = self._text[plan.pieces[0].start : plan.pieces[-1].end]
@@ -118,6 +120,11 @@ class Writer:
             table_id=plan.table_id,
             row_group=plan.group.number if plan.group else None,
         )
+
+
+def _is_spaced(pieces: Sequence[Piece]) -> bool:
+    """Whether white space stands between all pieces: only then do their counts add up."""
+    return bool(pieces) and all(one.end < other.start for one, other in pairwise(pieces))
 
 
 def _halves(plan: Plan) -> Iterator[Plan]:

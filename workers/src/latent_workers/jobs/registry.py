@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Final
 
 from latent_core.domain.job import JobKind
@@ -14,14 +13,12 @@ from latent_workers.jobs.corpus import corpus
 from latent_workers.jobs.delete_container import delete_container
 from latent_workers.jobs.ingest import ingest
 from latent_workers.jobs.purge import purge
-from latent_workers.jobs.render import render
 
 Handler = Callable[[JobContext], Awaitable[None]]
 
 HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]] = {
     JobKind.INGEST: ingest,
     JobKind.CORPUS: corpus,
-    JobKind.RENDER: render,
     JobKind.PURGE: purge,
     JobKind.COMPACT: compact,
     JobKind.DELETE_CONTAINER: delete_container,
@@ -30,4 +27,8 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
 
 def handlers(deps: Deps) -> dict[JobKind, Handler]:
     """The handlers with what they stand on."""
-    return {kind: partial(handler, deps=deps) for kind, handler in HANDLERS.items()}
+
+    def bound(handler: Callable[[JobContext, Deps], Awaitable[None]]) -> Handler:
+        return lambda ctx: handler(ctx, deps)
+
+    return {kind: bound(handler) for kind, handler in HANDLERS.items()}

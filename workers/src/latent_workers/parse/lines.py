@@ -31,6 +31,11 @@ class Lines:
         """Offsets of the lines ``first`` to ``last``, without the end of the last."""
         return self._starts[first - 1], self._ends[last - 1]
 
+    def text(self, number: int) -> str:
+        """The line without its end."""
+        start, end = self.span(number, number)
+        return self._text[start:end]
+
     def texts(self) -> Iterator[str]:
         """Each line without its end."""
         for start, end in zip(self._starts[: len(self)], self._ends, strict=False):

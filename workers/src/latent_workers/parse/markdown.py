@@ -56,8 +56,8 @@ def of_decoded(decoded: Decoded) -> Parsed:
     """Blocks of Markdown that is already decoded."""
     text = decoded.text
     lines = Lines(text)
-    meta, matter_lines, warnings = _front_matter(text, lines)
-    pieces = _pieces(_body(text, lines, matter_lines), lines.filled(), matter_lines)
+    meta, matter_lines, warnings = front_matter(text, lines)
+    pieces = _pieces(body_below(text, lines, matter_lines), lines.filled(), matter_lines)
     blocks = tuple(_blocks(text, lines, pieces))
     return Parsed(
         text=text,
@@ -69,7 +69,7 @@ def of_decoded(decoded: Decoded) -> Parsed:
     )
 
 
-def _front_matter(text: str, lines: Lines) -> tuple[dict[str, Any], int, tuple[Issue, ...]]:
+def front_matter(text: str, lines: Lines) -> tuple[dict[str, Any], int, tuple[Issue, ...]]:
     """Meta, the number of lines it takes at the top, and what was wrong with it."""
     found = _FRONT_MATTER.match(text)
     if not found:
@@ -94,7 +94,7 @@ def _doubt(problem: str) -> Issue:
     )
 
 
-def _body(text: str, lines: Lines, matter_lines: int) -> str:
+def body_below(text: str, lines: Lines, matter_lines: int) -> str:
     """The text with the front matter's lines emptied, so that line numbers hold."""
     if not matter_lines:
         return text

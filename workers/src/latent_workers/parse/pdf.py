@@ -30,6 +30,10 @@ class Sheet:
     blocks: tuple[str, ...] | None
     replaced: int
 
+    @property
+    def text(self) -> str:
+        return BLOCK_BREAK.join(self.blocks or ())
+
 
 def parse(source: Source) -> Parsed:
     document = open_document(source.file, source.name)
@@ -79,23 +83,25 @@ def open_document(file: BinaryIO, name: str) -> Any:
 
 
 def _sheet(document: Any, number: int) -> Sheet:
-    pymupdf = mupdf.load()
-    # Without ligatures and soft hyphens as single characters: words should be found as they are typed.
-    flags = pymupdf.TEXT_PRESERVE_WHITESPACE | pymupdf.TEXT_MEDIABOX_CLIP
     try:
         with mupdf.reading():
-            page = document[number - 1]
-            width, height = page.rect.width, page.rect.height
-            found = page.get_text("blocks", flags=flags)
+            return sheet_of(document[number - 1], number)
     except mupdf.PdfError:
         return Sheet(number, 0.0, 0.0, None, 0)
+
+
+def sheet_of(page: Any, number: int) -> Sheet:
+    """What a page holds; raises what MuPDF raises."""
+    pymupdf = mupdf.load()
+    # Ligatures are taken apart: words should be found as they are typed.
+    flags = pymupdf.TEXT_PRESERVE_WHITESPACE | pymupdf.TEXT_MEDIABOX_CLIP
     blocks, replaced = [], 0
-    for block in found:
+    for block in page.get_text("blocks", flags=flags):
         text, bad = clean(_tidy(block[4]))
         replaced += bad
         if text:
             blocks.append(text)
-    return Sheet(number, width, height, tuple(blocks), replaced)
+    return Sheet(number, page.rect.width, page.rect.height, tuple(blocks), replaced)
 
 
 def _tidy(text: str) -> str:

@@ -1,0 +1,78 @@
+"""How answers look to people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from latent_cli.commands.search import marked, others, place_of
+from latent_cli.jobs_shown import named
+from latent_cli.output import moment, safe, size
+from latent_cli.testing import Latent
+from latent_client.testing.find import find
+from latent_client.testing.gateway import FakeGateway
+from latent_core.domain.hit import AlsoInDocument, PlaceView
+from latent_core.domain.query import SearchRequest
+
+
+def test_the_words_of_the_query_stand_out_in_the_snippet(gateway: FakeGateway) -> None:
+    gateway.put("notes", "file:///a.md", "The lamp\x1b,\nthe Lamp — and oil.".encode())
+    [hit] = find(gateway, SearchRequest(containers=["notes"], query="lamp oil", top_k=1))
+    text = marked(hit)
+    assert text.plain == "   The lamp\ufffd,\n   the Lamp — and oil."
+    assert [text.plain[span.start : span.end] for span in text.spans] == ["lamp", "Lamp", "oil"]
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (PlaceView(), ""),
+        (PlaceView(page=3, page_end=3), "page 3"),
+        (PlaceView(page=3, page_end=4, heading_path="A > B"), "A > B, pages 3-4"),
+        (PlaceView(line_start=7, line_end=7, key_path="a.b"), "a.b, line 7"),
+        (PlaceView(line_start=7, line_end=9), "lines 7-9"),
+    ],
+)
+def test_a_place_is_told_as_people_say_it(place: PlaceView, said: str) -> None:
+    assert place_of(place) == said
+
+
+def test_of_many_other_places_the_best_are_told() -> None:
+    found = [
+        AlsoInDocument(chunk_id=uuid4(), score=1 / n, place=PlaceView(page=n)) for n in range(1, 6)
+    ]
+    assert others(found[:1]) == "page 1 (1.000)"
+    assert others(found) == "page 1 (1.000); page 2 (0.500); page 3 (0.333) and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [([7], "job 7"), ([3, 1, 2], "jobs 1-3"), ([1, 3, 4, 9], "jobs 1, 3-4, 9")],
+)
+def test_runs_of_jobs_are_joined(ids: list[int], said: str) -> None:
+    assert named(ids) == said
+
+
+def test_figures_are_told_as_people_read_them() -> None:
+    assert [size(n) for n in (None, 0, 999, 1000, 12_345_678)] == [
+        "",
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "12.3 MB",
+    ]
+    assert moment(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)) == "2026-01-02 03:04:05Z"
+    assert safe("a\tb\nc\x00\x7f\x9f") == "a\tb\nc\ufffd\ufffd\ufffd"
+
+
+def test_bars_are_drawn_on_a_terminal_and_leave_the_answer_alone(
+    latent: Latent, museum: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    result = latent("ingest", museum, "-c", "notes", "--wait", "--json")
+    assert "files sent" in result.err
+    assert "jobs done" in result.err
+    assert len(result.json["jobs"]) == 2

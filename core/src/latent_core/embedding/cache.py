@@ -1,0 +1,62 @@
+"""Embedding with a memory: SHA-256 of the text and the space give the vector, if it was ever made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from latent_core.domain.ids import Sha256, content_hash
+from latent_core.domain.vector import Matrix
+from latent_core.embedding.batcher import Batcher, Checkpoint
+from latent_core.registry import embeddings
+from latent_core.registry.connection import Database
+
+TEXTS_A_STEP: Final = 1024
+"""Looked up, embedded and kept together: what a failure can cost."""
+
+
+class Embedded(NamedTuple):
+    matrix: Matrix
+    """One row a text, in order."""
+    hits: int
+    """Texts that the embedder was not asked for."""
+
+
+class CachedEmbedding:
+    """Sends to the batcher what is not known yet, and each text once."""
+
+    def __init__(self, batcher: Batcher, db: Database) -> None:
+        self._batcher = batcher
+        self._db = db
+
+    async def embed(self, texts: Sequence[str], checkpoint: Checkpoint | None = None) -> Embedded:
+        """``checkpoint`` as for ``Batcher.embed``, and between steps."""
+        rows = np.empty((len(texts), self._batcher.embedder.model.dims), np.float32)
+        hits = 0
+        for start in range(0, len(texts), TEXTS_A_STEP):
+            if start and checkpoint:
+                await checkpoint()
+            step = slice(start, start + TEXTS_A_STEP)
+            rows[step], known = await self._step(texts[step], checkpoint)
+            hits += known
+        return Embedded(rows, hits)
+
+    async def _step(self, texts: Sequence[str], checkpoint: Checkpoint | None) -> Embedded:
+        space = self._batcher.embedder.model.key
+        hashes = [content_hash(text) for text in texts]
+        distinct = dict(zip(hashes, texts, strict=True))
+        async with self._db.transaction() as conn:
+            vectors = await embeddings.find(conn, space, list(distinct))
+        missing = [hash_ for hash_ in distinct if hash_ not in vectors]
+        if missing:
+            made = await self._batcher.embed([distinct[hash_] for hash_ in missing], checkpoint)
+            await self._keep(space, missing, made)
+            vectors.update(zip(missing, made, strict=True))
+        matrix = np.stack([vectors[hash_] for hash_ in hashes])
+        return Embedded(matrix, len(texts) - len(missing))
+
+    async def _keep(self, space: str, hashes: Sequence[Sha256], made: Matrix) -> None:
+        async with self._db.transaction() as conn:
+            await embeddings.insert(conn, space, hashes, made)

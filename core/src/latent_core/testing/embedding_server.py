@@ -1,0 +1,302 @@
+"""A deterministic embedder over real HTTP, in the openai dialect, that can be told to misbehave.
+
+In the process: ``async with EmbeddingServer(dims=384) as server: … server.base_url``.
+As a process: ``python -m latent_core.testing.embedding_server --dims 384`` prints one line of JSON with
+``base_url``, and serves until its standard input closes. ``POST /misbehave`` and ``GET /stats`` steer it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import orjson
+
+from latent_core.domain.vector import Matrix
+from latent_core.processes.lifeline import watch_parent
+from latent_core.testing.hashed_words import HashedWords
+
+_REASONS: Final = {
+    200: "OK",
+    307: "Temporary Redirect",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+}
+_MOST_HEADER: Final = 64 * 1024
+_DEFAULT_DIMS: Final = 384
+
+
+class Misbehaviour(StrEnum):
+    RATE_LIMITED = "rate_limited"
+    SERVER_ERROR = "server_error"
+    REFUSED = "refused"
+    REDIRECT = "redirect"
+    SILENT = "silent"
+    """Reads the request and never answers."""
+    HUNG_UP = "hung_up"
+    """Closes the connection without an answer."""
+    WRONG_DIMS = "wrong_dims"
+    TRUNCATED = "truncated"
+    REORDERED = "reordered"
+    NOT_A_NUMBER = "not_a_number"
+    ZERO = "zero"
+    MISSING = "missing"
+    HUGE = "huge"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the next ``times`` requests get instead of a good answer."""
+
+    kind: Misbehaviour
+    times: int = 1
+    retry_after: str = "1"
+    only_with: str = ""
+    """Only requests with a text that contains this are treated so."""
+
+
+@dataclass(slots=True)
+class Stats:
+    requests: int = 0
+    texts: int = 0
+    """Embedded well."""
+    largest: int = 0
+    """Texts of the largest request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def encoded(self) -> bytes:
+        lines = [
+            f"HTTP/1.1 {self.status} {_REASONS[self.status]}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(self.body)}",
+            *(f"{name}: {value}" for name, value in self.headers.items()),
+        ]
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + self.body
+
+
+class EmbeddingServer:
+    """Serves on 127.0.0.1. ``key``, if given, is the bearer key it wants."""
+
+    def __init__(self, *, dims: int = _DEFAULT_DIMS, key: str | None = None) -> None:
+        self.dims = dims
+        self.key = key
+        self.stats = Stats()
+        self._models: dict[int, HashedWords] = {}
+        self._plan: Plan | None = None
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def start(self, port: int = 0) -> None:
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", port, limit=_MOST_HEADER
+        )
+
+    @property
+    def base_url(self) -> str:
+        """``?dims=`` after it chooses another width."""
+        if self._server is None:
+            raise RuntimeError("the server is not started")
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+
+    def misbehave(
+        self, kind: Misbehaviour, *, times: int = 1, retry_after: str = "1", only_with: str = ""
+    ) -> None:
+        self._plan = Plan(kind, times, retry_after, only_with)
+
+    def vectors(self, texts: Sequence[str], dims: int | None = None) -> Matrix:
+        """What the server answers for ``texts``."""
+        width = dims or self.dims
+        if width not in self._models:
+            self._models[width] = HashedWords(width)
+        return self._models[width].vectors(texts)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("connections are served in tasks")
+        self._connections.add(task)
+        try:
+            while request := await _read(reader):
+                answer = await self._answer(request)
+                if answer is None:
+                    break
+                writer.write(answer.encoded())
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client has gone, or the server closes
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _answer(self, request: _Request) -> _Answer | None:
+        """None hangs up."""
+        if (request.method, request.path) == ("GET", "/stats"):
+            return _Answer(200, orjson.dumps(asdict(self.stats)))
+        if (request.method, request.path) == ("POST", "/misbehave"):
+            plan = orjson.loads(request.body)
+            self.misbehave(Misbehaviour(plan.pop("kind")), **plan)
+            return _Answer(200, b"{}")
+        if request.method != "POST" or not request.path.endswith("/embeddings"):
+            return _error(404, "no such route")
+        if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
+            return _error(401, "Incorrect API key provided")
+        return await self._embed(request)
+
+    async def _embed(self, request: _Request) -> _Answer | None:
+        payload = orjson.loads(request.body)
+        texts = payload.get("input")
+        if isinstance(texts, str):
+            texts = [texts]
+        if not texts or not all(isinstance(text, str) for text in texts) or "model" not in payload:
+            return _error(400, "'model' and a list of strings 'input' are required")
+        self.stats.requests += 1
+        self.stats.largest = max(self.stats.largest, len(texts))
+        dims = int(request.query.get("dims", [str(self.dims)])[0])
+        if plan := self._next_plan(texts):
+            return await self._misbehave(plan, texts, dims)
+        self.stats.texts += len(texts)
+        return _good(self.vectors(texts, dims), range(len(texts)), payload["model"])
+
+    def _next_plan(self, texts: Sequence[str]) -> Plan | None:
+        plan = self._plan
+        if plan is None or not any(plan.only_with in text for text in texts):
+            return None
+        left = Plan(plan.kind, plan.times - 1, plan.retry_after, plan.only_with)
+        self._plan = left if left.times else None
+        return plan
+
+    async def _misbehave(self, plan: Plan, texts: Sequence[str], dims: int) -> _Answer | None:
+        match plan.kind:
+            case Misbehaviour.RATE_LIMITED:
+                answer = _error(429, "Rate limit reached")
+                return _Answer(429, answer.body, {"Retry-After": plan.retry_after})
+            case Misbehaviour.SERVER_ERROR:
+                return _error(500, "The server had an error")
+            case Misbehaviour.REFUSED:
+                return _error(400, "This input cannot be embedded")
+            case Misbehaviour.REDIRECT:
+                return _Answer(307, b"", {"Location": f"{self.base_url}/embeddings"})
+            case Misbehaviour.HUNG_UP:
+                return None
+            case Misbehaviour.SILENT:
+                await asyncio.Event().wait()
+        return self._spoiled(plan.kind, self.vectors(texts, dims))
+
+    def _spoiled(self, kind: Misbehaviour, vectors: Matrix) -> _Answer:
+        """A good answer with one fault."""
+        order = range(len(vectors))
+        match kind:
+            case Misbehaviour.WRONG_DIMS:
+                return _good(vectors[:, :-1], order)
+            case Misbehaviour.REORDERED:
+                return _good(vectors, order[::-1])
+            case Misbehaviour.MISSING:
+                return _good(vectors, order[:-1])
+            case Misbehaviour.ZERO:
+                return _good(np.zeros_like(vectors), order)
+            case Misbehaviour.HUGE:
+                return _Answer(200, b'{"data": [' + b" " * 64 * 1024 * 1024)
+            case Misbehaviour.NOT_A_NUMBER:
+                whole = _good(np.full_like(vectors, 0.5), order).body
+                return _Answer(200, whole.replace(b"0.5", b"NaN"))
+        return _Answer(200, _good(vectors, order).body[:-20])
+
+
+def _good(vectors: Matrix, order: Sequence[int], model: str = "test") -> _Answer:
+    data = [
+        {"object": "embedding", "index": index, "embedding": np.ascontiguousarray(vectors[index])}
+        for index in order
+    ]
+    usage = {"prompt_tokens": len(order), "total_tokens": len(order)}
+    whole = {"object": "list", "data": data, "model": model, "usage": usage}
+    return _Answer(200, orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def _error(status: int, message: str) -> _Answer:
+    return _Answer(status, orjson.dumps({"error": {"message": message, "type": "test"}}))
+
+
+async def _read(reader: asyncio.StreamReader) -> _Request | None:
+    """The next request of a connection; None when the client has closed it."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.decode("latin-1").strip().split("\r\n")
+    method, target, _ = first.split(" ")
+    pairs = (line.partition(":") for line in lines)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    url = urlsplit(target)
+    return _Request(method, url.path, parse_qs(url.query), headers, body)
+
+
+async def _main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description="a deterministic embedder over HTTP")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--dims", type=int, default=_DEFAULT_DIMS)
+    parser.add_argument("--key", default=None, help="the bearer key to ask for")
+    given: Any = parser.parse_args(arguments)
+    server = EmbeddingServer(dims=given.dims, key=given.key)
+    await server.start(given.port)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        loop.call_soon_threadsafe(ended.set)
+
+    watch_parent(sys.stdin.fileno(), end)
+    sys.stdout.write(orjson.dumps({"base_url": server.base_url}).decode() + "\n")
+    sys.stdout.flush()
+    await ended.wait()
+    await server.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1:]))

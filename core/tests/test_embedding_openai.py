@@ -1,0 +1,516 @@
+"""Embedders over HTTP, against a real server that can be told to misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import pytest_asyncio
+from hypothesis import given, settings, strategies as st
+from pydantic import SecretStr
+
+from latent_core.domain.errors import IngestFailed, Invalid, LatentError, RateLimited, Unavailable
+from latent_core.domain.manifest import Manifest
+from latent_core.embedding.openai import OpenAiEmbedder, Patience
+from latent_core.embedding.openai_wire import Endpoint, EmbeddingsClient
+from latent_core.embedding.pieces import PieceTokenizer
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.rate import TextRate
+from latent_core.embedding.resolve import Embedders
+from latent_core.settings import Settings
+from latent_core.testing.embedding import EmbedderContract
+from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
+from latent_core.testing.hashed_words import HashedWords
+
+DIMS = 32
+KEY = SecretStr("sk-secret")
+UNLIMITED = 10**9
+TEXTS = ["one text", "another text", "a third"]
+
+
+@dataclass
+class Time:
+    """A clock that goes on when somebody sleeps, and only then."""
+
+    now: float = 1000.0
+    slept: list[float] = field(default_factory=list)
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+def embedder_for(
+    base_url: str,
+    *,
+    dims: int = DIMS,
+    per_minute: int = UNLIMITED,
+    time: Time | None = None,
+    patience: Patience = Patience(),
+    key: SecretStr | None = KEY,
+    seconds: float = 20.0,
+) -> OpenAiEmbedder:
+    time = time or Time()
+    return OpenAiEmbedder(
+        EmbeddingModel("openai/test", "1", dims, 512),
+        Endpoint(base_url, key, "test", dims, seconds),
+        TextRate(per_minute, clock=time.clock, sleep=time.sleep),
+        patience=patience,
+        sleep=time.sleep,
+        jitter=lambda _, most: most,
+    )
+
+
+@pytest_asyncio.fixture(scope="class", loop_scope="class")
+async def embedder() -> AsyncIterator[OpenAiEmbedder]:
+    async with EmbeddingServer(dims=DIMS, key=KEY.get_secret_value()) as server:
+        embedder = embedder_for(server.base_url)
+        yield embedder
+        await embedder.close()
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestContract(EmbedderContract):
+    pass
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EmbeddingServer]:
+    async with EmbeddingServer(dims=DIMS, key=KEY.get_secret_value()) as server:
+        yield server
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+async def patient(server: EmbeddingServer, time: Time) -> AsyncIterator[OpenAiEmbedder]:
+    embedder = embedder_for(server.base_url, time=time)
+    yield embedder
+    await embedder.close()
+
+
+async def test_vectors_are_ordered_by_their_index(
+    server: EmbeddingServer, patient: OpenAiEmbedder
+) -> None:
+    server.misbehave(Misbehaviour.REORDERED)
+    rows = await patient.embed_documents(TEXTS)
+    assert np.allclose(rows, server.vectors(TEXTS), atol=1e-6)
+
+
+async def test_large_calls_are_sent_in_requests_of_limited_size(server: EmbeddingServer) -> None:
+    embedder = embedder_for(server.base_url, patience=Patience(texts=8, characters=100))
+    texts = [f"text {n}" for n in range(40)] + ["long " * 50, "x"]
+    rows = await embedder.embed_documents(texts)
+    await embedder.close()
+    assert np.allclose(rows, server.vectors(texts), atol=1e-6)
+    assert server.stats.largest == 8
+    assert server.stats.requests == 7
+
+
+async def test_a_query_in_the_base_address_is_kept(server: EmbeddingServer) -> None:
+    embedder = embedder_for(f"{server.base_url}/?dims=16", dims=16)
+    assert (await embedder.embed_query("x")).shape == (16,)
+    await embedder.close()
+
+
+class TestTrouble:
+    @pytest.mark.parametrize(
+        "kind", [Misbehaviour.SERVER_ERROR, Misbehaviour.HUNG_UP, Misbehaviour.TRUNCATED]
+    )
+    async def test_passing_trouble_is_waited_out_with_growing_pauses(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time, kind: Misbehaviour
+    ) -> None:
+        server.misbehave(kind, times=3)
+        assert (await patient.embed_documents(TEXTS)).shape == (3, DIMS)
+        assert time.slept == [0.5, 1.0, 2.0]
+
+    async def test_trouble_that_stays_is_unavailable(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+    ) -> None:
+        server.misbehave(Misbehaviour.SERVER_ERROR, times=99)
+        with pytest.raises(Unavailable, match="500"):
+            await patient.embed_query("x")
+        assert server.stats.requests == Patience().attempts
+        assert max(time.slept) <= Patience().longest_wait
+
+    async def test_a_server_that_is_not_there_is_unavailable(self, time: Time) -> None:
+        async with EmbeddingServer() as gone:
+            address = gone.base_url
+        embedder = embedder_for(address, time=time)
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            await embedder.embed_query("x")
+        await embedder.close()
+
+    async def test_a_silent_server_is_unavailable_when_the_deadline_passes(
+        self, server: EmbeddingServer
+    ) -> None:
+        server.misbehave(Misbehaviour.SILENT, times=99)
+        embedder = embedder_for(server.base_url, seconds=0.05, patience=Patience(attempts=2))
+        with pytest.raises(Unavailable, match="deadline"):
+            await embedder.embed_query("x")
+        await embedder.close()
+
+    async def test_retry_after_is_honoured(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+    ) -> None:
+        server.misbehave(Misbehaviour.RATE_LIMITED, times=2, retry_after="7")
+        await patient.embed_documents(TEXTS)
+        assert [round(seconds, 3) for seconds in time.slept] == [7.7, 7.7]
+
+    async def test_retry_after_may_be_a_date(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+    ) -> None:
+        at = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
+        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after=at)
+        await patient.embed_documents(TEXTS)
+        assert 15 < time.slept[0] < 23
+
+    async def test_a_longer_pause_than_ours_is_left_to_the_queue(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+    ) -> None:
+        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after="3600")
+        with pytest.raises(RateLimited) as caught:
+            await patient.embed_documents(TEXTS)
+        assert caught.value.details["retry_after"] == 3600
+        assert time.slept == []
+
+    @pytest.mark.parametrize("header", ["soon", "-5", "nan", ""])
+    async def test_a_retry_after_that_says_nothing_is_not_believed(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, header: str
+    ) -> None:
+        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after=header)
+        assert (await patient.embed_documents(TEXTS)).shape == (3, DIMS)
+
+    @pytest.mark.parametrize(
+        ("kind", "error", "said"),
+        [
+            (Misbehaviour.REFUSED, IngestFailed, "400"),
+            (Misbehaviour.REDIRECT, Invalid, "307.*not followed"),
+            (Misbehaviour.NOT_A_NUMBER, IngestFailed, "not a number"),
+            (Misbehaviour.ZERO, IngestFailed, "zero"),
+            (Misbehaviour.MISSING, IngestFailed, "2 vectors for 3 texts"),
+            (Misbehaviour.HUGE, IngestFailed, "more than"),
+            (Misbehaviour.WRONG_DIMS, IngestFailed, "answers 31 dimensions.*says 32"),
+        ],
+    )
+    async def test_what_will_not_pass_is_refused_at_once(
+        self,
+        server: EmbeddingServer,
+        patient: OpenAiEmbedder,
+        kind: Misbehaviour,
+        error: type[LatentError],
+        said: str,
+    ) -> None:
+        server.misbehave(kind)
+        with pytest.raises(error, match=said) as caught:
+            await patient.embed_documents(TEXTS)
+        assert not caught.value.transient
+        assert server.stats.requests == 1
+        assert (await patient.embed_documents(TEXTS)).shape == (3, DIMS)
+
+    @pytest.mark.parametrize("key", [None, SecretStr("sk-wrong")])
+    async def test_a_wrong_key_is_said_and_never_shown(
+        self, server: EmbeddingServer, key: SecretStr | None
+    ) -> None:
+        embedder = embedder_for(server.base_url, key=key)
+        with pytest.raises(Invalid, match="LLC_EMBED_API_KEY") as caught:
+            await embedder.embed_query("x")
+        assert "sk-" not in str(caught.value.issue())
+        await embedder.close()
+
+    async def test_one_failing_request_ends_the_call(self, server: EmbeddingServer) -> None:
+        embedder = embedder_for(server.base_url, patience=Patience(texts=1, requests=2))
+        server.misbehave(Misbehaviour.REFUSED, only_with="7", times=99)
+        with pytest.raises(IngestFailed):
+            await embedder.embed_documents([f"text {n}" for n in range(50)])
+        await embedder.close()
+        assert server.stats.requests < 12
+
+    @pytest.mark.parametrize(
+        "address", ["embedder.local/v1", "ftp://host/v1", "http://", "http://[::1"]
+    )
+    def test_an_address_that_is_none_is_refused(self, address: str) -> None:
+        with pytest.raises(Invalid, match="LLC_EMBED_BASE_URL"):
+            EmbeddingsClient(Endpoint(address, None, "test", DIMS), connections=1)
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"data": "none"},
+            {"data": [1, 2]},
+            {},
+            [],
+            {"data": [{"index": 0}]},
+            {"data": [{"index": 1, "embedding": [1.0] * DIMS}]},
+            {"data": [{"index": [0], "embedding": [1.0] * DIMS}]},
+            {"data": [{"index": 0, "embedding": "AAAA"}]},
+            {"data": [{"index": 0, "embedding": [[1.0]] * DIMS}]},
+            {"data": [{"index": 0, "embedding": ["x"] * DIMS}]},
+            {"data": [{"index": 0, "embedding": [None] * DIMS}]},
+        ],
+    )
+    async def test_an_answer_in_another_dialect_is_refused(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, body: Any
+    ) -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            data = json.dumps(body).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(data), data))
+            await writer.drain()
+            writer.close()
+
+        other = await asyncio.start_server(answer, "127.0.0.1", 0)
+        host, port = other.sockets[0].getsockname()
+        embedder = embedder_for(f"http://{host}:{port}", patience=Patience(attempts=1))
+        with pytest.raises(IngestFailed):
+            await embedder.embed_query("x")
+        await embedder.close()
+        other.close()
+
+
+async def finished(*calls: Awaitable[None]) -> list[int]:
+    """The order in which ``calls``, begun in turn, came to their end."""
+    order: list[int] = []
+
+    async def run(number: int, call: Awaitable[None]) -> None:
+        await call
+        order.append(number)
+
+    await asyncio.gather(*(run(number, call) for number, call in enumerate(calls)))
+    return order
+
+
+class TestRate:
+    def rate(self, per_minute: int, time: Time) -> TextRate:
+        return TextRate(per_minute, clock=time.clock, sleep=time.sleep)
+
+    async def test_a_minutes_texts_may_go_at_once_and_the_next_wait(self, time: Time) -> None:
+        rate = self.rate(60, time)
+        await rate.take(60, within=0)
+        await rate.take(30, within=60)
+        assert time.now == pytest.approx(1030)
+
+    async def test_first_come_first_served(self, time: Time) -> None:
+        rate = self.rate(60, time)
+        await rate.take(60, within=0)
+        order = await finished(*(rate.take(n, within=600) for n in (30, 1, 10, 1)))
+        assert order == [0, 1, 2, 3]
+        assert time.now == pytest.approx(1042)
+
+    async def test_queries_go_before_documents(self, time: Time) -> None:
+        rate = self.rate(60, time)
+        await rate.take(60, within=0)
+        order = await finished(
+            rate.take(30, within=600),
+            rate.take(30, within=600),
+            rate.take(1, urgent=True, within=600),
+        )
+        assert order == [2, 0, 1]
+
+    async def test_what_would_come_too_late_is_refused_at_once(self, time: Time) -> None:
+        rate = self.rate(60, time)
+        await rate.take(60, within=0)
+        with pytest.raises(RateLimited) as caught:
+            await rate.take(30, within=20)
+        assert caught.value.details["retry_after"] == pytest.approx(30)
+        assert time.slept == []
+
+    async def test_one_who_gives_up_does_not_hold_up_the_others(self, time: Time) -> None:
+        rate = self.rate(60, time)
+        await rate.take(60, within=0)
+        tasks = [asyncio.ensure_future(rate.take(10, within=600)) for _ in range(3)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        tasks[1].cancel()
+        await tasks[2]
+        assert time.now <= 1020 + 1e-6
+
+    async def test_a_pause_holds_all(self, time: Time) -> None:
+        rate = self.rate(6000, time)
+        rate.pause(12)
+        await rate.take(1, urgent=True, within=60)
+        assert time.now == pytest.approx(1012)
+
+    async def test_more_than_the_bucket_holds_is_a_mistake(self, time: Time) -> None:
+        with pytest.raises(ValueError, match="more than"):
+            await self.rate(10, time).take(11, within=1)
+
+    @settings(max_examples=50, deadline=None)
+    @given(st.lists(st.integers(1, 20), min_size=1, max_size=30), st.integers(20, 200))
+    async def test_no_minute_takes_more_than_twice_the_limit_and_no_time_is_wasted(
+        self, sizes: list[int], per_minute: int
+    ) -> None:
+        time = Time()
+        rate = self.rate(per_minute, time)
+        for size in sizes:
+            await rate.take(size, within=1e9)
+        waited = time.now - 1000
+        assert waited == pytest.approx(
+            max(0, (sum(sizes) - per_minute) * 60 / per_minute), abs=1e-6
+        )
+
+    async def test_a_call_larger_than_the_bucket_is_sent_in_parts(
+        self, server: EmbeddingServer, time: Time
+    ) -> None:
+        embedder = embedder_for(server.base_url, per_minute=10, time=time)
+        await embedder.embed_documents(["x"] * 35)
+        await embedder.close()
+        assert server.stats.largest == 10
+        assert time.now - 1000 == pytest.approx(150)
+
+
+class TestPieces:
+    @settings(max_examples=100)
+    @given(st.text(max_size=300))
+    def test_pieces_cover_all_but_blanks_in_order(self, text: str) -> None:
+        offsets = PieceTokenizer().offsets(text)
+        covered = {place for start, end in offsets for place in range(start, end)}
+        assert sum(end - start for start, end in offsets) == len(covered)
+        assert all(char.isspace() for place, char in enumerate(text) if place not in covered)
+        assert PieceTokenizer().count([text]) == [len(offsets)]
+
+    def test_long_words_and_ideographs_count_for_more(self) -> None:
+        counts = PieceTokenizer().count(
+            ["cat", "transformation", "日本語", "snake_case(x)", "1234567"]
+        )
+        assert counts == [1, 3, 3, 6, 3]
+
+
+def of_space(embedder: str, version: str, dims: int) -> Any:
+    return SimpleNamespace(embedder=embedder, version=version, dims=dims)
+
+
+class TestNames:
+    def embedders(self, tmp_path: Any, **given: Any) -> Embedders:
+        return Embedders(Settings(_env_file=None, **given), tmp_path / "models", threads=1)
+
+    def manifest(self, **given: Any) -> Manifest:
+        return Manifest(id="c", name="C", **given)
+
+    async def test_the_default_embedder_is_the_built_in_one(self, tmp_path: Any) -> None:
+        embedders = self.embedders(tmp_path)
+        model = embedders.model_of(self.manifest())
+        assert (model.embedder, model.version, model.dims) == ("local", "all-MiniLM-L6-v2@1", 384)
+        assert embedders.for_space(model) is embedders.for_space(model)
+        await embedders.close()
+
+    async def test_int8_has_a_version_of_its_own(self, tmp_path: Any) -> None:
+        embedders = self.embedders(tmp_path)
+        full, small = (
+            embedders.model_of(self.manifest(embedder=name)) for name in ("local", "local-int8")
+        )
+        assert full.key != small.key
+        await embedders.close()
+
+    async def test_a_remote_name_is_asked_for_its_model(
+        self, tmp_path: Any, server: EmbeddingServer
+    ) -> None:
+        embedders = self.embedders(tmp_path, embed_base_url=server.base_url, embed_api_key=KEY)
+        for name in ("openai/org/model", "nomic-embed-multimodal-7b"):
+            model = embedders.model_of(self.manifest(embedder=name, dims=DIMS))
+            assert (model.version, model.window) == ("1", 512)
+            vector = await embedders.for_space(model).embed_query("x")
+            assert vector.shape == (DIMS,)
+        await embedders.close()
+
+    @pytest.mark.parametrize(
+        ("manifest", "said"),
+        [
+            ({"embedder": "locale"}, "did you mean 'local'"),
+            ({"embedder": "word2vec"}, "known are"),
+            ({"embedder": "openai/"}, "known are"),
+            ({"embedder": "openai/model"}, "dims"),
+            ({"dims": 768}, "768.*384"),
+            ({"embedder_version": "2"}, "'2'.*all-MiniLM"),
+        ],
+    )
+    def test_what_does_not_fit_is_said(
+        self, tmp_path: Any, manifest: dict[str, Any], said: str
+    ) -> None:
+        embedders = self.embedders(tmp_path, embed_base_url="http://127.0.0.1:1/v1")
+        with pytest.raises(Invalid, match=said):
+            embedders.model_of(self.manifest(**manifest))
+
+    def test_a_remote_embedder_without_an_address_is_said(self, tmp_path: Any) -> None:
+        embedders = self.embedders(tmp_path)
+        with pytest.raises(Invalid, match="LLC_EMBED_BASE_URL"):
+            embedders.model_of(self.manifest(embedder="openai/m", dims=8))
+        with pytest.raises(Unavailable, match="LLC_EMBED_BASE_URL"):
+            embedders.for_space(of_space("openai/m", "1", 8))
+
+    def test_vectors_of_another_version_are_not_mixed_in(self, tmp_path: Any) -> None:
+        with pytest.raises(Unavailable, match="all-MiniLM-L6-v2@0"):
+            self.embedders(tmp_path).for_space(of_space("local", "all-MiniLM-L6-v2@0", 384))
+
+    async def test_all_remote_models_share_one_limit(
+        self, tmp_path: Any, server: EmbeddingServer
+    ) -> None:
+        embedders = self.embedders(
+            tmp_path, embed_base_url=server.base_url, embed_api_key=KEY, embed_rate_limit_per_min=5
+        )
+        one, two = (of_space(f"openai/{name}", "1", DIMS) for name in "ab")
+        await embedders.for_space(one).embed_documents(["x"] * 5)
+        with pytest.raises(RateLimited):
+            await embedders.for_space(two).embed_query("x")
+        await embedders.close()
+
+
+class TestServer:
+    def test_its_vectors_are_the_same_in_every_process(self) -> None:
+        command = (
+            "from latent_core.testing.hashed_words import HashedWords as H;"
+            "print(H(8).vectors(['proteins fold', 'and unfold']).tolist())"
+        )
+        said = subprocess.run(
+            [sys.executable, "-c", command], capture_output=True, check=True, timeout=60
+        )
+        here = HashedWords(8).vectors(["and unfold", "proteins fold"])[::-1]
+        assert np.allclose(json.loads(said.stdout), here)
+
+    async def test_it_serves_as_a_process_until_its_input_closes(self) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "latent_core.testing.embedding_server", "--dims", "16"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            address = json.loads(await process.stdout.readline())["base_url"]
+            embedder = embedder_for(address, dims=16)
+            assert (await embedder.embed_documents(TEXTS)).shape == (3, 16)
+            root = address.removesuffix("/v1")
+            async with httpx.AsyncClient(trust_env=False) as client:
+                await client.post(f"{root}/misbehave", json={"kind": "refused", "times": 1})
+                with pytest.raises(IngestFailed):
+                    await embedder.embed_query("x")
+                stats = (await client.get(f"{root}/stats")).json()
+            assert stats == {"requests": 2, "texts": 3, "largest": 3}
+            await embedder.close()
+            process.stdin.close()
+            assert await process.wait() == 0
+
+
+def test_patience_is_bounded_in_total() -> None:
+    """The lease of a job outlives the pauses of one request only if they are few."""
+    patience = replace(Patience(), first_wait=1e9)
+    waits: Callable[[int], float] = lambda n: min(patience.longest_wait, patience.first_wait * 2**n)  # noqa: E731
+    assert sum(waits(n) for n in range(patience.attempts - 1)) <= 120

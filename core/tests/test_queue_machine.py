@@ -1,0 +1,411 @@
+"""The whole queue against a dict: whatever is done in whatever order, table and model agree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from latent_core.domain.errors import Conflict, IngestFailed, Unavailable
+from latent_core.domain.ids import JobId
+from latent_core.domain.job import ClaimedJob, JobKind, NewJob
+from latent_core.queue import admin, clock
+from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE, Lane, claim
+from latent_core.queue.comeback import release, requeue_with, retry_or_fail
+from latent_core.queue.context import JobContext
+from latent_core.queue.enqueue import enqueue_many
+from latent_core.queue.errors import Cancelled, LeaseLost
+from latent_core.queue.finish import finish
+from latent_core.queue.lease import HeldClaim
+from latent_core.queue.reaper import LOSSES_BEFORE_FAILURE, reap
+from latent_core.registry.connection import Database
+
+T = TypeVar("T")
+
+MAX_ATTEMPTS = 5
+HEALTH = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+
+ROWS = """
+SELECT id, state, attempts, lost_leases AS lost, claim_id AS claim, cancel_requested, payload->'v' AS version
+FROM jobs ORDER BY id
+"""
+
+
+@dataclass
+class World:
+    """A database and the loop it lives in."""
+
+    runner: asyncio.Runner
+    db: Database
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    async def sql(self, statement: str, **parameters: Any) -> list[dict[str, Any]]:
+        async with self.db.transaction() as conn:
+            cursor = await conn.execute(statement, parameters)
+            return await cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture
+def world(dsn: str) -> Iterator[World]:
+    with asyncio.Runner() as runner:
+        db = runner.run(Database.open(dsn, name="model"))
+        yield World(runner, db)
+        runner.run(db.close())
+
+
+@dataclass
+class Known:
+    """What the model knows of a job."""
+
+    id: int
+    container: str
+    doc_key: str | None
+    dedupe_key: str | None
+    priority: int
+    version: int
+    state: str = "queued"
+    attempts: int = 0
+    lost: int = 0
+    claim: int | None = None
+    cancel_requested: bool = False
+    delayed: bool = False
+    expired: bool = False
+    in_line: bool = True
+    """Whether it never left the line it was put into, so that its place is known."""
+
+    def row(self) -> dict[str, Any]:
+        names = ("id", "state", "attempts", "lost", "claim", "cancel_requested", "version")
+        return {name: getattr(self, name) for name in names}
+
+
+class Queue(RuleBasedStateMachine):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        self.jobs: dict[int, Known] = {}
+        self.claims: list[ClaimedJob] = []
+        self.version = 0
+        world.run(world.sql("TRUNCATE jobs CASCADE"))
+
+    # --- the model's own questions
+
+    def queued(self) -> list[Known]:
+        return [job for job in self.jobs.values() if job.state == "queued"]
+
+    def twin(self, dedupe_key: str | None) -> Known | None:
+        same = [j for j in self.queued() if dedupe_key is not None and j.dedupe_key == dedupe_key]
+        return same[0] if same else None
+
+    def claimable(self, *, alone: bool) -> list[Known]:
+        busy = {job.doc_key for job in self.jobs.values() if job.state == "running"} - {None}
+        return [
+            job
+            for job in self.queued()
+            if not job.delayed
+            and job.doc_key not in busy
+            and (job.lost >= LOSSES_BEFORE_QUARANTINE) == alone
+        ]
+
+    def holder(self, held: ClaimedJob) -> Known | None:
+        job = self.jobs[held.id]
+        return job if job.state == "running" and job.claim == held.claim_id else None
+
+    def come_back(self, job: Known, **changes: Any) -> None:
+        """Back into the queue, unless its end was asked for or a newer job does its work."""
+        job.expired = False
+        job.in_line = False
+        if job.cancel_requested or self.twin(job.dedupe_key):
+            job.state = "cancelled"
+            return
+        job.state = "queued"
+        for name, value in changes.items():
+            setattr(job, name, value)
+
+    # --- what callers do
+
+    @rule(
+        wanted=st.lists(
+            st.tuples(
+                st.sampled_from("abc"),
+                st.sampled_from([None, "x", "y"]),
+                st.booleans(),
+                st.sampled_from([-10, 0, 0, 100]),
+                st.sampled_from([False, False, True]),
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    def submit(self, wanted: list[tuple[str, str | None, bool, int, bool]]) -> None:
+        new = [self.new_job(*fields) for fields in wanted]
+        ids = self.world.run(self.enqueue(new))
+        last: dict[str | None, int] = {
+            job.dedupe_key: n for n, job in enumerate(new) if job.dedupe_key is not None
+        }
+        assert all(ids[n] == ids[last.get(job.dedupe_key, n)] for n, job in enumerate(new))
+        for n in sorted({last.get(job.dedupe_key, n) for n, job in enumerate(new)}):
+            self.note(ids[n], new[n])
+
+    def new_job(
+        self, container: str, key: str | None, dedupe: bool, priority: int, delayed: bool
+    ) -> NewJob:
+        self.version += 1
+        return NewJob(
+            JobKind.INGEST,
+            container,
+            doc_key=key and f"{container}/{key}",
+            dedupe_key=f"{container}/{key}" if dedupe else None,
+            payload={"v": self.version},
+            priority=priority,
+            delay_seconds=3600.0 if delayed else 0.0,
+            max_attempts=MAX_ATTEMPTS,
+        )
+
+    async def enqueue(self, new: list[NewJob]) -> list[JobId]:
+        async with self.world.db.transaction() as conn:
+            return await enqueue_many(conn, new)
+
+    def note(self, job_id: int, new: NewJob) -> None:
+        delayed = new.delay_seconds > 0
+        old = self.twin(new.dedupe_key)
+        known = Known(job_id, new.container_id, new.doc_key, new.dedupe_key, new.priority, 0)
+        if old is None:
+            known.delayed = delayed
+            known.in_line = not delayed
+            assert job_id not in self.jobs
+        else:
+            assert job_id == old.id
+            known = replace(old, attempts=0, lost=0, priority=max(old.priority, new.priority))
+            known.delayed = old.delayed and delayed
+            known.in_line = old.in_line and new.priority <= old.priority
+        self.jobs[job_id] = replace(known, version=new.payload["v"])
+
+    @rule(alone=st.booleans())
+    def claim(self, alone: bool) -> None:
+        candidates = self.claimable(alone=alone)
+        lane = Lane.QUARANTINE if alone else Lane.READY
+        held = self.world.run(claim(self.world.db, worker="w", lease_seconds=3600, lane=lane))
+        if held is None:
+            assert candidates == []
+            return
+        job = self.jobs[held.id]
+        assert job in candidates
+        assert held.claim_id > max((c.claim_id for c in self.claims), default=0)
+        if not alone:
+            self.check_place(job, candidates)
+        job.state, job.claim, job.attempts = "running", held.claim_id, job.attempts + 1
+        job.in_line = False
+        assert (held.attempts, held.payload) == (job.attempts, {"v": job.version})
+        self.claims.append(held)
+
+    def check_place(self, taken: Known, candidates: list[Known]) -> None:
+        """Nothing more urgent was passed over, nor an older job of the same container."""
+        for other in candidates:
+            if other.in_line and other.doc_key is None and other is not taken:
+                assert other.priority <= taken.priority
+                same = (other.container, other.priority) == (taken.container, taken.priority)
+                if same and taken.in_line:
+                    assert other.id > taken.id
+
+    # --- what a worker does with a claim, held or lost
+
+    @precondition(lambda self: self.claims)
+    @rule(
+        data=st.data(),
+        deed=st.sampled_from(["finish", "fail", "retry", "cursor", "release", "fence", "progress"]),
+    )
+    def act(self, data: st.DataObject, deed: str) -> None:
+        held = data.draw(st.sampled_from(self.claims[-6:]))
+        job = self.holder(held)
+        stopped = job is not None and job.cancel_requested and deed in ("fence", "progress")
+        try:
+            self.world.run(self.do(deed, held))
+        except LeaseLost:
+            assert job is None
+        except Cancelled:
+            assert stopped
+        else:
+            assert job is not None
+            assert not stopped
+            self.note_deed(deed, job)
+
+    async def do(self, deed: str, held: ClaimedJob) -> None:
+        db = self.world.db
+        context = JobContext(db, HeldClaim(held, lease_seconds=3600, since=clock.now()))
+        match deed:
+            case "finish":
+                async with db.transaction() as conn:
+                    await finish(conn, held)
+            case "fail":
+                await retry_or_fail(db, held, IngestFailed("bad"))
+            case "retry":
+                await retry_or_fail(db, held, Unavailable("away", retry_after=3600))
+            case "cursor":
+                async with db.transaction() as conn:
+                    await requeue_with(conn, held, {"v": -held.claim_id})
+            case "release":
+                await release(db, held)
+            case "fence":
+                await context.fence()
+            case _:
+                await context.progress(1, 2)
+
+    def note_deed(self, deed: str, job: Known) -> None:
+        match deed:
+            case "finish":
+                job.state = "done"
+            case "fail":
+                job.state = "failed"
+            case "retry" if job.attempts >= MAX_ATTEMPTS:
+                job.state = "failed"
+            case "retry":
+                self.come_back(job, delayed=True)
+            case "cursor":
+                self.come_back(job, version=-(job.claim or 0), attempts=0, lost=0)
+            case "release":
+                self.come_back(job, attempts=job.attempts - 1)
+            case "fence":
+                job.expired = False
+
+    # --- what time and people do
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def expire(self, data: st.DataObject) -> None:
+        job = self.holder(data.draw(st.sampled_from(self.claims[-6:])))
+        if job is not None:
+            self.world.run(
+                self.world.sql(
+                    "UPDATE jobs SET lease_expires = now() - interval '1s' WHERE id = %(id)s",
+                    id=job.id,
+                )
+            )
+            job.expired = True
+
+    @rule()
+    def let_delays_pass(self) -> None:
+        self.world.run(self.world.sql("UPDATE jobs SET run_at = now() WHERE lane = 'delayed'"))
+        for job in self.queued():
+            job.delayed = False
+
+    @rule()
+    def reap(self) -> None:
+        expired = [job for job in self.jobs.values() if job.state == "running" and job.expired]
+        assert self.world.run(reap(self.world.db)) == [job.id for job in expired]
+        for job in expired:
+            if job.lost + 1 >= LOSSES_BEFORE_FAILURE or job.attempts >= MAX_ATTEMPTS:
+                job.state, job.lost, job.expired = "failed", job.lost + 1, False
+            else:
+                self.come_back(job, lost=job.lost + 1)
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data(), action=st.sampled_from([admin.cancel, admin.requeue]))
+    def steer(self, data: st.DataObject, action: Any) -> None:
+        job = self.jobs[data.draw(st.sampled_from(sorted(self.jobs)))]
+        refused = job.state in (
+            ("done", "failed") if action is admin.cancel else ("done", "queued", "running")
+        )
+        refused |= action is admin.requeue and self.twin(job.dedupe_key) is not None
+        try:
+            self.world.run(self.administer(action, job.id))
+        except Conflict:
+            assert refused
+            return
+        assert not refused
+        if action is admin.requeue:
+            job.state, job.attempts, job.lost, job.cancel_requested = "queued", 0, 0, False
+            job.delayed = job.in_line = False
+        elif job.state != "cancelled":
+            job.cancel_requested = True
+            job.state = "cancelled" if job.state == "queued" else job.state
+
+    async def administer(self, action: Any, job_id: int) -> None:
+        async with self.world.db.transaction() as conn:
+            await action(conn, job_id)
+
+    # --- what always holds
+
+    @invariant()
+    def table_and_model_agree(self) -> None:
+        rows = self.world.run(self.world.sql(ROWS))
+        assert rows == [self.jobs[job_id].row() for job_id in sorted(self.jobs)]
+
+    @invariant()
+    def one_job_runs_for_each_key(self) -> None:
+        running = Counter(j.doc_key for j in self.jobs.values() if j.state == "running")
+        assert all(n == 1 for key, n in running.items() if key is not None)
+
+    @invariant()
+    def one_job_is_queued_for_each_work(self) -> None:
+        queued = Counter(job.dedupe_key for job in self.queued())
+        assert all(n == 1 for key, n in queued.items() if key is not None)
+
+
+def test_the_queue_behaves_as_its_model(world: World) -> None:
+    run_state_machine_as_test(
+        lambda: Queue(world),  # type: ignore[arg-type]  # a factory is documented to do
+        settings=settings(
+            max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=HEALTH
+        ),
+    )
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=HEALTH)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from("abcd"), st.integers(1, 30)) | st.integers(1, 15), max_size=12
+    )
+)
+def test_a_job_waits_for_at_most_one_of_each_other_container(
+    world: World, steps: list[tuple[str, int] | int]
+) -> None:
+    """When its container has nothing else queued; the others may have queued thousands before it."""
+    world.run(world.sql("TRUNCATE jobs CASCADE"))
+    queued: Counter[str] = Counter()
+    passed_by: dict[int, Counter[str]] = {}
+
+    async def put(container: str, n: int) -> None:
+        jobs = [NewJob(JobKind.INGEST, container) for _ in range(n)]
+        async with world.db.transaction() as conn:
+            first, *_ = await enqueue_many(conn, jobs)
+        if not queued[container]:
+            passed_by[first] = Counter()
+        queued[container] += n
+
+    async def take() -> bool:
+        held = await claim(world.db, worker="w", lease_seconds=3600)
+        if held is None:
+            return False
+        queued[held.container_id] -= 1
+        overtaken = passed_by.pop(held.id, Counter())
+        assert all(n <= 1 for n in overtaken.values()), overtaken
+        for counted in passed_by.values():
+            counted[held.container_id] += 1
+        return True
+
+    async def play() -> None:
+        for step in steps:
+            if isinstance(step, tuple):
+                await put(*step)
+            else:
+                for _ in range(step):
+                    await take()
+        while await take():
+            pass
+        assert not +queued
+
+    world.run(play())

@@ -1,0 +1,104 @@
+"""What is laid out: pieces of HTML whose marks tell where in the source they come from."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from latent_workers.render.rows import Row
+
+_LONG_WORD: Final = re.compile(r"\S{31,}")
+_ROWS_AT_ONCE: Final = 100
+_BREAK: Final = "\u200b"
+_JOINTS: Final = re.compile(r"(?<=[_./:\-=&?#,;])(?=\w)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An element's id, and the offset in the source where what it shows begins."""
+
+    id: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A piece of HTML with its marks in the order of the source."""
+
+    html: str
+    marks: tuple[Mark, ...]
+    smaller: str | None = None
+    """What to lay out instead when ``html`` does not fit the page: the same in small print."""
+    fallback: tuple[Element, ...] = ()
+    """What to lay out when ``smaller`` does not fit either."""
+
+
+def mark_id(offset: int) -> str:
+    return f"o{offset}"
+
+
+def code(rows: Iterable[Row], *, numbered: bool) -> Iterator[Element]:
+    """Rows of code in blocks small enough to be laid out one by one."""
+    wanted = iter(rows)
+    batch = list(islice(wanted, _ROWS_AT_ONCE))
+    while batch:
+        following = list(islice(wanted, _ROWS_AT_ONCE))
+        yield _code(batch, numbered, last=not following)
+        batch = following
+
+
+def _code(rows: list[Row], numbered: bool, *, last: bool) -> Element:
+    shown = "".join(
+        f'<div id="{mark_id(row.offset)}">{_number(row) if numbered else ""}{row.html or "&#160;"}</div>'
+        for row in rows
+    )
+    marks = tuple(Mark(mark_id(row.offset), row.offset) for row in rows)
+    look = ("file" if numbered else "fence") + (" last" if last else "")
+    return Element(f'<pre class="{look}">{shown}</pre>', marks)
+
+
+def _number(row: Row) -> str:
+    return f'<span class="n">{"" if row.line is None else row.line:>5}</span>  '
+
+
+def prose(lines: Iterable[tuple[int, str]]) -> Iterator[Element]:
+    """Lines of plain text; a very long line is laid out in several parts."""
+    batch: list[str] = []
+    marks: list[Mark] = []
+    for offset, text in lines:
+        for start, part in _parts(text):
+            identity = mark_id(offset + start)
+            shown = html.escape(softened(part), quote=False) or "&#160;"
+            batch.append(f'<div class="line" id="{identity}">{shown}</div>')
+            marks.append(Mark(identity, offset + start))
+        if len(batch) >= _ROWS_AT_ONCE:
+            yield Element("".join(batch), tuple(marks))
+            batch, marks = [], []
+    if batch:
+        yield Element("".join(batch), tuple(marks))
+
+
+def _parts(text: str, size: int = 1500) -> Iterator[tuple[int, str]]:
+    start = 0
+    while len(text) - start > size:
+        stop = text.rfind(" ", start + size // 2, start + size) + 1 or start + size
+        yield start, text[start:stop]
+        start = stop
+    yield start, text[start:]
+
+
+def softened(text: str, *, narrow: bool = False) -> str:
+    """``text`` with invisible places to break words that no line could hold."""
+    if narrow:
+        text = _JOINTS.sub(_BREAK, text)
+        return re.sub(r"\w{15,}", _broken, text)
+    return _LONG_WORD.sub(_broken, text)
+
+
+def _broken(match: re.Match[str]) -> str:
+    word = match[0]
+    return _BREAK.join(word[at : at + 12] for at in range(0, len(word), 12))

@@ -1,0 +1,162 @@
+"""Markdown to elements: raw HTML is shown as text, pictures as their description, nothing is fetched."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from latent_workers.parse.lines import Lines
+from latent_workers.parse.markdown import body_below, front_matter
+from latent_workers.render.elements import Element, Mark, code, mark_id, softened
+from latent_workers.render.rows import Row, lexer_for, rows
+
+_ROWS_AT_ONCE: Final = 60
+_MARKED: Final = frozenset({"paragraph_open", "heading_open", "list_item_open", "tr_open", "hr"})
+_CODE: Final = frozenset({"fence", "code_block"})
+
+
+def elements(text: str) -> Iterator[Element]:
+    """Top-level blocks in order."""
+    lines = Lines(text)
+    _, matter, _ = front_matter(text, lines)
+    writer = _Writer(lines)
+    if matter:
+        yield from writer.code(1, matter, "yaml")
+    for tokens in _blocks(writer.markdown.parse(body_below(text, lines, matter))):
+        yield from writer.block(tokens)
+
+
+def _blocks(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    """Runs of tokens that are one top-level block each."""
+    block: list[Token] = []
+    for token in tokens:
+        block.append(token)
+        if token.level == 0 and token.nesting <= 0:
+            yield block
+            block = []
+
+
+class _Writer:
+    """Writes the blocks of one document, with marks in strictly rising order."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.markdown = MarkdownIt("commonmark", {"html": False})
+        self.markdown.enable(["table", "strikethrough"])
+        self._lines = lines
+        self._last = -1
+
+    def block(self, tokens: list[Token]) -> Iterator[Element]:
+        first = tokens[0]
+        _prepare(tokens)
+        if first.type in _CODE and first.map:
+            yield from self.code(first.map[0] + 1, first.map[1], _language(first))
+        elif first.type == "table_open":
+            yield from self._table(tokens)
+        else:
+            marks = tuple(self._mark(tokens))
+            yield Element(self._html(tokens), marks)
+
+    def code(self, first: int, last: int, language: str | None) -> Iterator[Element]:
+        """Lines ``first`` to ``last`` as they stand; the marks of a fence are not coloured."""
+        numbers = range(first, min(last, len(self._lines)) + 1)
+        source = [(self._lines.span(n, n)[0], self._lines.text(n)) for n in numbers]
+        plain = lexer_for()
+        if language is None or len(source) < 3:
+            shown: Iterable[Row] = rows(source, plain, first)
+        else:
+            shown = chain(
+                rows(source[:1], plain, first),
+                rows(source[1:-1], lexer_for(language=language), first + 1),
+                rows(source[-1:], plain, last),
+            )
+        for element in code(shown, numbered=False):
+            self._last = max(self._last, element.marks[-1].offset)
+            yield element
+
+    def _html(self, tokens: Sequence[Token]) -> str:
+        return str(self.markdown.renderer.render(tokens, self.markdown.options, {}))
+
+    def _mark(self, tokens: Sequence[Token]) -> Iterator[Mark]:
+        for token in tokens:
+            if token.map is None:
+                continue
+            if token.type in _CODE:
+                inner = list(self.code(token.map[0] + 1, token.map[1], _language(token)))
+                _become(token, "html_block", "".join(element.html for element in inner))
+                for element in inner:
+                    yield from element.marks
+            elif token.type in _MARKED and not token.hidden:
+                offset = self._lines.span(token.map[0] + 1, token.map[0] + 1)[0]
+                if offset > self._last:
+                    self._last = offset
+                    token.attrSet("id", mark_id(offset))
+                    yield Mark(mark_id(offset), offset)
+
+    def _table(self, tokens: list[Token]) -> Iterator[Element]:
+        """Parts of a table, each with the header."""
+        head, body = _head_and_rows(tokens)
+        groups = [body[at : at + _ROWS_AT_ONCE] for at in range(0, len(body), _ROWS_AT_ONCE)]
+        for group in groups or [[]]:
+            part = [*head, *(token for row in group for token in row)]
+            marks = tuple(self._mark(part))
+            inner = self._html(part)
+            for token in head:
+                token.attrs.pop("id", None)
+            yield Element(
+                f"<table>{inner}</table>",
+                marks,
+                smaller=f'<table class="small">{inner}</table>',
+                fallback=tuple(self._raw(part, marks)),
+            )
+
+    def _raw(self, part: Sequence[Token], marks: Sequence[Mark]) -> Iterator[Element]:
+        if not marks:
+            return
+        first = self._lines.at(marks[0].offset)
+        last = max(token.map[1] for token in part if token.map)
+        yield from self.code(first, last, None)
+
+
+def _head_and_rows(tokens: Sequence[Token]) -> tuple[list[Token], list[list[Token]]]:
+    """The tokens of the header and those of each row of the body."""
+    inside = [token for token in tokens[1:-1] if not token.type.startswith("tbody")]
+    end = next(at for at, token in enumerate(inside) if token.type == "thead_close") + 1
+    found: list[list[Token]] = []
+    for token in inside[end:]:
+        if token.type == "tr_open":
+            found.append([])
+        found[-1].append(token)
+    return list(inside[:end]), found
+
+
+def _prepare(tokens: Sequence[Token]) -> None:
+    """Long words get places to break, in narrow columns sooner; pictures and links become text."""
+    narrow = False
+    for token in tokens:
+        if token.type in ("th_open", "td_open", "th_close", "td_close"):
+            narrow = token.nesting == 1
+        for child in token.children or ():
+            if child.type in ("text", "code_inline"):
+                child.content = softened(child.content, narrow=narrow)
+            elif child.type == "image":
+                words = html.escape(softened(child.content, narrow=narrow), quote=False)
+                _become(child, "html_inline", f'<span class="picture">[picture: {words}]</span>')
+            elif child.type == "link_open":
+                _become(child, "html_inline", '<span class="link">')
+            elif child.type == "link_close":
+                _become(child, "html_inline", "</span>")
+
+
+def _become(token: Token, kind: str, content: str) -> None:
+    """Raw HTML of ours; the source itself can bring none, since the reader takes it as text."""
+    token.type, token.content = kind, content
+
+
+def _language(token: Token) -> str | None:
+    words = token.info.split()
+    return words[0].strip("{}.") if words else None

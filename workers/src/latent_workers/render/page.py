@@ -1,0 +1,46 @@
+"""A rendered page, and how pages are wanted."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from latent_core.domain.errors import Issue
+
+ImageFormat = Literal["webp", "png"]
+MIME = {"webp": "image/webp", "png": "image/png"}
+
+
+class RenderOptions(BaseModel):
+    """From the manifest: ``pdf.render_dpi``, ``pdf.image_format``, ``pdf.max_pages``, a quality of 1 to 100."""
+
+    model_config = ConfigDict(frozen=True)
+
+    dpi: int = Field(default=150, ge=36, le=600)
+    image_format: ImageFormat = "webp"
+    quality: int = Field(default=80, ge=1, le=100)
+    """Of WebP; PNG loses nothing."""
+    max_pages: int = Field(default=1000, ge=1)
+
+
+class PageInfo(BaseModel):
+    """What goes with the image. Pixels; lines of the source from 1, of rendered text only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int = Field(ge=1)
+    width: int = Field(ge=1)
+    height: int = Field(ge=1)
+    line_start: int | None = Field(default=None, ge=1)
+    line_end: int | None = Field(default=None, ge=1)
+    text: str = ""
+
+
+class End(BaseModel):
+    """The last item of a render task."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pages: int
+    warnings: list[Issue]

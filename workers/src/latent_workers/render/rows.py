@@ -1,0 +1,136 @@
+"""Source code as rows of coloured words, wrapped by us so that each row's place is known."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
+from pygments.lexers.special import TextLexer
+from pygments.token import (
+    Comment,
+    Generic,
+    Keyword,
+    Name,
+    Number,
+    Operator,
+    String,
+    _TokenType,
+    is_token_subtype,
+)
+from pygments.util import ClassNotFound
+
+COLUMNS: Final = 100
+MAX_HIGHLIGHTED_CHARS: Final = 400_000
+_TAB: Final = 4
+_STYLES: Final[Sequence[tuple[_TokenType, str]]] = (
+    (Comment, "c"),
+    (String, "s"),
+    (Number, "m"),
+    (Keyword, "k"),
+    (Operator.Word, "k"),
+    (Name.Function, "f"),
+    (Name.Class, "f"),
+    (Name.Tag, "k"),
+    (Name.Decorator, "d"),
+    (Name.Builtin, "b"),
+    (Generic.Heading, "k"),
+    (Generic.Deleted, "m"),
+    (Generic.Inserted, "s"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A visual row: where it stands in the text, its HTML, and its line number if it begins a line."""
+
+    offset: int
+    html: str
+    line: int | None
+
+
+def lexer_for(name: str | None = None, language: str | None = None) -> Lexer:
+    """By file name or by the language of a fence; plain text when nobody knows it."""
+    # Blank lines at the ends are kept: lines are counted.
+    try:
+        if language:
+            return get_lexer_by_name(language, stripnl=False, ensurenl=False)
+        if name:
+            return get_lexer_for_filename(name, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        pass
+    return TextLexer(stripnl=False, ensurenl=False)
+
+
+def rows(lines: Sequence[tuple[int, str]], lexer: Lexer, first_line: int) -> Iterator[Row]:
+    """Rows of consecutive ``lines``, each with its offset in the text."""
+    code = "\n".join(text for _, text in lines)
+    plain = len(code) > MAX_HIGHLIGHTED_CHARS
+    coloured = _by_line([("", code)] if plain else _coloured(code, lexer))
+    for index, ((offset, _), words) in enumerate(zip(lines, coloured, strict=True)):
+        yield from _wrapped(offset, words, first_line + index)
+
+
+def _coloured(code: str, lexer: Lexer) -> list[tuple[str, str]]:
+    tokens = list(lexer.get_tokens(code))
+    styles = {kind: _style(kind) for kind, _ in tokens}
+    words = [(styles[kind], text) for kind, text in tokens]
+    # A lexer that changes the text (some normalise it) cannot be trusted with places.
+    return words if "".join(text for _, text in words) == code else [("", code)]
+
+
+def _style(kind: _TokenType) -> str:
+    return next((style for parent, style in _STYLES if is_token_subtype(kind, parent)), "")
+
+
+def _by_line(words: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    line: list[tuple[str, str]] = []
+    for style, text in words:
+        first, *others = text.split("\n")
+        line.append((style, first))
+        for other in others:
+            yield line
+            line = [(style, other)]
+    yield line
+
+
+def _wrapped(offset: int, words: Sequence[tuple[str, str]], line: int) -> Iterator[Row]:
+    """Rows of at most ``COLUMNS`` columns."""
+    if sum(len(text) for _, text in words) * 2 <= COLUMNS and all(
+        "\t" not in text for _, text in words
+    ):
+        yield Row(offset, "".join(_span(style, text) for style, text in words), line)
+        return
+    number: int | None = line
+    parts: list[str] = []
+    column, start, at = 0, offset, offset
+    for style, text in words:
+        shown: list[str] = []
+        for char in text:
+            width = _width(char, column)
+            if column + width > COLUMNS:
+                yield Row(start, "".join([*parts, _span(style, "".join(shown))]), number)
+                parts, shown, column, start, number = [], [], 0, at, None
+                width = _width(char, 0)
+            shown.append(" " * width if char == "\t" else char)
+            column += width
+            at += 1
+        parts.append(_span(style, "".join(shown)))
+    yield Row(start, "".join(parts), number)
+
+
+def _width(char: str, column: int) -> int:
+    if char == "\t":
+        return _TAB - column % _TAB
+    if char.isascii():
+        return 1
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _span(style: str, text: str) -> str:
+    escaped = html.escape(text, quote=False)
+    return f'<span class="{style}">{escaped}</span>' if style and escaped else escaped

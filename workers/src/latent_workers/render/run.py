@@ -1,0 +1,97 @@
+"""Rendering, as a job asks for it: in the sandbox, one page in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import IngestFailed, Issue
+from latent_workers.render.page import MIME, End, ImageFormat, PageInfo, RenderOptions
+from latent_workers.sandbox.budget import MIB, Budget
+from latent_workers.sandbox.frames import Item
+from latent_workers.sandbox.pool import Sandbox
+
+RENDER_BUDGET: Final = Budget(cpu_seconds=900, wall_seconds=1800, output_bytes=2048 * MIB)
+_LABEL: Final = "the page renderer"
+_MAGIC: Final[dict[ImageFormat, tuple[int, bytes]]] = {"webp": (8, b"WEBP"), "png": (1, b"PNG")}
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPage:
+    """One page image; pixels; lines of the source, from 1, for rendered text."""
+
+    number: int
+    image: bytes
+    mime: str
+    width: int
+    height: int
+    line_start: int | None
+    line_end: int | None
+    text: str
+
+
+@dataclass(slots=True)
+class Pages:
+    """Pages as they are drawn. ``warnings`` are complete once the last page has come."""
+
+    _items: AsyncIterator[Item]
+    _format: ImageFormat
+    warnings: list[Issue] = field(default_factory=list)
+
+    async def __aiter__(self) -> AsyncIterator[RenderedPage]:
+        async for item in self._items:
+            try:
+                page = self._page(item)
+            except ValidationError as exc:
+                raise IngestFailed(f"{_LABEL} gave an answer that does not hold together") from exc
+            if page is not None:
+                yield page
+
+    def _page(self, item: Item) -> RenderedPage | None:
+        if not item.attachment:
+            self.warnings += End.model_validate_json(item.value).warnings
+            return None
+        info = PageInfo.model_validate_json(item.value)
+        at, magic = _MAGIC[self._format]
+        if not item.attachment.startswith(magic, at):
+            raise IngestFailed(f"{_LABEL} gave an image that is no {self._format}")
+        return RenderedPage(
+            number=info.number,
+            image=item.attachment,
+            mime=MIME[self._format],
+            width=info.width,
+            height=info.height,
+            line_start=info.line_start,
+            line_end=info.line_end,
+            text=info.text,
+        )
+
+
+@asynccontextmanager
+async def render(
+    sandbox: Sandbox,
+    file: Path | int,
+    *,
+    name: str,
+    source_type: SourceType,
+    options: RenderOptions,
+    budget: Budget = RENDER_BUDGET,
+) -> AsyncIterator[Pages]:
+    """Draw the pages of a file (a path, or an open descriptor that stays the caller's)::
+
+        async with render(sandbox, path, name=…, source_type=…, options=…) as pages:
+            async for page in pages:
+                …
+
+    ``IngestFailed`` while iterating says why it cannot go on.
+    """
+    task = "pdf_pages" if source_type is SourceType.PDF else "story_pages"
+    arguments = {"name": name, "source_type": source_type, "options": options.model_dump()}
+    async with sandbox.stream(task, arguments, files=[file], budget=budget, label=_LABEL) as items:
+        yield Pages(items, options.image_format)

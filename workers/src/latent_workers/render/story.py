@@ -1,0 +1,188 @@
+"""Elements on pages: laid out by MuPDF one after another, drawn page by page, places read from marks."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from latent_core.domain.errors import Issue, IssueCode
+from latent_workers.parse import mupdf
+from latent_workers.parse.lines import Lines
+from latent_workers.render import raster
+from latent_workers.render.elements import Element
+from latent_workers.render.page import End, PageInfo, RenderOptions
+from latent_workers.render.style import CSS, FOOT, MARGIN, PAGE
+
+Drawn = tuple[PageInfo, bytes]
+Span = tuple[int, int]
+
+_RIGHT: Final = PAGE[0] - MARGIN
+_BOTTOM: Final = PAGE[1] - MARGIN - FOOT
+_ENDLESS: Final = 1e6
+_TOLERANCE: Final = 1.0
+_LEAST_LINE: Final = 9.0
+"""Points a line takes: what begins lower than this on a page has something above it."""
+_LEAST_ROOM: Final = 24.0
+"""Points at the bottom of a page that are not worth beginning in."""
+
+
+@dataclass(slots=True)
+class _Sheet:
+    """A page being filled: its pixels, how far down, and the places in the source it shows."""
+
+    pixmap: Any
+    y: float = MARGIN
+    shown: list[Span] = field(default_factory=list)
+
+
+class Layout:
+    """Lays out one document."""
+
+    def __init__(self, text: str, name: str, options: RenderOptions) -> None:
+        self._pymupdf = mupdf.load()
+        self._text = text
+        self._lines = Lines(text)
+        self._name = name
+        self._options = options
+        self._scale = raster.scale_for(*PAGE, options.dpi)
+
+    def pages(self, elements: Iterable[Element]) -> Iterator[Drawn | End]:
+        """Each page as soon as it is full, then what was left out."""
+        number = 0
+        for sheet in self._sheets(elements):
+            if number == self._options.max_pages:
+                yield End(pages=number, warnings=[_cut_off(number)])
+                return
+            number += 1
+            info = self._info(number, sheet)
+            self._foot(sheet, info)
+            yield info, raster.encoded(sheet.pixmap, self._options)
+        yield End(pages=number, warnings=[])
+
+    def _sheets(self, elements: Iterable[Element]) -> Iterator[_Sheet]:
+        sheet = self._fresh()
+        for element, ends in _with_ends(self._fitting(elements), len(self._text)):
+            story = self._story(element.html)
+            spans = {
+                mark.id: (mark.offset, end) for mark, end in zip(element.marks, ends, strict=True)
+            }
+            current: Span | None = None
+            more = True
+            while more:
+                # MuPDF takes an empty rectangle for an endless one.
+                if _BOTTOM - sheet.y < _LEAST_ROOM:
+                    yield sheet
+                    sheet = self._fresh()
+                more, filled = story.place(self._pymupdf.Rect(MARGIN, sheet.y, _RIGHT, _BOTTOM))
+                nothing = filled[3] <= sheet.y + _TOLERANCE
+                if more and nothing and sheet.y > MARGIN:
+                    sheet.y = _BOTTOM
+                    continue
+                current = self._show(story, sheet, spans, current)
+                sheet.y = _BOTTOM if more else min(filled[3], _BOTTOM)
+                if nothing:
+                    break  # what cannot be placed on an empty page never will be
+        if sheet.shown or sheet.y > MARGIN:
+            yield sheet
+
+    def _show(
+        self, story: Any, sheet: _Sheet, spans: dict[str, Span], current: Span | None
+    ) -> Span | None:
+        """Draw what was placed and note its places; ``current`` began on an earlier page."""
+        opened = [(top, spans[name]) for name, top, _ in self._opened(story) if name in spans]
+        top = opened[0][0] if opened else _ENDLESS
+        if current is not None and top > sheet.y + _LEAST_LINE:
+            sheet.shown.append(current)
+        sheet.shown += [span for _, span in opened]
+        self._draw(story, sheet.pixmap)
+        return opened[-1][1] if opened else current
+
+    def _fitting(self, elements: Iterable[Element]) -> Iterator[Element]:
+        """Elements that no page could hold are replaced by what they bring for this case."""
+        for element in elements:
+            if element.smaller is None or self._fits(element.html, element):
+                yield element
+            elif self._fits(element.smaller, element):
+                yield Element(element.smaller, element.marks)
+            else:
+                yield from element.fallback
+
+    def _fits(self, content: str, element: Element) -> bool:
+        story = self._story(content)
+        _, filled = story.place(self._pymupdf.Rect(MARGIN, 0, _RIGHT, _ENDLESS))
+        names = {mark.id for mark in element.marks}
+        tallest = max((y1 - y0 for name, y0, y1 in self._opened(story) if name in names), default=0)
+        return bool(filled[2] <= _RIGHT + _TOLERANCE and tallest <= _BOTTOM - MARGIN)
+
+    def _opened(self, story: Any) -> list[tuple[str, float, float]]:
+        """Id, top and bottom of the elements that begin in what was placed last."""
+        found: list[tuple[str, float, float]] = []
+
+        def note(position: Any) -> None:
+            if position.open_close & 1 and position.id:
+                found.append((position.id, position.rect[1], position.rect[3]))
+
+        story.element_positions(note)
+        return found
+
+    def _story(self, content: str) -> Any:
+        return self._pymupdf.Story(content, user_css=CSS)
+
+    def _fresh(self) -> _Sheet:
+        size = (round(side * self._scale) for side in PAGE)
+        return _Sheet(raster.blank(*size))
+
+    def _draw(self, story: Any, pixmap: Any) -> None:
+        core = self._pymupdf.mupdf
+        scaled = core.FzMatrix(self._scale, 0, 0, self._scale, 0, 0)
+        device = core.fz_new_draw_device(scaled, pixmap)
+        core.fz_draw_story(story.this, device, core.FzMatrix())
+        core.fz_close_device(device)
+
+    def _info(self, number: int, sheet: _Sheet) -> PageInfo:
+        start = min((start for start, _ in sheet.shown), default=0)
+        end = max((end for _, end in sheet.shown), default=0)
+        text = self._text[start:end].rstrip()
+        return PageInfo(
+            number=number,
+            width=sheet.pixmap.w(),
+            height=sheet.pixmap.h(),
+            line_start=self._lines.at(start),
+            line_end=self._lines.at(max(start, start + len(text) - 1)),
+            text=text,
+        )
+
+    def _foot(self, sheet: _Sheet, info: PageInfo) -> None:
+        words = f"{self._name} — lines {info.line_start} to {info.line_end}, page {info.number}"
+        story = self._story(f'<div class="foot">{html.escape(words, quote=False)}</div>')
+        story.place(self._pymupdf.Rect(MARGIN, _BOTTOM + 4, _RIGHT, _BOTTOM + FOOT))
+        self._draw(story, sheet.pixmap)
+
+
+def _with_ends(
+    elements: Iterable[Element], length: int
+) -> Iterator[tuple[Element, tuple[int, ...]]]:
+    """Each element with where in the source each of its marks ends: where the next one begins."""
+    waiting: list[Element] = []
+    for element in elements:
+        if element.marks and waiting:
+            yield from _ended(waiting, element.marks[0].offset)
+            waiting = []
+        waiting.append(element)
+    yield from _ended(waiting, length)
+
+
+def _ended(waiting: list[Element], end: int) -> Iterator[tuple[Element, tuple[int, ...]]]:
+    for element in waiting:
+        offsets = [mark.offset for mark in element.marks]
+        yield element, (*offsets[1:], end) if offsets else ()
+
+
+def _cut_off(limit: int) -> Issue:
+    return Issue(
+        code=IssueCode.INGEST_FAIL,
+        message=f"Only the first {limit} pages have images (pdf.max_pages).",
+        details={"pages_rendered": limit},
+    )
