@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil
 
 from latent_client import AsyncClient
 

@@ -21,7 +21,7 @@ from latent_core.registry.connection import Database
 CONTAINER = "tested"
 PURGING = Rules(dead_chunks=1, dead_share=10_000)
 LAZY = Rules(dead_chunks=10**9)
-WORDS = "ash birch cedar elm fir hazel ivy juniper larch".split()
+WORDS = ["ash", "birch", "cedar", "elm", "fir", "hazel", "ivy", "juniper", "larch"]
 
 
 async def go_on() -> None:

@@ -134,7 +134,7 @@ class Scene:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     steps=st.lists(STEP, min_size=1, max_size=12),
@@ -286,7 +286,7 @@ class History:
     searches: int = 0
 
     def eventful(self) -> bool:
-        return self.begun >= 40 and self.compactions >= 4 and self.searches >= 20
+        return self.begun >= 25 and self.compactions >= 3 and self.searches >= 15
 
 
 async def write_on(database: Database, history: History) -> None:

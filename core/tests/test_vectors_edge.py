@@ -6,22 +6,21 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import orjson
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil
 import pytest
 import pytest_asyncio
 
 from latent_core.domain.errors import Conflict, Invalid, OutOfSpace, TimedOut, Unavailable
-from latent_core.testing.vectors import VectorIndexContract, named, points_of, random_vectors
+from latent_core.testing.vector_oracle import named, points_of, random_vectors
+from latent_core.testing.vectors import VectorIndexContract
 from latent_core.vectors.edge import EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
 from latent_core.vectors.store import Store
@@ -64,24 +63,6 @@ async def opened(folder: Path, **options: Any) -> AsyncIterator[EdgeVectorIndex]
         yield index
     finally:
         await index.close()
-
-
-@contextmanager
-def leftover(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """An engine that holds the folder, and whose lifeline stays open although its owner is gone."""
-    ours, theirs = socket.socketpair()
-    program = [sys.executable, "-I", "-m", "latent_core.vectors.child", "--folder", str(folder)]
-    options = ["--socket", str(theirs.fileno()), "--lanes", "1", "--min-free-bytes", "0"]
-    with ours, theirs:
-        engine = subprocess.Popen(
-            [*program, *options], stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),)
-        )
-        try:
-            assert ours.recv(2) == b"LV"  # its greeting: it holds the folder now
-            yield engine
-        finally:
-            engine.kill()
-            engine.communicate()
 
 
 def kill(index: EdgeVectorIndex) -> None:
@@ -143,14 +124,6 @@ async def owner_elsewhere(folder: Path) -> AsyncIterator[tuple[subprocess.Popen[
     finally:
         owner.kill()
         await asyncio.to_thread(owner.wait)
-
-
-def _ended_process() -> dict[str, float]:
-    """As the engine's record names it: a process that ran, and does no more."""
-    gone = subprocess.Popen(["true"])
-    record = {"pid": gone.pid, "started": psutil.Process(gone.pid).create_time()}
-    gone.wait()
-    return record
 
 
 def _bytes_on_disk(folder: Path) -> int:
@@ -302,24 +275,6 @@ class TestKilledOwner:
         async with opened(folder):
             with pytest.raises(Conflict, match=str(os.getpid())):
                 await EdgeVectorIndex.open(folder, patience=Patience(leftover=0.1))
-
-    async def test_a_leftover_engine_that_does_not_end_by_itself_is_ended(
-        self, empty: Path
-    ) -> None:
-        with leftover(empty) as engine:
-            started = psutil.Process(engine.pid).create_time()
-            child = {"pid": engine.pid, "started": started}
-            record = orjson.dumps({"child": child, "owner": _ended_process()})
-            (empty / "engine.json").write_bytes(record)
-            async with opened(empty, patience=Patience(leftover=0.1)) as index:
-                assert await index.collections() == []
-            assert engine.wait() == -signal.SIGKILL
-
-    async def test_a_holder_that_nobody_knows_is_never_killed(self, empty: Path) -> None:
-        with leftover(empty) as engine:
-            with pytest.raises(Unavailable, match="unknown process"):
-                await EdgeVectorIndex.open(empty, patience=Patience(leftover=0.1))
-            assert engine.poll() is None
 
     async def test_an_engine_is_told_no_secret_and_has_its_own_session(
         self, empty: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import struct
 import subprocess
@@ -13,11 +14,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from latent_core.testing.vectors import named
+from latent_core.domain.errors import Unavailable
+from latent_core.testing.vector_oracle import named
 from latent_core.vectors.child import Inbox
+from latent_core.vectors.edge import EdgeVectorIndex
 from latent_core.vectors.protocol import (
     MAX_FRAME,
     VERSION,
@@ -31,6 +35,7 @@ from latent_core.vectors.protocol import (
     cut,
     encode,
 )
+from latent_core.vectors.supervisor import Patience
 
 SOON = 60.0
 DIMS = 2
@@ -178,7 +183,10 @@ def test_what_was_cancelled_is_never_begun() -> None:
 class Engine:
     """A vector child, spoken to frame by frame."""
 
-    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+    def __init__(
+        self, folder: Path, process: subprocess.Popen[bytes], connection: socket.socket
+    ) -> None:
+        self.folder = folder
         self.process = process
         self.connection = connection
         self._decoder = Decoder()
@@ -213,7 +221,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
     theirs.close()
     ours.settimeout(SOON)
     with ours:
-        engine = Engine(process, ours)
+        engine = Engine(tmp_path, process, ours)
         assert engine.hear(1)[0].id == 0
         create = Request(1, Op.CREATE, time.monotonic() + SOON, "c", {"dims": DIMS})
         assert engine.ask(create).fault is None
@@ -288,6 +296,31 @@ def test_the_child_ends_in_order_when_it_is_told_to(engine: Engine) -> None:
     engine.hear(1)
     assert engine.ask(Request(11, Op.CLOSE, time.monotonic() + SOON)).fault is None
     assert engine.process.wait(SOON) == 0
+
+
+def _ended_process() -> dict[str, float]:
+    """As the record of a folder names it: a process that ran, and does no more."""
+    gone = subprocess.Popen(["true"])
+    record = {"pid": gone.pid, "started": psutil.Process(gone.pid).create_time()}
+    gone.wait()
+    return record
+
+
+async def test_a_leftover_child_that_does_not_end_by_itself_is_ended(engine: Engine) -> None:
+    """Its lifeline stays open here, although its owner is gone."""
+    started = psutil.Process(engine.process.pid).create_time()
+    record = {"child": {"pid": engine.process.pid, "started": started}, "owner": _ended_process()}
+    (engine.folder / "engine.json").write_text(json.dumps(record), encoding="utf-8")
+    index = await EdgeVectorIndex.open(engine.folder, patience=Patience(leftover=0.1))
+    assert await index.count("c") == 0
+    await index.close()
+    assert engine.process.wait(SOON) == -signal.SIGKILL
+
+
+async def test_a_holder_that_nobody_knows_is_never_killed(engine: Engine) -> None:
+    with pytest.raises(Unavailable, match="unknown process"):
+        await EdgeVectorIndex.open(engine.folder, patience=Patience(leftover=0.1))
+    assert engine.ask(_count(10)).args == {"count": 0}
 
 
 @pytest.mark.parametrize(

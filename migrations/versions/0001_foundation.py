@@ -172,6 +172,8 @@ CREATE INDEX uploads_sha ON uploads (sha256);
 
 KEYWORDS = """
 -- Packed postings (FACTS §1): ords uint32, tfs uint8, lens uint16, little-endian, same count in each.
+-- A posting stands in one of two tables: in loose_postings from its publication to the next compaction,
+-- which merges it into postings. So a compaction reads what is new, and not the whole container.
 CREATE TABLE postings (
     container_id text NOT NULL,
     term         text NOT NULL COLLATE "C",
@@ -180,11 +182,11 @@ CREATE TABLE postings (
     tfs          bytea NOT NULL,
     lens         bytea NOT NULL,
     PRIMARY KEY (container_id, term, block)
-);
-ALTER TABLE postings SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 ALTER TABLE postings ALTER COLUMN ords SET STORAGE EXTERNAL;
 ALTER TABLE postings ALTER COLUMN tfs SET STORAGE EXTERNAL;
 ALTER TABLE postings ALTER COLUMN lens SET STORAGE EXTERNAL;
+CREATE TABLE loose_postings (LIKE postings INCLUDING ALL) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE SEQUENCE posting_blocks AS bigint;
 
 CREATE TABLE keyword_stats (
@@ -192,6 +194,7 @@ CREATE TABLE keyword_stats (
     live_chunks  bigint NOT NULL DEFAULT 0,
     live_length  bigint NOT NULL DEFAULT 0,
     loose_writes bigint NOT NULL DEFAULT 0,   -- publications and deletions since the last compaction
+    loose_rows   bigint NOT NULL DEFAULT 0,   -- of loose_postings
     dead_chunks  bigint NOT NULL DEFAULT 0,   -- of dead_ords
     languages    jsonb NOT NULL DEFAULT '{}'  -- language to the number of chunks ever published in it
 ) WITH (fillfactor = 50);

@@ -73,7 +73,7 @@ def hoard_in_c(arguments: Arguments, files: Files) -> Iterator[Output]:
 
 
 def segfault(arguments: Arguments, files: Files) -> Iterator[Output]:
-    ctypes.string_at(0)
+    yield Output(ctypes.string_at(0))
 
 
 def leave(arguments: Arguments, files: Files) -> Iterator[Output]:

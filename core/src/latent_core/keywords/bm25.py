@@ -26,6 +26,9 @@ FROM dead_ords WHERE container_id = %(container_id)s
 UNION ALL
 SELECT NULL, NULL, NULL, term, ords, tfs, lens
 FROM postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
+UNION ALL
+SELECT NULL, NULL, NULL, term, ords, tfs, lens
+FROM loose_postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
 """
 
 INLINE_POSTINGS: Final = 20_000
@@ -33,7 +36,7 @@ INLINE_POSTINGS: Final = 20_000
 
 
 class PostgresKeywordIndex:
-    """``KeywordIndex`` over the tables ``postings``, ``dead_ords`` and ``keyword_stats``."""
+    """``KeywordIndex`` over ``postings``, ``loose_postings``, ``dead_ords`` and ``keyword_stats``."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,35 +1,36 @@
 """Compaction: few long posting rows instead of many short ones, and none of dead chunks.
 
-A publication writes one small row a term, so a frequent term soon has as many rows as there were
-publications. ``compact`` merges the rows of each term by size (``Rules.merge_ratio``): a term keeps a handful
-of rows, each much longer than all shorter ones together, and a posting is rewritten a logarithmic
-number of times. Where much is dead, all rows are read once and dead postings dropped (``_purge``).
+A publication writes one small row a term into ``loose_postings``, so a frequent term soon has as many
+rows as there were publications. A run merges the loose rows of each term, with those of its rows in
+``postings`` that are not much longer (``Rules.merge_ratio``), into one row of ``postings``: a term keeps a
+handful of rows there, each much longer than all shorter ones together, and a posting is rewritten a
+logarithmic number of times. Where much is dead, all rows are then read once and dead postings dropped.
 
 Why this is correct while others publish, bury and search:
 
-- *Searches* read stats, dead ords and postings in one statement, so in one snapshot. A step here is one
-  transaction that replaces rows by rows with the same live postings: before and after it, any snapshot
-  holds each live posting exactly once.
-- *Publications* only insert rows; *burials* only insert dead ords. Posting rows are deleted here and by
-  ``drop_batch`` alone, and a session lock (advisory, by container) keeps all of these apart. The work is
-  done on the connection that holds the lock: losing one is losing both. Who else writes is not waited
-  for, except at the stats row, which is taken last and held for one short transaction.
-- *Dead ords are forgotten only when no posting names them.* The run takes its list of dead ords D, then a
-  ``ceiling`` from the sequence of blocks. A chunk is buried after its publication was committed, so all
-  posting rows naming an ord of D were committed before D was read, and have blocks below the ceiling
-  (the sequence grows; the other writer of rows, a compaction, is locked out). The run visits every row
-  below the ceiling in (term, block) order; a row it writes itself has either lost its dead ords (purged
-  in place, same block) or is merged from rows purged in the same transaction. So after the last range
-  no row names an ord of D, and exactly D is removed from ``dead_ords``, in the last transaction.
-- *A run that ends early* (checkpoint, crash) has removed postings of dead chunks, but no dead ord: the
-  next run begins anew with the same D and more.
+- *Searches* read statistics, dead ords and postings in one statement, so in one snapshot. Each step here
+  is one transaction that replaces rows by rows with the same live postings: every snapshot holds each live
+  posting exactly once.
+- *Publications* only insert loose rows; *burials* only insert dead ords. Posting rows are deleted here and
+  by ``drop_batch`` alone, and a session lock (advisory, by container) keeps all of these apart. The work is
+  done on the connection that holds the lock: losing one is losing both. Other writers are never waited
+  for, except at the statistics row, which is taken last and held for one short transaction.
+- *Dead ords are forgotten only when no posting names them.* The run reads its list of dead ords D and takes
+  a ``ceiling`` from the sequence of blocks. A chunk is buried after its publication was committed, so all
+  rows naming an ord of D were committed before D was read, and loose ones among them have blocks below
+  the ceiling. Every loose row below the ceiling is moved to ``postings``; what is left loose is newer than D.
+  Then every row of ``postings``, which only this run changes, is visited in order and purged in place.
+  After the last range no row names an ord of D, and exactly D is removed from ``dead_ords``, in the
+  last transaction.
+- *A run that ends early* (checkpoint, crash) may have dropped postings of dead chunks, but no dead ord:
+  the next run begins anew with the same D and more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -50,21 +51,30 @@ class Rules:
     merge_ratio: int = 3
     """A row joins those that are shorter unless it is so many times longer than all of them together."""
     loose_writes: int = 64
-    """Publications and deletions after which a compaction is due: a query then reads so many more rows a term."""
-    loose_share: int = 2048
-    """In a large container a run costs more (all rows are looked at): one write in so many live chunks."""
+    """Publications and deletions after which a run is due: a query then reads so many more rows a term."""
+    loose_rows: int = 200_000
+    """The same for rows: large publications."""
     dead_chunks: int = 256
     dead_share: int = 8
     """Dead chunks are dropped when there are so many, and one for every so many live ones."""
 
-    def are_loose(self, writes: int, live: int) -> bool:
-        return writes >= max(self.loose_writes, live // self.loose_share)
+    def due(self, state: Mapping[str, int]) -> bool:
+        """Whether the counters of ``keyword_stats`` ask for a run."""
+        return (
+            state["loose_writes"] >= self.loose_writes
+            or state["loose_rows"] >= self.loose_rows
+            or self.worth_purging(state["dead_chunks"], state["live_chunks"])
+        )
 
     def worth_purging(self, dead: int, live: int) -> bool:
         return dead >= self.dead_chunks and dead * self.dead_share >= live
 
 
 RULES: Final = Rules()
+
+Checkpoint = Callable[[], Awaitable[None]]
+_Bounds = dict[str, Any]
+"""Parameters of a range: after (term, block), up to (end_term, end_block)."""
 
 TRY_LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended(%(container_id)s, 7802))"
 
@@ -77,13 +87,13 @@ FROM keyword_stats s WHERE s.container_id = %(container_id)s
 """
 
 # The last row of the next range: bounded by rows, and by postings unless one row alone has more.
-RANGE_END: Final = """
+LOOSE_END: Final = """
 SELECT term, block
 FROM (
     SELECT term, block, sum(n) OVER (ORDER BY term, block) - n AS before
     FROM (
         SELECT term, block, octet_length(tfs) AS n
-        FROM postings
+        FROM loose_postings
         WHERE container_id = %(container_id)s AND (term, block) > (%(term)s, %(block)s) AND block < %(ceiling)s
         ORDER BY term, block
         LIMIT %(rows)s
@@ -94,40 +104,74 @@ ORDER BY term DESC, block DESC
 LIMIT 1
 """
 
-# Of each term in the range, shortest first, the rows up to the first that is too long to join.
+RANGE_END: Final = """
+SELECT term, block
+FROM (
+    SELECT term, block, sum(n) OVER (ORDER BY term, block) - n AS before
+    FROM (
+        SELECT term, block, octet_length(tfs) AS n
+        FROM postings
+        WHERE container_id = %(container_id)s AND (term, block) > (%(term)s, %(block)s)
+        ORDER BY term, block
+        LIMIT %(rows)s
+    ) page
+) counted
+WHERE before < %(postings)s
+ORDER BY term DESC, block DESC
+LIMIT 1
+"""
+
+# The loose rows of a range, and of their terms the settled rows, shortest first, up to the first that is
+# too long to join. Rows longer than half of what a row may hold are left as they are; the others are
+# cut into new rows of at most that length. OFFSET 0 makes each term an index look-up of its own.
 MERGE: Final = """
-WITH sized AS MATERIALIZED (
-    SELECT ctid AS place, term, octet_length(tfs) AS n,
-           sum(octet_length(tfs)) OVER (PARTITION BY term ORDER BY octet_length(tfs), block) AS total,
-           row_number() OVER (PARTITION BY term ORDER BY octet_length(tfs), block) AS position
-    FROM postings
+WITH moved AS (
+    DELETE FROM loose_postings
     WHERE container_id = %(container_id)s AND (term, block) > (%(term)s, %(block)s)
       AND (term, block) <= (%(end_term)s, %(end_block)s) AND block < %(ceiling)s
+    RETURNING term, block, ords, tfs, lens
+), fresh AS (
+    SELECT term, sum(octet_length(tfs)) AS n FROM moved GROUP BY term
+), settled AS (
+    SELECT p.place, f.term, p.n, p.block, f.n + sum(p.n) OVER (PARTITION BY f.term ORDER BY p.n, p.block) AS total
+    FROM fresh f
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place, block, octet_length(tfs) AS n
+        FROM postings
+        WHERE container_id = %(container_id)s AND term = f.term AND octet_length(tfs) <= %(half)s
+        OFFSET 0
+    ) p
 ), judged AS (
-    SELECT place, term, bool_or((position > 1 AND n > %(ratio)s * (total - n)) OR total > %(most)s)
-           OVER (PARTITION BY term ORDER BY position) AS apart
-    FROM sized
-), chosen AS (
-    SELECT place, count(*) OVER (PARTITION BY term) AS companions FROM judged WHERE NOT apart
+    SELECT place, bool_or(n > %(ratio)s * (total - n)) OVER (PARTITION BY term ORDER BY n, block) AS apart
+    FROM settled
 ), gone AS (
     DELETE FROM postings
-    WHERE ctid = ANY (ARRAY(SELECT place FROM chosen WHERE companions > 1))
+    WHERE ctid = ANY (ARRAY(SELECT place FROM judged WHERE NOT apart))
     RETURNING term, block, ords, tfs, lens
+), taken AS (
+    SELECT * FROM moved UNION ALL SELECT * FROM gone
+), parted AS (
+    SELECT *, CASE WHEN octet_length(tfs) > %(half)s THEN -block ELSE
+        (sum(octet_length(tfs)) FILTER (WHERE octet_length(tfs) <= %(half)s)
+             OVER (PARTITION BY term ORDER BY block) - octet_length(tfs)) / %(half)s
+    END AS part
+    FROM taken
 ), merged AS (
     INSERT INTO postings (container_id, term, block, ords, tfs, lens)
     SELECT %(container_id)s, term, nextval('posting_blocks'), string_agg(ords, ''::bytea ORDER BY block),
            string_agg(tfs, ''::bytea ORDER BY block), string_agg(lens, ''::bytea ORDER BY block)
-    FROM gone GROUP BY term ORDER BY term
+    FROM parted GROUP BY term, part ORDER BY term, part
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM merged)
+SELECT (SELECT count(*) FROM moved) AS moved, (SELECT count(*) FROM taken) AS taken,
+       (SELECT count(*) FROM merged) AS merged
 """
 
 RANGE: Final = """
 SELECT ctid::text, ords, tfs, lens
 FROM postings
 WHERE container_id = %(container_id)s AND (term, block) > (%(term)s, %(block)s)
-  AND (term, block) <= (%(end_term)s, %(end_block)s) AND block < %(ceiling)s
+  AND (term, block) <= (%(end_term)s, %(end_block)s)
 """
 
 # By row address, as a join by key is planned badly when statistics are young; the lock keeps it valid.
@@ -141,7 +185,7 @@ WHERE p.ctid = n.place
 REMOVE_EMPTY: Final = """
 DELETE FROM postings
 WHERE container_id = %(container_id)s AND (term, block) > (%(term)s, %(block)s)
-  AND (term, block) <= (%(end_term)s, %(end_block)s) AND block < %(ceiling)s AND octet_length(tfs) = 0
+  AND (term, block) <= (%(end_term)s, %(end_block)s) AND octet_length(tfs) = 0
 """
 
 FORGET_DEAD: Final = (
@@ -154,17 +198,20 @@ INSERT INTO dead_ords (container_id, block, ords) VALUES (%(container_id)s, next
 
 SETTLE: Final = """
 UPDATE keyword_stats
-SET loose_writes = loose_writes - %(loose)s, dead_chunks = dead_chunks - %(dropped)s
+SET loose_writes = loose_writes - %(writes)s, loose_rows = loose_rows - %(rows)s,
+    dead_chunks = dead_chunks - %(dropped)s
 WHERE container_id = %(container_id)s
 """
 
-STATE: Final = "SELECT live_chunks, loose_writes, dead_chunks FROM keyword_stats WHERE container_id = %(container_id)s"
+STATE: Final = """
+SELECT live_chunks, loose_writes, loose_rows, dead_chunks FROM keyword_stats WHERE container_id = %(container_id)s
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
     skipped: bool = False
-    """Another compaction of this container is running."""
+    """Another run is at work on this container."""
     rows_before: int = 0
     """Rows that were merged."""
     rows_after: int = 0
@@ -177,18 +224,13 @@ class CompactionReport:
 async def needed(conn: Connection, container_id: str, rules: Rules = RULES) -> bool:
     """Whether a compaction is due; one row is read."""
     row = await (await conn.execute(STATE, {"container_id": container_id})).fetchone()
-    if row is None:
-        return False
-    live = row["live_chunks"]
-    return rules.are_loose(row["loose_writes"], live) or rules.worth_purging(
-        row["dead_chunks"], live
-    )
+    return row is not None and rules.due(row)
 
 
 async def compact(
     database: Database,
     container_id: str,
-    checkpoint: Callable[[], Awaitable[None]],
+    checkpoint: Checkpoint,
     rules: Rules = RULES,
 ) -> CompactionReport:
     """Compact one container in short transactions. ``checkpoint`` is asked before each, and may raise."""
@@ -198,7 +240,8 @@ async def compact(
         if await cursor.fetchone() != (True,):
             return CompactionReport(skipped=True)
         # The lock ends with the connection, which ends with this block.
-        return await _run(conn, container_id, checkpoint, rules)
+        plan = await _plan(conn, container_id, rules)
+        return CompactionReport() if plan is None else await _Run(conn, plan, checkpoint).work()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,25 +257,85 @@ class _Plan:
     purge: bool
 
 
-async def _run(
-    conn: Connection,
-    container_id: str,
-    checkpoint: Callable[[], Awaitable[None]],
-    rules: Rules,
-) -> CompactionReport:
-    plan = await _plan(conn, container_id, rules)
-    report = CompactionReport()
-    if plan is None:
-        return report
-    after: dict[str, Any] | None = {"term": "", "block": -1}
-    while after is not None:
-        await checkpoint()
-        async with conn.transaction():
-            after, report = await _step(conn, plan, after, report)
-    await checkpoint()
-    async with conn.transaction():
-        await _settle(conn, plan)
-    return replace(report, dropped_chunks=len(plan.dead) if plan.purge else 0)
+@dataclass(slots=True)
+class _Run:
+    """One run, on the connection that holds the lock."""
+
+    conn: Connection
+    plan: _Plan
+    checkpoint: Checkpoint
+    rows_before: int = 0
+    rows_after: int = 0
+    moved: int = 0
+    transactions: int = 0
+
+    async def work(self) -> CompactionReport:
+        await self._in_ranges(LOOSE_END, self._merge)
+        if self.plan.purge:
+            await self._in_ranges(RANGE_END, self._purge)
+        await self.checkpoint()
+        async with self.conn.transaction():
+            await self._settle()
+        return CompactionReport(
+            rows_before=self.rows_before,
+            rows_after=self.rows_after,
+            dropped_chunks=len(self.plan.dead) if self.plan.purge else 0,
+            transactions=self.transactions + 1,
+        )
+
+    async def _in_ranges(self, find_end: str, step: Callable[[_Bounds], Awaitable[None]]) -> None:
+        """Do ``step`` for one range of rows after the other, each in a transaction of its own."""
+        rules = self.plan.rules
+        limits = {"rows": rules.range_rows, "postings": rules.range_postings}
+        bounds: _Bounds = {
+            "container_id": self.plan.container_id,
+            "ceiling": self.plan.ceiling,
+            "term": "",
+            "block": -1,
+        }
+        while True:
+            await self.checkpoint()
+            async with self.conn.transaction():
+                end = await (await self.conn.execute(find_end, bounds | limits)).fetchone()
+                if end is None:
+                    return
+                await step(bounds | {"end_term": end["term"], "end_block": end["block"]})
+            bounds |= end
+            self.transactions += 1
+
+    async def _merge(self, bounds: _Bounds) -> None:
+        parameters = {"ratio": self.plan.rules.merge_ratio, "half": ROW_POSTINGS // 2}
+        cursor = await self.conn.execute(MERGE, bounds | parameters)
+        row = await cursor.fetchone()
+        assert row is not None
+        self.rows_before += row["taken"]
+        self.rows_after += row["merged"]
+        self.moved += row["moved"]
+
+    async def _purge(self, bounds: _Bounds) -> None:
+        """Take the postings of dead chunks out of the rows of a range, in place."""
+        async with self.conn.cursor(row_factory=tuple_row, binary=True) as cursor:
+            await cursor.execute(RANGE, bounds)
+            rows = await cursor.fetchall()
+        changed = await asyncio.to_thread(_without, self.plan.dead, rows)
+        if changed is not None:
+            await self.conn.execute(REPLACE, changed)
+            await self.conn.execute(REMOVE_EMPTY, bounds)
+
+    async def _settle(self) -> None:
+        """Forget the dead ords that no posting names any more, or pack them into one row; statistics last."""
+        plan, container = self.plan, {"container_id": self.plan.container_id}
+        if plan.dead_blocks and (plan.purge or len(plan.dead_blocks) > 1):
+            await self.conn.execute(FORGET_DEAD, {**container, "blocks": plan.dead_blocks})
+            if not plan.purge:
+                ords = plan.dead.astype("<u4").tobytes()
+                await self.conn.execute(REMEMBER_DEAD, {**container, "ords": ords})
+        done = {
+            "writes": plan.loose_writes,
+            "rows": self.moved,
+            "dropped": len(plan.dead) if plan.purge else 0,
+        }
+        await self.conn.execute(SETTLE, container | done)
 
 
 async def _plan(conn: Connection, container_id: str, rules: Rules) -> _Plan | None:
@@ -250,44 +353,6 @@ async def _plan(conn: Connection, container_id: str, rules: Rules) -> _Plan | No
         dead=dead,
         purge=rules.worth_purging(len(dead), row["live_chunks"]),
     )
-
-
-async def _step(
-    conn: Connection, plan: _Plan, after: dict[str, Any], report: CompactionReport
-) -> tuple[dict[str, Any] | None, CompactionReport]:
-    """Compact the next range; the place to go on from, or None at the end."""
-    bounds = {"container_id": plan.container_id, "ceiling": plan.ceiling, **after}
-    cursor = conn.cursor(row_factory=tuple_row)
-    rules = plan.rules
-    await cursor.execute(
-        RANGE_END, {**bounds, "rows": rules.range_rows, "postings": rules.range_postings}
-    )
-    end = await cursor.fetchone()
-    if end is None:
-        return None, report
-    bounds |= {"end_term": end[0], "end_block": end[1]}
-    if plan.purge:
-        await _purge(conn, plan, bounds)
-    await cursor.execute(MERGE, {**bounds, "ratio": rules.merge_ratio, "most": ROW_POSTINGS})
-    before, merged = await cursor.fetchone() or (0, 0)
-    report = replace(
-        report,
-        rows_before=report.rows_before + before,
-        rows_after=report.rows_after + merged,
-        transactions=report.transactions + 1,
-    )
-    return {"term": end[0], "block": end[1]}, report
-
-
-async def _purge(conn: Connection, plan: _Plan, bounds: dict[str, Any]) -> None:
-    """Take the postings of dead chunks out of the rows of a range, in place."""
-    async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
-        await cursor.execute(RANGE, bounds)
-        rows = await cursor.fetchall()
-    changed = await asyncio.to_thread(_without, plan.dead, rows)
-    if changed is not None:
-        await conn.execute(REPLACE, changed)
-        await conn.execute(REMOVE_EMPTY, bounds)
 
 
 def _without(
@@ -310,17 +375,3 @@ def _without(
 
 def _live(postings: Postings, dead: NDArray[np.uint32]) -> Packed:
     return postings.only(~np.isin(postings.ords, dead)).pack()
-
-
-async def _settle(conn: Connection, plan: _Plan) -> None:
-    """Forget the dead ords that no posting names any more, or pack them into one row; the hot row last."""
-    if plan.dead_blocks and (plan.purge or len(plan.dead_blocks) > 1):
-        forget = {"container_id": plan.container_id, "blocks": plan.dead_blocks}
-        await conn.execute(FORGET_DEAD, forget)
-        if not plan.purge:
-            ords = plan.dead.astype("<u4").tobytes()
-            await conn.execute(REMEMBER_DEAD, {"container_id": plan.container_id, "ords": ords})
-    dropped = len(plan.dead) if plan.purge else 0
-    await conn.execute(
-        SETTLE, {"container_id": plan.container_id, "loose": plan.loose_writes, "dropped": dropped}
-    )

@@ -44,20 +44,30 @@ WHERE c.container_id = %(container_id)s AND c.ord = %(ord)s AND d.deleted_at IS 
 
 # Whole terms only: up to the one in which the page is full.
 POSTINGS: Final = """
-SELECT term, ords, tfs, lens FROM postings
-WHERE container_id = %(container_id)s AND term > %(after)s AND term <= (
-    SELECT max(term) FROM (
-        SELECT term, sum(n) OVER (ORDER BY term, block) - n AS before FROM (
-            SELECT term, block, octet_length(tfs) AS n FROM postings
-            WHERE container_id = %(container_id)s AND term > %(after)s ORDER BY term, block LIMIT %(rows)s
-        ) page
+WITH page AS (
+    SELECT max(term) AS last FROM (
+        SELECT term, sum(n) OVER (ORDER BY term) - n AS before FROM (
+            SELECT term, octet_length(tfs) AS n FROM postings
+            WHERE container_id = %(container_id)s AND term > %(after)s
+            UNION ALL
+            SELECT term, octet_length(tfs) FROM loose_postings
+            WHERE container_id = %(container_id)s AND term > %(after)s
+            ORDER BY term LIMIT %(rows)s
+        ) rows
     ) counted WHERE before < %(postings)s
 )
+SELECT term, ords, tfs, lens FROM postings
+WHERE container_id = %(container_id)s AND term > %(after)s AND term <= (SELECT last FROM page)
+UNION ALL
+SELECT term, ords, tfs, lens FROM loose_postings
+WHERE container_id = %(container_id)s AND term > %(after)s AND term <= (SELECT last FROM page)
 ORDER BY term
 """
 
 TERMS: Final = """
 SELECT term, ords, tfs, lens FROM postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
+UNION ALL
+SELECT term, ords, tfs, lens FROM loose_postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
 """
 
 DEAD: Final = "SELECT ords FROM dead_ords WHERE container_id = %(container_id)s"

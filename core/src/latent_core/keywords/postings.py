@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final
 
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
@@ -30,22 +31,29 @@ __all__ = ["Difference", "bury", "differences", "drop", "drop_batch", "write"]
 NEXT_BLOCK: Final = "SELECT nextval('posting_blocks')"
 
 COPY: Final = (
-    "COPY postings (container_id, term, block, ords, tfs, lens) FROM STDIN (FORMAT BINARY)"
+    "COPY loose_postings (container_id, term, block, ords, tfs, lens) FROM STDIN (FORMAT BINARY)"
 )
 COPY_TYPES: Final = ("text", "text", "int8", "bytea", "bytea", "bytea")
 
 COUNT: Final = """
-INSERT INTO keyword_stats AS s (container_id, live_chunks, live_length, loose_writes, dead_chunks, languages)
-VALUES (%(container_id)s, %(chunks)s, %(length)s, 1, %(dead)s, %(languages)s)
+INSERT INTO keyword_stats AS s
+       (container_id, live_chunks, live_length, loose_writes, loose_rows, dead_chunks, languages)
+VALUES (%(container_id)s, %(chunks)s, %(length)s, 1, %(rows)s, %(dead)s, %(languages)s)
 ON CONFLICT (container_id) DO UPDATE SET
     live_chunks = s.live_chunks + EXCLUDED.live_chunks,
     live_length = s.live_length + EXCLUDED.live_length,
     loose_writes = s.loose_writes + 1,
+    loose_rows = s.loose_rows + EXCLUDED.loose_rows,
     dead_chunks = s.dead_chunks + EXCLUDED.dead_chunks,
     languages = CASE WHEN EXCLUDED.languages = '{}' THEN s.languages ELSE (
-        SELECT jsonb_object_agg(language, chunks) FROM (
-            SELECT key AS language, sum(value::bigint) AS chunks
-            FROM (SELECT * FROM jsonb_each_text(s.languages) UNION ALL SELECT * FROM jsonb_each_text(EXCLUDED.languages)) b
+        SELECT jsonb_object_agg(key, chunks)
+        FROM (
+            SELECT key, sum(value::bigint) AS chunks
+            FROM (
+                SELECT * FROM jsonb_each_text(s.languages)
+                UNION ALL
+                SELECT * FROM jsonb_each_text(EXCLUDED.languages)
+            ) counted
             GROUP BY key
         ) added
     ) END
@@ -62,6 +70,10 @@ DROP_SOME: Final = """
 DELETE FROM postings
 WHERE ctid = ANY (ARRAY(SELECT ctid FROM postings WHERE container_id = %(container_id)s LIMIT %(limit)s))
 """
+DROP_LOOSE: Final = """
+DELETE FROM loose_postings
+WHERE ctid = ANY (ARRAY(SELECT ctid FROM loose_postings WHERE container_id = %(container_id)s LIMIT %(limit)s))
+"""
 DROP_DEAD: Final = "DELETE FROM dead_ords WHERE container_id = %(container_id)s"
 DROP_STATS: Final = "DELETE FROM keyword_stats WHERE container_id = %(container_id)s"
 
@@ -75,15 +87,19 @@ async def write(conn: Connection, container_id: str, entries: Sequence[ChunkTerm
     """
     if not entries:
         return
+    rows = 0
     for start in range(0, len(entries), ROW_POSTINGS):
         # A book has millions of postings; the loop serves others meanwhile.
-        rows = await asyncio.to_thread(_packed, entries[start : start + ROW_POSTINGS])
-        await _copy(conn, container_id, rows)
-    length = sum(min(entry.length, MAX_LENGTH) for entry in entries)
-    languages = Counter(entry.language for entry in entries if entry.language)
-    await _count(
-        conn, container_id, chunks=len(entries), length=length, dead=0, languages=Jsonb(languages)
+        packed = await asyncio.to_thread(_packed, entries[start : start + ROW_POSTINGS])
+        await _copy(conn, container_id, packed)
+        rows += len(packed)
+    change = _Change(
+        chunks=len(entries),
+        length=sum(min(entry.length, MAX_LENGTH) for entry in entries),
+        rows=rows,
+        languages=Counter(entry.language for entry in entries if entry.language),
     )
+    await _count(conn, container_id, change)
 
 
 async def bury(conn: Connection, container_id: str, chunks: Sequence[tuple[int, int]]) -> None:
@@ -96,14 +112,7 @@ async def bury(conn: Connection, container_id: str, chunks: Sequence[tuple[int, 
     ords = pack_ords(sorted(ord_ for ord_, _ in chunks))
     await conn.execute(BURY, {"container_id": container_id, "ords": ords})
     length = sum(min(length, MAX_LENGTH) for _, length in chunks)
-    await _count(
-        conn,
-        container_id,
-        chunks=-len(chunks),
-        length=-length,
-        dead=len(chunks),
-        languages=Jsonb({}),
-    )
+    await _count(conn, container_id, _Change(-len(chunks), -length, dead=len(chunks)))
 
 
 async def drop_batch(conn: Connection, container_id: str, limit: int = DROP_BATCH_ROWS) -> int:
@@ -113,7 +122,10 @@ async def drop_batch(conn: Connection, container_id: str, limit: int = DROP_BATC
     compaction (``TimedOut`` when that takes too long), which would write rows behind our back.
     """
     await conn.execute(LOCK, {"container_id": container_id})
-    gone = (await conn.execute(DROP_SOME, {"container_id": container_id, "limit": limit})).rowcount
+    gone = 0
+    for statement in (DROP_SOME, DROP_LOOSE):
+        parameters = {"container_id": container_id, "limit": limit - gone}
+        gone += (await conn.execute(statement, parameters)).rowcount
     if gone < limit:
         await conn.execute(DROP_DEAD, {"container_id": container_id})
         await conn.execute(DROP_STATS, {"container_id": container_id})
@@ -143,5 +155,17 @@ async def _copy(conn: Connection, container_id: str, rows: Sequence[tuple[str, P
                 )
 
 
-async def _count(conn: Connection, container_id: str, **changes: Any) -> None:
-    await conn.execute(COUNT, {"container_id": container_id, **changes})
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What one publication or burial does to the statistics."""
+
+    chunks: int
+    length: int
+    rows: int = 0
+    dead: int = 0
+    languages: Mapping[str, int] = field(default_factory=dict)
+
+
+async def _count(conn: Connection, container_id: str, change: _Change) -> None:
+    parameters = asdict(change) | {"languages": Jsonb(dict(change.languages))}
+    await conn.execute(COUNT, {"container_id": container_id, **parameters})

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 import orjson
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil
 
 from latent_core.domain.errors import Conflict, Invalid, OutOfSpace
 

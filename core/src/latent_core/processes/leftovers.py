@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil
 
 from latent_core.domain.errors import Conflict
 

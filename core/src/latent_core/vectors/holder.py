@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil
 
 from latent_core.domain.errors import Conflict, Unavailable
 from latent_core.vectors.protocol import LOCK_FILE

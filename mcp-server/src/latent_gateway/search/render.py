@@ -15,7 +15,7 @@ from latent_gateway.search.hydrate import Hydrated, page_span
 from latent_gateway.search.retrieve import Retrieved
 from latent_gateway.search.snippet import Snippet, make_snippet
 
-RENDERED_TYPES: Final = frozenset({"pdf", "markdown", "text", "code", "yaml", "json"})
+RENDERED_TYPES: Final = frozenset({"pdf", "markdown", "text", "code", "yaml", "json", "web"})
 """Source types whose pages a render job draws."""
 
 

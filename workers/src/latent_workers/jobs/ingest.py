@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from latent_core.domain.chunk import SourceType
-from latent_core.domain.errors import IngestFailed, Issue, IssueCode, LatentError, NotFound
+from latent_core.domain.errors import (
+    IngestFailed,
+    Issue,
+    IssueCode,
+    LatentError,
+    NotFound,
+    Unavailable,
+)
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.generations.accept import IngestPayload
 from latent_core.generations.delete import enqueue_purges
@@ -39,11 +45,6 @@ class Work:
     detected: Detected
     attempt: Attempt
     fingerprint: str
-
-    @property
-    def rendered(self) -> bool:
-        """Whether a render job draws its pages."""
-        return self.detected.source_type is not SourceType.WEB
 
 
 async def ingest(ctx: JobContext, deps: Deps) -> None:
@@ -110,24 +111,17 @@ async def _unchanged(ctx: JobContext, work: Work) -> bool:
             mtime_ns=work.original.mtime_ns,
         )
         if not same:
-            raise _Changed
-        if (
-            work.rendered
-            and (live := await pages.lacking_images(conn, work.attempt.doc_id)) is not None
-        ):
+            raise _changed()
+        live = await pages.lacking_images(conn, work.attempt.doc_id)
+        if live is not None:
             await _enqueue_render(conn, ctx, work, live)
 
     await ctx.transact(write)
     return True
 
 
-class _Changed(LatentError):
-    """What was live when the attempt began is not live any more: the job is tried again."""
-
-    transient = True
-
-    def __init__(self) -> None:
-        super().__init__("the document changed while it was compared; trying again")
+def _changed() -> Unavailable:
+    return Unavailable("the document changed while it was compared; it is tried again")
 
 
 async def _made(ctx: JobContext, deps: Deps, work: Work) -> Made:
@@ -218,7 +212,7 @@ async def _follow(
             lease_seconds=deps.settings.lease_seconds,
             twice=ctx.job.attempts > 1 or not flipped or work.attempt.fingerprint is not None,
         )
-    if flipped and work.rendered:
+    if flipped:
         await _enqueue_render(conn, ctx, work, generation)
     await enqueue_if_needed(conn, work.container.id)
 

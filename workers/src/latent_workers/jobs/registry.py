@@ -13,12 +13,14 @@ from latent_workers.jobs.corpus import corpus
 from latent_workers.jobs.delete_container import delete_container
 from latent_workers.jobs.ingest import ingest
 from latent_workers.jobs.purge import purge
+from latent_workers.jobs.render import render
 
 Handler = Callable[[JobContext], Awaitable[None]]
 
 HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]] = {
     JobKind.INGEST: ingest,
     JobKind.CORPUS: corpus,
+    JobKind.RENDER: render,
     JobKind.PURGE: purge,
     JobKind.COMPACT: compact,
     JobKind.DELETE_CONTAINER: delete_container,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Final
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
@@ -18,9 +17,8 @@ from latent_core.registry import chunks, containers, pages
 from latent_core.registry.connection import Connection
 from latent_core.registry.pages import BlobRef, PageRow
 from latent_workers.deps import Deps
-from latent_workers.render.pages import RenderedPage, rendered_pages
-
-MIME: Final = {"webp": "image/webp", "png": "image/png"}
+from latent_workers.render.page import RenderOptions
+from latent_workers.render.run import RenderedPage, render as drawing
 
 
 class RenderPayload(BaseModel):
@@ -44,27 +42,31 @@ async def render(ctx: JobContext, deps: Deps) -> None:
     if container is None or not live:
         return  # something newer has its own render job
     path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
-    form = container.manifest.pdf.image_format
+    manifest = container.manifest
+    options = RenderOptions(
+        dpi=manifest.pdf.render_dpi,
+        image_format=manifest.pdf.image_format,
+        quality=manifest.image.compress_quality,
+        max_pages=manifest.pdf.max_pages,
+    )
     rows: list[PageRow] = []
     refs: list[BlobRef] = []
-    async with rendered_pages(
+    async with drawing(
         deps.sandbox,
         path,
         name=payload.filename,
         source_type=payload.source_type,
-        manifest=container.manifest,
-        settings=deps.settings,
+        options=options,
     ) as drawn:
         async for page in drawn:
             await ctx.checkpoint()
             sha256 = await store(deps.stack.db, deps.stack.blobs, page.image)
             rows.append(_row(page, sha256))
-            refs.append(
-                BlobRef(
-                    "page_image", page.number, sha256, MIME[form], _filename(payload, page, form)
-                )
-            )
-            await ctx.progress(page.number, page.total)
+            name = _filename(payload, page, options.image_format)
+            refs.append(BlobRef("page_image", page.number, sha256, page.mime, name))
+            await ctx.progress(page.number, None, f"page {page.number}")
+    for warning in drawn.warnings:
+        await ctx.warn(warning)
     await _note(ctx, doc_id, payload, rows, refs)
 
 

@@ -39,7 +39,7 @@ def decode(data: bytes) -> Decoded:
     if wide:
         return _as(data, wide)
     try:
-        return _counted(data.decode("utf-8"), "utf-8")
+        return _counted(data.decode("utf-8", "surrogatepass"), "utf-8")
     except UnicodeDecodeError:
         pass
     if _mostly_utf8(data):

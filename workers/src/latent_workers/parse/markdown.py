@@ -32,7 +32,7 @@ _KINDS: Final = {
     "fence": BlockType.CODE,
     "code_block": BlockType.CODE,
 }
-_GAPS: Final = {"softbreak": " ", "hardbreak": " "}
+_WORDS: Final = ("text", "code_inline", "image")
 _WHOLE: Final = frozenset({BlockType.TABLE, BlockType.CODE})
 """Kinds that stay blocks of their own inside a list or a quotation."""
 
@@ -168,12 +168,11 @@ def _missing(filled: Sequence[bool], done: int, last: int) -> list[_Piece]:
 
 def _plain(content: str, markdown: MarkdownIt) -> str:
     """The words of a heading without its markup."""
+    tokens: list[Token] = []
+    markdown.inline.parse(content, markdown, {}, tokens)
     words = (
-        child.content
-        if child.type in ("text", "code_inline", "image")
-        else _GAPS.get(child.type, "")
-        for inline in markdown.parseInline(content)
-        for child in inline.children or ()
+        token.content if token.type in _WORDS else " " if token.type.endswith("break") else ""
+        for token in tokens
     )
     return " ".join("".join(words).split())
 

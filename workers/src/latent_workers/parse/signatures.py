@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -69,6 +70,8 @@ _OFFICE: Final = {
 }
 _CONTROLS: Final = frozenset(range(32)) - frozenset(b"\t\n\r\f\v\b\x1a\x1b")
 _MAX_CONTROL_SHARE = 0.1
+_MAX_IN_LEGACY_TEXT = 0.02
+"""Bytes that are no UTF-8 are read as an older encoding only if they hold hardly any."""
 
 
 def recognise(head: bytes) -> str | None:
@@ -93,4 +96,14 @@ def is_binary(head: bytes) -> bool:
     if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")) or utf16_without_mark(head):
         return False
     controls = sum(1 for byte in head if byte in _CONTROLS)
-    return controls > len(head) * _MAX_CONTROL_SHARE
+    share = controls / max(1, len(head))
+    return share > _MAX_CONTROL_SHARE or (share > _MAX_IN_LEGACY_TEXT and not _is_utf8(head))
+
+
+def _is_utf8(head: bytes) -> bool:
+    """``head`` may end in the middle of a character."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True

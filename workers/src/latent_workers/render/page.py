@@ -30,6 +30,8 @@ class PageInfo(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     number: int = Field(ge=1)
+    total: int | None = None
+    """Pages that are going to be drawn, where that is known beforehand."""
     width: int = Field(ge=1)
     height: int = Field(ge=1)
     line_start: int | None = Field(default=None, ge=1)

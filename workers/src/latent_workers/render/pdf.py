@@ -23,7 +23,7 @@ def pages(file: BinaryIO, name: str, options: RenderOptions) -> Iterator[Drawn |
     for number in range(1, wanted + 1):
         try:
             with mupdf.reading():
-                drawn = _page(document[number - 1], number, options)
+                drawn = _page(document[number - 1], number, wanted, options)
         except mupdf.PdfError:
             missing.append(number)
         else:
@@ -33,13 +33,13 @@ def pages(file: BinaryIO, name: str, options: RenderOptions) -> Iterator[Drawn |
     yield End(pages=wanted - len(missing), warnings=list(_warnings(total, wanted, missing)))
 
 
-def _page(page: Any, number: int, options: RenderOptions) -> Drawn:
+def _page(page: Any, number: int, total: int, options: RenderOptions) -> Drawn:
     pymupdf = mupdf.load()
     scale = raster.scale_for(page.rect.width, page.rect.height, options.dpi)
     pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB)
     image = raster.encoded(pixmap.this, options)
     text = sheet_of(page, number).text
-    info = PageInfo(number=number, width=pixmap.width, height=pixmap.height, text=text)
+    info = PageInfo(number=number, total=total, width=pixmap.width, height=pixmap.height, text=text)
     return info, image
 
 

@@ -27,6 +27,8 @@ class RenderedPage:
     """One page image; pixels; lines of the source, from 1, for rendered text."""
 
     number: int
+    total: int | None
+    """Pages that are going to be drawn, where that is known beforehand."""
     image: bytes
     mime: str
     width: int
@@ -63,6 +65,7 @@ class Pages:
             raise IngestFailed(f"{_LABEL} gave an image that is no {self._format}")
         return RenderedPage(
             number=info.number,
+            total=info.total,
             image=item.attachment,
             mime=MIME[self._format],
             width=info.width,

@@ -1,0 +1,206 @@
+"""Search latency by mode and stage, over HTTP with one client, the local embedder's query embedding included.
+
+The containers' embedder is ``local``; their chunks' vectors are put into the embedding cache beforehand
+(deterministic ones, quickly made), so that filling 100,000 chunks does not take an hour. A search costs the
+same whatever the vectors mean; what it finds by meaning says nothing here.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from benchmarks import corpus
+from benchmarks.installation import Installation, add, create, ended, quiet
+from latent_client import AsyncClient
+from latent_core.domain.errors import NotFound
+from latent_core.domain.ids import content_hash
+from latent_core.embedding.minilm import DIMS, FP32, WINDOW
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.keywords.compaction import compact
+from latent_core.registry import embeddings
+from latent_core.testing.hashed_words import HashedWords
+
+MODES: Final = ("lexical", "semantic", "hybrid")
+TOP_K: Final = 10
+QUERIES: Final = 200
+ROUNDS: Final = 3
+WARM_UP: Final = 20
+SEED: Final = 7
+PREFILL_TEXTS: Final = 2000
+PATH: Final = "/v1/containers/search"
+SERVER: Final = "server"
+"""Handling the request, without embedding the query: by the server's own timings."""
+STAGES: Final = ("plan", "embed", "retrieve", "fuse", "hydrate", "render")
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    p50_ms: float
+    p95_ms: float
+
+    @classmethod
+    def of(cls, milliseconds: Sequence[float]) -> Spread:
+        p50, p95 = np.percentile(milliseconds, [50, 95])
+        return cls(round(float(p50), 2), round(float(p95), 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Of one mode in one container."""
+
+    chunks: int
+    mode: str
+    total: Spread
+    """As the client sees it."""
+    server: Spread
+    """Total less the embedding of the query, if there was one."""
+    stages: dict[str, Spread]
+    channels: dict[str, Spread]
+
+
+def container_of(chunks: int) -> str:
+    return f"synthetic-{chunks}"
+
+
+def texts_of(chunks: int) -> list[str]:
+    return list(corpus.Writer(SEED).passages(chunks))
+
+
+async def prepare(installation: Installation, chunks: int) -> float | None:
+    """Make the container of ``chunks``, compacted; seconds of its ingest, None when it is there already."""
+    container = container_of(chunks)
+    async with installation.client() as client:
+        try:
+            if (await client.describe(container)).sizes.chunks >= chunks:
+                return None
+        except NotFound:
+            await create(client, container)
+        texts = texts_of(chunks)
+        await _prefill(installation, texts)
+        file = corpus.write_jsonl(installation.folder / f"{container}.jsonl", texts)
+        begun = time.perf_counter()
+        await _ingest(client, container, file)
+        seconds = time.perf_counter() - begun
+        await quiet(client, container)
+    async with installation.database() as database:
+        await compact(database, container, _go_on)
+    return seconds
+
+
+async def _ingest(client: AsyncClient, container: str, file: Path) -> None:
+    before = await embedded(client)
+    await ended(client, [await add(client, container, file)])
+    if (missed := await embedded(client) - before) > 0:
+        raise RuntimeError(f"{missed:g} texts were embedded: the cache was to hold all of them")
+
+
+async def embedded(client: AsyncClient) -> float:
+    """Texts sent to the embedder, by the server's own count."""
+    lines = (await client.metrics()).splitlines()
+    counts = [line for line in lines if line.startswith("latent_embedded_texts_total")]
+    return sum(float(line.rpartition(" ")[2]) for line in counts)
+
+
+async def _prefill(installation: Installation, texts: Sequence[str]) -> None:
+    words = HashedWords(DIMS)
+    space = EmbeddingModel(FP32.embedder, FP32.version, DIMS, WINDOW).key
+    async with installation.database() as database:
+        for part in _parts(texts, PREFILL_TEXTS):
+            async with database.transaction() as conn:
+                hashes = [content_hash(text) for text in part]
+                await embeddings.insert(conn, space, hashes, words.vectors(part))
+
+
+def _parts(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(texts), size):
+        yield texts[start : start + size]
+
+
+async def _go_on() -> None:
+    """The checkpoint of a run that nobody cancels."""
+
+
+class Asker:
+    """One client on one connection, as little work of its own as can be."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def ask(self, body: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+        """Milliseconds until the answer was read, and the answer."""
+        content = json.dumps(body).encode()
+        begun = time.perf_counter()
+        self._connection.request("POST", PATH, content, self._headers)
+        answer = self._connection.getresponse()
+        raw = answer.read()
+        milliseconds = (time.perf_counter() - begun) * 1000
+        found: dict[str, Any] = json.loads(raw)
+        if answer.status != 200 or found["partial"] or not found["hits"]:
+            raise RuntimeError(f"a search answered {answer.status}: {found['issues']}")
+        return milliseconds, found
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def measure(
+    installation: Installation, chunks: int, asked: Sequence[str], rounds: int = ROUNDS
+) -> list[Latency]:
+    """Every mode; the modes take turns, so that a disturbance falls on all of them."""
+    asker = Asker(installation.url, installation.token)
+    found: dict[str, list[_Sample]] = {mode: [] for mode in MODES}
+    for query in islice(asked, WARM_UP):
+        for mode in MODES:
+            _sample(asker, chunks, mode, query)
+    for _ in range(rounds):
+        for query in asked:
+            for mode in MODES:
+                found[mode].append(_sample(asker, chunks, mode, query))
+    asker.close()
+    return [_latency(chunks, mode, samples) for mode, samples in found.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    total: float
+    stages: dict[str, float]
+    channels: dict[str, float]
+
+
+def _sample(asker: Asker, chunks: int, mode: str, query: str) -> _Sample:
+    body = {
+        "containers": [container_of(chunks)],
+        "query": query,
+        "top_k": TOP_K,
+        "mode": mode,
+    }
+    total, answer = asker.ask(body)
+    return _Sample(total, answer["timings"], {})
+
+
+def _latency(chunks: int, mode: str, samples: Sequence[_Sample]) -> Latency:
+    def spread(values: Sequence[float]) -> Spread:
+        return Spread.of(values)
+
+    return Latency(
+        chunks,
+        mode,
+        spread([s.total for s in samples]),
+        spread([s.total - s.stages.get("embed", 0.0) for s in samples]),
+        {
+            stage: spread([s.stages.get(stage, 0.0) for s in samples])
+            for stage in STAGES
+        },
+        {},
+    )
