@@ -31,11 +31,11 @@ from latent_core.queue.claim import Lane, claim
 from latent_core.queue.comeback import release, requeue_with, retry_or_fail
 from latent_core.queue.enqueue import enqueue, enqueue_many
 from latent_core.queue.errors import LeaseLost
-from latent_core.queue.finish import finish
+from latent_core.queue.finish import finish, hold
 from latent_core.queue.issues import clean
-from latent_core.queue.reaper import disown, reap, reap_one
+from latent_core.queue.reaper import LOSSES_BEFORE_FAILURE, disown, reap, reap_one, release_all
 from latent_core.queue.retention import forget
-from latent_core.registry.connection import Database
+from latent_core.registry.connection import Connection, Database
 
 
 def job(container_id: str = "a", **fields: Any) -> NewJob:
@@ -530,6 +530,36 @@ async def test_only_the_claims_of_a_dead_worker_are_taken_back(database: Databas
     assert await reap(database) == [dead.id]
 
 
+async def test_when_all_workers_are_gone_every_claim_is_taken_back_and_none_is_to_blame(
+    database: Database,
+) -> None:
+    ids = await put(database, job(max_attempts=1), job(max_attempts=1))
+    for _ in range(LOSSES_BEFORE_FAILURE + 1):
+        held = [await must_take(database, worker=f"w{n}") for n in range(2)]
+        assert [h.attempts for h in held] == [1, 1]
+        assert await release_all(database) == 2
+    assert {h.id for h in held} == set(ids)
+
+
+async def test_a_transaction_that_holds_its_claim_first_may_end_it_last(database: Database) -> None:
+    await put(database, job(payload={"offset": 0}))
+    held = await must_take(database)
+    async with database.transaction() as conn:
+        await hold(conn, held)
+        await expire_in(conn, held.id)
+        assert await reap(database) == []  # its row is locked
+        assert await requeue_with(conn, held, {"offset": 1})
+    async with database.transaction() as conn:
+        with pytest.raises(LeaseLost):
+            await hold(conn, held)
+
+
+async def expire_in(conn: Connection, job_id: JobId) -> None:
+    await conn.execute(
+        "UPDATE jobs SET lease_expires = now() - interval '1s' WHERE id = %(i)s", {"i": job_id}
+    )
+
+
 # --- what people do ----------------------------------------------------------------------------
 
 
@@ -542,6 +572,16 @@ async def test_cancelling_ends_a_queued_job_and_asks_a_running_one(database: Dat
     assert await take(database) is None
     await retry_or_fail(database, held, Unavailable("away"))
     assert (await view(database, running)).state is JobState.CANCELLED
+
+
+async def test_all_jobs_of_a_container_are_cancelled_but_one(database: Database) -> None:
+    running, queued, kept, other = await put(database, job(), job(), job(), job("b"))
+    await must_take(database)
+    async with database.transaction() as conn:
+        assert await admin.cancel_all(conn, "a", but=kept) == 1
+    assert (await view(database, running)).cancel_requested
+    assert (await view(database, queued)).state is JobState.CANCELLED
+    assert {t.id for t in await take_all(database)} == {kept, other}
 
 
 async def test_a_done_job_can_neither_be_cancelled_nor_requeued(database: Database) -> None:

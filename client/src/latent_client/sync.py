@@ -53,9 +53,8 @@ class SyncClient:
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        finally:
+            future.cancel()  # does nothing to what has ended
 
     def iterate(self, items: AsyncIterator[T]) -> Generator[T]:
         """The items one by one, as they are asked for."""

@@ -306,11 +306,10 @@ class _Run:
     async def _merge(self, bounds: _Bounds) -> None:
         parameters = {"ratio": self.plan.rules.merge_ratio, "half": ROW_POSTINGS // 2}
         cursor = await self.conn.execute(MERGE, bounds | parameters)
-        row = await cursor.fetchone()
-        assert row is not None
-        self.rows_before += row["taken"]
-        self.rows_after += row["merged"]
-        self.moved += row["moved"]
+        async for row in cursor:
+            self.rows_before += row["taken"]
+            self.rows_after += row["merged"]
+            self.moved += row["moved"]
 
     async def _purge(self, bounds: _Bounds) -> None:
         """Take the postings of dead chunks out of the rows of a range, in place."""

@@ -25,7 +25,8 @@ PING_SECONDS: Final = 2.5
 DEAF_SECONDS: Final = 5.0
 RECONNECT_SECONDS: Final = 1.0
 
-LISTEN: Final = "LISTEN latent_jobs"
+# A ping is worth no fsync: an idle machine's disk may sleep.
+LISTEN: Final = "SET synchronous_commit = off; LISTEN latent_jobs"
 NOTIFY: Final = "SELECT pg_notify('latent_jobs', %(payload)s)"
 WORK: Final = "work"
 

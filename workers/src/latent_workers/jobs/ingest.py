@@ -8,12 +8,12 @@ from pathlib import Path
 from uuid import UUID
 
 from latent_core.domain.errors import (
+    Conflict,
     IngestFailed,
     Issue,
     IssueCode,
     LatentError,
     NotFound,
-    Unavailable,
 )
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.generations.accept import IngestPayload
@@ -111,7 +111,7 @@ async def _unchanged(ctx: JobContext, work: Work) -> bool:
             mtime_ns=work.original.mtime_ns,
         )
         if not same:
-            raise _changed()
+            raise _Changed
         live = await pages.lacking_images(conn, work.attempt.doc_id)
         if live is not None:
             await _enqueue_render(conn, ctx, work, live)
@@ -120,8 +120,16 @@ async def _unchanged(ctx: JobContext, work: Work) -> bool:
     return True
 
 
-def _changed() -> Unavailable:
-    return Unavailable("the document changed while it was compared; it is tried again")
+class _Changed(Conflict):
+    """What was live when the attempt began is not live any more: the job is tried again.
+
+    Not ``Unavailable``, for which ``transact`` would only run the same transaction again.
+    """
+
+    transient = True
+
+    def __init__(self) -> None:
+        super().__init__("the document changed while it was compared; it is tried again")
 
 
 async def _made(ctx: JobContext, deps: Deps, work: Work) -> Made:

@@ -55,29 +55,20 @@ class Outlined:
         lines = block.split("\n")
         pending: list[str] = []
         while lines:
-            taken = self._heading(lines, expected)
-            if taken:
-                if pending:
-                    yield self._part(pending)
-                    pending = []
-                yield self._part(lines[:taken], self._stack[-1].level)
-                del lines[:taken]
-            else:
+            count, passed = _heading(lines, expected)
+            if not count:
                 pending.append(lines.pop(0))
+                continue
+            if pending:
+                yield self._part(pending)
+                pending = []
+            for entry in expected[:passed]:
+                self._enter(entry)
+            del expected[:passed]
+            yield self._part(lines[:count], self._stack[-1].level)
+            del lines[:count]
         if pending:
             yield self._part(pending)
-
-    def _heading(self, lines: Sequence[str], expected: list[Entry]) -> int:
-        """How many of the next lines are a heading that the outline names; it is entered."""
-        for count in range(1, min(_MAX_HEADING_LINES, len(lines)) + 1 if expected else 1):
-            key = _key(" ".join(lines[:count]))
-            for index, entry in enumerate(expected):
-                if key and key == _key(entry.title):
-                    for passed in expected[: index + 1]:
-                        self._enter(passed)
-                    del expected[: index + 1]
-                    return count
-        return 0
 
     def _enter(self, entry: Entry) -> None:
         self._stack = [above for above in self._stack if above.level < entry.level]
@@ -86,6 +77,16 @@ class Outlined:
     def _part(self, lines: Sequence[str], level: int | None = None) -> Part:
         kind = BlockType.HEADING if level else BlockType.PARAGRAPH
         return Part(kind, "\n".join(lines), tuple(entry.title for entry in self._stack), level)
+
+
+def _heading(lines: Sequence[str], expected: Sequence[Entry]) -> tuple[int, int]:
+    """How many of the next lines are a heading, and how many of the expected ones it passes."""
+    for count in range(1, min(_MAX_HEADING_LINES, len(lines)) + 1 if expected else 1):
+        key = _key(" ".join(lines[:count]))
+        for passed, entry in enumerate(expected, start=1):
+            if key and key == _key(entry.title):
+                return count, passed
+    return 0, 0
 
 
 def _keys(block: str) -> Iterator[str]:
