@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -26,21 +25,28 @@ RECORDS: Final = 270
 CHANGED_RECORDS: Final = range(0, RECORDS, 9)
 SHORT_RECORDS: Final = 40
 LONG_EVERY: Final = 40
+DOOMED: Final = "doomed"
+"""A container that comes and goes."""
 
-Blown = Literal["main", "start", "postgres", "vectors", "guardian"]
+Victim = Literal["main", "postgres", "vectors", "guardian"]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something a person does to one document: add these bytes, or (None) delete it."""
+    """Something a person does: add these bytes, or (None) delete the document; without a name, the container."""
 
     container: str
     filename: str
-    data: bytes | None
+    data: bytes | None = None
 
     @property
     def uri(self) -> str:
         return f"file:///{self.filename}"
+
+    @property
+    def lane(self) -> str:
+        """Steps of one lane are done one after the other."""
+        return DOOMED if self.container == DOOMED else self.filename
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +72,18 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Blow:
-    """A SIGKILL, when so many steps are done (None: after the last) and ``delay`` seconds later.
+    """A SIGKILL, ``delay`` seconds after so many steps are done (None: all of them)."""
 
-    ``start`` kills `latent up` that long after it was started again.
-    """
-
-    victim: Blown
+    victim: Victim
     after: int | None
     delay: float
+    restarts: tuple[float, ...] = ()
+    """`latent up` is killed again so many seconds after each of these starts."""
+
+    @property
+    def kills(self) -> int:
+        """Of `latent up`."""
+        return 1 + len(self.restarts) if self.victim == "main" else 0
 
 
 class Teller:
@@ -94,6 +104,7 @@ class Teller:
             self._file(f"book-{number:02d}.pdf", number)
         self._corpus()
         self._dropped_corpus()
+        self._doomed()
         self._story.steps = [step for _, step in sorted(self._by_key, key=lambda pair: pair[0])]
         return self._story
 
@@ -144,7 +155,9 @@ class Teller:
     def _book(self, word: str) -> bytes:
         book = pymupdf.open()
         for page in range(3):
-            said = self._text(word, 40) if page == 1 else " ".join(self._random.choices(FILLER, k=40))
+            said = (
+                self._text(word, 40) if page == 1 else " ".join(self._random.choices(FILLER, k=40))
+            )
             book.new_page().insert_textbox((72, 72, 500, 700), said)
         return bytes(book.tobytes())
 
@@ -164,6 +177,13 @@ class Teller:
         self._by_key.append((added, Step("crumbs", "drop.jsonl", self._records(records))))
         self._by_key.append((deleted, Step("crumbs", "drop.jsonl", None)))
         self._story.gone += [("crumbs", word) for word in records.values()]
+
+    def _doomed(self) -> None:
+        *added, deleted = self._keys(13)
+        for number, key in enumerate(added):
+            data = self._text(self._word(), 60).encode()
+            self._by_key.append((key, Step(DOOMED, f"brief-{number}.txt", data)))
+        self._by_key.append((deleted, Step(DOOMED, "")))
 
     def _expect_corpus(self, container: str, name: str, records: dict[str, str]) -> None:
         sha256 = hashlib.sha256(self._records(records)).hexdigest()
@@ -189,17 +209,16 @@ class Teller:
         return f"zx{letters}"
 
 
-def blows(seed: int, kills: int, steps: int) -> Iterator[Blow]:
-    """``kills`` of `latent up` (three of four while documents come in, the others while the queue drains), and
-    every fifth time one of a child in between."""
+def blows(seed: int, kills: int, steps: int) -> list[Blow]:
+    """At least ``kills`` of `latent up`, two of three while documents come in and the others while the queue
+    drains; some of them hit the start that follows. In between its children are hit alone."""
     random = Random(seed)
-    while_adding = sorted(random.randrange(steps) for _ in range(kills * 3 // 4))
-    points: list[int | None] = [*while_adding, *([None] * (kills - len(while_adding)))]
-    children: tuple[Blown, ...] = ("vectors", "postgres", "guardian")
-    for number, after in enumerate(points):
-        if number % 5 == 4:
-            yield Blow(children[number // 5 % 3], after, random.uniform(0.0, 0.5))
-        starting = number % 4 == 3
-        yield Blow(
-            "start" if starting else "main", after, random.uniform(0.0, 3.0 if starting else 0.8)
-        )
+    dealt: list[Blow] = []
+    children: tuple[Victim, ...] = ("vectors", "postgres", "guardian")
+    while sum(blow.kills for blow in dealt) < kills:
+        after = random.randrange(steps) if len(dealt) % 3 else None
+        if len(dealt) % 4 == 3:
+            dealt.append(Blow(random.choice(children), after, random.uniform(0.0, 0.5)))
+        restarts = [random.uniform(0.0, 3.0) for _ in range(len(dealt) % 5 // 3)]
+        dealt.append(Blow("main", after, random.uniform(0.0, 0.8), tuple(restarts)))
+    return sorted(dealt, key=lambda blow: steps if blow.after is None else blow.after)

@@ -5,59 +5,68 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from tempfile import NamedTemporaryFile
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from zlib import crc32
 
+import orjson
 import psutil
 import pytest
 
 from latent_client import AsyncClient
+from latent_core.domain.document import DocumentState
 from latent_core.domain.errors import NotFound, TimedOut, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from latent_core.testing.embedding_server import EmbeddingServer
-from tests.chaos import Blow, Step, Story, Teller, blows
+from tests.chaos import Blow, Expected, Step, Story, Teller, Victim, blows
 from tests.conftest import DIMS
 from tests.harness import Installation, eventually
 
 LEASE_SECONDS: Final = 3.0
 LANES: Final = 4
-SEARCHES_AT_ONCE: Final = 6
+AT_ONCE: Final = 6
 DRAIN_SECONDS: Final = 240.0
-GRACE_SECONDS: Final = 4 * LEASE_SECONDS
-"""So old must a blob without a purpose be before doctor speaks of it."""
-OPEN: Final = (JobState.QUEUED, JobState.RUNNING)
+MOST_FIGURES: Final = 5
+GARBAGE_SECONDS: Final = 4 * LEASE_SECONDS
+"""Doctor speaks of a blob without a purpose when it is so old."""
+MARKS: Final[dict[Victim, str]] = {
+    "vectors": "latent_core.vectors.child",
+    "guardian": "guardian.py",
+    "postgres": "-D",
+}
+"""A word of the command line tells who is who."""
 
 T = TypeVar("T")
 
 
 @dataclass
 class Run:
-    """One installation and what has happened to it."""
+    """One installation, and what has happened to it."""
 
     installation: Installation
     done: int = 0
     """Steps that were answered."""
     again: int = 0
-    """Requests that were sent again."""
-    killed: Counter[str] = field(default_factory=Counter)
-    started: list[float] = field(default_factory=list)
-    """Seconds each start took."""
+    """Requests that were sent again, since no answer came."""
+    killed: Counter[Victim] = field(default_factory=Counter)
+    starts: list[float] = field(default_factory=list)
+    """Seconds until each was ready."""
+    killed_at: float = 0.0
     seen: set[psutil.Process] = field(default_factory=set)
-    """Every process that ever ran below ours."""
+    """Every process that was found below ours."""
 
     async def start(self) -> None:
         begun = time.monotonic()
         await self.installation.start()
-        self.started.append(time.monotonic() - begun)
+        self.starts.append(time.monotonic() - begun)
 
     def look(self) -> list[psutil.Process]:
         """The processes below ours now."""
@@ -68,6 +77,36 @@ class Run:
     async def kill(self) -> None:
         self.look()
         await self.installation.kill()
+        self.killed["main"] += 1
+        self.killed_at = time.monotonic()
+
+    async def strike(self, blow: Blow) -> None:
+        """Deal one blow; afterwards `latent up` runs."""
+        await asyncio.sleep(blow.delay)
+        if blow.victim != "main":
+            await self._kill_child(blow.victim)
+            return
+        await self.kill()
+        for seconds in blow.restarts:
+            starting = asyncio.create_task(self.installation.start())
+            await asyncio.wait([starting], timeout=seconds)
+            await self.kill()
+            with suppress(AssertionError):  # it ended before it was ready
+                await starting
+        await self.start()
+
+    async def _kill_child(self, victim: Victim) -> None:
+        async def found() -> bool:
+            for process in self.look():
+                with suppress(psutil.NoSuchProcess):
+                    if any(word.endswith(MARKS[victim]) for word in process.cmdline()):
+                        process.kill()
+                        return True
+            return False
+
+        await eventually(found, what=f"a {victim} to kill")
+        self.killed[victim] += 1
+        self.killed_at = time.monotonic()
 
 
 class Person:
@@ -85,19 +124,6 @@ class Person:
             self._run.again += 1
             await asyncio.sleep(0.05)
 
-    async def _connected(self) -> AsyncClient:
-        installation = self._run.installation
-        if self._client is None or self._url != installation.url:
-            await self.leave()
-            self._url = installation.url
-            self._client = AsyncClient(self._url, installation.token, timeout_seconds=20)
-        return self._client
-
-    async def leave(self) -> None:
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
-
     async def do(self, step: Step) -> None:
         if step.data is None:
             await self._delete(step)
@@ -105,8 +131,21 @@ class Person:
             await self._add(step, step.data)
         self._run.done += 1
 
+    async def leave(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def _connected(self) -> AsyncClient:
+        installation = self._run.installation
+        if self._client is None or self._url != installation.url:
+            await self.leave()
+            self._url = installation.url
+            self._client = AsyncClient(self._url, installation.token, timeout_seconds=30)
+        return self._client
+
     async def _add(self, step: Step, data: bytes) -> None:
-        with NamedTemporaryFile(suffix=step.filename) as file:
+        with NamedTemporaryFile() as file:
             file.write(data)
             file.flush()
             path = Path(file.name)
@@ -118,88 +157,207 @@ class Person:
             await self.ask(upload_and_add)
 
     async def _delete(self, step: Step) -> None:
-        """It must be there, unless a deletion that got no answer was carried out."""
         asked = self._run.again
         try:
-            await self.ask(
-                lambda c: c.delete_document(step.container, document_id(step.container, step.uri))
-            )
-        except NotFound:
-            assert self._run.again > asked, f"{step.uri} was accepted and is not there"
+            if step.filename:
+                doc_id = document_id(step.container, step.uri)
+                await self.ask(lambda c: c.delete_document(step.container, doc_id))
+            else:
+                await self.ask(lambda c: c.delete(step.container))
+        except NotFound:  # a deletion that got no answer may have been carried out
+            assert self._run.again > asked, f"{step} was accepted and is not there"
 
 
-async def tell(run: Run, steps: list[Step]) -> None:
-    """All steps; those of one document in order, those of others at the same time."""
+@asynccontextmanager
+async def person(run: Run) -> AsyncIterator[Person]:
+    somebody = Person(run)
+    try:
+        yield somebody
+    finally:
+        await somebody.leave()
+
+
+async def tell(run: Run, story: Story) -> None:
+    """All steps: those of one lane in order, the lanes at the same time."""
 
     async def lane(number: int) -> None:
-        person = Person(run)
-        try:
-            for step in steps:
-                if crc32(step.filename.encode()) % LANES == number:
-                    await person.do(step)
-        finally:
-            await person.leave()
+        async with person(run) as somebody:
+            for step in story.steps:
+                if crc32(step.lane.encode()) % LANES == number:
+                    await somebody.do(step)
 
     async with asyncio.TaskGroup() as lanes:
         for number in range(LANES):
             lanes.create_task(lane(number))
-        lanes.create_task(doomed(run))
 
 
-async def doomed(run: Run) -> None:
-    """A container that comes and goes."""
-    person = Person(run)
+async def read(run: Run, story: Story) -> None:
+    """Somebody who searches all the while: whatever is shown, is shown once."""
+    words = [(container, e.word) for (container, _), e in story.live.items() if e.word]
+    async with person(run) as reader:
+        while True:
+            for container, word in words[:: len(words) // 23]:
+                await found(reader, container, word)
+                await asyncio.sleep(0.02)
+
+
+async def found(reader: Person, container: str, word: str) -> list[str]:
+    """Source uris of all hits for a word that is in one version of one document."""
+    request = SearchRequest(
+        containers=[container], query=word, mode=SearchMode.LEXICAL, top_k=10, return_text=True
+    )
+    answer = await reader.ask(lambda c: c.search(request))
+    uris = [hit.source_uri for hit in answer.hits]
+    assert len(uris) <= 1, f"{word} is shown {len(uris)} times: {uris}"
+    return uris
+
+
+async def chaos(run: Run, story: Story, dealt: Sequence[Blow]) -> None:
+    """Deal all blows while the story is told and somebody reads."""
+    telling = asyncio.create_task(tell(run, story))
+    reading = asyncio.create_task(read(run, story))
     try:
-        with suppress(Exception):
-            await person.ask(lambda c: c.create(manifest("doomed")))
-        for number in range(12):
-            await person._add(Step("doomed", f"{number}.txt", b"soon"), b"Soon it is over. %d" % number)
-        with suppress(NotFound):
-            await person.ask(lambda c: c.delete("doomed"))
+        for blow in dealt:
+            await reached(run, blow, telling)
+            await run.strike(blow)
+        await telling
     finally:
-        await person.leave()
+        for task in (telling, reading):
+            task.cancel()
+        ended = await asyncio.gather(telling, reading, return_exceptions=True)
+    for result in ended:
+        if isinstance(result, Exception):
+            raise result
 
 
-def manifest(container: str, **more: Any) -> Manifest:
-    return Manifest(id=container, name=container, embedder="openai/test", dims=DIMS, **more)
+async def reached(run: Run, blow: Blow, telling: asyncio.Task[None]) -> None:
+    while not telling.done() and (blow.after is None or run.done < blow.after):
+        await asyncio.sleep(0.005)
 
 
-async def strike(run: Run, blow: Blow, told: asyncio.Task[None]) -> None:
-    """Deal one blow at its point, and start again."""
-    while blow.after is not None and run.done < blow.after and not told.done():
-        await asyncio.sleep(0.01)
-    if blow.victim == "start":
-        await strike_start(run, blow.delay)
-        return
-    await asyncio.sleep(blow.delay)
-    run.killed[blow.victim] += 1
-    if blow.victim == "main":
-        await run.kill()
-        await run.start()
-    else:
-        child(run, blow.victim).kill()
+async def drained(run: Run) -> None:
+    """Nothing is queued or running, last purges included, and garbage is old enough to be told of."""
+    async with run.installation.client() as client:
+
+        async def quiet() -> bool:
+            open_jobs = client.jobs(states=(JobState.QUEUED, JobState.RUNNING))
+            still = [job async for job in open_jobs]
+            return not still and time.monotonic() - run.killed_at > GARBAGE_SECONDS
+
+        await eventually(quiet, seconds=DRAIN_SECONDS, what="the queue to be empty")
 
 
-async def strike_start(run: Run, delay: float) -> None:
-    """Killed while it comes up, on what an earlier kill has left."""
-    await run.kill()
-    starting = asyncio.create_task(run.installation.start())
-    await asyncio.wait([starting], timeout=delay)
-    run.killed["main"] += 1
-    if starting.done():
-        run.killed["start"] += 1
-    else:
-        run.killed["start"] += 1
-    await run.kill()
-    with suppress(AssertionError):
-        await starting
+async def check(run: Run, story: Story) -> None:
+    """Every accepted document is live exactly once, in its newest version; nothing else is there."""
+    async with run.installation.client() as client:
+        failed = [job async for job in client.jobs(states=(JobState.FAILED,))]
+        assert failed == []
+        for container in {container for container, _ in story.live}:
+            await check_documents(client, container, story)
+        assert {c.id for c in await client.containers()} == {c for c, _ in story.live}
+        report = await client.doctor()
+        assert report.clean, report.model_dump()
+        for counts in (one.counts for one in report.containers.values()):
+            assert counts["points"] == counts["points_expected"]
+            assert counts["pending_documents"] == 0
+    await check_words(run, story)
+    code, out, err = await run.installation.cli("doctor", "--json")
+    assert (code, orjson.loads(out)["clean"]) == (0, True), (out, err)
+
+
+async def check_documents(client: AsyncClient, container: str, story: Story) -> None:
+    stored = [d async for d in client.documents(container)]
+    assert len({d.source_uri for d in stored}) == len(stored)
+    wanted = {uri: e for (c, uri), e in story.live.items() if c == container}
+    assert {d.source_uri for d in stored} == wanted.keys()
+    for document in stored:
+        expected = wanted[document.source_uri]
+        assert document.state is DocumentState.LIVE, document
+        assert expected.sha256 in (None, document.sha256), document
+
+
+async def check_words(run: Run, story: Story) -> None:
+    """By one search each: a live word is in its document, a word that is gone in none."""
+    wanted: list[tuple[str, str, list[str]]] = [
+        (container, e.word, [uri]) for (container, uri), e in story.live.items() if e.word
+    ]
+    wanted += [(container, word, []) for container, word in story.gone]
+
+    async def some(number: int) -> None:
+        async with person(run) as reader:
+            for container, word, uris in wanted[number::AT_ONCE]:
+                assert await found(reader, container, word) == uris, (container, word)
+
+    async with asyncio.TaskGroup() as readers:
+        for number in range(AT_ONCE):
+            readers.create_task(some(number))
+
+
+def surprises(installation: Installation) -> list[str]:
+    """Lines of the log that tell of what nobody foresaw."""
+    return [
+        orjson.dumps(line).decode()[:2000]
+        for line in installation.logged()
+        if "exc_info" in line or line.get("status") == 500
+    ]
+
+
+def living(run: Run) -> list[str]:
+    return [repr(p) for p in run.seen if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+async def rehearse(run: Run, story: Story, dealt: Sequence[Blow]) -> None:
     await run.start()
+    async with run.installation.client() as client:
+        for container in sorted({step.container for step in story.steps}):
+            await client.create(
+                Manifest(id=container, name=container, embedder="openai/test", dims=DIMS)
+            )
+    await chaos(run, story, dealt)
+    await drained(run)
+    await check(run, story)
+    run.look()
+    assert await run.installation.stop() == 0
+    assert living(run) == []
+    assert surprises(run.installation) == []
 
 
-def child(run: Run, victim: str) -> psutil.Process:
-    marks = {"vectors": "latent_core.vectors.child", "guardian": "guardian.py", "postgres": "-D"}
-    for process in run.look():
-        with suppress(psutil.NoSuchProcess):
-            if any(word.endswith(marks[victim]) for word in process.cmdline()):
-                return process
-    raise AssertionError(f"no {victim} runs")
+def figures(run: Run, story: Story, seed: int, seconds: float) -> str:
+    killed = ", ".join(f"{n} of {victim}" for victim, n in run.killed.most_common(MOST_FIGURES))
+    return (
+        f"seed {seed}: {len(story.steps)} steps, {len(story.live)} documents live, kills: {killed}; "
+        f"{run.again} requests sent again; start median {median(run.starts):.1f} s, "
+        f"longest {max(run.starts):.1f} s; {seconds:.0f} s in all"
+    )
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("seed", "kills"),
+    [(1, 20), *(pytest.param(seed, 40, marks=pytest.mark.slow) for seed in (2, 3, 4))],
+)
+async def test_killed_at_any_moment_it_loses_nothing_and_shows_everything_once(
+    seed: int,
+    kills: int,
+    install_root: Path,
+    embedding_server: EmbeddingServer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    story = Teller(seed).tell()
+    settings = {
+        "LLC_EMBED_BASE_URL": embedding_server.base_url,
+        "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
+        "LLC_LEASE_SECONDS": str(LEASE_SECONDS),
+    }
+    run = Run(Installation(install_root / f"kill-{seed}", settings))
+    begun = time.monotonic()
+    try:
+        await rehearse(run, story, blows(seed, kills, len(story.steps)))
+    finally:
+        await run.installation.stop()
+    assert run.killed["main"] >= kills
+    assert len(story.live) >= 500
+    with capsys.disabled():
+        print("\n" + figures(run, story, seed, time.monotonic() - begun))

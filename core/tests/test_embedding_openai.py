@@ -6,8 +6,8 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ from pydantic import SecretStr
 from latent_core.domain.errors import IngestFailed, Invalid, LatentError, RateLimited, Unavailable
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding.openai import OpenAiEmbedder, Patience
-from latent_core.embedding.openai_wire import Endpoint, EmbeddingsClient
+from latent_core.embedding.openai_wire import EmbeddingsClient, Endpoint
 from latent_core.embedding.pieces import PieceTokenizer
 from latent_core.embedding.port import EmbeddingModel
 from latent_core.embedding.rate import TextRate
@@ -507,10 +507,3 @@ class TestServer:
             await embedder.close()
             process.stdin.close()
             assert await process.wait() == 0
-
-
-def test_patience_is_bounded_in_total() -> None:
-    """The lease of a job outlives the pauses of one request only if they are few."""
-    patience = replace(Patience(), first_wait=1e9)
-    waits: Callable[[int], float] = lambda n: min(patience.longest_wait, patience.first_wait * 2**n)  # noqa: E731
-    assert sum(waits(n) for n in range(patience.attempts - 1)) <= 120

@@ -9,21 +9,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import pytest
 
 from latent_core.domain.ids import JobId
-from latent_core.domain.job import ClaimedJob, JobKind, NewJob
+from latent_core.domain.job import ClaimedJob, JobKind
 from latent_core.processes.lifeline import signal_on_parent_death
-from latent_core.queue.claim import claim
 from latent_core.queue.context import JobContext
-from latent_core.queue.enqueue import enqueue
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import finish
 from latent_core.queue.reaper import reap
 from latent_core.queue.runner import Runner
 from latent_core.registry.connection import Connection, Database
+from latent_core.testing.queue import job, must_take, put, sql, until
 
 LEASE_SECONDS = 1.0
 STEPS = ("before its work", "in the middle", "before finish")
@@ -120,46 +119,24 @@ def worker(dsn: str) -> Iterator[Worker]:
             process.kill()
 
 
-async def until(condition: Any) -> None:
-    """Wait for ``condition``, a function or coroutine function, at most ten seconds."""
-    async with asyncio.timeout(10):
-        while True:
-            answer = condition()
-            if await answer if asyncio.iscoroutine(answer) else answer:
-                return
-            await asyncio.sleep(0.02)
-
-
 async def submit(db: Database, step: str) -> JobId:
-    async with db.transaction() as conn:
-        return await enqueue(
-            conn, NewJob(JobKind.INGEST, "a", doc_key="doc", payload={"freeze": step})
-        )
+    (job_id,) = await put(db, job(doc_key="doc", payload={"freeze": step}))
+    return job_id
 
 
 async def expired(db: Database, job_id: JobId) -> bool:
-    async with db.transaction() as conn:
-        row = await (
-            await conn.execute(
-                "SELECT lease_expires < now() AS expired FROM jobs WHERE id = %(id)s",
-                {"id": job_id},
-            )
-        ).fetchone()
-    return bool(row and row["expired"])
+    statement = "SELECT lease_expires < now() AS expired FROM jobs WHERE id = %(id)s"
+    return [row["expired"] for row in await sql(db, statement, id=job_id)] == [True]
 
 
 async def effects(db: Database, job_id: JobId) -> list[str]:
-    async with db.transaction() as conn:
-        cursor = await conn.execute(
-            "SELECT worker FROM effects WHERE job_id = %(id)s", {"id": job_id}
-        )
-        return [row["worker"] for row in await cursor.fetchall()]
+    rows = await sql(db, "SELECT worker FROM effects WHERE job_id = %(id)s", id=job_id)
+    return [row["worker"] for row in rows]
 
 
 async def take_over(db: Database, job_id: JobId) -> ClaimedJob:
     assert await reap(db) == [job_id]
-    other = await claim(db, worker="other", lease_seconds=60)
-    assert other is not None
+    other = await must_take(db)
     assert other.id == job_id
     return other
 
@@ -171,8 +148,7 @@ async def effect_of(db: Database, job: ClaimedJob) -> None:
 
 @pytest.fixture
 async def frozen_database(database: Database) -> Database:
-    async with database.transaction() as conn:
-        await conn.execute("CREATE TABLE effects (job_id bigint, worker text)")
+    await sql(database, "CREATE TABLE effects (job_id bigint, worker text)")
     return database
 
 
@@ -185,7 +161,7 @@ async def test_a_worker_frozen_past_its_lease_at_any_step_has_no_effect(
             job_id = await submit(db, step)
             assert await worker.says() == step
             await worker.freeze()
-            await until(lambda job_id=job_id: expired(db, job_id))
+            await until(partial(expired, db, job_id))
             other = await take_over(db, job_id)
             if other_is_done:
                 await effect_of(db, other)
@@ -205,7 +181,7 @@ async def test_a_worker_frozen_past_its_lease_goes_on_if_nobody_took_the_job(
         job_id = await submit(db, step)
         assert await worker.says() == step
         await worker.freeze()
-        await until(lambda job_id=job_id: expired(db, job_id))
+        await until(partial(expired, db, job_id))
         if step == INSIDE:
             assert await reap(db) == []  # its open transaction holds the job, nobody can take it
         worker.wake()

@@ -19,18 +19,16 @@ from hypothesis.stateful import (
 )
 
 from latent_core.domain.errors import Conflict, IngestFailed, Unavailable
-from latent_core.domain.ids import JobId
 from latent_core.domain.job import ClaimedJob, JobKind, NewJob
 from latent_core.queue import admin, clock
-from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE, Lane, claim
+from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE, Lane
 from latent_core.queue.comeback import release, requeue_with, retry_or_fail
 from latent_core.queue.context import JobContext
-from latent_core.queue.enqueue import enqueue_many
 from latent_core.queue.errors import Cancelled, LeaseLost
-from latent_core.queue.finish import finish
 from latent_core.queue.lease import HeldClaim
 from latent_core.queue.reaper import LOSSES_BEFORE_FAILURE, reap
 from latent_core.registry.connection import Database
+from latent_core.testing.queue import expire, finished, let_delays_pass, put, sql, take
 
 T = TypeVar("T")
 
@@ -53,10 +51,8 @@ class World:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
 
-    async def sql(self, statement: str, **parameters: Any) -> list[dict[str, Any]]:
-        async with self.db.transaction() as conn:
-            cursor = await conn.execute(statement, parameters)
-            return await cursor.fetchall() if cursor.description else []
+    def sql(self, statement: str) -> list[dict[str, Any]]:
+        return self.run(sql(self.db, statement))
 
 
 @pytest.fixture
@@ -99,7 +95,7 @@ class Queue(RuleBasedStateMachine):
         self.jobs: dict[int, Known] = {}
         self.claims: list[ClaimedJob] = []
         self.version = 0
-        world.run(world.sql("TRUNCATE jobs CASCADE"))
+        world.sql("TRUNCATE jobs CASCADE")
 
     # --- the model's own questions
 
@@ -152,7 +148,7 @@ class Queue(RuleBasedStateMachine):
     )
     def submit(self, wanted: list[tuple[str, str | None, bool, int, bool]]) -> None:
         new = [self.new_job(*fields) for fields in wanted]
-        ids = self.world.run(self.enqueue(new))
+        ids = self.world.run(put(self.world.db, *new))
         last: dict[str | None, int] = {
             job.dedupe_key: n for n, job in enumerate(new) if job.dedupe_key is not None
         }
@@ -175,10 +171,6 @@ class Queue(RuleBasedStateMachine):
             max_attempts=MAX_ATTEMPTS,
         )
 
-    async def enqueue(self, new: list[NewJob]) -> list[JobId]:
-        async with self.world.db.transaction() as conn:
-            return await enqueue_many(conn, new)
-
     def note(self, job_id: int, new: NewJob) -> None:
         delayed = new.delay_seconds > 0
         old = self.twin(new.dedupe_key)
@@ -198,7 +190,7 @@ class Queue(RuleBasedStateMachine):
     def claim(self, alone: bool) -> None:
         candidates = self.claimable(alone=alone)
         lane = Lane.QUARANTINE if alone else Lane.READY
-        held = self.world.run(claim(self.world.db, worker="w", lease_seconds=3600, lane=lane))
+        held = self.world.run(take(self.world.db, lane=lane))
         if held is None:
             assert candidates == []
             return
@@ -248,8 +240,7 @@ class Queue(RuleBasedStateMachine):
         context = JobContext(db, HeldClaim(held, lease_seconds=3600, since=clock.now()))
         match deed:
             case "finish":
-                async with db.transaction() as conn:
-                    await finish(conn, held)
+                await finished(db, held)
             case "fail":
                 await retry_or_fail(db, held, IngestFailed("bad"))
             case "retry":
@@ -288,17 +279,12 @@ class Queue(RuleBasedStateMachine):
     def expire(self, data: st.DataObject) -> None:
         job = self.holder(data.draw(st.sampled_from(self.claims[-6:])))
         if job is not None:
-            self.world.run(
-                self.world.sql(
-                    "UPDATE jobs SET lease_expires = now() - interval '1s' WHERE id = %(id)s",
-                    id=job.id,
-                )
-            )
+            self.world.run(expire(self.world.db, job.id))
             job.expired = True
 
     @rule()
     def let_delays_pass(self) -> None:
-        self.world.run(self.world.sql("UPDATE jobs SET run_at = now() WHERE lane = 'delayed'"))
+        self.world.run(let_delays_pass(self.world.db))
         for job in self.queued():
             job.delayed = False
 
@@ -341,7 +327,7 @@ class Queue(RuleBasedStateMachine):
 
     @invariant()
     def table_and_model_agree(self) -> None:
-        rows = self.world.run(self.world.sql(ROWS))
+        rows = self.world.sql(ROWS)
         assert rows == [self.jobs[job_id].row() for job_id in sorted(self.jobs)]
 
     @invariant()
@@ -374,20 +360,18 @@ def test_a_job_waits_for_at_most_one_of_each_other_container(
     world: World, steps: list[tuple[str, int] | int]
 ) -> None:
     """When its container has nothing else queued; the others may have queued thousands before it."""
-    world.run(world.sql("TRUNCATE jobs CASCADE"))
+    world.sql("TRUNCATE jobs CASCADE")
     queued: Counter[str] = Counter()
     passed_by: dict[int, Counter[str]] = {}
 
-    async def put(container: str, n: int) -> None:
-        jobs = [NewJob(JobKind.INGEST, container) for _ in range(n)]
-        async with world.db.transaction() as conn:
-            first, *_ = await enqueue_many(conn, jobs)
+    async def submit(container: str, n: int) -> None:
+        first, *_ = await put(world.db, *(NewJob(JobKind.INGEST, container) for _ in range(n)))
         if not queued[container]:
             passed_by[first] = Counter()
         queued[container] += n
 
-    async def take() -> bool:
-        held = await claim(world.db, worker="w", lease_seconds=3600)
+    async def take_one() -> bool:
+        held = await take(world.db)
         if held is None:
             return False
         queued[held.container_id] -= 1
@@ -400,11 +384,11 @@ def test_a_job_waits_for_at_most_one_of_each_other_container(
     async def play() -> None:
         for step in steps:
             if isinstance(step, tuple):
-                await put(*step)
+                await submit(*step)
             else:
                 for _ in range(step):
-                    await take()
-        while await take():
+                    await take_one()
+        while await take_one():
             pass
         assert not +queued
 

@@ -33,12 +33,15 @@ from latent_gateway.auth.principal import Tokens
 from latent_gateway.context import Gateway
 from latent_gateway.manifest_sync import sync_manifests
 from latent_gateway.telemetry import RequestMetrics, Telemetry
+from latent_gateway.warm import ended, warm_all
 
 logger = logging.getLogger(__name__)
 
 ROUTERS = (containers, uploads, ingest, documents, search, jobs, blobs, admin, health)
 SHUTDOWN_SECONDS = 10
 BACKLOG = 512
+KEEP_ALIVE_SECONDS = 75
+"""Longer than clients keep an idle connection, or one would be closed under a request on its way."""
 
 Announce = Callable[[str, str], None]
 """Told the address and where the token is, once requests are answered."""
@@ -77,6 +80,7 @@ async def serve(settings: Settings, *, announce: Announce, beside: Beside | None
         async with AsyncExitStack() as running:
             stack = await running.enter_async_context(Stack.open(settings))
             await sync_manifests(settings, stack)
+            running.push_async_callback(ended, asyncio.create_task(warm_all(stack), name="warm"))
             if beside is not None:
                 await running.enter_async_context(beside(settings, stack))
             await _answer(settings, stack, listening, announce)
@@ -110,6 +114,7 @@ async def _answer(
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
     server = _Server(config)

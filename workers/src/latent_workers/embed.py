@@ -15,6 +15,7 @@ from latent_core.generations.stage import Checkpoint
 from latent_core.observability import Metrics
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Space
+from latent_workers.chunk.counting import WordCounter
 
 TEXTS_A_STEP: Final = 256
 """Texts of one job between two looks at its lease and two notes of its progress."""
@@ -32,6 +33,15 @@ class DocumentEmbedding:
         self._db = db
         self._metrics = metrics
         self._cached: dict[str, CachedEmbedding] = {}
+        self._counters: dict[str, WordCounter] = {}
+
+    def counter(self, space: Space) -> WordCounter:
+        """Counts tokens as the space's embedder does; kept, since it remembers words."""
+        embedder = self._embedders.for_space(space)
+        key = embedder.model.key
+        if key not in self._counters:
+            self._counters[key] = WordCounter(embedder.tokenizer)
+        return self._counters[key]
 
     async def embed(
         self,

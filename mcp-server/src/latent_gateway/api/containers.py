@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 
 from latent_core.domain.container import ContainerSummary
 from latent_core.domain.errors import PreconditionFailed
@@ -25,6 +25,7 @@ from latent_gateway.api.bodies import (
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
 from latent_gateway.manifest_files import write_files
+from latent_gateway.warm import warm
 
 router = APIRouter(tags=["containers"])
 
@@ -73,7 +74,11 @@ async def describe(
 
 @router.post("/v1/containers", response_model=ContainerCreated, status_code=201)
 async def create(
-    body: ManifestBody, shared: Shared, caller: Caller, request_id: RequestId
+    body: ManifestBody,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    background: BackgroundTasks,
 ) -> Response:
     """Make a container from a manifest, and write its files into the manifest folder."""
     manifest = parse_manifest(body.manifest)
@@ -87,6 +92,7 @@ async def create(
         request_id=request_id,
     )
     files = await write_files(shared.settings.manifests, manifest)
+    background.add_task(warm, stack, container.space)
     answer = ContainerCreated(container=summary(container), etag=container.etag, files=files)
     return json_answer(answer, request_id, status=201, headers={"ETag": f'"{container.etag}"'})
 

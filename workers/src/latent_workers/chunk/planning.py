@@ -87,9 +87,9 @@ class Planner:
                 yield from self._packed(section, context, run, room)
             run = []
             caption = _caption(section.blocks[index - 1]) if index else ""
-            for plan in self._table(section, context, whole):
-                yield replace(plan, start=min(plan.start, top), caption=caption)
-                top = plan.end
+            first, *others = self._table(section, context, whole, caption)
+            yield replace(first, start=top)
+            yield from others
         yield from self._packed(section, context, run, room)
 
     def _pieces(self, whole: Piece, room: int, run: Sequence[Piece]) -> list[Piece]:
@@ -107,19 +107,19 @@ class Planner:
         for pieces in pack(run, room, self._limits.overlap):
             yield Plan(section, context, pieces[0].start, pieces[-1].end, tuple(pieces))
 
-    def _table(self, section: Section, context: tuple[str, ...], whole: Piece) -> Iterator[Plan]:
+    def _table(
+        self, section: Section, context: tuple[str, ...], whole: Piece, caption: str
+    ) -> Iterator[Plan]:
         table = tables.read(self._parsed.text, whole.start, whole.end)
         key = (section.path, table.head)
         table_id = tables.identity(table, section.path, self._tables[key])
         self._tables[key] += 1
         limits = self._limits
-        if whole.cost <= limits.budget and len(table.rows) <= limits.table_rows:
-            found = iter([RowGroup(table, 0, len(table.rows) - 1)])
-        else:
-            found = tables.groups(table, limits.table_rows, limits.budget, self._counter)
-        for group in found:
+        for group in tables.groups(table, limits.table_rows, limits.budget, self._counter):
             start, end = group.span
-            yield Plan(section, context, start, end, group=group, table_id=table_id)
+            yield Plan(
+                section, context, start, end, group=group, table_id=table_id, caption=caption
+            )
 
     def _context(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
         """The innermost headings that fit their share, and their cost."""

@@ -15,7 +15,7 @@ _LINE: Final = re.compile(r"[^\r\n]+")
 _DELIMITER: Final = re.compile(r"[\s>]*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
 _CELL_END: Final = re.compile(r"(?<!\\)\|")
 _QUOTE: Final = re.compile(r"^[\s>]*")
-_MARKUP: Final = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)|<br\s*/?>|\\(?=\|)")
+_MARKUP: Final = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)|<br\s*/?>")
 _LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _MARKED: Final = re.compile(r"[*`_<\\\[]")
 _MAX_CELL_CHARS = 400
@@ -75,9 +75,11 @@ def groups(table: Table, max_rows: int, room: int, counter: WordCounter) -> Iter
 
     A header that would fill half of every group is not repeated.
     """
-    head = table.head
-    head_cost, *costs = counter.count([head, *(table.text[slice(*row)] for row in table.rows)])
-    repeated = head if head_cost * 2 <= room else ""
+    # The line of dashes below the header says nothing and is not counted.
+    lines = [*table.header[:1], *table.rows]
+    costs = counter.count([table.text[slice(*line)] for line in lines])
+    head_cost = costs.pop(0) if table.header else 0
+    repeated = table.head if head_cost * 2 <= room else ""
     cuts = _cuts(costs, max_rows, room - head_cost if repeated else room)
     if len(cuts) == 1:
         yield RowGroup(table, 0, len(costs) - 1)
@@ -116,7 +118,8 @@ def cells(line: str) -> list[str]:
 
 
 def _plain(cell: str) -> str:
-    plain = _MARKUP.sub(" ", _LINK.sub(r"\1", cell[: _MAX_CELL_CHARS * 4]))
+    cell = cell[: _MAX_CELL_CHARS * 4].replace("\\|", "|")
+    plain = _MARKUP.sub(" ", _LINK.sub(r"\1", cell))
     return " ".join(plain.split())[:_MAX_CELL_CHARS]
 
 
@@ -136,15 +139,15 @@ def summary(group: RowGroup, context: Iterable[str]) -> Iterator[str]:
 def fitted(lines: Iterable[str], room: int, counter: WordCounter) -> str:
     """As many of ``lines`` as fit; the first that does not is shortened by words."""
     kept: list[str] = []
+    left = room
     wanted = iter(lines)
-    while batch := list(islice(wanted, _LINES_AT_ONCE)):
+    while left >= 0 and (batch := list(islice(wanted, _LINES_AT_ONCE))):
         for line, cost in zip(batch, counter.count(batch), strict=True):
-            if cost > room:
-                kept.append(_shortened(line, room, counter))
-                return "\n".join(filter(None, kept))
-            kept.append(line)
-            room -= cost
-    return "\n".join(filter(None, kept))
+            kept.append(line if cost <= left else _shortened(line, left, counter))
+            left -= cost
+            if left < 0:
+                break
+    return _surely("\n".join(filter(None, kept)), room, counter)
 
 
 def _shortened(line: str, room: int, counter: WordCounter) -> str:
@@ -156,3 +159,10 @@ def _shortened(line: str, room: int, counter: WordCounter) -> str:
         room -= cost
         kept += 1
     return " ".join(words[:kept])
+
+
+def _surely(text: str, room: int, counter: WordCounter) -> str:
+    """For tokenizers that count a whole as more than its parts."""
+    while text and (count := counter.count([text])[0]) > room:
+        text = text[: len(text) * room // count].rstrip()
+    return text

@@ -12,7 +12,8 @@ import orjson
 
 from latent_core.domain.chunk import DraftChunk, SourceType, number
 from latent_core.domain.errors import NotFound
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.domain.manifest import Chunker
+from latent_core.embedding.port import EmbeddingModel, Tokenizer
 from latent_core.embedding.windows import windows
 from latent_core.generations.accept import IngestPayload
 from latent_core.generations.publish import StagedChunk
@@ -104,19 +105,25 @@ def fingerprint(
 
 async def make(deps: Deps, container: Container, parsed: Parsed, source_type: SourceType) -> Made:
     """Chunk a parsed document, in a thread."""
-    embedder = deps.embedder(container.space)
-    settings = container.manifest.chunker
-    drafts = await asyncio.to_thread(
-        chunk,
+    counter = deps.embedding.counter(container.space)
+    window = deps.embedder(container.space).model.window
+    return await asyncio.to_thread(
+        _make, parsed, source_type, container.manifest.chunker, counter, window
+    )
+
+
+def _make(
+    parsed: Parsed, source_type: SourceType, settings: Chunker, counter: Tokenizer, window: int
+) -> Made:
+    drafts = chunk(
         parsed,
         source_type=source_type,
-        budget_tokens=settings.tokens(embedder.model.window),
+        budget_tokens=settings.tokens(window),
         overlap=settings.overlap,
         table_rows=settings.table_rows,
-        tokenizer=embedder.tokenizer,
+        tokenizer=counter,
     )
-    language = await asyncio.to_thread(detect_language, parsed.text[:CHARS_FOR_LANGUAGE])
-    return Made(parsed, drafts, language)
+    return Made(parsed, drafts, detect_language(parsed.text[:CHARS_FOR_LANGUAGE]))
 
 
 async def stage(
@@ -136,7 +143,7 @@ async def stage(
         raise NotFound(f"container '{container.id}' does not exist any more")
     embedder = deps.embedder(container.space)
     staged, addressed, texts = await asyncio.to_thread(
-        _prepare, work, first, embedder.tokenizer, embedder.model.window
+        _prepare, work, first, deps.embedding.counter(container.space), embedder.model.window
     )
 
     async def told(done: int) -> None:
@@ -149,7 +156,7 @@ async def stage(
 
 
 def _prepare(
-    work: Sequence[tuple[Attempt, Made]], first: int, tokenizer: Any, window: int
+    work: Sequence[tuple[Attempt, Made]], first: int, tokenizer: Tokenizer, window: int
 ) -> tuple[list[list[StagedChunk]], list[Addressed], list[str]]:
     staged: list[list[StagedChunk]] = []
     addressed: list[Addressed] = []

@@ -11,6 +11,7 @@ from latent_workers.parse.decode import clean
 from latent_workers.parse.pdf_outline import Entry
 
 _MAX_ENTRIES = 20_000
+_MAX_ENTRIES_OF_PAGE = 200
 _MAX_CHARS = 1000
 _NAMES: Final = ("author", "subject", "keywords", "creator", "producer")
 _DATES: Final = (("creationDate", "created"), ("modDate", "modified"))
@@ -64,8 +65,9 @@ def outline_of(document: Any) -> dict[int, list[Entry]]:
     entries: dict[int, list[Entry]] = {}
     for level, title, page, *_ in toc[:_MAX_ENTRIES]:
         words = " ".join(clean(title)[0].split())[:_MAX_CHARS]
-        if words and page > 0:
-            entries.setdefault(page, []).append(Entry(level, words))
+        on_page = entries.setdefault(page, [])
+        if words and page > 0 and len(on_page) < _MAX_ENTRIES_OF_PAGE:
+            on_page.append(Entry(level, words))
     return entries
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from latent_core.domain.chunk import BlockType
@@ -20,6 +20,11 @@ class Entry:
 
     level: int
     title: str
+    key: str = field(init=False)
+    """What of the title is compared with the lines of a page."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", _key(self.title))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class Outlined:
         expected = list(self._entries.get(page, ()))
         shown = {key for block in blocks for key in _keys(block)}
         # What the page does not show (a chapter's opening picture) holds from its top.
-        while expected and _key(expected[0].title) not in shown:
+        while expected and expected[0].key not in shown:
             self._enter(expected.pop(0))
         for block in blocks:
             yield from self._cut(block, expected)
@@ -84,7 +89,7 @@ def _heading(lines: Sequence[str], expected: Sequence[Entry]) -> tuple[int, int]
     for count in range(1, min(_MAX_HEADING_LINES, len(lines)) + 1 if expected else 1):
         key = _key(" ".join(lines[:count]))
         for passed, entry in enumerate(expected, start=1):
-            if key and key == _key(entry.title):
+            if key and key == entry.key:
                 return count, passed
     return 0, 0
 

@@ -1,0 +1,139 @@
+"""What people see of jobs, and do to them."""
+
+from __future__ import annotations
+
+import pytest
+from psycopg.errors import UniqueViolation
+
+from latent_core.domain.errors import (
+    Conflict,
+    IngestFailed,
+    Invalid,
+    NotFound,
+    Unavailable,
+)
+from latent_core.domain.job import JobState
+from latent_core.queue import admin
+from latent_core.queue.comeback import retry_or_fail
+from latent_core.queue.retention import forget
+from latent_core.registry.connection import Database
+from latent_core.testing.queue import (
+    finished,
+    history,
+    job,
+    must_take,
+    put,
+    sql,
+    take,
+    take_all,
+    view,
+)
+
+
+async def test_cancelling_ends_a_queued_job_and_asks_a_running_one(database: Database) -> None:
+    running, queued = await put(database, job(), job())
+    held = await must_take(database)
+    async with database.transaction() as conn:
+        assert (await admin.cancel(conn, queued)).state is JobState.CANCELLED
+        assert (await admin.cancel(conn, running)).cancel_requested
+    assert await take(database) is None
+    await retry_or_fail(database, held, Unavailable("away"))
+    assert (await view(database, running)).state is JobState.CANCELLED
+
+
+async def test_all_jobs_of_a_container_are_cancelled_but_one(database: Database) -> None:
+    running, queued, kept, other = await put(database, job(), job(), job(), job("b"))
+    await must_take(database)
+    async with database.transaction() as conn:
+        assert await admin.cancel_all(conn, "a", but=kept) == 1
+    assert (await view(database, running)).cancel_requested
+    assert (await view(database, queued)).state is JobState.CANCELLED
+    assert {t.id for t in await take_all(database)} == {kept, other}
+
+
+async def test_a_done_job_can_neither_be_cancelled_nor_requeued(database: Database) -> None:
+    (job_id,) = await put(database)
+    await finished(database, await must_take(database))
+    async with database.transaction() as conn:
+        for action in (admin.cancel, admin.requeue):
+            with pytest.raises(Conflict, match="is done"):
+                await action(conn, job_id)
+            with pytest.raises(NotFound):
+                await action(conn, 10**9)
+
+
+async def test_a_failed_job_is_requeued_with_fresh_attempts(database: Database) -> None:
+    (job_id,) = await put(database, job(max_attempts=1))
+    await retry_or_fail(database, await must_take(database), IngestFailed("bad"))
+    async with database.transaction() as conn:
+        shown = await admin.requeue(conn, job_id)
+    assert (shown.state, shown.attempts, shown.cause) == (JobState.QUEUED, 0, None)
+    assert (await must_take(database)).attempts == 1
+
+
+async def test_requeueing_beside_a_newer_job_of_the_same_work_is_refused(
+    database: Database,
+) -> None:
+    (old,) = await put(database, job(dedupe_key="k"))
+    await retry_or_fail(database, await must_take(database), IngestFailed("bad"))
+    await put(database, job(dedupe_key="k"))
+    async with database.transaction() as conn:
+        with pytest.raises(Conflict, match="newer job"):
+            await admin.requeue(conn, old)
+
+
+async def test_jobs_are_listed_by_container_and_state_page_by_page(database: Database) -> None:
+    ids = await put(database, *(job("ab"[n % 2]) for n in range(10)), job("hidden"))
+    await finished(database, await must_take(database))
+    seen: list[int] = []
+    cursor = None
+    async with database.transaction() as conn:
+        while True:
+            page = await admin.list_jobs(conn, container_ids=["a", "b"], limit=3, cursor=cursor)
+            seen += [shown.job_id for shown in page.jobs]
+            if (cursor := page.next_cursor) is None:
+                break
+        done = await admin.list_jobs(conn, container_ids=["a", "b"], states=[JobState.DONE])
+        with pytest.raises(Invalid):
+            await admin.list_jobs(conn, container_ids=["a"], cursor="1; DROP")
+    assert seen == sorted(ids[:10], reverse=True)
+    assert [shown.job_id for shown in done.jobs] == [ids[0]]
+
+
+async def test_depth_counts_jobs_and_tells_how_late_the_oldest_is(database: Database) -> None:
+    await put(database, job(), job(), job(delay_seconds=3600))
+    await must_take(database)
+    await sql(
+        database, "UPDATE jobs SET created_at = now() - interval '90s', run_at = created_at"
+        " WHERE lane = 'ready'",
+    )  # fmt: skip
+    async with database.transaction() as conn:
+        depth = await admin.depth(conn)
+    assert depth.jobs[JobState.QUEUED] == 2
+    assert depth.jobs[JobState.RUNNING] == 1
+    assert depth.jobs[JobState.FAILED] == 0
+    assert depth.oldest_queued_seconds < 3600
+
+
+async def test_old_finished_jobs_are_forgotten_with_their_events(database: Database) -> None:
+    old, recent, failed, running = await put(database, job(), job(), job(), job())
+    held = [await must_take(database) for _ in range(4)]
+    await finished(database, held[0])
+    await finished(database, held[1])
+    await retry_or_fail(database, held[2], IngestFailed("bad"))
+    await sql(
+        database,
+        "UPDATE jobs SET finished_at = now() - interval '25h' WHERE id IN (%(a)s, %(b)s)",
+        a=old,
+        b=failed,
+    )
+    assert await forget(database) == 1
+    (left,) = await sql(database, "SELECT array_agg(id ORDER BY id) AS ids FROM jobs")
+    assert left["ids"] == [recent, failed, running]
+    assert await history(database, old) == []
+
+
+async def test_the_database_itself_refuses_two_running_jobs_of_one_key(database: Database) -> None:
+    await put(database, job(doc_key="k"), job(doc_key="k"))
+    with pytest.raises(UniqueViolation):
+        await sql(database, "UPDATE jobs SET state = 'running'")
