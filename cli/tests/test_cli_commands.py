@@ -206,6 +206,17 @@ def test_a_snippet_cannot_steer_the_terminal(latent: Latent, gateway: FakeGatewa
     assert "lamp \ufffd]0;owned\ufffd [bold]lamp[/bold]" in out
 
 
+def test_a_name_with_a_line_break_stays_on_its_line(
+    latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    (museum / "odd\nname.md").touch()
+    latent("ingest", museum, "-c", "notes", "--root", "a\tb")
+    gateway.put("notes", "file:///x\ny.md", b"lamp")
+    assert "skipped: odd\ufffdname.md: empty\n" in latent("ingest", museum, "-c", "notes").out
+    assert "x\ufffdy.md" in latent("documents", "list", "-c", "notes").out
+    assert "x\ufffdy.md" in latent("search", "lamp", "-c", "notes").out
+
+
 def test_jobs_are_listed_shown_cancelled_and_requeued(latent: Latent, gateway: FakeGateway) -> None:
     gateway.hold_jobs = True
     for name in ("a", "b", "c"):

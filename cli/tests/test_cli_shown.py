@@ -65,7 +65,8 @@ def test_figures_are_told_as_people_read_them() -> None:
         "12.3 MB",
     ]
     assert moment(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)) == "2026-01-02 03:04:05Z"
-    assert safe("a\tb\nc\x00\x7f\x9f") == "a\tb\nc\ufffd\ufffd\ufffd"
+    assert safe("a\tb\nc\x00\x7f\x9f", lines=True) == "a\tb\nc\ufffd\ufffd\ufffd"
+    assert safe("a\tb\nc\x1b") == "a\ufffdb\ufffdc\ufffd"
 
 
 def test_bars_are_drawn_on_a_terminal_and_leave_the_answer_alone(

@@ -16,7 +16,7 @@ def explain(exc: Exception, *, as_json: bool) -> int:
     issue, code = _issue(exc)
     if as_json:
         emit({"issues": [issue]}, line=True)
-    line = " ".join(safe(issue.message).split())
+    line = safe(" ".join(issue.message.split()))
     print(f"latent: {line}", file=sys.stderr)  # noqa: T201 - the one place
     return code
 

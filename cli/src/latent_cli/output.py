@@ -15,11 +15,8 @@ from rich.text import Text
 
 UNCUT: Final = 1000
 """Columns when stdout is no terminal: nothing is wrapped or cut for those who read it by program."""
-_CONTROLS: Final = {
-    code: "\N{REPLACEMENT CHARACTER}"
-    for code in (*range(32), *range(127, 160))
-    if chr(code) not in "\n\t"
-}
+_CONTROLS: Final = dict.fromkeys((*range(32), *range(127, 160)), "\N{REPLACEMENT CHARACTER}")
+_CONTROLS_OF_TEXT: Final = {c: r for c, r in _CONTROLS.items() if chr(c) not in "\n\t"}
 
 
 def answers() -> Console:
@@ -33,9 +30,12 @@ def notes() -> Console:
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
-def safe(text: str) -> str:
-    """Text of others, character for character, without what would steer a terminal."""
-    return text.translate(_CONTROLS)
+def safe(text: str, *, lines: bool = False) -> str:
+    """Text of others, character for character, without what would steer a terminal.
+
+    With ``lines`` it may have several.
+    """
+    return text.translate(_CONTROLS_OF_TEXT if lines else _CONTROLS)
 
 
 def emit(data: Any, *, line: bool = False) -> None:

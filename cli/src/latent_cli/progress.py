@@ -13,7 +13,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from latent_cli.output import notes
+from latent_cli.output import notes, safe
 from latent_client.answers import WaitProgress
 from latent_client.folder import FolderProgress
 from latent_core.domain.job import JobView
@@ -27,7 +27,7 @@ class Bars:
     def __init__(self) -> None:
         console = notes()
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -38,7 +38,7 @@ class Bars:
 
     def set(self, name: str, done: int, total: int | None) -> None:
         if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(name, total=total)
+            self._tasks[name] = self._progress.add_task(safe(name), total=total)
         self._progress.update(self._tasks[name], completed=done, total=total)
 
     def __enter__(self) -> Self:

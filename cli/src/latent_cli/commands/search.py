@@ -109,7 +109,7 @@ def place_of(place: PlaceView) -> str:
 
 def marked(hit: Hit) -> Text:
     """The snippet with the query's words in bold; indented, line by line."""
-    text = Text(safe(hit.snippet))
+    text = Text(safe(hit.snippet, lines=True))
     for start, end in hit.highlights:
         text.stylize("bold yellow", start, end)
     shown = Text()

@@ -199,8 +199,9 @@ def _row(vector: Any, dims: int, name: str) -> np.ndarray[Any, np.dtype[np.float
             found=len(vector),
         )
     try:
-        return np.array(vector, np.float64)
-    except (ValueError, TypeError) as exc:
-        raise IngestFailed(
-            f"{name} answered an embedding with values that are not numbers"
-        ) from exc
+        row = np.array(vector, np.float64)
+    except (ValueError, TypeError, OverflowError) as exc:
+        raise IngestFailed(f"{name} answered an embedding with values that are no numbers") from exc
+    if row.ndim != 1:
+        raise IngestFailed(f"{name} answered an embedding of lists, not of numbers")
+    return row

@@ -12,6 +12,7 @@ from typing import Final
 from latent_core.domain.errors import RateLimited
 
 SECONDS_PER_MINUTE: Final = 60.0
+_INSTANT: Final = 1e-6  # less is a rounding error, and no time to sleep
 
 
 @dataclass(eq=False, slots=True)
@@ -90,7 +91,8 @@ class TextRate:
         now = self._clock()
         refill = (now - self._as_of) * self._per_second
         self._level, self._as_of = min(float(self.burst), self._level + refill), now
-        return max(self._paused_until - now, (texts - self._level) / self._per_second, 0.0)
+        seconds = max(self._paused_until - now, (texts - self._level) / self._per_second)
+        return seconds if seconds > _INSTANT else 0.0
 
     def _first(self) -> _Waiter | None:
         line = self._urgent or self._patient

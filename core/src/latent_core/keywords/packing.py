@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -82,25 +81,25 @@ def unpack_ords(packed: Sequence[bytes]) -> NDArray[np.uint32]:
 def pack_ords(ords: Sequence[int]) -> bytes:
     if ords and not 0 <= min(ords) <= max(ords) <= MAX_ORD:
         raise TooLarge(
-            f"a container can number {MAX_ORD + 1} chunks in its life, and this one has: export and import it"
+            f"a container can number {MAX_ORD + 1} chunks in its life, and this one has: "
+            "export it and import it again"
         )
     return struct.pack(f"<{len(ords)}I", *ords)
 
 
 def pack(entries: Sequence[ChunkTerms]) -> Iterator[tuple[str, Packed]]:
     """(term, postings) of at most ``ROW_POSTINGS`` chunks, in byte order of the terms."""
-    by_term: defaultdict[str, list[ChunkTerms]] = defaultdict(list)
+    by_term: dict[str, tuple[bytearray, bytearray, bytearray]] = {}
     for entry in entries:
-        for term in entry.tfs:
-            by_term[term].append(entry)
+        ord_ = pack_ords((entry.ord,))
+        length = min(entry.length, MAX_LENGTH).to_bytes(2, "little")
+        for term, tf in entry.tfs.items():
+            found = by_term.get(term)
+            if found is None:
+                found = by_term[term] = (bytearray(), bytearray(), bytearray())
+            found[0].extend(ord_)
+            found[1].append(min(tf, MAX_TF))
+            found[2].extend(length)
     # Python orders strings by code point, which is the order of UTF-8 bytes: COLLATE "C".
     for term in sorted(by_term):
-        yield term, _packed(term, by_term[term])
-
-
-def _packed(term: str, holders: Sequence[ChunkTerms]) -> Packed:
-    return Packed(
-        pack_ords([holder.ord for holder in holders]),
-        bytes([min(holder.tfs[term], MAX_TF) for holder in holders]),
-        struct.pack(f"<{len(holders)}H", *[min(holder.length, MAX_LENGTH) for holder in holders]),
-    )
+        yield term, Packed(*map(bytes, by_term[term]))

@@ -1,0 +1,78 @@
+"""Memory of `latent up`: the proportional set size of its whole tree of processes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from benchmarks import corpus
+from benchmarks.installation import MEGABYTE, Installation, add, create, ended, quiet
+from latent_core.domain.manifest import SearchMode
+from latent_core.domain.query import SearchRequest
+
+SETTLE_SECONDS: Final = 5.0
+"""What the start leaves behind is given back to the system by then."""
+CONTAINER: Final = "memory"
+NAMES: Final = (
+    ("latent_core.vectors.child", "vector engine"),
+    ("latent_core.processes.guardian", "guardian"),
+    ("latent_workers.sandbox", "parser"),
+    ("postgres", "postgres"),
+    ("latent_cli", "gateway and worker"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """PSS in MB: all of it, and by what the processes are."""
+
+    when: str
+    total_mb: float
+    by_process: dict[str, float]
+
+
+async def measure(installation: Installation) -> list[Usage]:
+    """On a fresh installation: idle, and after a first ingest and a first search (both models are loaded then)."""
+    await asyncio.sleep(SETTLE_SECONDS)
+    usages = [_usage(installation, "idle after start")]
+    await _use(installation)
+    await asyncio.sleep(SETTLE_SECONDS)
+    usages.append(_usage(installation, "after one ingest and one search"))
+    return usages
+
+
+async def _use(installation: Installation) -> None:
+    file: Path = installation.folder / "memory.txt"
+    file.write_text("\n\n".join(corpus.Writer(4).full_passages(3)), encoding="utf-8")
+    async with installation.client() as client:
+        await create(client, CONTAINER)
+        await ended(client, [await add(client, CONTAINER, file)])
+        await quiet(client, CONTAINER)
+        query = corpus.queries([file.read_text(encoding="utf-8")], 1)[0]
+        await client.search(
+            SearchRequest(containers=[CONTAINER], query=query, top_k=10, mode=SearchMode.HYBRID)
+        )
+
+
+def _usage(installation: Installation, when: str) -> Usage:
+    by_process: dict[str, float] = {}
+    for process in installation.tree():
+        try:
+            command = " ".join(process.cmdline())
+            size = process.memory_full_info().pss / MEGABYTE
+        except psutil.NoSuchProcess:
+            continue
+        name = _name(process, command)
+        by_process[name] = round(by_process.get(name, 0.0) + size, 1)
+    return Usage(when, round(sum(by_process.values()), 1), by_process)
+
+
+def _name(process: psutil.Process, command: str) -> str:
+    for mark, name in NAMES:
+        if mark in command:
+            return name
+    return process.name()
