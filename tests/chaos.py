@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import orjson
 import pymupdf
 
 LETTERS: Final = "bcdfghjklmnpqrtvwxz"
 """No vowel: no stemmer shortens what is made of them, no splitter takes it apart."""
-FILLER: Final = (
+FILLER: Final = re.findall(
+    r"\w+",
     "harbour keeper lantern signal tide vessel anchor rope storm mast deck cargo channel buoy reef "
-    "chart compass pilot dock crane barge ferry pier gull north wind cloud rain wave shore light bell"
-).split()
+    "chart compass pilot dock crane barge ferry pier gull north wind cloud rain wave shore light bell",
+)
 TEXTS: Final = 190
 GUIDES: Final = 94
 BOOKS: Final = 10
@@ -153,7 +155,7 @@ class Teller:
         return f"# The {self._random.choice(FILLER)}\n\n{self._text(word, words)}\n\n## Signals\n\n{table}"
 
     def _book(self, word: str) -> bytes:
-        book = pymupdf.open()
+        book: Any = pymupdf.open()
         for page in range(3):
             said = (
                 self._text(word, 40) if page == 1 else " ".join(self._random.choices(FILLER, k=40))

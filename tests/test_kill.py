@@ -26,13 +26,14 @@ from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from latent_core.testing.embedding_server import EmbeddingServer
-from tests.chaos import Blow, Expected, Step, Story, Teller, Victim, blows
+from tests.chaos import Blow, Step, Story, Teller, Victim, blows
 from tests.conftest import DIMS
 from tests.harness import Installation, eventually
 
 LEASE_SECONDS: Final = 3.0
 LANES: Final = 4
 AT_ONCE: Final = 6
+TELL_SECONDS: Final = 240.0
 DRAIN_SECONDS: Final = 240.0
 MOST_FIGURES: Final = 5
 GARBAGE_SECONDS: Final = 4 * LEASE_SECONDS
@@ -203,9 +204,7 @@ async def read(run: Run, story: Story) -> None:
 
 async def found(reader: Person, container: str, word: str) -> list[str]:
     """Source uris of all hits for a word that is in one version of one document."""
-    request = SearchRequest(
-        containers=[container], query=word, mode=SearchMode.LEXICAL, top_k=10, return_text=True
-    )
+    request = SearchRequest(containers=[container], query=word, mode=SearchMode.LEXICAL, top_k=10)
     answer = await reader.ask(lambda c: c.search(request))
     uris = [hit.source_uri for hit in answer.hits]
     assert len(uris) <= 1, f"{word} is shown {len(uris)} times: {uris}"
@@ -231,8 +230,13 @@ async def chaos(run: Run, story: Story, dealt: Sequence[Blow]) -> None:
 
 
 async def reached(run: Run, blow: Blow, telling: asyncio.Task[None]) -> None:
-    while not telling.done() and (blow.after is None or run.done < blow.after):
-        await asyncio.sleep(0.005)
+    """Return when the blow is due."""
+
+    async def due() -> bool:
+        assert psutil.pid_exists(run.installation.pid), run.installation.tail()
+        return telling.done() or (blow.after is not None and run.done >= blow.after)
+
+    await eventually(due, seconds=TELL_SECONDS, what=f"step {blow.after}")
 
 
 async def drained(run: Run) -> None:

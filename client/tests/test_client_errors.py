@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 
 from latent_client import AsyncClient, Unreachable
 from latent_client.errors import error_class
 from latent_client.testing.gateway import FakeGateway
 from latent_client.testing.http import Answer, failure
-from latent_client.transport import is_loopback
+from latent_client.transport import Transport, is_loopback
 from latent_core.domain.errors import (
     Conflict,
     Forbidden,
@@ -156,3 +158,43 @@ async def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
 )
 def test_the_hosts_of_this_machine_are_known(host: str, own: bool) -> None:
     assert is_loopback(host) is own
+
+
+@pytest.mark.parametrize(("repeatable", "attempts"), [(True, 2), (False, 1)])
+async def test_only_a_call_that_is_safe_to_repeat_is_tried_again_when_nothing_listens(
+    repeatable: bool, attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b'{"job_id": 1, "status": "queued"}'
+    head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head + body)
+        await writer.drain()
+        writer.close()
+
+    door = socket.socket()
+    door.bind(("127.0.0.1", 0))  # refuses until somebody listens
+    servers: list[asyncio.Server] = []
+    tried: list[str] = []
+    once = Transport._once
+
+    async def noted(self: Transport, request: httpx.Request) -> httpx.Response:
+        tried.append(request.method)
+        try:
+            return await once(self, request)
+        except Unreachable:
+            servers.append(await asyncio.start_server(answer, sock=door))
+            raise
+
+    monkeypatch.setattr(Transport, "_once", noted)
+    async with AsyncClient(f"http://127.0.0.1:{door.getsockname()[1]}") as client:
+        if repeatable:
+            assert (await client.delete("notes")).job_id == 1
+        else:
+            with pytest.raises(Unreachable):
+                await client.add("notes", uri="https://a.example")
+    assert len(tried) == attempts
+    for server in servers:
+        server.close()
+        await server.wait_closed()

@@ -136,6 +136,13 @@ async def test_due_retries_of_one_container_do_not_delay_another(database: Datab
     assert single in [(await must_take(database)).id for _ in range(2)]
 
 
+async def test_a_retry_goes_to_the_end_of_its_containers_line(database: Database) -> None:
+    ids = await put(database, *(job() for _ in range(4)))
+    await retry_or_fail(database, await must_take(database), Unavailable("away"))
+    await let_delays_pass(database)
+    assert [t.id for t in await take_all(database)] == [*ids[1:], ids[0]]
+
+
 async def test_a_key_with_many_jobs_passes_no_other_container(database: Database) -> None:
     await put(database, *(job("big", doc_key="k") for _ in range(50)))
     held = await must_take(database)

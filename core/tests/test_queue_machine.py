@@ -345,12 +345,12 @@ def test_the_queue_behaves_as_its_model(world: World) -> None:
     run_state_machine_as_test(
         lambda: Queue(world),  # type: ignore[arg-type]  # a factory is documented to do
         settings=settings(
-            max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=HEALTH
+            max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=HEALTH
         ),
     )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=HEALTH)
+@settings(max_examples=15, deadline=None, suppress_health_check=HEALTH)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from("abcd"), st.integers(1, 30)) | st.integers(1, 15), max_size=12

@@ -186,7 +186,18 @@ CREATE TABLE postings (
 ALTER TABLE postings ALTER COLUMN ords SET STORAGE EXTERNAL;
 ALTER TABLE postings ALTER COLUMN tfs SET STORAGE EXTERNAL;
 ALTER TABLE postings ALTER COLUMN lens SET STORAGE EXTERNAL;
-CREATE TABLE loose_postings (LIKE postings INCLUDING ALL) WITH (autovacuum_vacuum_scale_factor = 0.05);
+CREATE TABLE loose_postings (
+    container_id text NOT NULL,
+    term         text NOT NULL COLLATE "C",
+    block        bigint NOT NULL,
+    ords         bytea NOT NULL,
+    tfs          bytea NOT NULL,
+    lens         bytea NOT NULL,
+    PRIMARY KEY (container_id, term, block)
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+ALTER TABLE loose_postings ALTER COLUMN ords SET STORAGE EXTERNAL;
+ALTER TABLE loose_postings ALTER COLUMN tfs SET STORAGE EXTERNAL;
+ALTER TABLE loose_postings ALTER COLUMN lens SET STORAGE EXTERNAL;
 CREATE SEQUENCE posting_blocks AS bigint;
 
 CREATE TABLE keyword_stats (

@@ -116,6 +116,7 @@ async def test_leaving_a_stream_early_ends_its_child(sandbox: Sandbox) -> None:
     async with sandbox.stream("wait_for_close", {}) as items:
         pid = orjson.loads((await anext(items)).value)
     await gone(pid)
+    assert await pid_of_child(sandbox) != pid
 
 
 async def test_a_refusal_keeps_its_words_and_its_child(sandbox: Sandbox) -> None:
@@ -290,7 +291,9 @@ async def test_a_child_follows_its_parent_into_death(tmp_path: Path) -> None:
     done = await asyncio.to_thread(
         subprocess.run, [sys.executable, str(script)], capture_output=True, timeout=60, check=False
     )
-    await gone(int(done.stdout))
+    pid = int(done.stdout)
+    await gone(pid)
+    assert not psutil.pid_exists(pid)
 
 
 @pytest.mark.parametrize("bad", ["missing", "folder", "pipe"])

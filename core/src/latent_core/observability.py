@@ -64,7 +64,6 @@ class Metrics:
     embedded_texts: Counter = field(init=False)
     cached_texts: Counter = field(init=False)
     published: Counter = field(init=False)
-    jobs: Counter = field(init=False)
     stale: Counter = field(init=False)
     candidates: Counter = field(init=False)
     search_seconds: Histogram = field(init=False)
@@ -81,7 +80,6 @@ class Metrics:
             "latent_cached_texts", "Texts whose vector was in the cache", ["embedder"], **own
         )
         self.published = Counter("latent_published_documents", "Generations made visible", **own)
-        self.jobs = Counter("latent_jobs", "Jobs ended", ["kind", "state"], **own)
         self.stale = Counter(
             "latent_stale_candidates", "Candidates the join on what is live refused", **own
         )

@@ -6,12 +6,12 @@ import asyncio
 import errno
 import hashlib
 import os
-import shutil
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Final
+from typing import IO, Final
 
 from typing_extensions import override
 
@@ -20,7 +20,7 @@ from latent_core.domain.errors import NotFound, OutOfSpace, Unavailable
 from latent_core.domain.ids import Sha256
 
 PIECE: Final = 256 * 1024
-HASH_CHARS: Final = 64
+HASH: Final = re.compile("[0-9a-f]{64}")
 
 
 class FileBlobStore(BlobStore):
@@ -42,18 +42,10 @@ class FileBlobStore(BlobStore):
 
     def _put(self, data: bytes) -> Sha256:
         sha256 = Sha256(hashlib.sha256(data).hexdigest())
-        with (
-            _storage_errors(),
-            NamedTemporaryFile(dir=self._tmp, prefix="blob-", delete=False) as file,
-        ):
-            partial = Path(file.name)
-            try:
+        if not self._has(sha256, len(data)):
+            with self._partial() as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-                self._name(partial, sha256)
-            finally:
-                partial.unlink(missing_ok=True)
+                self._name(file, sha256)
         return sha256
 
     @override
@@ -61,42 +53,52 @@ class FileBlobStore(BlobStore):
         await asyncio.to_thread(self._put_file, path, sha256)
 
     def _put_file(self, path: Path, sha256: Sha256) -> None:
+        with self._partial() as file, path.open("rb") as source:
+            digest = hashlib.sha256()
+            while piece := source.read(PIECE):
+                digest.update(piece)
+                file.write(piece)
+            if digest.hexdigest() != sha256:
+                raise Unavailable(f"'{path.name}' changed while it was stored; try again")
+            self._name(file, sha256)
+
+    def _has(self, sha256: Sha256, size: int) -> bool:
+        try:
+            return self._path(sha256).stat().st_size == size
+        except FileNotFoundError:
+            return False
+
+    @contextmanager
+    def _partial(self) -> Iterator[IO[bytes]]:
+        """A file in the making; unless it is given a name it is gone afterwards."""
         with (
             _storage_errors(),
             NamedTemporaryFile(dir=self._tmp, prefix="blob-", delete=False) as file,
         ):
-            partial = Path(file.name)
             try:
-                with path.open("rb") as source:
-                    shutil.copyfileobj(source, file, PIECE)
-                file.flush()
-                os.fsync(file.fileno())
-                with partial.open("rb") as written:
-                    found = hashlib.file_digest(written, "sha256").hexdigest()
-                if found != sha256:
-                    raise Unavailable(f"'{path.name}' changed while it was stored; try again")
-                self._name(partial, sha256)
+                yield file
             finally:
-                partial.unlink(missing_ok=True)
+                Path(file.name).unlink(missing_ok=True)
 
-    def _name(self, partial: Path, sha256: Sha256) -> None:
+    def _name(self, file: IO[bytes], sha256: Sha256) -> None:
         """Give a finished file its name, durably."""
+        file.flush()
+        os.fsync(file.fileno())
         final = self._path(sha256)
-        final.parent.mkdir(parents=True, exist_ok=True)
-        partial.replace(final)
-        for folder in (final.parent, final.parent.parent, self._root):
-            _sync_folder(folder)
+        _make_durably(final.parent)
+        Path(file.name).replace(final)
+        _sync_folder(final.parent)
 
     @override
     async def get(self, sha256: Sha256) -> bytes:
-        with _absence(sha256):
+        with _read_errors(sha256):
             return await asyncio.to_thread(self._path(sha256).read_bytes)
 
     @override
     async def stream(
         self, sha256: Sha256, *, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        with _absence(sha256):
+        with _read_errors(sha256):
             file = await asyncio.to_thread(self._path(sha256).open, "rb")
         try:
             await asyncio.to_thread(file.seek, start)
@@ -114,10 +116,11 @@ class FileBlobStore(BlobStore):
 
     @override
     async def size(self, sha256: Sha256) -> int | None:
-        try:
-            return (await asyncio.to_thread(self._path(sha256).stat)).st_size
-        except FileNotFoundError:
-            return None
+        with _read_errors(sha256):
+            try:
+                return (await asyncio.to_thread(self._path(sha256).stat)).st_size
+            except FileNotFoundError:
+                return None
 
     @override
     async def local_copy(self, sha256: Sha256) -> Path:
@@ -127,14 +130,15 @@ class FileBlobStore(BlobStore):
 
     @override
     async def delete(self, sha256: Sha256) -> None:
-        await asyncio.to_thread(self._path(sha256).unlink, missing_ok=True)
+        with _storage_errors():
+            await asyncio.to_thread(self._path(sha256).unlink, missing_ok=True)
 
     @override
     async def hashes(self) -> AsyncIterator[Sha256]:
         for first in await asyncio.to_thread(_names, self._root):
             for second in await asyncio.to_thread(_names, self._root / first):
                 for name in await asyncio.to_thread(_names, self._root / first / second):
-                    if len(name) == HASH_CHARS:
+                    if HASH.fullmatch(name):
                         yield Sha256(name)
 
     @override
@@ -147,6 +151,14 @@ def _names(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
+
+
+def _make_durably(folder: Path) -> None:
+    """Make ``folder`` and those above it, where they are not there."""
+    if not folder.is_dir():
+        _make_durably(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -170,11 +182,13 @@ def _storage_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _absence(sha256: Sha256) -> Iterator[None]:
+def _read_errors(sha256: Sha256) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as exc:
         raise _absent(sha256) from exc
+    except OSError as exc:
+        raise Unavailable(f"blob {sha256} cannot be read: {exc.strerror}") from exc
 
 
 def _absent(sha256: Sha256) -> NotFound:

@@ -8,15 +8,18 @@ from collections.abc import Callable
 from time import time
 from typing import Final
 
-from latent_core.domain.errors import Forbidden
+from latent_core.domain.errors import Forbidden, Invalid
 
 MAX_SECONDS: Final = 300
+LEAST_KEY: Final = 16
 
 
 class Signer:
     """HMAC-SHA256 over ``sha256, exp, type, disposition, filename``, each with its length, so that none can run into the next."""
 
     def __init__(self, key: bytes, *, clock: Callable[[], float] = time) -> None:
+        if len(key) < LEAST_KEY:
+            raise Invalid(f"LLC_SIGNING_KEY must have at least {LEAST_KEY} bytes, or be left out")
         self._key = hashlib.sha256(b"latent blob links\0" + key).digest()
         self._clock = clock
 
@@ -38,7 +41,7 @@ class Signer:
     ) -> None:
         """``Forbidden`` unless this very link was signed and has not expired."""
         expected = self._mac(sha256, str(exp), mime, disposition, filename)
-        if not hmac.compare_digest(expected.encode(), sig.encode()):
+        if not hmac.compare_digest(expected.encode(), sig.encode("utf-8", "surrogatepass")):
             raise Forbidden("the link's signature is not valid; ask again for a fresh link")
         if exp < self._clock():
             raise Forbidden("the link has expired; ask again for a fresh one")

@@ -14,7 +14,11 @@ SET touched_at = now(), state = CASE WHEN blobs.state = 'condemned' THEN 'intent
 RETURNING state
 """
 
-CONFIRM: Final = "UPDATE blobs SET state = 'present', touched_at = now() WHERE sha256 = %(sha256)s"
+# One that was condemned meanwhile may have lost its bytes already.
+CONFIRM: Final = """
+UPDATE blobs SET state = 'present', touched_at = now()
+WHERE sha256 = %(sha256)s AND state IN ('intent', 'present')
+"""
 
 
 async def intend(conn: Connection, sha256: str, size: int) -> bool:
@@ -25,5 +29,5 @@ async def intend(conn: Connection, sha256: str, size: int) -> bool:
 
 
 async def confirm(conn: Connection, sha256: str) -> bool:
-    """Note that the bytes are stored; False when the row is gone."""
+    """Note that the bytes are stored; False when the row is gone or condemned."""
     return (await conn.execute(CONFIRM, {"sha256": sha256})).rowcount == 1

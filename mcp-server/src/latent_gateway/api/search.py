@@ -26,7 +26,10 @@ async def search(
     async with shared.stack.db.transaction() as conn:
         readable = await access.readable(conn, caller, body.containers)
     answer = await SearchService(
-        Stores.of(shared.stack), links, shared.settings.search_timeout_ms / 1000
+        Stores.of(shared.stack),
+        links,
+        shared.settings.search_timeout_ms / 1000,
+        shared.stack.metrics,
     ).search(body, readable)
     logger.info(
         "search_completed",

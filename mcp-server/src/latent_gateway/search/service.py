@@ -11,6 +11,7 @@ from typing import Final
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.hit import Hit
 from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
+from latent_core.observability import Metrics
 from latent_gateway.auth.access import Readable
 from latent_gateway.search.dedup import Candidate, Group, group
 from latent_gateway.search.diagnose import diagnose
@@ -49,6 +50,7 @@ class SearchService:
     stores: Stores
     links: Links
     deadline_seconds: float
+    metrics: Metrics
 
     async def search(
         self, request: SearchRequest, readable: Mapping[str, Readable]
@@ -63,7 +65,15 @@ class SearchService:
         finally:
             await vectors.close()
         timings.stages["embed"] = round(vectors.milliseconds, 3)
-        return _answer(plan, hits, retrieved, timings)
+        answer = _answer(plan, hits, retrieved, timings)
+        self._measure(retrieved, answer.timings)
+        return answer
+
+    def _measure(self, retrieved: Sequence[Retrieved], milliseconds: Mapping[str, float]) -> None:
+        self.metrics.candidates.inc(sum(r.status.candidates for r in retrieved))
+        self.metrics.stale.inc(sum(r.status.stale for r in retrieved))
+        for stage, spent in milliseconds.items():
+            self.metrics.search_seconds.labels(stage).observe(spent / 1000)
 
     async def _rounds(
         self, plan: Plan, searches: Sequence[ContainerSearch], timings: Timings

@@ -20,7 +20,7 @@ _PART: Final = re.compile(r"\w+|[^\w\s]+")
 _PROBES: Final = (
     "The unforgettable zymurgist's quixotic hypothesis, re-examined: it doesn't hold (see §3.14)!",
     "Phosphatidylinositol kinases — and Schrödinger's naïve coöperation — cost $1,234.50 in 1987.",
-    "def parse_http2_frames(self, *args): return [x**2 for x in self._buf[1:]]  # FIXME: overflow",
+    "def parse_http2_frames(self, *args): return [x**2 for x in self._buf[1:]]  # NB: overflow",
     "| Köln | 50°56N | ~1,084,394 |\n|---|:-:|--:|\n- [ ] https://example.org/a?b=c&d=%20#frag",
     "Быстрая лиса 日本語のテキスト、処理。 한국어 문장입니다. مرحبا بالعالم emoji 🙂🙃 done...",
     "Gorgonzola mizzled athwart xylophonic jackdaws; Wolframite\tpyx\n\n\n   outliers   HTTPSConnection",

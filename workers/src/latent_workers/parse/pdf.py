@@ -134,11 +134,11 @@ def _warnings(sheets: list[Sheet], total: int) -> Iterator[Issue]:
         )
     unread = [sheet.number for sheet in sheets if sheet.blocks is None]
     if unread:
-        yield _warning(f"Pages that cannot be read: {_listed(unread)}.", unreadable_pages=unread)
+        yield _warning(f"Pages that cannot be read: {listed(unread)}.", unreadable_pages=unread)
     blank = [sheet.number for sheet in sheets if sheet.blocks == ()]
     if blank:
         yield _warning(
-            f"Pages without text (scanned or empty): {_listed(blank)}.", pages_without_text=blank
+            f"Pages without text (scanned or empty): {listed(blank)}.", pages_without_text=blank
         )
 
 
@@ -146,7 +146,8 @@ def _warning(message: str, **details: Any) -> Issue:
     return Issue(code=IssueCode.INGEST_FAIL, message=message, details=details)
 
 
-def _listed(numbers: list[int]) -> str:
+def listed(numbers: list[int]) -> str:
+    """Page numbers for a message, not too many."""
     shown = ", ".join(map(str, numbers[:_MAX_LISTED]))
     return (
         shown if len(numbers) <= _MAX_LISTED else f"{shown} and {len(numbers) - _MAX_LISTED} more"

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 from latent_core.domain.errors import Issue, IssueCode
 from latent_workers.parse import mupdf
-from latent_workers.parse.pdf import open_document, sheet_of
+from latent_workers.parse.pdf import listed, open_document, sheet_of
 from latent_workers.render import raster
 from latent_workers.render.page import End, PageInfo, RenderOptions
 
@@ -53,6 +53,6 @@ def _warnings(total: int, wanted: int, missing: list[int]) -> Iterator[Issue]:
     if missing:
         yield Issue(
             code=IssueCode.INGEST_FAIL,
-            message=f"{len(missing)} pages could not be drawn.",
+            message=f"Pages that could not be drawn: {listed(missing)}.",
             details={"undrawn_pages": missing},
         )

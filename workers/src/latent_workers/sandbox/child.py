@@ -53,6 +53,8 @@ def perform(sock: socket.socket, request: Request, fds: list[int]) -> tuple[Kind
     try:
         with ExitStack() as stack:
             files = [stack.enter_context(_open(fd)) for fd in fds]
+            if len(files) != request.files:
+                raise OSError(f"{len(files)} of {request.files} files arrived")
             confine.limit_task(request.cpu_seconds, request.memory_bytes)
             for output in _load(request.function)(request.arguments, files):
                 send(sock, Kind.ITEM, output.value, output.attachment)

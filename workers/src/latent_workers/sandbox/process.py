@@ -93,15 +93,16 @@ class Child:
         return self._tail.decode("utf-8", "replace").strip()
 
     def alive(self) -> bool:
-        """Whether the idle child can still take a task."""
+        """Whether the idle child can still take a task: it neither closed its end nor said anything."""
         if self._process.returncode is not None:
             return False
         try:
-            return bool(self._sock.recv(1, socket.MSG_PEEK))
+            self._sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return True
         except OSError:
             return False
+        return False
 
     async def send(self, request: Request, fds: Sequence[int]) -> None:
         """Send a request with its open files, which the caller still has to close."""

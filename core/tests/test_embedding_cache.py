@@ -1,0 +1,177 @@
+"""The embedding cache, on a real Postgres: what was embedded once is not embedded again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import numpy as np
+import pytest
+
+from latent_core.domain.errors import Unavailable
+from latent_core.domain.ids import content_hash
+from latent_core.domain.vector import Matrix, Vector
+from latent_core.embedding import cache
+from latent_core.embedding.batcher import Batcher
+from latent_core.embedding.cache import CachedEmbedding
+from latent_core.embedding.pieces import PieceTokenizer
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.registry import embeddings
+from latent_core.registry.connection import Database
+from latent_core.testing.hashed_words import HashedWords
+
+DIMS = 16
+HASHED = HashedWords(DIMS)
+
+
+class Counting:
+    """An embedder that notes what it is asked for."""
+
+    def __init__(self, version: str = "1") -> None:
+        self.model = EmbeddingModel("counting", version, DIMS, 100)
+        self.tokenizer = PieceTokenizer()
+        self.asked: list[str] = []
+        self.fails_on = "\0"
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        if any(self.fails_on in text for text in texts):
+            raise Unavailable("the embedder is away")
+        self.asked += texts
+        return HASHED.vectors(texts)
+
+    async def embed_query(self, text: str) -> Vector:
+        vector: Vector = HASHED.vectors([text])[0]
+        return vector
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+@pytest.fixture
+def embedder() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+async def cached(embedder: Counting, database: Database) -> AsyncIterator[CachedEmbedding]:
+    batcher = Batcher(embedder)
+    yield CachedEmbedding(batcher, database)
+    await batcher.close()
+
+
+TEXTS = ["proteins fold", "rye bread", "heat transfer", ""]
+
+
+async def test_known_texts_are_not_embedded_again(
+    cached: CachedEmbedding, embedder: Counting
+) -> None:
+    first = await cached.embed(TEXTS)
+    second = await cached.embed([*TEXTS[::-1], "new"])
+    assert (first.hits, second.hits) == (0, 4)
+    assert sorted(embedder.asked) == sorted([*TEXTS, "new"])
+    assert np.array_equal(first.matrix, HASHED.vectors(TEXTS))
+    assert np.array_equal(second.matrix, HASHED.vectors([*TEXTS[::-1], "new"]))
+    assert second.matrix.dtype == np.float32
+
+
+async def test_the_same_text_twice_in_a_call_is_embedded_once(
+    cached: CachedEmbedding, embedder: Counting
+) -> None:
+    matrix, hits = await cached.embed(["a", "b", "a", "a"])
+    assert (len(embedder.asked), hits) == (2, 2)
+    assert np.array_equal(matrix, HASHED.vectors(["a", "b", "a", "a"]))
+
+
+async def test_no_texts_give_no_rows(cached: CachedEmbedding) -> None:
+    assert (await cached.embed([])).matrix.shape == (0, DIMS)
+
+
+async def test_another_version_of_the_embedder_knows_nothing(
+    cached: CachedEmbedding, database: Database
+) -> None:
+    await cached.embed(TEXTS)
+    newer = Batcher(Counting(version="2"))
+    assert (await CachedEmbedding(newer, database).embed(TEXTS)).hits == 0
+    await newer.close()
+
+
+async def test_what_was_made_before_a_failure_is_kept(
+    cached: CachedEmbedding, embedder: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "TEXTS_A_STEP", 10)
+    texts = [f"text {n}" for n in range(30)]
+    embedder.fails_on = "text 25"
+    with pytest.raises(Unavailable):
+        await cached.embed(texts)
+    embedder.fails_on = "\0"
+    assert (await cached.embed(texts)).hits == 20
+
+
+async def test_the_checkpoint_is_asked_between_steps(
+    cached: CachedEmbedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "TEXTS_A_STEP", 10)
+    texts = [f"text {n}" for n in range(35)]
+    asked = 0
+
+    async def checkpoint() -> None:
+        nonlocal asked
+        asked += 1
+
+    await cached.embed(texts)
+    await cached.embed(texts, checkpoint)
+    assert asked == 3
+
+
+async def test_jobs_with_the_same_texts_do_not_block_each_other(database: Database) -> None:
+    texts = [f"text {n}" for n in range(300)]
+    batchers = [Batcher(Counting()) for _ in range(6)]
+    orders = [texts if n % 2 else texts[::-1] for n in range(6)]
+    results = await asyncio.gather(
+        *(
+            CachedEmbedding(batcher, database).embed(order)
+            for batcher, order in zip(batchers, orders, strict=True)
+        )
+    )
+    for order, embedded in zip(orders, results, strict=True):
+        assert np.array_equal(embedded.matrix, HASHED.vectors(order))
+    for batcher in batchers:
+        await batcher.close()
+
+
+AGE = "UPDATE embedding_cache SET used_at = now() - interval '3 days'"
+FRESH = "SELECT count(*) AS n FROM embedding_cache WHERE used_at > now() - interval '1 hour'"
+
+
+async def test_a_use_is_noted_once_a_day(cached: CachedEmbedding, database: Database) -> None:
+    await cached.embed(TEXTS)
+    async with database.transaction() as conn:
+        await conn.execute(AGE)
+    await cached.embed(TEXTS[:2])
+    async with database.transaction() as conn:
+        row = await (await conn.execute(FRESH)).fetchone()
+    assert row == {"n": 2}
+
+
+async def test_a_row_that_another_job_is_touching_is_not_waited_for(
+    cached: CachedEmbedding, database: Database
+) -> None:
+    await cached.embed(TEXTS)
+    async with database.transaction() as conn:
+        await conn.execute(AGE)
+    async with database.transaction() as holder:
+        await holder.execute("SELECT 1 FROM embedding_cache FOR UPDATE")
+        async with asyncio.timeout(10):
+            assert (await cached.embed(TEXTS)).hits == 4
+
+
+async def test_vectors_are_kept_to_the_last_bit(database: Database) -> None:
+    rows = np.array([[1e-40, -0.0, np.pi, 1.0], [0.1, 0.2, 0.3, 0.4]], np.float32)
+    hashes = [content_hash("b"), content_hash("a")]
+    async with database.transaction() as conn:
+        await embeddings.insert(conn, "s", hashes, rows)
+        await embeddings.insert(conn, "s", hashes, rows * 2)
+        found = await embeddings.find(conn, "s", [*hashes, content_hash("c")])
+    assert found.keys() == set(hashes)
+    for hash_, row in zip(hashes, rows, strict=True):
+        assert found[hash_].tobytes() == row.tobytes()
