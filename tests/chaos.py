@@ -155,7 +155,7 @@ class Teller:
         return f"# The {self._random.choice(FILLER)}\n\n{self._text(word, words)}\n\n## Signals\n\n{table}"
 
     def _book(self, word: str) -> bytes:
-        book: Any = pymupdf.open()
+        book: Any = pymupdf.open()  # type: ignore[no-untyped-call]
         for page in range(3):
             said = (
                 self._text(word, 40) if page == 1 else " ".join(self._random.choices(FILLER, k=40))

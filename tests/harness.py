@@ -77,12 +77,12 @@ class Installation:
             raise AssertionError(f"latent up ended at once:\n{self.tail()}")
         self.url = orjson.loads(line)["url"]
 
-    async def stop(self) -> int:
+    async def stop(self, number: signal.Signals = signal.SIGINT) -> int:
         """As Ctrl-C does; answers the exit code."""
         if self._process is None:
             return 0
         if self._process.returncode is None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(number)
         async with asyncio.timeout(STOP_SECONDS):
             code = await self._process.wait()
         self._process = None

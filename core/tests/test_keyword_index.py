@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from latent_core.domain.errors import TimedOut, TooLarge
 from latent_core.keywords import postings
@@ -133,8 +133,12 @@ class Scene:
             assert hits.live_chunks == len(live)
 
 
+# Not shrunk: each example is dozens of transactions, and shrinking would outlast the test's deadline.
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     steps=st.lists(STEP, min_size=1, max_size=12),

@@ -66,7 +66,7 @@ def kinds(text: str) -> list[tuple[str, str]]:
     return [(block.kind.value, block.text) for block in parse(text).blocks]
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(DOCUMENTS)
 def test_blocks_are_in_order_exact_and_hold_every_line_that_is_not_blank(text: str) -> None:
     parsed = parse(text)
@@ -92,7 +92,7 @@ def signature(parser: MarkdownIt, text: str) -> list[tuple[str, Any]]:
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(DOCUMENTS)
 def test_the_fast_reader_sees_the_same_blocks_as_the_full_one(text: str) -> None:
     full = MarkdownIt("commonmark").enable("table")

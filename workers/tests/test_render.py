@@ -251,6 +251,7 @@ words = st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), max_siz
 @settings(max_examples=60)
 @given(st.lists(words, min_size=1, max_size=5))
 def test_rows_keep_every_character_and_fit_the_page(texts: list[str]) -> None:
+    assert list(rows([], lexer_for(), 1)) == []
     offset = 0
     source = []
     for text in texts:

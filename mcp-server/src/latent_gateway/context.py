@@ -1,4 +1,8 @@
-"""What the routes stand on: the stack, and what a request carries."""
+"""What the routes stand on: the stack, and what a request carries.
+
+The dependencies are coroutines, though nothing in them waits: the framework hands plain functions to threads,
+which takes longer than all they do.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +26,20 @@ class Gateway:
     tokens: Tokens
 
 
-def gateway(request: Request) -> Gateway:
+async def gateway(request: Request) -> Gateway:
     return cast(Gateway, request.app.state.gateway)
 
 
-def principal(request: Request, shared: Annotated[Gateway, Depends(gateway)]) -> Principal:
+async def principal(request: Request, shared: Annotated[Gateway, Depends(gateway)]) -> Principal:
     """Who is asking; ``Unauthorized`` without a valid token."""
     return shared.tokens.authenticate(request.headers.get("authorization"))
 
 
-def request_id(request: Request) -> str:
+async def request_id(request: Request) -> str:
     return cast(str, request.scope["latent.request_id"])
 
 
-def links(request: Request, shared: Annotated[Gateway, Depends(gateway)]) -> BlobLinks:
+async def links(request: Request, shared: Annotated[Gateway, Depends(gateway)]) -> BlobLinks:
     """Links that start where the reader reached us, unless ``LLC_PUBLIC_URL`` says otherwise."""
     base = shared.settings.public_url or str(request.base_url)
     return BlobLinks(shared.stack.signer, base.rstrip("/"))

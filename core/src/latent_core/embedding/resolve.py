@@ -61,7 +61,8 @@ class Embedders:
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         """The model that a container with this manifest gets; ``Invalid`` names what does not fit."""
         if _is_remote(manifest.embedder):
-            return self._remote_model(manifest)  # which need not be reachable: keywords are searched without it
+            # It need not be reachable: keywords are searched without it.
+            return self._remote_model(manifest)
         model = self._open_local(manifest.embedder).model
         for key, wanted, installed in (
             ("embedder_version", manifest.embedder_version, model.version),

@@ -101,11 +101,11 @@ class SearchService:
         hits: list[Hit] = []
         start = 0
         while len(hits) < plan.top_k and start < len(groups):
-            head = groups[start : start + plan.top_k - len(hits) + SLACK]
+            head = groups[start : start + plan.top_k - len(hits)]
             start += len(head)
             found = await hydrate(self.stores.db, head)
             hits += render(head, found, retrieved, self.links)
-        return hits[: plan.top_k]
+        return hits
 
 
 async def _bounded(search: ContainerSearch, wanted: int, plan: Plan) -> Retrieved:

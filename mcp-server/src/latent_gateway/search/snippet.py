@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from latent_core.keywords.analyser import Span
+from latent_core.keywords.segment import ASCII_TOKEN, TOKEN
 
 Spans = Callable[[str, str], Sequence[Span]]
 """(text, language) to its words with their lexemes."""
 
 SCANNED_CHARS: Final = 20_000
 """A longer chunk is searched for its best window only so far."""
+REMEMBERED_TOKENS: Final = 65_536
+"""Most words of a hit were in hits before: what they are indexed under need not be found out again."""
+REMEMBERED_CHARS: Final = 64
+"""Of a token; longer ones are rare, and no word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +49,32 @@ def make_snippet(
     """The best window of at most ``max_chars`` characters, cut at whole words."""
     scanned = text[:SCANNED_CHARS]
     wanted = set(terms)
-    words = (
-        [(s.start, s.end, wanted.intersection(s.terms)) for s in spans(scanned, language)]
-        if wanted
-        else []
-    )
-    matches = [w for w in words if w[2]]
+    matches = list(_matches(scanned, language, wanted, spans)) if wanted else []
     start, end = _window(text, matches, max_chars)
     shown = [
         (max(s, start) - start, min(e, end) - start) for s, e, _ in matches if s < end and e > start
     ]
     return Snippet(text[start:end], _joined(shown), cut_before=start > 0, cut_after=end < len(text))
+
+
+def _matches(
+    text: str, language: str, wanted: set[str], spans: Spans
+) -> Iterator[tuple[int, int, set[str]]]:
+    """The words of ``text`` that stand for a wanted term: start, end, and which terms."""
+    for word in (ASCII_TOKEN if text.isascii() else TOKEN).finditer(text):
+        token = word.group()
+        find = _remembered if len(token) <= REMEMBERED_CHARS else _terms
+        terms = find(token, language, spans)
+        if not wanted.isdisjoint(terms):
+            yield word.start(), word.end(), wanted.intersection(terms)
+
+
+def _terms(token: str, language: str, spans: Spans) -> tuple[str, ...]:
+    """What one token is indexed under."""
+    return tuple(term for span in spans(token, language) for term in span.terms)
+
+
+_remembered = lru_cache(maxsize=REMEMBERED_TOKENS)(_terms)
 
 
 def _window(

@@ -40,7 +40,14 @@ class Writer:
         self._lines = Lines(parsed.text) if numbered else None
 
     def write(self, plans: Sequence[Plan], source_type: SourceType) -> list[DraftChunk]:
-        return [self._draft(reading, source_type) for reading in self._readings(plans)]
+        drafts: list[DraftChunk] = []
+        written = 0
+        for reading in self._readings(plans):
+            # Half of a halved plan may be no more than what it shares with the chunk before.
+            if reading.plan.end > written:
+                drafts.append(self._draft(reading, source_type))
+                written = reading.plan.end
+        return drafts
 
     def _readings(self, plans: Sequence[Plan]) -> list[Reading]:
         """Readings within the budget. A tokenizer that counts a whole as more than its parts makes a

@@ -68,6 +68,8 @@ def lexer_for(name: str | None = None, language: str | None = None) -> Lexer:
 
 def rows(lines: Sequence[tuple[int, str]], lexer: Lexer, first_line: int) -> Iterator[Row]:
     """Rows of consecutive ``lines``, each with its offset in the text."""
+    if not lines:
+        return
     code = "\n".join(text for _, text in lines)
     plain = len(code) > MAX_HIGHLIGHTED_CHARS
     coloured = _by_line([("", code)] if plain else _coloured(code, lexer))
