@@ -4,7 +4,7 @@
     python benchmarks/keywords.py --chunks 10000 100000
 
 Both may be given; ``--json FILE`` keeps the numbers. Without ``--dsn`` a Postgres of its own is
-started in a temporary folder; with it, the tables are made there, and dropped rows by rows after use.
+started in a temporary folder; with it, the schema is made there and the containers are removed after use.
 """
 
 from __future__ import annotations
@@ -125,8 +125,7 @@ async def _quality(database: Database, judged: JudgedSet) -> Quality:
     await compact(database, container, _go_on)
     ours = [scored async for scored in _ours(database, container, judged.ids, asked)]
     theirs = list(_bm25s(judged.ids, entries, asked))
-    async with database.transaction() as conn:
-        await postings.drop(conn, container)
+    await _drop(database, container)
     return Quality(
         judged.name,
         len(entries),
@@ -198,6 +197,7 @@ async def _latency(database: Database, chunks: int) -> list[Latency]:
     results = [await _timed(database, container, texts, "loose", terms) for terms in (3, 14)]
     await _compacted(database, container)
     results += [await _timed(database, container, texts, "compacted", terms) for terms in (3, 14)]
+    await _drop(database, container)
     return results
 
 
@@ -246,6 +246,13 @@ async def _publish(
     for start in range(0, len(entries), batch):
         async with database.transaction() as conn:
             await postings.write(conn, container, entries[start : start + batch])
+
+
+async def _drop(database: Database, container: str) -> None:
+    gone = 1
+    while gone:
+        async with database.transaction() as conn:
+            gone = await postings.drop_batch(conn, container)
 
 
 async def _go_on() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from uuid import uuid4
 
@@ -12,8 +13,16 @@ from psycopg.types.json import Jsonb
 from latent_core.domain.errors import TimedOut
 from latent_core.keywords import postings
 from latent_core.keywords.analyser import analyse, term_vector
-from latent_core.keywords.bm25 import PostgresKeywordIndex
-from latent_core.keywords.compaction import CompactionReport, Rules, compact, needed
+from latent_core.keywords.bm25 import READ, PostgresKeywordIndex
+from latent_core.keywords.compaction import (
+    LOOSE_END,
+    MERGE,
+    RANGE_END,
+    CompactionReport,
+    Rules,
+    compact,
+    needed,
+)
 from latent_core.keywords.differences import Difference, DifferenceKind, differences
 from latent_core.keywords.packing import ChunkTerms
 from latent_core.registry.connection import Database
@@ -247,6 +256,31 @@ async def test_a_drop_waits_for_a_running_compaction(database: Database) -> None
     await drop()
     assert set(outcomes) == {"waited"}
     assert await found(database, "word") == []
+
+
+async def test_searches_and_compactions_read_by_the_index_and_not_the_whole_table(
+    database: Database,
+) -> None:
+    async with database.transaction() as conn:
+        for container in range(40):
+            entries = [ChunkTerms(n, 1, {f"term{n}": 1, f"other{n}": 1}) for n in range(200)]
+            await postings.write(conn, f"container-{container}", entries)
+    await compact(database, "container-1", go_on)
+    scope = {"container_id": "container-7", "term": "a", "block": -1, "ceiling": 10**6}
+    end = {"end_term": "term1", "end_block": 10**6, "half": 1000, "ratio": 3}
+    async with database.transaction() as conn:
+        await conn.execute("INSERT INTO postings SELECT * FROM loose_postings")
+        await conn.execute("ANALYZE postings, loose_postings, dead_ords, keyword_stats")
+        for statement, parameters in (
+            (READ, scope | {"terms": [f"term{n}" for n in range(12)]}),
+            (LOOSE_END, scope | {"rows": 20, "postings": 1000}),
+            (RANGE_END, scope | {"rows": 20, "postings": 1000}),
+            (MERGE, scope | end),
+        ):
+            cursor = await conn.execute(f"EXPLAIN {statement}", parameters)
+            plan = "\n".join(str(line["QUERY PLAN"]) for line in await cursor.fetchall())
+            assert "postings_pkey" in plan
+            assert not re.search(r"Seq Scan on (loose_)?postings", plan), plan
 
 
 DOCUMENT = """

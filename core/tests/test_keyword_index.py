@@ -266,7 +266,7 @@ async def test_past_the_deadline_a_search_is_timed_out_and_the_pool_stays_usable
 
 
 async def test_an_ord_that_cannot_be_packed_is_refused(database: Database) -> None:
-    with pytest.raises(TooLarge, match="export and import"):
+    with pytest.raises(TooLarge, match="export it and import it"):
         await publish(database, [chunk(2**32, "word")])
 
 

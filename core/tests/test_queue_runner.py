@@ -55,6 +55,10 @@ async def running(
             await task
 
 
+async def nothing(context: JobContext) -> None:
+    await context.checkpoint()
+
+
 # --- handlers ----------------------------------------------------------------------------------
 
 
@@ -238,6 +242,22 @@ async def test_a_claim_of_the_past_is_neither_believed_nor_renewed_f1(database: 
     with pytest.raises(LeaseLost):
         await JobContext(database, past).fence()
     assert await sql(database, "SELECT lease_expires FROM jobs") == before
+
+
+async def test_who_was_frozen_looks_after_its_own_claims_before_it_reaps(
+    database: Database,
+) -> None:
+    own = await must_hold(database, lease_seconds=0.0)
+    await put(database)
+    other = await must_take(database)
+    await expire(database, other.id)
+    runner = runner_of(database, nothing)
+    runner._heartbeat.hold(own)
+    await runner._reap()
+    assert (await view(database, other.id)).state is JobState.RUNNING
+    runner._heartbeat.drop(own)
+    await runner._reap()
+    assert (await view(database, other.id)).state is JobState.QUEUED
 
 
 async def test_what_a_dead_worker_of_the_same_name_held_is_taken_back_at_the_start(

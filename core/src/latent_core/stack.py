@@ -8,20 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.port import BlobStore
 from latent_core.blobs.signing import Signer
-from latent_core.domain.errors import Invalid
+from latent_core.domain.errors import Conflict, Invalid
 from latent_core.embedding.resolve import Embedders
 from latent_core.generations.containers import ensure_collections
 from latent_core.keywords.bm25 import PostgresKeywordIndex
 from latent_core.keywords.port import KeywordIndex
 from latent_core.observability import Metrics
-from latent_core.processes.datadir import DataDirectory
+from latent_core.processes.datadir import DataDirectory, owner_of
 from latent_core.processes.postgres import EmbeddedPostgres
 from latent_core.queue.reaper import release_all
 from latent_core.queue.wakeup import Wakeup
@@ -109,6 +109,18 @@ class Stack:
                 yield stack
             finally:
                 stack.closing.set()
+
+
+def refuse_taken(settings: Settings) -> None:
+    """``Conflict`` when another process holds the data directory; names its pid."""
+    with suppress(OSError):  # what else is wrong with it is said when it is opened
+        owner = owner_of(settings.data_dir)
+        if owner is not None:
+            raise Conflict(
+                f"{settings.data_dir} is held by process {owner.pid}, which runs already: use that one, stop it, "
+                "or choose another LLC_DATA_DIR and LLC_PORT",
+                pid=owner.pid,
+            )
 
 
 def _refuse_what_is_not_offered(settings: Settings) -> None:

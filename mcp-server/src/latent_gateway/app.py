@@ -16,7 +16,7 @@ from typing_extensions import override
 from latent_core.domain.errors import Conflict, Invalid
 from latent_core.observability import set_up_logs
 from latent_core.settings import Settings
-from latent_core.stack import Stack
+from latent_core.stack import Stack, refuse_taken
 from latent_gateway import answers
 from latent_gateway.api import (
     admin,
@@ -76,6 +76,7 @@ async def serve(settings: Settings, *, announce: Announce, beside: Beside | None
             f"a gateway of its own needs all three servers; not given: {missing}. 'latent up' needs none"
         )
     listening = _listen(settings)
+    stop = _Stop()
     try:
         async with AsyncExitStack() as running:
             stack = await running.enter_async_context(Stack.open(settings))
@@ -83,22 +84,27 @@ async def serve(settings: Settings, *, announce: Announce, beside: Beside | None
             running.push_async_callback(ended, asyncio.create_task(warm_all(stack), name="warm"))
             if beside is not None:
                 await running.enter_async_context(beside(settings, stack))
-            await _answer(settings, stack, listening, announce)
+            await _answer(settings, stack, listening, announce, stop)
+    except asyncio.CancelledError:
+        if not stop.asked:
+            raise
     finally:
         listening.close()
 
 
 def _listen(settings: Settings) -> socket.socket:
     """Bind before anything is started: a port in use is found at once, and said."""
-    listening = socket.socket(
-        socket.AF_INET6 if ":" in settings.bind else socket.AF_INET, socket.SOCK_STREAM
-    )
+    family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
+    # With the protocol named, asyncio sets TCP_NODELAY on its connections: else a body that follows
+    # its head waits for the client's delayed acknowledgement, 40 ms an answer.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.bind, settings.port))
         listening.listen(BACKLOG)
     except OSError as exc:
         listening.close()
+        refuse_taken(settings)  # then another port is not what is lacking
         raise Conflict(
             f"port {settings.port} on {settings.bind} cannot be used ({exc.strerror}); choose another with LLC_PORT",
             port=settings.port,
@@ -107,7 +113,11 @@ def _listen(settings: Settings) -> socket.socket:
 
 
 async def _answer(
-    settings: Settings, stack: Stack, listening: socket.socket, announce: Announce
+    settings: Settings,
+    stack: Stack,
+    listening: socket.socket,
+    announce: Announce,
+    stop: _Stop,
 ) -> None:
     config = uvicorn.Config(
         create_app(settings, stack),
@@ -118,7 +128,7 @@ async def _answer(
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
     server = _Server(config)
-    _stop_on_signals(server, stack)
+    stop.softly(server, stack)
     task = asyncio.create_task(server.serve(sockets=[listening]), name="gateway")
     while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
@@ -137,13 +147,29 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _stop_on_signals(server: uvicorn.Server, stack: Stack) -> None:
-    """One Ctrl-C stops softly; streams are told first, so that they do not hold the end up."""
+class _Stop:
+    """What SIGINT and SIGTERM do: they break a start off; once requests are answered, they stop softly."""
 
-    def stop() -> None:
-        stack.closing.set()
-        server.should_exit = True
+    def __init__(self) -> None:
+        self.asked = False
+        self._starting = asyncio.current_task()
+        self._softly: Callable[[], None] | None = None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._ask)
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+    def softly(self, server: uvicorn.Server, stack: Stack) -> None:
+        """From now on. Streams are told first, so that they do not hold the end up."""
+
+        def stop() -> None:
+            stack.closing.set()
+            server.should_exit = True
+
+        self._softly = stop
+
+    def _ask(self) -> None:
+        first, self.asked = not self.asked, True
+        if self._softly is not None:
+            self._softly()
+        elif first and self._starting is not None:
+            self._starting.cancel()

@@ -1,4 +1,5 @@
-"""At start every manifest of the folder is validated; one whose container is missing is created (DESIGN §5).
+"""At start every manifest of the folder is validated; one whose container is missing is created (DESIGN §5),
+unless somebody deleted it: what was deleted does not come back by itself.
 
 Afterwards the database owns it: a file that differs is reported with the command that applies it.
 """
@@ -14,7 +15,7 @@ from latent_core.domain.errors import Invalid, LatentError
 from latent_core.domain.manifest import Manifest
 from latent_core.generations import containers as founding
 from latent_core.manifests import load_manifest
-from latent_core.registry import containers
+from latent_core.registry import audit, containers
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.auth.principal import OWNER
@@ -29,8 +30,18 @@ async def sync_manifests(settings: Settings, stack: Stack) -> None:
     manifests = await asyncio.to_thread(read_folder, settings.manifests)
     async with stack.db.transaction() as conn:
         known = {c.id: c for c in await containers.all_(conn)}
+        deleted = await audit.deleted(conn, [m.id for _, m in manifests if m.id not in known])
     for path, manifest in manifests:
-        if manifest.id not in known:
+        if manifest.id in deleted:
+            logger.info(
+                "manifest_of_a_deleted_container",
+                extra={
+                    "container_id": manifest.id,
+                    "file": path.name,
+                    "remedy": f"remove the file, or: latent container create --file {path}",
+                },
+            )
+        elif manifest.id not in known:
             await _create(stack, path, manifest)
         elif founding.etag(manifest) != known[manifest.id].etag:
             logger.warning(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Protocol
 
-from latent_core.domain.errors import Conflict, Invalid
+from latent_core.domain.errors import Conflict, Invalid, LatentError
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding.port import EmbeddingModel
+from latent_core.generations.delete import delete_container
 from latent_core.registry import audit, containers
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container
@@ -34,7 +35,7 @@ async def create(
     principal: str,
     request_id: str | None,
 ) -> Container:
-    """Make the container; ``Conflict`` when its id is taken."""
+    """Make the container; ``Conflict`` when its id is taken. All of it, or (the engine refuses) nothing."""
     model = models.model_of(manifest)
     async with db.transaction() as conn:
         if not await containers.insert(conn, manifest, etag(manifest)):
@@ -51,7 +52,13 @@ async def create(
         container = await containers.get(conn, manifest.id)
     if container is None:
         raise RuntimeError(f"container {manifest.id} is not there after its creation")
-    await index.create_collection(container.space.collection(), container.space.dims)
+    try:
+        await index.create_collection(container.space.collection(), container.space.dims)
+    except LatentError:
+        # Without its collection it would take nothing in before the next start.
+        async with db.transaction() as conn:
+            await delete_container(conn, container.id, principal=principal)
+        raise
     return container
 
 

@@ -204,6 +204,7 @@ class Doctor:
 
     async def _stores(self) -> AsyncIterator[Difference]:
         """Blobs without a purpose and collections without an owner."""
+        collections = await self._index.collections()  # before their rows, which are there first
         async with self._db.transaction() as conn:
             garbage = await checks.blob_garbage(conn, self._grace, MOST_DIFFERENCES)
             owned = {s.collection() for s in await containers.all_spaces(conn)}
@@ -211,7 +212,7 @@ class Doctor:
             yield Difference(
                 kind="blob", object=row["sha256"], message=f"nothing refers to it ({row['state']})"
             )
-        for name in await self._index.collections():
+        for name in collections:
             if name not in owned:
                 yield Difference(kind="collection", object=name, message="belongs to no container")
         batch: list[str] = []

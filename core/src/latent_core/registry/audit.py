@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from latent_core.registry.connection import Connection
@@ -9,6 +10,17 @@ from latent_core.registry.connection import Connection
 INSERT: Final = """
 INSERT INTO audit (principal, action, container_id, object, request_id)
 VALUES (%(principal)s, %(action)s, %(container_id)s, %(object)s, %(request_id)s)
+"""
+
+LAST_DELETED: Final = """
+SELECT wanted.id
+FROM unnest(%(ids)s::text[]) AS wanted (id)
+CROSS JOIN LATERAL (
+    SELECT action FROM audit
+    WHERE container_id = wanted.id AND action IN ('container.create', 'container.delete')
+    ORDER BY id DESC
+    LIMIT 1) AS last
+WHERE last.action = 'container.delete'
 """
 
 
@@ -32,3 +44,9 @@ async def note(
             "request_id": request_id,
         },
     )
+
+
+async def deleted(conn: Connection, container_ids: Sequence[str]) -> set[str]:
+    """Those of the containers that somebody deleted and nobody has created since."""
+    cursor = await conn.execute(LAST_DELETED, {"ids": list(container_ids)})
+    return {row["id"] for row in await cursor.fetchall()}

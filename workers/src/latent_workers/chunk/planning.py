@@ -63,6 +63,7 @@ class Planner:
     def plans(self) -> list[Plan]:
         """Chunks in the order of the text; what has no words goes with its neighbour."""
         blocks = self._parsed.blocks
+        # Tables are counted again by rows; here the counter meets all words in one go.
         counts = iter(self._counter.count([block.text for block in blocks]))
         planned: list[Plan] = []
         for section in sections(blocks):

@@ -64,7 +64,7 @@ async def render(ctx: JobContext, deps: Deps) -> None:
             rows.append(_row(page, sha256))
             name = _filename(payload, page, options.image_format)
             refs.append(BlobRef("page_image", page.number, sha256, page.mime, name))
-            await ctx.progress(page.number, None, f"page {page.number}")
+            await ctx.progress(page.number, page.total)
     for warning in drawn.warnings:
         await ctx.warn(warning)
     await _note(ctx, doc_id, payload, rows, refs)

@@ -1,0 +1,193 @@
+"""A disk that fills up under a running installation: refused with a reason, nothing half-stored, and on it goes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from latent_core.domain.job import JobState
+from latent_core.domain.manifest import Manifest, SearchMode
+from latent_core.domain.query import SearchRequest
+from latent_core.testing.embedding_server import EmbeddingServer
+from tests.conftest import DIMS
+from tests.harness import Installation, eventually
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+MEGABYTE: Final = 1024 * 1024
+DISK_BYTES: Final = 640 * MEGABYTE
+TIGHT_BYTES: Final = 100 * MEGABYTE
+"""Free: enough for files and rows, too little for the vector engine to begin a write."""
+FULL_BYTES: Final = 16 * MEGABYTE
+"""Free: a few uploads fit, and then nothing does."""
+MOST_UPLOADS: Final = 120
+REFUSALS: Final = 15
+REFUSED: Final = (503, 507)
+OPEN: Final = (JobState.QUEUED, JobState.RUNNING)
+
+
+@pytest.fixture(scope="module")
+def disk(install_root: Path) -> Iterator[Path]:
+    """A small disk of its own, in memory."""
+    folder = install_root / "disk"
+    folder.mkdir(mode=0o755)
+    options = f"size={DISK_BYTES},mode=0755"
+    mount = ["mount", "-t", "tmpfs", "-o", options, "latent-test", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root and the right to mount")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def small(
+    disk: Path, install_root: Path, embedding_server: EmbeddingServer
+) -> AsyncIterator[Installation]:
+    """An installation with its data on the small disk."""
+    settings = {
+        "LLC_DATA_DIR": str(disk / "data"),
+        "LLC_EMBED_BASE_URL": embedding_server.base_url,
+        "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
+        "LLC_LEASE_SECONDS": "3",
+    }
+    installation = Installation(install_root / "full", settings)
+    installation.data_dir = disk / "data"
+    await installation.start()
+    yield installation
+    await installation.stop()
+
+
+@contextmanager
+def ballast(disk: Path, free: int) -> Iterator[None]:
+    """While this lasts, the disk has ``free`` bytes left."""
+    file = disk / "ballast"
+    with file.open("wb") as opened:
+        os.posix_fallocate(opened.fileno(), 0, shutil.disk_usage(disk).free - free)
+    try:
+        yield
+    finally:
+        file.unlink()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def http(small: Installation) -> AsyncIterator[httpx.AsyncClient]:
+    headers = {"Authorization": f"Bearer {small.token}"}
+    async with httpx.AsyncClient(
+        base_url=small.url, headers=headers, trust_env=False, timeout=60
+    ) as opened:
+        yield opened
+
+
+async def create(small: Installation, container: str) -> None:
+    async with small.client() as client:
+        await client.create(
+            Manifest(id=container, name=container, embedder="openai/test", dims=DIMS)
+        )
+
+
+def sound(answer: httpx.Response) -> int:
+    """The status; what is refused is refused with an issue that says so."""
+    body = answer.json()
+    assert body["version"] == "v1", body
+    if not answer.is_success:
+        assert answer.status_code in REFUSED, body
+        assert body["issues"][0]["code"] == "UNAVAILABLE"
+        assert "Traceback" not in answer.text
+    return answer.status_code
+
+
+async def hand_in(
+    http: httpx.AsyncClient, container: str, name: str, text: str
+) -> tuple[int, int | None]:
+    """Upload and add: the last status, and the job if it was accepted."""
+    upload = await http.post(
+        f"/v1/containers/{container}/uploads", params={"filename": name}, content=text.encode()
+    )
+    if sound(upload) != 201:
+        return upload.status_code, None
+    body = {"container_id": container, "file_ref": upload.json()["upload"]["file_ref"]}
+    added = await http.post("/v1/containers/add", json=body)
+    if sound(added) != 202:
+        return added.status_code, None
+    return 202, added.json()["job_id"]
+
+
+async def search(http: httpx.AsyncClient, container: str, word: str) -> int:
+    request = SearchRequest(containers=[container], query=word, mode=SearchMode.HYBRID, top_k=3)
+    body = request.model_dump(mode="json", exclude_unset=True)
+    answer = await http.post("/v1/search", json=body)
+    return sound(answer)
+
+
+async def all_well(small: Installation, container: str, accepted: dict[str, int]) -> None:
+    """Every accepted document becomes live, nothing else is there, and the stores agree."""
+    async with small.client() as client:
+
+        async def ready() -> bool:
+            return (await client.readiness()).status == "ok"
+
+        await eventually(ready, seconds=60, what="readiness")
+        jobs = await client.wait(list(accepted.values()), timeout_seconds=120)
+        assert {job.state for job in jobs} <= {JobState.DONE}, jobs
+        stored = {d.source_uri async for d in client.documents(container)}
+        assert stored == {f"file:///{name}" for name in accepted}
+
+        async def clean() -> bool:
+            open_jobs = [j async for j in client.jobs() if j.state in OPEN]
+            return not open_jobs and (await client.doctor()).clean
+
+        await eventually(clean, seconds=90, what="agreement of the stores")
+    assert list((small.data_dir / "tmp").iterdir()) == []
+    assert "request_failed" not in small.log.read_text(encoding="utf-8")
+
+
+async def test_a_tight_disk_lets_ingest_wait_and_it_goes_on_when_there_is_room(
+    small: Installation, http: httpx.AsyncClient, disk: Path
+) -> None:
+    await create(small, "tight")
+    with ballast(disk, TIGHT_BYTES):
+        status, job = await hand_in(http, "tight", "a.txt", "The lamp is lit at dusk.")
+        assert status == 202
+        assert job is not None
+        async with small.client() as client:
+
+            async def told() -> bool:
+                seen = await client.job(job)
+                return seen.cause is not None and "disk" in seen.cause.message
+
+            await eventually(told, what="the reason why it waits")
+        assert await search(http, "tight", "lamp") == 200
+    await all_well(small, "tight", {"a.txt": job})
+
+
+async def test_a_full_disk_refuses_and_stores_nothing_by_halves(
+    small: Installation, http: httpx.AsyncClient, disk: Path
+) -> None:
+    await create(small, "full")
+    accepted: dict[str, int] = {}
+    refused: list[int] = []
+    with ballast(disk, FULL_BYTES):
+        for number in range(MOST_UPLOADS):
+            name, text = f"{number}.txt", f"Entry {number}. " + "fog " * 100_000
+            status, job = await hand_in(http, "full", name, text)
+            if job is not None:
+                accepted[name] = job
+            else:
+                refused.append(status)
+            await search(http, "full", "fog")
+            assert (await http.get("/healthz")).status_code == 200
+            if len(refused) == REFUSALS:
+                break
+    assert 507 in refused
+    assert accepted
+    await all_well(small, "full", accepted)
+    assert (await hand_in(http, "full", "after.txt", "The fog has lifted."))[0] == 202
