@@ -17,6 +17,7 @@ from latent_client import AsyncClient
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
+from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
 from tests.conftest import DIMS
 from tests.harness import Installation, eventually
 
@@ -279,7 +280,38 @@ async def test_a_channel_that_fails_makes_the_answer_partial_and_the_other_answe
     answer = await search(client, "orphan", "lamp")
     assert answer.partial
     assert "vector" in answer.issues[0].message
+    assert answer.exhausted == []
     await client.delete("orphan")
+
+
+async def test_a_channel_that_is_late_is_left_out_and_the_other_still_answers(
+    client: AsyncClient, embedding_server: EmbeddingServer
+) -> None:
+    await client.create(manifest("late"))
+    await ingest(client, "late", "a.txt", b"The lamp is lit at dusk.")
+    embedding_server.misbehave(Misbehaviour.SILENT, times=5, only_with="tardy")
+    answer = await search(client, "late", "tardy lamp")
+    assert [h.why[0].channel for h in answer.hits] == ["bm25"]
+    assert answer.partial
+    assert answer.issues[0].code.value == "TIMEOUT"
+    assert answer.exhausted == []
+
+
+async def test_a_few_long_documents_are_found_without_looking_at_everything(
+    client: AsyncClient,
+) -> None:
+    """Two documents fill every list; no third is looked for."""
+    await client.create(manifest("tomes", chunker={"size": 16}))
+    for name in ("one", "two"):
+        book = "\n\n".join(
+            f"The {name} keeper wrote page {n} about the lamp and the sea." for n in range(400)
+        )
+        await ingest(client, "tomes", f"{name}.txt", book.encode())
+    answer = await search(client, "tomes", "keeper lamp", top_k=10, diagnostics=True)
+    assert {h.source_path for h in answer.hits} == {"one.txt", "two.txt"}
+    assert not answer.partial
+    assert answer.diagnostics.container_status[0].rounds <= 3
+    assert answer.hits[0].also_in_document
 
 
 async def test_a_containers_manifest_is_changed_only_by_who_names_its_version(

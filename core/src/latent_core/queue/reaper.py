@@ -34,7 +34,8 @@ LIMIT %(limit)s
 
 # One reaper at a time is enough; more would only get in each other's way.
 LEAD: Final = """
-SELECT set_config('lock_timeout', '1s', true), pg_try_advisory_xact_lock(hashtextextended('queue reaper', 7801)) AS leads
+SELECT set_config('lock_timeout', '1s', true),
+       pg_try_advisory_xact_lock(hashtextextended('queue reaper', 7801)) AS leads
 """
 
 HOLD: Final = """
@@ -68,7 +69,10 @@ DISOWN: Final = "UPDATE jobs SET lease_expires = '-infinity' WHERE state = 'runn
 
 # Whoever owns the data directory alone knows that every worker on it is gone, and that the jobs are not to blame.
 RELEASE_ALL: Final = """
-UPDATE jobs SET lease_expires = '-infinity', lost_leases = greatest(lost_leases - 1, -1), attempts = greatest(attempts - 1, 0)
+UPDATE jobs SET
+    lease_expires = '-infinity',
+    lost_leases = greatest(lost_leases - 1, -1),
+    attempts = greatest(attempts - 1, 0)
 WHERE state = 'running'
 """
 

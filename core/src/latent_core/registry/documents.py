@@ -139,6 +139,14 @@ FROM documents d
 WHERE d.id = %(id)s AND d.deleted_at IS NULL
 """
 
+LIVE_COUNT: Final = """
+SELECT count(*) AS documents FROM (
+    SELECT 1 FROM documents
+    WHERE container_id = %(container_id)s AND live_generation IS NOT NULL AND deleted_at IS NULL AND live_chunks > 0
+    LIMIT %(at_most)s
+) found
+"""
+
 LISTING: Final = """
 SELECT d.uri, d.id, d.sha256, d.bytes, d.source_mtime_ns,
        d.live_generation IS NOT NULL AND NOT EXISTS (
@@ -334,6 +342,13 @@ async def page(
 async def view(conn: Connection, doc_id: UUID) -> DocumentView | None:
     found = await (await conn.execute(ONE, {"id": doc_id})).fetchone()
     return _view(found) if found else None
+
+
+async def live_count(conn: Connection, container_id: str, at_most: int) -> int:
+    """Visible documents with chunks, counted up to ``at_most``."""
+    cursor = await conn.execute(LIVE_COUNT, {"container_id": container_id, "at_most": at_most})
+    row = await cursor.fetchone()
+    return int(row["documents"]) if row else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,11 +160,11 @@ def _page_state(row: Mapping[str, Any], uris: Sequence[str]) -> Literal["ready",
 
 def _rendered(display: Display, snippet: Snippet, row: Mapping[str, Any], score: float) -> str:
     values = {
+        **{k: f"{v:.2f}" if isinstance(v, float) else str(v) for k, v in row["doc_meta"].items()},
         "title": row["title"] or row["uri"],
         "snippet": snippet.marked(),
         "doc_id": str(row["doc_id"]),
         "score": f"{score:.2f}",
-        **{k: f"{v:.2f}" if isinstance(v, float) else str(v) for k, v in row["doc_meta"].items()},
     }
     return string.Formatter().vformat(display.snippet_template, (), _Shown(values))
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from latent_core.domain.errors import Issue, IssueCode, LatentError
 from latent_core.domain.query import ContainerStatus
-from latent_core.registry import chunks
+from latent_core.registry import chunks, documents
 from latent_core.registry.chunks import Allowed
 from latent_gateway.search.channels import Candidates, bm25_channel, vector_channel
 from latent_gateway.search.embed import QueryVectors
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 CHANNEL_SHARE: Final = 0.8
 """Of a container's time: the rest is for the join, so that one late channel never costs the other's hits."""
+WIDEN_SHARE: Final = 0.5
+"""Of a container's time: after it no search begins that goes deeper."""
 
 
 @dataclass
@@ -59,44 +61,78 @@ class ContainerSearch:
         self._plan = plan
         self._part = part
         self._vectors = vectors
-        self._deadline = asyncio.get_running_loop().time() + CHANNEL_SHARE * plan.deadline_seconds
+        begun = asyncio.get_running_loop().time()
+        self._deadline = begun + CHANNEL_SHARE * plan.deadline_seconds
+        self._widen_until = begun + WIDEN_SHARE * plan.deadline_seconds
         self._allowed: Allowed | None = None
         self._allowed_known = False
+        self._found: dict[str, Candidates] = {}
+        self._failed: set[str] = set()
+        self._stopped = False
         self.result = Retrieved(part)
         self.result.status.container_id = part.container.id
         self.result.depth = DEPTH // 2
         self.result.terms = stores.query_terms(plan.query, part.container.languages)
 
     @property
-    def exhausted(self) -> bool:
-        return self.result.status.exhausted or self.result.depth >= MAX_DEPTH
+    def finished(self) -> bool:
+        """Nothing more will be found: all is known, or what is not is out of reach."""
+        return self._stopped or self.result.status.exhausted
 
     async def run(self, wanted: int) -> Retrieved:
-        """Widen (doubling) until ``wanted`` live candidates are there or nothing is left."""
+        """Widen (doubling) until ``wanted`` live candidates are there or there is no more to be had."""
         self.result.status.rounds = 0
-        while not self.exhausted:
+        while not self.finished:
             await self.more()
-            enough = self._found() >= wanted
-            if enough or not self.result.lists:
+            if self._distinct() >= wanted or self.finished:
                 break
+            await self._judge(wanted)
         return self.result
 
     async def more(self) -> None:
-        """Run every channel once, twice as deep as before."""
+        """Ask every channel that may know more once again, twice as deep; what was found before stays."""
         self.result.depth *= 2
         self.result.status.rounds += 1
         await self._limit()
-        names = self._part.channels
-        answers = await asyncio.gather(*(self._channel(name) for name in names))
-        found = {name: c for name, c in zip(names, answers, strict=True) if c is not None}
-        await self._join(found)
-        self.result.status.ok = bool(found)
-        self.result.status.exhausted = all(c.exhausted for c in found.values())
+        asked = self._open_channels()
+        answers = await asyncio.gather(*(self._channel(name) for name in asked))
+        self._found |= {n: c for n, c in zip(asked, answers, strict=True) if c is not None}
+        await self._join(self._found)
+        status = self.result.status
+        status.ok = bool(self._found)
+        status.exhausted = set(self._found) == set(self._part.channels) and all(
+            c.exhausted for c in self._found.values()
+        )
+        self._stopped = not self._open_channels()
 
-    def _found(self) -> int:
+    def _open_channels(self) -> list[str]:
+        """Channels that answered so far and did not give all they have."""
+        if self.result.depth > MAX_DEPTH:
+            return []
+        return [
+            name
+            for name in self._part.channels
+            if name not in self._failed
+            and not (name in self._found and self._found[name].exhausted)
+        ]
+
+    def _distinct(self) -> int:
         """Live candidates, by document when the answer shows one hit a document."""
-        documents = self.result.documents
-        return len(set(documents.values())) if self._plan.dedup else len(documents)
+        live = self.result.documents
+        return len(set(live.values())) if self._plan.dedup else len(live)
+
+    async def _judge(self, wanted: int) -> None:
+        """Whether widening can still bring what lacks. A few long documents fill every list; once all of
+        them are found there is nothing to look for, and what costs too much time is left."""
+        if self._plan.dedup:
+            async with self._stores.db.transaction() as conn:
+                there = await documents.live_count(conn, self._part.container.id, wanted)
+            self.result.status.exhausted = self._distinct() >= there
+        if not self.finished and asyncio.get_running_loop().time() > self._widen_until:
+            self._stopped = True
+            self._tell(
+                IssueCode.TIMEOUT, "fewer hits than asked for were found in time; there may be more"
+            )
 
     async def _limit(self) -> None:
         if self._allowed_known or not self._plan.condition:
@@ -149,18 +185,27 @@ class ContainerSearch:
         return None
 
     def _fail(self, channel: str, code: IssueCode, message: str) -> None:
+        self._failed.add(channel)
+        self._tell(code, message, channel)
+        logger.warning(
+            "channel_failed",
+            extra={
+                "container_id": self._part.container.id,
+                "channel": channel,
+                "cause": message,
+            },
+        )
+
+    def _tell(self, code: IssueCode, message: str, channel: str | None = None) -> None:
         container = self._part.container.id
-        self.result.status.issue = f"{channel}: {message}"
+        where = f"container '{container}'" + (f", channel {channel}" if channel else "")
+        self.result.status.issue = message
         self.result.issues.append(
             Issue(
                 code=code,
-                message=f"container '{container}', channel {channel}: {message}",
+                message=f"{where}: {message}",
                 details={"container_id": container, "channel": channel},
             )
-        )
-        logger.warning(
-            "channel_failed",
-            extra={"container_id": container, "channel": channel, "cause": message},
         )
 
     async def _join(self, found: Mapping[str, Candidates]) -> None:

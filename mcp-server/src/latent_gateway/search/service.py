@@ -89,7 +89,7 @@ class SearchService:
             timings.lap("fuse")
             hits = await self._hits(plan, groups, retrieved)
             timings.lap("hydrate")
-            if len(hits) >= plan.top_k or all(s.exhausted or not s.result.lists for s in searches):
+            if len(hits) >= plan.top_k or all(s.finished for s in searches):
                 break
             wanted *= 2
         return hits, retrieved
