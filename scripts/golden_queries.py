@@ -166,11 +166,16 @@ def show(console: Console, file: Path, report: Report, worse: list[str]) -> None
         console.print(f"gate fails: {gate}")
 
 
+def _key(file: Path) -> str:
+    """The folder counts: every container's file may be called eval.json."""
+    return f"{file.parent.name}/{file.name}"
+
+
 def compare(last_run: Path | None, file: Path, report: Report) -> list[str]:
     """What is worse than in the last run; nothing when there is none."""
     if last_run is None or not last_run.is_file():
         return []
-    last = _json(last_run).get(file.name)
+    last = _json(last_run).get(_key(file))
     if last is None:
         return []
     kept = (Figures(**last["mean"]), Latency(**last["latency"]))
@@ -179,7 +184,7 @@ def compare(last_run: Path | None, file: Path, report: Report) -> list[str]:
 
 def keep(last_run: Path, file: Path, report: Report) -> None:
     kept = _json(last_run) if last_run.is_file() else {}
-    kept[file.name] = {"mean": report.mean, "latency": report.latency}
+    kept[_key(file)] = {"mean": report.mean, "latency": report.latency}
     last_run.write_bytes(orjson.dumps(kept, option=orjson.OPT_INDENT_2))
 
 

@@ -83,21 +83,21 @@ class TestBuiltIn(EmbedderContract):
 def forward(weights: Mapping[str, NDArray[np.float32]], ids: Sequence[int]) -> Matrix:
     """all-MiniLM-L6-v2 by its paper, for one text, written without looking at the graph."""
 
-    def linear(x: NDArray[np.float64], name: str) -> NDArray[np.float64]:
-        result: NDArray[np.float64] = x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+    def linear(x: NDArray[np.float32], name: str) -> NDArray[np.float32]:
+        result: NDArray[np.float32] = x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
         return result
 
-    def norm(x: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+    def norm(x: NDArray[np.float32], name: str) -> NDArray[np.float32]:
         centred = x - x.mean(axis=-1, keepdims=True)
         scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
-        result: NDArray[np.float64] = scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+        result: NDArray[np.float32] = scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
         return result
 
-    def heads(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def heads(x: NDArray[np.float32]) -> NDArray[np.float32]:
         return x.reshape(len(ids), 12, 32).transpose(1, 0, 2)
 
-    erf = np.vectorize(math.erf)
-    x = weights["embeddings.word_embeddings.weight"][list(ids)].astype(np.float64)
+    erf = np.vectorize(math.erf, otypes=[np.float32])
+    x = weights["embeddings.word_embeddings.weight"][list(ids)]
     x = x + weights["embeddings.position_embeddings.weight"][: len(ids)]
     x = norm(x + weights["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
     for layer in range(6):
@@ -105,7 +105,7 @@ def forward(weights: Mapping[str, NDArray[np.float32]], ids: Sequence[int]) -> M
         query, key, value = (
             heads(linear(x, f"{at}attention.self.{part}")) for part in ("query", "key", "value")
         )
-        scores = query @ key.transpose(0, 2, 1) / math.sqrt(32)
+        scores = query @ key.transpose(0, 2, 1) / np.float32(math.sqrt(32))
         shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
         shares /= shares.sum(axis=-1, keepdims=True)
         mixed = (shares @ value).transpose(1, 0, 2).reshape(len(ids), 384)
@@ -113,7 +113,7 @@ def forward(weights: Mapping[str, NDArray[np.float32]], ids: Sequence[int]) -> M
             linear(mixed, f"{at}attention.output.dense") + x, f"{at}attention.output.LayerNorm"
         )
         inner = linear(x, f"{at}intermediate.dense")
-        inner = 0.5 * inner * (1 + erf(inner / math.sqrt(2)))
+        inner = 0.5 * inner * (1 + erf(inner / np.float32(math.sqrt(2))))
         x = norm(linear(inner, f"{at}output.dense") + x, f"{at}output.LayerNorm")
     pooled = x.mean(axis=0)
     unit: Matrix = (pooled / np.linalg.norm(pooled)).astype(np.float32)

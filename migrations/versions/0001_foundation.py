@@ -118,7 +118,8 @@ CREATE TABLE chunks (
     created_at     timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (doc_id, generation, ordinal)
 );
-CREATE UNIQUE INDEX chunks_ord ON chunks (container_id, ord);
+-- With what the join on the live generation asks for: hundreds of candidates a search, and no row of them is read.
+CREATE UNIQUE INDEX chunks_ord ON chunks (container_id, ord) INCLUDE (doc_id, generation);
 CREATE INDEX chunks_id ON chunks (id);
 ALTER TABLE chunks ALTER COLUMN tsv SET STORAGE EXTENDED;
 

@@ -10,8 +10,9 @@ from typing import Any, Final
 import orjson
 import yaml
 
-from latent_core.domain.errors import OutOfSpace
+from latent_core.domain.errors import LatentError, OutOfSpace
 from latent_core.domain.manifest import Manifest
+from latent_core.manifests import load_manifest
 
 EVAL_TEMPLATE: Final[dict[str, Any]] = {
     "queries": [],
@@ -20,7 +21,7 @@ EVAL_TEMPLATE: Final[dict[str, Any]] = {
 
 
 async def write_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Write what is not there yet; answers the names written, relative to ``folder``."""
+    """Write the manifest unless its file says the same, and a template of golden queries; answers the names written."""
     try:
         return await asyncio.to_thread(_write, folder, manifest)
     except OSError as exc:
@@ -33,15 +34,27 @@ def _write(folder: Path, manifest: Manifest) -> list[str]:
     shown = manifest.model_dump(mode="json", exclude_defaults=True)
     text = yaml.safe_dump({"id": manifest.id, **shown}, sort_keys=False, allow_unicode=True)
     template = orjson.dumps(EVAL_TEMPLATE, option=orjson.OPT_INDENT_2).decode() + "\n"
-    wanted = {f"{manifest.id}.yaml": text, f"{manifest.id}/eval.json": template}
-    return [name for name, content in wanted.items() if _write_new(folder / name, content)]
+    yaml_name, eval_name = f"{manifest.id}.yaml", f"{manifest.id}/eval.json"
+    written = []
+    if not _says(folder / yaml_name, manifest):
+        _write_whole(folder / yaml_name, text)
+        written.append(yaml_name)
+    if not (folder / eval_name).exists():
+        _write_whole(folder / eval_name, template)
+        written.append(eval_name)
+    return written
 
 
-def _write_new(path: Path, content: str) -> bool:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
+def _says(path: Path, manifest: Manifest) -> bool:
+    """Whether the file is this manifest already: then its own words and comments stay."""
+    try:
+        return load_manifest(path) == manifest
+    except LatentError:
         return False
+
+
+def _write_whole(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(content, encoding="utf-8")
     partial.replace(path)
-    return True

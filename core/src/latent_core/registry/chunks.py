@@ -23,11 +23,19 @@ COPY chunks (doc_id, generation, ordinal, id, container_id, ord, modality, sourc
 FROM STDIN
 """
 
+# Answered from indexes alone where pages are vacuumed; a filter has to look at the rows.
 LIVE: Final = """
 SELECT c.ord, c.doc_id
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s) AND d.deleted_at IS NULL
+WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s::bigint[]) AND d.deleted_at IS NULL
+"""
+
+LIVE_FILTERED: Final = """
+SELECT c.ord, c.doc_id
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s::bigint[]) AND d.deleted_at IS NULL
   AND (%(source_types)s::text[] IS NULL OR c.source_type = ANY(%(source_types)s))
   AND (%(modalities)s::text[] IS NULL OR c.modality = ANY(%(modalities)s))
   AND (%(doc_ids)s::uuid[] IS NULL OR c.doc_id = ANY(%(doc_ids)s))
@@ -53,6 +61,13 @@ WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL
   AND (%(modalities)s::text[] IS NULL OR c.modality = ANY(%(modalities)s))
   AND (%(doc_ids)s::uuid[] IS NULL OR c.doc_id = ANY(%(doc_ids)s))
 LIMIT %(limit)s
+"""
+
+PLACES: Final = """
+SELECT c.ord, c.id, c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id, c.row_group
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s::bigint[]) AND d.deleted_at IS NULL
 """
 
 LENGTHS: Final = """
@@ -203,10 +218,9 @@ async def live(
 
     Every candidate of every channel must pass this join (DESIGN §7.2).
     """
+    values = {"container_id": container_id, "ords": ords.tolist(), **condition.values()}
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
-        await cursor.execute(
-            LIVE, {"container_id": container_id, "ords": ords.tolist(), **condition.values()}
-        )
+        await cursor.execute(LIVE_FILTERED if condition else LIVE, values)
         return dict(await cursor.fetchall())
 
 
@@ -216,6 +230,16 @@ async def hydrate(
     """Everything a hit shows, by ord; ords that are not visible (any more) are absent."""
     cursor = await conn.execute(
         HYDRATE, {"container_id": container_id, "ords": list(ords)}, binary=True
+    )
+    return {row["ord"]: row for row in await cursor.fetchall()}
+
+
+async def places(
+    conn: Connection, container_id: str, ords: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    """Ids and places of those of ``ords`` that are visible."""
+    cursor = await conn.execute(
+        PLACES, {"container_id": container_id, "ords": list(ords)}, binary=True
     )
     return {row["ord"]: row for row in await cursor.fetchall()}
 

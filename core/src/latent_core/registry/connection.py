@@ -104,7 +104,8 @@ class Database:
             # Not longer than a client waits: the next one begins with a fresh attempt, without the
             # delays that grow while Postgres is away.
             reconnect_timeout=limits.wait,
-            kwargs=_arguments(name),
+            # A statement is a transaction of its own, unless ``transaction`` begins one.
+            kwargs=_arguments(name) | {"autocommit": True},
             configure=lambda conn: _configure(conn, limits),
             check=_check,
             reset=_reset,
@@ -128,6 +129,14 @@ class Database:
                     await conn.set_read_only(read_only or None)
                 async with conn.transaction():
                     yield conn
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Connection]:
+        """A connection for statements that read, each by itself: BEGIN and COMMIT would cost as many round
+        trips again, and at "read committed" give no more, since there every statement has a snapshot of its own."""
+        with mapped_errors():
+            async with self._pool.connection() as conn:
+                yield conn
 
     @asynccontextmanager
     async def dedicated(self, *, name: str, autocommit: bool = True) -> AsyncIterator[Connection]:

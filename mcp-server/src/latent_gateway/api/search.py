@@ -23,7 +23,7 @@ async def search(
     body: SearchRequest, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
 ) -> Response:
     """Find chunks in one or several containers by meaning, by words, or both."""
-    async with shared.stack.db.transaction() as conn:
+    async with shared.stack.db.reading() as conn:
         readable = await access.readable(conn, caller, body.containers)
     answer = await SearchService(
         Stores.of(shared.stack),

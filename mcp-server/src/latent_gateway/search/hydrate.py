@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from latent_core.registry import chunks, pages
-from latent_core.registry.connection import Database
+from latent_core.registry.connection import Connection, Database
 from latent_gateway.search.dedup import Candidate, Group
+
+Read = Callable[[Connection, str, Sequence[int]], Awaitable[dict[int, dict[str, Any]]]]
+"""Rows of those ords of a container that are visible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,30 +20,42 @@ class Hydrated:
     """Rows by (container, ord), and page rows by (document, page)."""
 
     chunks: dict[tuple[str, int], dict[str, Any]]
+    """Of the groups' best."""
+    places: dict[tuple[str, int], dict[str, Any]]
+    """Of their others."""
     pages: dict[tuple[UUID, int], dict[str, Any]]
 
     def chunk(self, candidate: Candidate) -> dict[str, Any] | None:
         return self.chunks.get((candidate.container_id, candidate.ord))
 
+    def place(self, candidate: Candidate) -> dict[str, Any] | None:
+        return self.places.get((candidate.container_id, candidate.ord))
+
 
 async def hydrate(db: Database, groups: Sequence[Group]) -> Hydrated:
     """Everything ``groups`` show; what is not visible any more is absent."""
-    wanted: dict[str, list[int]] = {}
-    for one in groups:
-        for candidate in (one.best, *one.others):
-            wanted.setdefault(candidate.container_id, []).append(candidate.ord)
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
-    async with db.transaction() as conn:
-        for container_id, ords in wanted.items():
-            found = await chunks.hydrate(conn, container_id, ords)
-            rows.update({(container_id, ord_): row for ord_, row in found.items()})
-        best = [row for one in groups if (row := rows.get((one.best.container_id, one.best.ord)))]
+    async with db.reading() as conn:
+        best = await _rows(conn, chunks.hydrate, [one.best for one in groups])
+        others = await _rows(conn, chunks.places, [c for one in groups for c in one.others])
         images = await pages.images(
             conn,
-            [(row["doc_id"], row["generation"]) for row in best],
-            [page for row in best for page in page_span(row)],
+            [(row["doc_id"], row["generation"]) for row in best.values()],
+            [page for row in best.values() for page in page_span(row)],
         )
-    return Hydrated(rows, images)
+    return Hydrated(best, others, images)
+
+
+async def _rows(
+    conn: Connection, read: Read, candidates: Sequence[Candidate]
+) -> dict[tuple[str, int], dict[str, Any]]:
+    wanted: dict[str, list[int]] = {}
+    for candidate in candidates:
+        wanted.setdefault(candidate.container_id, []).append(candidate.ord)
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for container_id, ords in wanted.items():
+        found = await read(conn, container_id, ords)
+        rows.update({(container_id, ord_): row for ord_, row in found.items()})
+    return rows
 
 
 def page_span(row: dict[str, Any]) -> range:

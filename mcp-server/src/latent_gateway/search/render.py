@@ -91,7 +91,7 @@ def _hit(
         also_in_document=[
             AlsoInDocument(chunk_id=other["id"], score=c.score, place=place_view(other))
             for c in group.others
-            if (other := found.chunk(c)) is not None
+            if (other := found.place(c)) is not None
         ],
     )
 
