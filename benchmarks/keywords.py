@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from latent_core.keywords import postings
 from latent_core.keywords.analyser import analyse, query_terms
 from latent_core.keywords.bm25 import PostgresKeywordIndex
-from latent_core.keywords.compaction import RULES, compact
+from latent_core.keywords.compaction import RULES, compact, needed
 from latent_core.keywords.language import detect_language
 from latent_core.keywords.packing import ChunkTerms
 from latent_core.processes.datadir import DataDirectory
@@ -189,9 +189,7 @@ async def _latency(database: Database, chunks: int) -> list[Latency]:
     container = f"synthetic-{chunks}"
     texts = list(_synthetic(chunks + 5 * RULES.loose_writes))
     entries = [_entry(ord_, terms) for ord_, terms in enumerate(texts)]
-    started = time.perf_counter()
-    await _publish(database, container, entries[:chunks])
-    _say(f"{chunks} chunks written in {time.perf_counter() - started:.1f} s")
+    await _ingest(database, container, entries[:chunks])
     await _compacted(database, container)
     await _publish(database, container, entries[chunks:], batch=5)
     results = [await _timed(database, container, texts, "loose", terms) for terms in (3, 14)]
@@ -246,6 +244,22 @@ async def _publish(
     for start in range(0, len(entries), batch):
         async with database.transaction() as conn:
             await postings.write(conn, container, entries[start : start + batch])
+
+
+async def _ingest(database: Database, container: str, entries: Sequence[ChunkTerms]) -> None:
+    """Publish in batches and compact whenever it is due, as workers do."""
+    writing = compacting = 0.0
+    for start in range(0, len(entries), BATCH):
+        started = time.perf_counter()
+        await _publish(database, container, entries[start : start + BATCH])
+        async with database.transaction() as conn:
+            due = await needed(conn, container)
+        written = time.perf_counter()
+        if due:
+            await compact(database, container, _go_on)
+        writing += written - started
+        compacting += time.perf_counter() - written
+    _say(f"{len(entries)} chunks: written in {writing:.1f} s, compacted in {compacting:.1f} s")
 
 
 async def _drop(database: Database, container: str) -> None:

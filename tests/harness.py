@@ -73,9 +73,10 @@ class Installation:
         assert self._process.stdout is not None
         async with asyncio.timeout(START_SECONDS):
             line = await self._process.stdout.readline()
-        if not line:
-            raise AssertionError(f"latent up ended at once:\n{self.tail()}")
-        self.url = orjson.loads(line)["url"]
+        answer = orjson.loads(line or b"{}")
+        if "url" not in answer:
+            raise AssertionError(f"latent up did not start: {answer}\n{self.tail()}")
+        self.url = answer["url"]
 
     async def stop(self, number: signal.Signals = signal.SIGINT) -> int:
         """As Ctrl-C does; answers the exit code."""

@@ -6,31 +6,55 @@ the embedded service (DESIGN §2).
 
 from __future__ import annotations
 
+import difflib
+import logging
+import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
+from dotenv import dotenv_values
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from latent_core.domain.errors import Invalid
 
+logger = logging.getLogger(__name__)
+
 MEGABYTE = 1024 * 1024
+GIGABYTE = 1024 * MEGABYTE
+DAY_SECONDS = 86_400.0
+ENV_FILE: Final = ".env"
+OURS: Final = "LLC_"
+OF_TESTS: Final = "LLC_TEST_"
 
 
-def _named(name: str, *aliases: str, default: Any = None) -> Any:
-    return Field(default=default, validation_alias=AliasChoices(name, *aliases))
+def _named(
+    name: str,
+    *aliases: str,
+    default: Any = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> Any:
+    """A setting with its variable, further names of it, and its range, both ends included."""
+    return Field(default=default, validation_alias=AliasChoices(name, *aliases), ge=least, le=most)
 
 
 class Settings(BaseSettings):
     """Everything a process is told from outside. Durations in seconds, sizes in bytes."""
 
     model_config = SettingsConfigDict(
-        env_file=".env", env_file_encoding="utf-8", extra="ignore", populate_by_name=True
+        env_file=ENV_FILE,
+        env_file_encoding="utf-8",
+        env_ignore_empty=True,  # `LLC_URL=` in a file says nothing
+        extra="ignore",
+        populate_by_name=True,
     )
 
     data_dir: Path = _named("LLC_DATA_DIR", default=Path("~/.latent"))
     bind: str = _named("LLC_BIND", "MCP_BIND", default="127.0.0.1")
-    port: int = _named("LLC_PORT", "MCP_PORT", default=7801)
+    port: int = _named("LLC_PORT", "MCP_PORT", default=7801, least=0, most=65_535)
+    """0 means any that is free."""
     url: str | None = _named("LLC_URL")
     """Where the CLI finds the gateway; default http://<bind>:<port>."""
     public_url: str | None = _named("LLC_PUBLIC_URL")
@@ -48,23 +72,34 @@ class Settings(BaseSettings):
     s3_endpoint: str | None = _named("LLC_S3_ENDPOINT", "LLC_MINIO_ENDPOINT", "MINIO_ENDPOINT")
 
     embed_base_url: str | None = _named("LLC_EMBED_BASE_URL")
-    embed_api_key: SecretStr | None = _named("LLC_EMBED_API_KEY")
+    embed_api_key: SecretStr | None = _named(
+        "LLC_EMBED_API_KEY", "LLC_NOMIC_API_KEY", "NOMIC_API_KEY"
+    )
     embed_rate_limit_per_min: int | None = _named(
-        "LLC_EMBED_RATE_LIMIT_PER_MIN", "EMBED_RATE_LIMIT_PER_MIN"
+        "LLC_EMBED_RATE_LIMIT_PER_MIN", "EMBED_RATE_LIMIT_PER_MIN", least=1, most=10**9
     )
     """Texts a minute sent to a remote embedder; the local one is not limited. Default 120."""
-    embed_window: int = _named("LLC_EMBED_WINDOW", default=512)
+    embed_window: int = _named("LLC_EMBED_WINDOW", default=512, least=16, most=131_072)
     """Tokens a remote embedder reads of one text, when nothing else tells."""
 
-    worker_concurrency: int = _named("LLC_WORKER_CONCURRENCY", default=4)
-    lease_seconds: float = _named("LLC_LEASE_SECONDS", default=60.0)
-    poll_seconds: float = _named("LLC_POLL_SECONDS", default=1.0)
-    search_timeout_ms: int = _named("LLC_SEARCH_TIMEOUT_MS", default=1200)
-    max_upload_bytes: int = _named("LLC_MAX_UPLOAD_BYTES", default=512 * MEGABYTE)
-    max_chunks_per_document: int = _named("LLC_MAX_CHUNKS_PER_DOCUMENT", default=50_000)
-    parse_seconds: float = _named("LLC_PARSE_SECONDS", default=120.0)
+    worker_concurrency: int = _named("LLC_WORKER_CONCURRENCY", default=4, least=1, most=64)
+    lease_seconds: float = _named("LLC_LEASE_SECONDS", default=60.0, least=1, most=DAY_SECONDS)
+    poll_seconds: float = _named("LLC_POLL_SECONDS", default=1.0, least=0.05, most=3600)
+    search_timeout_ms: int = _named("LLC_SEARCH_TIMEOUT_MS", default=1200, least=1, most=600_000)
+    max_upload_bytes: int = _named(
+        "LLC_MAX_UPLOAD_BYTES", default=512 * MEGABYTE, least=1, most=1024 * GIGABYTE
+    )
+    max_chunks_per_document: int = _named(
+        "LLC_MAX_CHUNKS_PER_DOCUMENT", default=50_000, least=1, most=1_000_000
+    )
+    parse_seconds: float = _named("LLC_PARSE_SECONDS", default=120.0, least=1, most=DAY_SECONDS)
     """CPU seconds one document may cost its parser; wall time is twice that."""
-    parse_memory_bytes: int = _named("LLC_PARSE_MEMORY_BYTES", default=2048 * MEGABYTE)
+    parse_memory_bytes: int = _named(
+        "LLC_PARSE_MEMORY_BYTES",
+        default=2048 * MEGABYTE,
+        least=256 * MEGABYTE,
+        most=1024 * GIGABYTE,
+    )
 
     @field_validator("data_dir", "manifest_dir", mode="after")
     @classmethod
@@ -106,3 +141,39 @@ def load_settings(**overrides: Any) -> Settings:
             f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in exc.errors()
         )
         raise Invalid(f"settings cannot be read: {problems}; see .env.example") from exc
+
+
+def setting_names() -> dict[str, tuple[str, ...]]:
+    """Every setting with the variables that give it, our own name first."""
+    names: dict[str, tuple[str, ...]] = {}
+    for key, field in Settings.model_fields.items():
+        choices = field.validation_alias
+        if isinstance(choices, AliasChoices):
+            names[key] = tuple(str(choice) for choice in choices.choices)
+    return names
+
+
+def unknown_variables(environ: Iterable[str]) -> list[str]:
+    """Variables that are named like ours and are none, each with the nearest name there is."""
+    known = {name for names in setting_names().values() for name in names}
+    strange = sorted(
+        name
+        for name in environ
+        if name.startswith(OURS) and not name.startswith(OF_TESTS) and name not in known
+    )
+    return [_hinted(name, known) for name in strange]
+
+
+def _hinted(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8)
+    return f"{name} (did you mean {near[0]}?)" if near else name
+
+
+def warn_of_unknown_variables() -> None:
+    """Log what is set in the environment or in ``.env`` and read by nobody. Call it when logs are set up."""
+    given = {*os.environ, *dotenv_values(ENV_FILE)}  # noqa: TID251 - only here names are looked at
+    for name in unknown_variables(name.upper() for name in given):
+        logger.warning(
+            "unknown_setting",
+            extra={"variable": name, "remedy": "see .env.example for those that are read"},
+        )

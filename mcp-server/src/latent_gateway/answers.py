@@ -97,7 +97,7 @@ def _problem(error: dict[str, Any]) -> str:
     place = ".".join(str(p) for p in error["loc"][1:]) or str(error["loc"][0])
     if error["type"] == "extra_forbidden":
         return f"'{place}' is not known here"
-    return f"{place}: {error['msg']}"
+    return f"{place}: {str(error['msg']).removeprefix('Value error, ')}"
 
 
 async def _http(request: Request, exc: Exception) -> Response:

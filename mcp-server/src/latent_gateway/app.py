@@ -15,9 +15,10 @@ from typing_extensions import override
 
 from latent_core.domain.errors import Conflict, Invalid
 from latent_core.observability import set_up_logs
-from latent_core.settings import Settings
+from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack, refuse_taken
 from latent_gateway import answers
+from latent_gateway.admission import Admission
 from latent_gateway.api import (
     admin,
     blobs,
@@ -59,10 +60,12 @@ def create_app(settings: Settings, stack: Stack) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.state.gateway = Gateway(settings, stack, Tokens(stack.token))
+    tokens = Tokens(stack.token)
+    app.state.gateway = Gateway(settings, stack, tokens)
     for module in ROUTERS:
         app.include_router(module.router)
     answers.install(app)
+    app.add_middleware(Admission, check=tokens.authenticate)
     app.add_middleware(Telemetry, metrics=RequestMetrics(stack.metrics.registry))
     return app
 
@@ -70,6 +73,7 @@ def create_app(settings: Settings, stack: Stack) -> FastAPI:
 async def serve(settings: Settings, *, announce: Announce, beside: Beside | None = None) -> None:
     """Run until SIGINT or SIGTERM. With a worker ``beside`` it this is ``latent up``, all in one process."""
     set_up_logs(settings.log_format)
+    warn_of_unknown_variables()
     if beside is None and settings.addresses_missing:
         missing = ", ".join(settings.addresses_missing)
         raise Invalid(

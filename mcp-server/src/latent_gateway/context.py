@@ -6,15 +6,40 @@ which takes longer than all they do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, cast
+from dataclasses import dataclass, field
+from typing import Annotated, Final, cast
 
 from fastapi import Depends, Request
 
+from latent_core.domain.errors import RateLimited
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.auth.principal import Principal, Tokens
 from latent_gateway.links import BlobLinks
+
+
+MOST_STREAMS: Final = 64
+SECONDS_TO_COME_BACK: Final = 15
+
+
+class Streams:
+    """How many answers are open that go on for hours: each asks the database again and again."""
+
+    def __init__(self, most: int = MOST_STREAMS) -> None:
+        self._most = most
+        self._open = 0
+
+    def take(self) -> None:
+        """Count one more; ``RateLimited`` when there are too many. Each is given back by ``give_back``."""
+        if self._open >= self._most:
+            raise RateLimited(
+                f"{self._most} event streams are open, which is the most; ask for the job itself instead",
+                retry_after=SECONDS_TO_COME_BACK,
+            )
+        self._open += 1
+
+    def give_back(self) -> None:
+        self._open -= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +49,7 @@ class Gateway:
     settings: Settings
     stack: Stack
     tokens: Tokens
+    streams: Streams = field(default_factory=Streams)
 
 
 async def gateway(request: Request) -> Gateway:

@@ -34,6 +34,12 @@ class DocumentEmbedding:
         self._metrics = metrics
         self._cached: dict[str, CachedEmbedding] = {}
         self._counters: dict[str, WordCounter] = {}
+        self._batchers: list[Batcher] = []
+
+    async def close(self) -> None:
+        """End the batchers, when no job uses them any more; the embedders belong to the stack."""
+        for batcher in self._batchers:
+            await batcher.close()
 
     def counter(self, space: Space) -> WordCounter:
         """Counts tokens as the space's embedder does; kept, since it remembers words."""
@@ -67,5 +73,6 @@ class DocumentEmbedding:
         embedder = self._embedders.for_space(space)
         key = embedder.model.key
         if key not in self._cached:
-            self._cached[key] = CachedEmbedding(Batcher(embedder), self._db)
+            self._batchers.append(Batcher(embedder))
+            self._cached[key] = CachedEmbedding(self._batchers[-1], self._db)
         return self._cached[key]

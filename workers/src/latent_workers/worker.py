@@ -30,9 +30,8 @@ PARSERS = 2
 async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
     """A worker at work on ``stack``; stops softly when the block ends."""
     async with Sandbox(children=PARSERS) as sandbox:
-        deps = Deps(
-            settings, stack, sandbox, DocumentEmbedding(stack.embedders, stack.db, stack.metrics)
-        )
+        embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics)
+        deps = Deps(settings, stack, sandbox, embedding)
         runner = Runner(
             stack.db,
             handlers(deps),
@@ -47,6 +46,7 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
         finally:
             runner.stop()
             await task
+            await embedding.close()
 
 
 async def run(settings: Settings) -> None:

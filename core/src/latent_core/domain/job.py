@@ -22,6 +22,8 @@ class JobKind(StrEnum):
     PURGE = "purge"
     """Remove what a superseded generation or a deleted document left in the stores."""
     COMPACT = "compact"
+    GARBAGE = "garbage"
+    """Remove blobs that nothing refers to any more, of whatever container."""
     DELETE_CONTAINER = "delete_container"
 
 
@@ -38,6 +40,8 @@ PRIORITY_NOW = 100
 PRIORITY_NORMAL = 0
 PRIORITY_LATER = -10
 """Follow-ups that no reader waits for: render, purge, compact."""
+NO_CONTAINER = ""
+"""Where a job stands that works for all containers: none's deletion cancels it, none's listing shows it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import difflib
 import string
 from enum import StrEnum
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import CONTAINER_SLUG
+from latent_core.domain.text import unsound
 
 DEFAULT_CHUNK_TOKENS = 600
+CHANNELS: Final = ("bm25", "vector", "exact")
+"""Ways to find candidates: what weights may be given to."""
 
 
 class SearchMode(StrEnum):
@@ -23,6 +26,10 @@ class SearchMode(StrEnum):
     MULTIVECTOR = "multivector"
     CROSSMODAL = "crossmodal"
     RERANK = "rerank"
+
+
+OFFERED_MODES: Final = (SearchMode.HYBRID, SearchMode.SEMANTIC, SearchMode.LEXICAL)
+"""The others come with later parts of the plan; a search that asks for one is refused."""
 
 
 class FusionMethod(StrEnum):
@@ -35,11 +42,24 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Weight = Annotated[float, Field(ge=0.0, le=1_000_000.0, allow_inf_nan=False)]
+
+
 class Fusion(_Part):
     method: FusionMethod = FusionMethod.RRF
     k: int = Field(default=60, ge=1, le=10_000)
-    weights: dict[str, float] = Field(default_factory=dict)
+    weights: dict[str, Weight] = Field(default_factory=dict)
     """Channel name to weight; a channel not named weighs 1."""
+
+    @field_validator("weights")
+    @classmethod
+    def _of_channels(cls, value: dict[str, float]) -> dict[str, float]:
+        strange = sorted(set(value) - set(CHANNELS))
+        if strange:
+            raise ValueError(f"'{strange[0]}' is no channel; there are {', '.join(CHANNELS)}")
+        if value and not any(value.get(channel, 1.0) for channel in ("bm25", "vector")):
+            raise ValueError("bm25 and vector cannot both weigh 0: every score would be 0")
+        return value
 
 
 class Freshness(_Part):
@@ -64,6 +84,15 @@ class Retrieval(_Part):
     freshness: Freshness = Freshness()
     rerank: Rerank = Rerank()
     debug: Debug = Debug()
+
+    @field_validator("mode_default")
+    @classmethod
+    def _offered(cls, value: SearchMode) -> SearchMode:
+        if value not in OFFERED_MODES:
+            raise ValueError(
+                f"'{value.value}' is not offered yet; use one of {', '.join(OFFERED_MODES)}"
+            )
+        return value
 
 
 class Chunker(_Part):
@@ -144,6 +173,15 @@ class Roles(_Part):
     owner: list[str] = ["local:you"]
     reader: list[str] = []
 
+    @field_validator("owner")
+    @classmethod
+    def _somebody(cls, value: list[str]) -> list[str]:
+        if not any(name.strip() for name in value):
+            raise ValueError(
+                "name at least one owner, such as local:you: nobody else may change it"
+            )
+        return value
+
 
 class Acl(_Part):
     roles: Roles = Roles()
@@ -215,6 +253,10 @@ def parse_manifest(
     """Validate ``data``; ``Invalid`` names where, the line when ``lines`` knows it, the key and the nearest known key."""
     if not isinstance(data, dict):
         raise Invalid(f"{where}: a manifest is a mapping of keys, not {type(data).__name__}")
+    wrong = unsound(data)
+    if wrong is not None:
+        path, why = wrong
+        raise Invalid(f"{_at(path, where, lines or {})}: {path or 'manifest'}: {why}")
     try:
         return Manifest.model_validate(data)
     except ValidationError as exc:
@@ -225,11 +267,7 @@ def parse_manifest(
 def _problem(error: Any, where: str, lines: dict[str, int]) -> str:
     path = [str(part) for part in error["loc"]]
     key = ".".join(path)
-    line = next(
-        (lines[".".join(path[:n])] for n in range(len(path), 0, -1) if ".".join(path[:n]) in lines),
-        None,
-    )
-    at = f"{where}, line {line}" if line else where
+    at = _at(key, where, lines)
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path[-1], known_keys(path[:-1]), n=1, cutoff=0.5)
         hint = (
@@ -240,6 +278,13 @@ def _problem(error: Any, where: str, lines: dict[str, int]) -> str:
         return f"{at}: unknown key '{key}'{hint}"
     message = str(error["msg"]).removeprefix("Value error, ")
     return f"{at}: {key or 'manifest'}: {message}"
+
+
+def _at(key: str, where: str, lines: dict[str, int]) -> str:
+    """``where``, with the line of the key or of what it stands in."""
+    while key and key not in lines:
+        key = key.rpartition(".")[0]
+    return f"{where}, line {lines[key]}" if key else where
 
 
 def known_keys(path: list[str]) -> list[str]:

@@ -8,8 +8,10 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from latent_core.domain.envelope import Envelope
+from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.hit import Hit
 from latent_core.domain.manifest import SearchMode
+from latent_core.domain.text import Text
 
 MAX_QUERY_CHARS = 8192
 MAX_CONTAINERS = 50
@@ -21,9 +23,9 @@ class SearchRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    containers: Annotated[list[str], Field(min_length=1, max_length=MAX_CONTAINERS)]
+    containers: Annotated[list[Text], Field(min_length=1, max_length=MAX_CONTAINERS)]
     query: Annotated[str, Field(max_length=MAX_QUERY_CHARS)] = ""
-    image_ref: str | None = None
+    image_ref: Text | None = None
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
     mode: SearchMode | None = None
     """Default: each container's ``retrieval.mode_default``."""
@@ -33,6 +35,13 @@ class SearchRequest(BaseModel):
     """One hit per document; the others are listed under it."""
     diagnostics: bool | None = None
     """Default: as the manifests' ``debug.return_diagnostics`` say."""
+
+    def without_effect(self) -> list[Issue]:
+        """What was asked for by name and changes nothing yet: the answer says so."""
+        if "rerank_k" not in self.model_fields_set:
+            return []
+        told = "rerank_k has no effect: rerank is not offered yet"
+        return [Issue(code=IssueCode.POLICY, message=told, details={"rerank_k": self.rerank_k})]
 
 
 class StageScore(BaseModel):

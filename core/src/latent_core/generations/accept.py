@@ -41,6 +41,8 @@ class IngestPayload(BaseModel):
     line: int = 1
     records: int = 0
     failures: int = 0
+    nameless: int = 0
+    """Failures without an id: which records they were is not known."""
 
 
 @dataclass(frozen=True, slots=True)

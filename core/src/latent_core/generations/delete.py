@@ -1,25 +1,30 @@
 """Delete: a tombstone makes it invisible in one transaction; purges remove what the stores still hold.
 
 A second purge follows after two leases, since a worker that was frozen may write points of an old
-generation until its lease has run out (DESIGN §7.3).
+generation until its lease has run out (DESIGN §7.3). Blobs are shared: whoever takes away a reason to
+keep some enqueues the one job that looks for those that nothing keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
 from latent_core.domain.ids import JobId
-from latent_core.domain.job import PRIORITY_LATER, PRIORITY_NORMAL, JobKind, NewJob
+from latent_core.domain.job import NO_CONTAINER, PRIORITY_LATER, PRIORITY_NORMAL, JobKind, NewJob
+from latent_core.generations.stage import Checkpoint
 from latent_core.keywords import postings
 from latent_core.queue.enqueue import enqueue
 from latent_core.registry import chunks, containers, documents
-from latent_core.registry.connection import Connection
+from latent_core.registry.connection import Connection, Database
+from latent_core.registry.documents import Floor
 
-LEASES_BEFORE_LAST_PURGE: Final = 2
+LEASES_TO_WAIT: Final = 2
+"""Before the second purge, and before a blob that nobody has touched may go."""
 RECORDS_A_DELETION: Final = 2000
 
 
@@ -34,10 +39,18 @@ class PurgePayload(BaseModel):
     """Generations of a document below a number."""
     only: list[tuple[UUID, int]] = []
     """Single generations that never became live."""
-    corpus: UUID | None = None
-    """Records of this deleted corpus are tombstoned first."""
-    last: bool = False
-    """Two leases have passed: blobs that nothing refers to may go."""
+    records: list[tuple[UUID, int]] = []
+    """Records of a corpus that no request from a number on holds are tombstoned first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A deletion in the caller's transaction."""
+
+    job_id: JobId
+    """The purge."""
+    corpora: tuple[tuple[UUID, int], ...]
+    """Deleted documents that have records, for ``delete_records``; the purge sees to those that are left."""
 
 
 async def enqueue_purges(
@@ -46,10 +59,10 @@ async def enqueue_purges(
     *,
     below: Sequence[tuple[UUID, int]] = (),
     only: Sequence[tuple[UUID, int]] = (),
+    records: Sequence[tuple[UUID, int]] = (),
     principal: str,
     lease_seconds: float,
     priority: int = PRIORITY_LATER,
-    corpus: UUID | None = None,
     twice: bool = True,
 ) -> JobId:
     """Enqueue a purge now and, with ``twice``, another one after two leases; answers the first."""
@@ -57,18 +70,18 @@ async def enqueue_purges(
         spaces=[s.id for s in await containers.spaces(conn, container_id)],
         below=list(below),
         only=list(only),
-        corpus=corpus,
+        records=list(records),
     )
-    doc_ids = {doc for doc, _ in (*below, *only)}
+    doc_ids = {doc for doc, _ in (*below, *only, *records)}
 
     def job(*, last: bool) -> NewJob:
         return NewJob(
             kind=JobKind.PURGE,
             container_id=container_id,
             doc_id=next(iter(doc_ids)) if len(doc_ids) == 1 else None,
-            payload=payload.model_copy(update={"last": last}).model_dump(mode="json"),
+            payload=payload.model_dump(mode="json"),
             priority=PRIORITY_LATER if last else priority,
-            delay_seconds=LEASES_BEFORE_LAST_PURGE * lease_seconds if last else 0.0,
+            delay_seconds=LEASES_TO_WAIT * lease_seconds if last else 0.0,
             max_attempts=20,
             principal=principal,
         )
@@ -79,6 +92,24 @@ async def enqueue_purges(
     return first
 
 
+async def enqueue_collection(conn: Connection, *, principal: str, delay_seconds: float) -> JobId:
+    """Have blobs that nothing refers to removed. One queued job serves all: it looks at every blob, and
+    comes back for those that are too young."""
+    return await enqueue(
+        conn,
+        NewJob(
+            kind=JobKind.GARBAGE,
+            container_id=NO_CONTAINER,
+            doc_key="garbage",
+            dedupe_key="garbage",
+            priority=PRIORITY_LATER,
+            delay_seconds=delay_seconds,
+            max_attempts=20,
+            principal=principal,
+        ),
+    )
+
+
 async def delete_documents(
     conn: Connection,
     container_id: str,
@@ -86,12 +117,8 @@ async def delete_documents(
     *,
     principal: str,
     lease_seconds: float,
-    corpus: UUID | None = None,
-) -> JobId | None:
-    """Tombstone documents in the caller's transaction; answers the purge job, None when nothing was there.
-
-    ``corpus`` names a document whose records go too: the purge job sees to those that nobody has
-    tombstoned by then.
+) -> Deleted | None:
+    """Tombstone documents in the caller's transaction; None when nothing was there.
 
     Lock order as in a publication: container → documents → dead ords → stats → queued jobs. What is
     read is read after the locks are held, by statements of their own.
@@ -103,30 +130,80 @@ async def delete_documents(
     floors = await documents.tombstone(conn, doc_ids)
     if not floors:
         return None
-    await postings.bury(
-        conn, container_id, [(ord_, length) for doc, ord_, length in dead if doc in floors]
-    )
-    return await enqueue_purges(
+    await _bury(conn, container_id, dead, floors)
+    corpora = [(c, floors[c].request) for c in await documents.corpora(conn, list(floors))]
+    job_id = await enqueue_purges(
         conn,
         container_id,
-        below=sorted(floors.items()),
+        below=_generations(floors),
+        records=corpora,
         principal=principal,
         lease_seconds=lease_seconds,
         priority=PRIORITY_NORMAL,
-        corpus=corpus,
     )
+    return Deleted(job_id, tuple(corpora))
 
 
-async def delete_corpus_records(
-    conn: Connection, container_id: str, corpus_id: UUID, *, principal: str, lease_seconds: float
+async def delete_records(
+    db: Database,
+    container_id: str,
+    corpora: Iterable[tuple[UUID, int]],
+    *,
+    principal: str,
+    lease_seconds: float,
+    checkpoint: Checkpoint | None = None,
+) -> None:
+    """Tombstone the records of each corpus that no request from a number on holds, a bounded number a transaction."""
+    for corpus, below in corpora:
+        found = RECORDS_A_DELETION
+        while found == RECORDS_A_DELETION:
+            if checkpoint is not None:
+                await checkpoint()
+            async with db.transaction() as conn:
+                found = await _delete_some(
+                    conn, container_id, corpus, below, principal, lease_seconds
+                )
+
+
+async def _delete_some(
+    conn: Connection,
+    container_id: str,
+    corpus: UUID,
+    below: int,
+    principal: str,
+    lease_seconds: float,
 ) -> int:
-    """Tombstone a bounded number of a corpus's records; call it again until it answers 0."""
-    ids = await documents.records(conn, corpus_id, RECORDS_A_DELETION)
-    if ids:
-        await delete_documents(
-            conn, container_id, ids, principal=principal, lease_seconds=lease_seconds
+    if await containers.hold(conn, container_id) is None:
+        return 0
+    ids = await documents.records(conn, corpus, below, RECORDS_A_DELETION)
+    await documents.lock(conn, ids)
+    dead = await chunks.live_lengths(conn, ids)
+    floors = await documents.tombstone_records(conn, ids, below)
+    await _bury(conn, container_id, dead, floors)
+    if floors:
+        await enqueue_purges(
+            conn,
+            container_id,
+            below=_generations(floors),
+            principal=principal,
+            lease_seconds=lease_seconds,
+            priority=PRIORITY_NORMAL,
         )
     return len(ids)
+
+
+async def _bury(
+    conn: Connection,
+    container_id: str,
+    lengths: Sequence[tuple[UUID, int, int]],
+    deleted: dict[UUID, Floor],
+) -> None:
+    dead = [(ord_, length) for doc, ord_, length in lengths if doc in deleted]
+    await postings.bury(conn, container_id, dead)
+
+
+def _generations(floors: dict[UUID, Floor]) -> list[tuple[UUID, int]]:
+    return sorted((doc, floor.generation) for doc, floor in floors.items())
 
 
 async def delete_container(conn: Connection, container_id: str, *, principal: str) -> JobId | None:

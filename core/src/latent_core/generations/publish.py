@@ -84,7 +84,9 @@ async def publish(conn: Connection, container_id: str, staged: Sequence[Staged])
     for doc, ord_, length in dead:
         lengths.setdefault(doc, []).append((ord_, length))
     flipped = [s for s in staged if await _flip(conn, s)]
-    await containers.add_languages(conn, container_id, (s.live.language for s in flipped))
+    await containers.add_languages(
+        conn, container_id, (s.live.language for s in flipped if s.chunks)
+    )
     await chunks.insert(conn, (row for s in flipped for row in _rows(container_id, s)))
     for s in flipped:
         await pages.write(conn, s.doc_id, s.generation, s.pages)
@@ -126,6 +128,7 @@ def _rows(container_id: str, staged: Staged) -> list[ChunkRow]:
 
 
 def _terms(staged: Staged) -> list[ChunkTerms]:
+    language = staged.live.language
     return [
-        ChunkTerms(c.chunk.ord, c.analysed.length, c.analysed.tfs) for c in staged.chunks
+        ChunkTerms(c.chunk.ord, c.analysed.length, c.analysed.tfs, language) for c in staged.chunks
     ]

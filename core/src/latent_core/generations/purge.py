@@ -17,6 +17,9 @@ from latent_core.registry.containers import Space
 from latent_core.vectors.port import VectorIndex
 
 ROWS_A_TRANSACTION: Final = 2000
+DOCUMENTS_A_TRANSACTION: Final = 200
+"""Each takes its chunks and pages with it."""
+BLOBS_A_LOOK: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,6 @@ class Purged:
     chunks: int = 0
     pages: int = 0
     blob_refs: int = 0
-    blobs: int = 0
 
 
 async def purge_points(
@@ -80,16 +82,31 @@ async def purge_rows(conn: Connection, payload: PurgePayload) -> Purged:
 
 
 async def purge_blobs(
-    db: Database, store: BlobStore, *, older_than_seconds: float, limit: int, checkpoint: Checkpoint
+    db: Database,
+    store: BlobStore,
+    *,
+    older_than_seconds: float,
+    checkpoint: Checkpoint,
+    limit: int = BLOBS_A_LOOK,
 ) -> int:
-    """Remove blobs that nothing refers to and nobody has touched for a while.
-
-    The blob's row stays locked while its bytes go: whoever stores the same bytes again waits for the
-    lock, then finds no row and writes them anew.
-    """
-    removed = 0
+    """Remove all blobs that nothing refers to and nobody has touched for a while, ``limit`` a look; how many."""
     async with db.transaction() as conn:
         await garbage.drop_spent_uploads(conn, older_than_seconds)
+    total = 0
+    while True:
+        removed = await _purge_some_blobs(db, store, older_than_seconds, limit, checkpoint)
+        total += removed
+        if removed < limit:
+            return total
+
+
+async def _purge_some_blobs(
+    db: Database, store: BlobStore, older_than_seconds: float, limit: int, checkpoint: Checkpoint
+) -> int:
+    """A blob's row stays locked while its bytes go: whoever stores the same bytes again waits for the
+    lock, then finds no row and writes them anew."""
+    removed = 0
+    async with db.transaction() as conn:
         candidates = await garbage.unreferenced(conn, older_than_seconds, limit)
     for sha256 in candidates:
         await checkpoint()
@@ -117,7 +134,7 @@ async def purge_container(
     while batch:
         await checkpoint()
         async with db.transaction() as conn:
-            batch = await documents.remove_batch(conn, container_id, ROWS_A_TRANSACTION)
+            batch = await documents.remove_batch(conn, container_id, DOCUMENTS_A_TRANSACTION)
     batch = 1
     while batch:
         await checkpoint()

@@ -67,11 +67,12 @@ SELECT id, 'lost', jsonb_build_object('claim_id', claim_id, 'worker', lease_owne
 
 DISOWN: Final = "UPDATE jobs SET lease_expires = '-infinity' WHERE state = 'running' AND lease_owner = %(worker)s"
 
-# Whoever owns the data directory alone knows that every worker on it is gone, and that the jobs are not to blame.
+# Whoever owns the data directory alone knows that every worker on it is gone. The jobs are hardly to blame,
+# so none is ever given up for it; but one that was there at two ends of the process runs alone from then on.
 RELEASE_ALL: Final = """
 UPDATE jobs SET
     lease_expires = '-infinity',
-    lost_leases = greatest(lost_leases - 1, -1),
+    lost_leases = least(lost_leases, 1),
     attempts = greatest(attempts - 1, 0)
 WHERE state = 'running'
 """

@@ -46,6 +46,26 @@ async def note(
     )
 
 
+async def note_each(
+    conn: Connection,
+    *,
+    principal: str,
+    action: str,
+    container_id: str,
+    objects: Sequence[str],
+    request_id: str | None,
+) -> None:
+    """One line an object, in one go."""
+    common = {
+        "principal": principal,
+        "action": action,
+        "container_id": container_id,
+        "request_id": request_id,
+    }
+    async with conn.cursor() as cursor:
+        await cursor.executemany(INSERT, [{**common, "object": object_} for object_ in objects])
+
+
 async def deleted(conn: Connection, container_ids: Sequence[str]) -> set[str]:
     """Those of the containers that somebody deleted and nobody has created since."""
     cursor = await conn.execute(LAST_DELETED, {"ids": list(container_ids)})

@@ -27,7 +27,7 @@ SELECT d.id, d.uri FROM documents d
 WHERE d.container_id = %(id)s AND d.deleted_at IS NULL AND d.live_generation IS NULL
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus'))
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.parent_id AND j.kind = 'corpus'
-                  AND j.state IN ('queued', 'running', 'failed'))
+                  AND j.state IN ('queued', 'running', 'failed', 'cancelled'))
 LIMIT %(limit)s
 """
 
@@ -81,8 +81,11 @@ SELECT b.sha256, b.state FROM blobs b
 WHERE b.touched_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = b.sha256)
-  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed')
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                   AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.kind = 'garbage'
+                  AND (j.state = 'running'
+                       OR j.state = 'queued' AND j.run_at < now() + make_interval(secs => %(older)s)))
 ORDER BY b.sha256
 LIMIT %(limit)s
 """
@@ -137,7 +140,7 @@ async def with_open_work(conn: Connection, container_id: str, doc_ids: Sequence[
 async def blob_garbage(
     conn: Connection, older_than_seconds: float, limit: int
 ) -> list[dict[str, Any]]:
-    """Blobs that nothing refers to and nobody has touched for so long."""
+    """Blobs that nothing refers to and nobody has touched for so long, unless they are about to be collected."""
     cursor = await conn.execute(BLOB_GARBAGE, {"older": older_than_seconds, "limit": limit})
     return await cursor.fetchall()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import select
 from collections.abc import AsyncIterator, Iterator
@@ -25,6 +26,8 @@ from psycopg.types.json import set_json_dumps, set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TimedOut, Unavailable
+
+logger = logging.getLogger(__name__)
 
 Connection = AsyncConnection[DictRow]
 Isolation = Literal["read committed", "repeatable read", "serializable"]
@@ -239,6 +242,8 @@ def mapped_errors() -> Iterator[None]:
         if mapped is None:
             raise
         raise mapped from exc
+    except UnicodeEncodeError as exc:  # psycopg's own, before it asks the server: a lone surrogate
+        raise Invalid("a text holds half a character (a lone surrogate)") from exc
 
 
 def translate(exc: psycopg.Error) -> LatentError | None:
@@ -253,8 +258,12 @@ def translate(exc: psycopg.Error) -> LatentError | None:
         return Unavailable("no connection to Postgres became free in time: try again")
     if isinstance(exc, PoolClosed):
         return Unavailable("the process is shutting down")
+    if isinstance(exc, psycopg.DataError | errors.ProgramLimitExceeded):
+        return Invalid(f"Postgres cannot store a value: {_first_line(exc)}")
     if isinstance(exc, psycopg.OperationalError) or _is_lost(exc):
-        return Unavailable(f"Postgres is not available: {_first_line(exc)}")
+        # The cause names sockets and hosts, which are not the reader's business.
+        logger.warning("postgres_not_available", extra={"cause": _first_line(exc)})
+        return Unavailable("Postgres is not available; the log says why")
     return None
 
 

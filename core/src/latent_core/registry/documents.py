@@ -52,13 +52,22 @@ ON CONFLICT (id) DO UPDATE SET deleted_at = NULL, updated_at = now(), request = 
 RETURNING request
 """
 
+# A record's request is the last one of its corpus that held it: those below a later one have vanished.
 ACCEPT_RECORDS: Final = """
-INSERT INTO documents (id, container_id, uri, mime, external_id, parent_id)
-SELECT r.id, %(container_id)s, r.uri, %(mime)s, r.external_id, %(parent_id)s
+INSERT INTO documents (id, container_id, uri, mime, external_id, parent_id, request)
+SELECT r.id, %(container_id)s, r.uri, %(mime)s, r.external_id, %(parent_id)s, %(request)s
 FROM unnest(%(ids)s::uuid[], %(uris)s::text[], %(external_ids)s::text[]) AS r (id, uri, external_id)
 ORDER BY r.id
-ON CONFLICT (id) DO UPDATE SET deleted_at = NULL, updated_at = now()
-WHERE documents.floor_request <= %(request)s AND documents.deleted_at IS NOT NULL
+ON CONFLICT (id) DO UPDATE
+SET deleted_at = NULL, request = greatest(documents.request, excluded.request),
+    updated_at = CASE WHEN documents.deleted_at IS NULL THEN documents.updated_at ELSE now() END
+WHERE documents.floor_request <= %(request)s
+"""
+
+KEEP_RECORDS: Final = """
+UPDATE documents SET request = greatest(request, %(request)s)
+WHERE id IN (SELECT id FROM documents WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE)
+  AND deleted_at IS NULL AND floor_request <= %(request)s
 """
 
 STILL_WANTED: Final = """
@@ -98,23 +107,47 @@ RETURNING id
 SEEN_UNCHANGED: Final = """
 UPDATE documents
 SET fetched_at = greatest(fetched_at, %(fetched_at)s), source_mtime_ns = coalesce(%(mtime_ns)s, source_mtime_ns),
-    source_modified_at = coalesce(%(modified_at)s, source_modified_at), meta = %(meta)s::jsonb, updated_at = now(),
+    source_modified_at = coalesce(%(modified_at)s, source_modified_at), updated_at = now(),
     floor_request = greatest(floor_request, %(request)s)
 WHERE id = %(id)s AND deleted_at IS NULL AND fingerprint = %(fingerprint)s AND live_generation IS NOT NULL
 RETURNING id
 """
 
+# A record is also overtaken for every request of its corpus up to now, whether that has come to it or not.
 TOMBSTONE: Final = """
 UPDATE documents
 SET deleted_at = now(), updated_at = now(), live_generation = NULL, fingerprint = NULL, live_chunks = 0,
     sha256 = NULL, bytes = NULL, source_mtime_ns = NULL, first_fetched_at = NULL,
-    floor_generation = next_generation, request = request + 1, floor_request = request + 1
-WHERE id = ANY(%(ids)s) AND deleted_at IS NULL
-RETURNING id, floor_generation
+    floor_generation = next_generation, request = overtaking.request, floor_request = overtaking.request
+FROM (
+    SELECT d.id, greatest(d.request, d.floor_request, p.request) + 1 AS request
+    FROM documents d LEFT JOIN documents p ON p.id = d.parent_id
+    WHERE d.id = ANY(%(ids)s)
+) overtaking
+WHERE documents.id = overtaking.id AND documents.deleted_at IS NULL
+RETURNING documents.id, documents.floor_generation, documents.floor_request
+"""
+
+# Up to the given request and no further: what a later one holds may become live.
+TOMBSTONE_RECORDS: Final = """
+UPDATE documents
+SET deleted_at = now(), updated_at = now(), live_generation = NULL, fingerprint = NULL, live_chunks = 0,
+    sha256 = NULL, bytes = NULL, source_mtime_ns = NULL, first_fetched_at = NULL,
+    floor_generation = next_generation, request = %(below)s, floor_request = greatest(floor_request, %(below)s)
+WHERE id = ANY(%(ids)s) AND deleted_at IS NULL AND request < %(below)s
+RETURNING id, floor_generation, floor_request
 """
 
 RECORDS: Final = """
-SELECT id FROM documents WHERE parent_id = %(id)s AND deleted_at IS NULL ORDER BY id LIMIT %(limit)s
+SELECT id FROM documents
+WHERE parent_id = %(id)s AND deleted_at IS NULL AND request < %(below)s
+ORDER BY id LIMIT %(limit)s
+"""
+
+CORPORA: Final = """
+SELECT c.id FROM unnest(%(ids)s::uuid[]) AS c (id)
+WHERE EXISTS (SELECT 1 FROM documents r WHERE r.parent_id = c.id AND r.deleted_at IS NULL)
+ORDER BY c.id
 """
 
 PAGE: Final = """
@@ -161,7 +194,6 @@ WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL AND d.parent_id
 BATCH_OF_CONTAINER: Final = "DELETE FROM documents WHERE id IN (SELECT id FROM documents WHERE container_id = %(id)s LIMIT %(limit)s)"
 
 
-
 async def accept(conn: Connection, source: Source) -> int:
     """Make sure the document's row exists and is not a tombstone; what is live stays as it is.
 
@@ -187,7 +219,8 @@ async def accept(conn: Connection, source: Source) -> int:
 async def accept_records(
     conn: Connection, records: Sequence[Source], corpus: UUID, request: int
 ) -> None:
-    """Rows for records of a corpus (one container, each id once); tombstones newer than ``request`` stay."""
+    """Rows for records of a corpus (one container, each id once), which ``request`` holds; tombstones newer
+    than it stay."""
     if records:
         await conn.execute(
             ACCEPT_RECORDS,
@@ -201,6 +234,12 @@ async def accept_records(
                 "external_ids": [r.external_id for r in records],
             },
         )
+
+
+async def keep_records(conn: Connection, doc_ids: Sequence[UUID], request: int) -> None:
+    """Records that ``request`` names and that cannot be read: what is live of them stays."""
+    if doc_ids:
+        await conn.execute(KEEP_RECORDS, {"ids": sorted(doc_ids), "request": request})
 
 
 async def still_wanted(conn: Connection, doc_id: UUID, request: int) -> bool:
@@ -290,7 +329,6 @@ async def seen_unchanged(
     fingerprint: str,
     *,
     request: int,
-    meta: dict[str, Any],
     fetched_at: datetime,
     modified_at: datetime | None,
     mtime_ns: int | None,
@@ -302,7 +340,6 @@ async def seen_unchanged(
             "id": doc_id,
             "fingerprint": fingerprint,
             "request": request,
-            "meta": orjson.dumps(meta).decode(),
             "fetched_at": fetched_at,
             "modified_at": modified_at,
             "mtime_ns": mtime_ns,
@@ -311,15 +348,41 @@ async def seen_unchanged(
     return await cursor.fetchone() is not None
 
 
-async def tombstone(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, int]:
-    """Make documents invisible; answers each one's floor: generations below it never become live."""
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What a deletion overtook: generations and requests below these never become live."""
+
+    generation: int
+    request: int
+
+
+async def tombstone(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, Floor]:
+    """Make documents invisible, and overtake every request of them up to now. Lock them first."""
     cursor = await conn.execute(TOMBSTONE, {"ids": sorted(doc_ids)})
-    return {r["id"]: r["floor_generation"] for r in await cursor.fetchall()}
+    return _floors(await cursor.fetchall())
 
 
-async def records(conn: Connection, corpus_id: UUID, limit: int) -> list[UUID]:
-    """Documents that came from the JSONL corpus ``corpus_id`` and are not deleted."""
-    cursor = await conn.execute(RECORDS, {"id": corpus_id, "limit": limit})
+async def tombstone_records(
+    conn: Connection, doc_ids: Sequence[UUID], below: int
+) -> dict[UUID, Floor]:
+    """Make records invisible that no request of their corpus from ``below`` on holds. Lock them first."""
+    cursor = await conn.execute(TOMBSTONE_RECORDS, {"ids": sorted(doc_ids), "below": below})
+    return _floors(await cursor.fetchall())
+
+
+def _floors(rows: list[dict[str, Any]]) -> dict[UUID, Floor]:
+    return {r["id"]: Floor(r["floor_generation"], r["floor_request"]) for r in rows}
+
+
+async def records(conn: Connection, corpus_id: UUID, below: int, limit: int) -> list[UUID]:
+    """Visible records of a corpus that no request of it from ``below`` on holds."""
+    cursor = await conn.execute(RECORDS, {"id": corpus_id, "below": below, "limit": limit})
+    return [r["id"] for r in await cursor.fetchall()]
+
+
+async def corpora(conn: Connection, doc_ids: Sequence[UUID]) -> list[UUID]:
+    """Those of ``doc_ids`` that have records."""
+    cursor = await conn.execute(CORPORA, {"ids": list(doc_ids)})
     return [r["id"] for r in await cursor.fetchall()]
 
 

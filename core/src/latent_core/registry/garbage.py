@@ -6,12 +6,13 @@ from typing import Final
 
 from latent_core.registry.connection import Connection
 
-# An upload is spent when it is old and no job that could still run names its bytes.
+# An upload is spent when it is old and no job that could still run (failed and cancelled ones may be
+# requeued as long as they are kept) names its bytes.
 DROP_SPENT_UPLOADS: Final = """
 DELETE FROM uploads u
 WHERE u.created_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.container_id = u.container_id
-                  AND j.state IN ('queued', 'running', 'failed') AND j.kind IN ('ingest', 'corpus')
+                  AND j.state IN ('queued', 'running', 'failed', 'cancelled') AND j.kind IN ('ingest', 'corpus')
                   AND j.payload ->> 'sha256' = u.sha256)
   AND (EXISTS (SELECT 1 FROM jobs j WHERE j.container_id = u.container_id AND j.payload ->> 'sha256' = u.sha256)
        OR u.created_at < now() - interval '1 day')
@@ -22,7 +23,7 @@ SELECT b.sha256 FROM blobs b
 WHERE b.touched_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = b.sha256)
-  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed')
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                   AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
 ORDER BY b.sha256
 LIMIT %(limit)s
@@ -37,8 +38,12 @@ FOR UPDATE
 STILL_UNREFERENCED: Final = """
 SELECT NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = %(sha256)s)
    AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = %(sha256)s)
-   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed')
+   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                    AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = %(sha256)s) AS free
+"""
+
+KEPT_FOR_NOW: Final = """
+SELECT 1 FROM blobs b WHERE NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = b.sha256) LIMIT 1
 """
 
 REMOVE: Final = "DELETE FROM blobs WHERE sha256 = %(sha256)s"
@@ -62,6 +67,11 @@ async def lock_unreferenced(conn: Connection, sha256: str, older_than_seconds: f
         return False
     row = await (await conn.execute(STILL_UNREFERENCED, values)).fetchone()
     return bool(row and row["free"])
+
+
+async def kept_for_now(conn: Connection) -> bool:
+    """Whether there are blobs that no document refers to: of jobs and uploads, which are not kept for ever."""
+    return await (await conn.execute(KEPT_FOR_NOW)).fetchone() is not None
 
 
 async def remove(conn: Connection, sha256: str) -> None:

@@ -27,7 +27,7 @@ RETURNING id, container_id, sha256, filename, mime, bytes
 
 SELECT: Final = """
 SELECT id, container_id, sha256, filename, mime, bytes FROM uploads
-WHERE id = %(id)s AND container_id = %(container_id)s
+WHERE id = %(id)s AND container_id = %(container_id)s FOR SHARE
 """
 
 
@@ -60,7 +60,7 @@ async def insert(
 
 
 async def get(conn: Connection, container_id: str, upload_id: UUID) -> Upload | None:
-    """An upload of this container; uploads of others are not found."""
+    """An upload of this container, which stays until the transaction ends; uploads of others are not found."""
     row = await (
         await conn.execute(SELECT, {"id": upload_id, "container_id": container_id})
     ).fetchone()

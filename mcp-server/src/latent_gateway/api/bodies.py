@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from latent_core.domain.container import ContainerDescription, ContainerSummary
 from latent_core.domain.document import DocumentView
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.hit import PlaceView
 from latent_core.domain.job import JobView
+from latent_core.domain.text import Meta, Text
 
 MAX_LISTED_FILES = 5000
 MAX_PATH = 4096
+MAX_URI_BYTES = 2000
+"""What the index on uris takes, with room to spare."""
+YEARS = range(1900, 2201)
+
+
+def _plausible(value: datetime) -> datetime:
+    if value.year not in YEARS:
+        raise ValueError(f"must lie in the years {YEARS[0]} to {YEARS[-1]}")
+    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+
+
+def _indexable(value: str) -> str:
+    if len(value.encode()) > MAX_URI_BYTES:
+        raise ValueError(f"must have at most {MAX_URI_BYTES} bytes")
+    return value
+
+
+SourceUri = Annotated[Text, AfterValidator(_indexable)]
+Moment = Annotated[datetime, AfterValidator(_plausible)]
+"""With a time zone; UTC unless it says otherwise."""
 
 
 class _Request(BaseModel):
@@ -65,15 +86,15 @@ class Uploaded(Envelope):
 
 
 class AddBody(_Request):
-    container_id: str
-    uri: Annotated[str | None, Field(max_length=MAX_PATH)] = None
-    file_ref: Annotated[str | None, Field(max_length=MAX_PATH)] = None
+    container_id: Text
+    uri: Annotated[Text | None, Field(max_length=MAX_PATH)] = None
+    file_ref: Annotated[Text | None, Field(max_length=MAX_PATH)] = None
     modality: Literal["auto", "text", "image"] = "auto"
-    source_uri: Annotated[str | None, Field(max_length=MAX_PATH)] = None
+    source_uri: SourceUri | None = None
     filename: Annotated[str | None, Field(max_length=1024)] = None
-    modified_at: datetime | None = None
+    modified_at: Moment | None = None
     mtime_ns: Annotated[int | None, Field(ge=0, lt=2**63)] = None
-    meta: dict[str, Any] = {}
+    meta: Meta = {}
 
 
 class Added(JobAccepted):
@@ -96,6 +117,8 @@ class ListingBody(_Request):
 
 
 class Listing(Envelope):
+    """What a folder lacks. ``deleted`` is bounded: what vanished beyond it goes with the next listing."""
+
     need: list[str]
     hash: list[str]
     unchanged: int
@@ -161,7 +184,7 @@ class JobPage(Envelope):
 
 
 class DoctorBody(_Request):
-    container_id: str | None = None
+    container_id: Text | None = None
 
 
 class DoctorAnswer(Envelope):

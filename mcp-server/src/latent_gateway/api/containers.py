@@ -7,8 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 
 from latent_core.domain.container import ContainerSummary
-from latent_core.domain.errors import PreconditionFailed
-from latent_core.domain.manifest import parse_manifest
+from latent_core.domain.errors import Invalid, PreconditionFailed
+from latent_core.domain.manifest import Manifest, parse_manifest
+from latent_core.domain.text import Text
 from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_container
 from latent_core.registry import audit, containers
@@ -23,6 +24,7 @@ from latent_gateway.api.bodies import (
     ManifestBody,
 )
 from latent_gateway.auth import access
+from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, RequestId, Shared
 from latent_gateway.manifest_files import write_files
 from latent_gateway.warm import warm
@@ -51,7 +53,7 @@ async def list_containers(shared: Shared, caller: Caller, request_id: RequestId)
 
 @router.get("/v1/containers/describe", response_model=Description)
 async def describe(
-    container_id: Annotated[str, Query(max_length=64)],
+    container_id: Annotated[Text, Query(max_length=64)],
     shared: Shared,
     caller: Caller,
     request_id: RequestId,
@@ -81,7 +83,7 @@ async def create(
     background: BackgroundTasks,
 ) -> Response:
     """Make a container from a manifest, and write its files into the manifest folder."""
-    manifest = parse_manifest(body.manifest)
+    manifest = _accessible(parse_manifest(body.manifest), caller)
     stack = shared.stack
     container = await founding.create(
         stack.db,
@@ -111,7 +113,7 @@ async def change(
         raise PreconditionRequired(
             "name the version you change: If-Match with the ETag that describe gave"
         )
-    manifest = parse_manifest(body.manifest)
+    manifest = _accessible(parse_manifest(body.manifest), caller)
     async with shared.stack.db.transaction() as conn:
         current = await access.owned(conn, caller, container_id)
         founding.check_change(current, manifest)
@@ -132,6 +134,15 @@ async def change(
         container = await access.owned(conn, caller, container_id)
     answer = ContainerUpdated(container=summary(container), etag=etag, changed=etag != current.etag)
     return json_answer(answer, request_id, headers={"ETag": f'"{etag}"'})
+
+
+def _accessible(manifest: Manifest, caller: Principal) -> Manifest:
+    """``Invalid`` for a manifest by which its sender could never change the container again."""
+    if caller.name not in manifest.acl.roles.owner:
+        raise Invalid(
+            f"you would lose access to container '{manifest.id}': acl.roles.owner must name '{caller.name}'"
+        )
+    return manifest
 
 
 @router.delete("/v1/containers/{container_id}", response_model=JobAccepted, status_code=202)

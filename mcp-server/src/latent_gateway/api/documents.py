@@ -8,7 +8,8 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 
 from latent_core.domain.errors import Invalid, NotFound
-from latent_core.generations.delete import delete_corpus_records, delete_documents
+from latent_core.domain.text import Text
+from latent_core.generations.delete import delete_documents, delete_records
 from latent_core.registry import audit, chunks, documents, pages
 from latent_core.registry.connection import Connection
 from latent_gateway.answers import json_answer
@@ -45,7 +46,7 @@ async def list_documents(
     request_id: RequestId,
     limit: Limit = 100,
     cursor: Cursor = None,
-    uri_prefix: Annotated[str | None, Query(max_length=4096)] = None,
+    uri_prefix: Annotated[Text | None, Query(max_length=4096)] = None,
 ) -> Response:
     """Documents in id order."""
     after = _after(cursor)
@@ -93,10 +94,10 @@ async def delete(
         found = await documents.view(conn, doc_id)
         if found is None or found.container_id != container.id:
             raise _unknown(doc_id)
-        job_id = await delete_documents(
-            conn, container.id, [doc_id], principal=caller.name, lease_seconds=lease, corpus=doc_id
+        deleted = await delete_documents(
+            conn, container.id, [doc_id], principal=caller.name, lease_seconds=lease
         )
-        if job_id is None:
+        if deleted is None:
             raise _unknown(doc_id)
         await audit.note(
             conn,
@@ -106,23 +107,15 @@ async def delete(
             object_=found.source_uri,
             request_id=request_id,
         )
-    while await _delete_records(shared, container.id, doc_id, caller):
-        pass
+    await delete_records(
+        shared.stack.db,
+        container.id,
+        deleted.corpora,
+        principal=caller.name,
+        lease_seconds=lease,
+    )
     shared.stack.wake()
-    return json_answer(JobAccepted(job_id=job_id), request_id, status=202)
-
-
-async def _delete_records(
-    shared: Shared, container_id: str, corpus: UUID, caller: Principal
-) -> int:
-    async with shared.stack.db.transaction() as conn:
-        return await delete_corpus_records(
-            conn,
-            container_id,
-            corpus,
-            principal=caller.name,
-            lease_seconds=shared.settings.lease_seconds,
-        )
+    return json_answer(JobAccepted(job_id=deleted.job_id), request_id, status=202)
 
 
 @router.get("/v1/containers/{container_id}/chunks", response_model=ChunkPage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from typing import Final
 
@@ -16,6 +17,7 @@ from latent_core.queue import admin
 from latent_gateway.context import Caller, Gateway, Shared
 
 router = APIRouter(tags=["health"])
+logger = logging.getLogger(__name__)
 
 PROBE_SECONDS: Final = 2.0
 EMPTY_SHA: Final = Sha256("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
@@ -36,7 +38,7 @@ async def readyz(shared: Shared) -> Response:
         "qdrant": shared.stack.vectors.collections(),
         "minio": shared.stack.blobs.size(EMPTY_SHA),
     }
-    states = await asyncio.gather(*(_probe(p) for p in probes.values()))
+    states = await asyncio.gather(*(_probe(name, p) for name, p in probes.items()))
     services = dict(zip(probes, states, strict=True))
     ready = all(state == "ok" for state in states)
     return JSONResponse(
@@ -44,15 +46,19 @@ async def readyz(shared: Shared) -> Response:
     )
 
 
-async def _probe(probe: Awaitable[object]) -> str:
+async def _probe(service: str, probe: Awaitable[object]) -> str:
+    """Anybody may ask: why a service is down stands in the log."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             await probe
     except TimeoutError:
-        return "down: no answer"
+        cause = f"no answer within {PROBE_SECONDS:g} s"
     except LatentError as exc:
-        return f"down: {exc.message}"
-    return "ok"
+        cause = exc.message
+    else:
+        return "ok"
+    logger.warning("service_down", extra={"service": service, "cause": cause})
+    return "down"
 
 
 @router.get("/metrics")

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
 from fastapi import APIRouter, Response
 
+from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Forbidden, Invalid, NotFound
 from latent_core.domain.job import JobKind
+from latent_core.domain.text import trouble
 from latent_core.generations.accept import IngestPayload, accept
-from latent_core.generations.delete import delete_documents
-from latent_core.registry import audit, documents, uploads
+from latent_core.generations.delete import delete_documents, delete_records
+from latent_core.registry import audit, containers, documents, uploads
 from latent_core.registry.connection import Connection
 from latent_core.registry.documents import Listed, Source
 from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import AddBody, Added, ListedFile, Listing, ListingBody
+from latent_gateway.api.bodies import (
+    MAX_URI_BYTES,
+    AddBody,
+    Added,
+    ListedFile,
+    Listing,
+    ListingBody,
+)
 from latent_gateway.api.uploads import guess_mime, safe_filename
 from latent_gateway.auth import access
 from latent_gateway.auth.access import Writable
 from latent_gateway.context import Caller, RequestId, Shared
 
 router = APIRouter(tags=["ingest"])
+
+MOST_DELETIONS: Final = 5000
+"""A listing; each has its rows, ords and postings to bury."""
+DELETIONS_AT_ONCE: Final = 500
+CORPUS_NAMES: Final = (".jsonl", ".ndjson")
+CORPUS_MIME: Final = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +66,31 @@ async def add(body: AddBody, shared: Shared, caller: Caller, request_id: Request
         )
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, body.container_id)
+        _check_takes_text(container)
+        # The container first, then the upload's row: everybody's order of locks.
+        if await containers.hold(conn, container.id) is None:
+            raise access.unknown(container.id)
         source = await _bytes(conn, container, reference, shared.settings.ingest_roots)
-    name = safe_filename(body.filename) if body.filename else source.filename
-    uri = _canonical(body.source_uri) if body.source_uri else source.default_uri or file_uri(name)
-    kind = JobKind.CORPUS if name.lower().endswith((".jsonl", ".ndjson")) else JobKind.INGEST
-    payload = IngestPayload(
-        uri=uri,
-        filename=name,
-        mime=source.mime,
-        sha256=source.sha256,
-        path=source.path,
-        modality=body.modality,
-        accepted_at=datetime.now(UTC),
-        modified_at=body.modified_at,
-        mtime_ns=body.mtime_ns,
-        meta=body.meta,
-    )
-    async with shared.stack.db.transaction() as conn:
+        name = safe_filename(body.filename) if body.filename else source.filename
+        uri = _canonical(body.source_uri or source.default_uri or file_uri(name))
+        payload = IngestPayload(
+            uri=uri,
+            filename=name,
+            mime=source.mime,
+            sha256=source.sha256,
+            path=source.path,
+            modality=body.modality,
+            accepted_at=datetime.now(UTC),
+            modified_at=body.modified_at,
+            mtime_ns=body.mtime_ns,
+            meta=body.meta,
+        )
         accepted = await accept(
-            conn, Source(container.id, uri, source.mime), payload, kind=kind, principal=caller.name
+            conn,
+            Source(container.id, uri, source.mime),
+            payload,
+            kind=_kind(name, source.mime),
+            principal=caller.name,
         )
         await audit.note(
             conn,
@@ -80,6 +103,12 @@ async def add(body: AddBody, shared: Shared, caller: Caller, request_id: Request
     shared.stack.wake()
     answer = Added(job_id=accepted.job_id, doc_id=accepted.doc_id, source_uri=uri)
     return json_answer(answer, request_id, status=202)
+
+
+def _kind(name: str, mime: str) -> JobKind:
+    """A corpus by its name, or because its sender says so."""
+    corpus = name.lower().endswith(CORPUS_NAMES) or mime == CORPUS_MIME
+    return JobKind.CORPUS if corpus else JobKind.INGEST
 
 
 def file_uri(name: str) -> str:
@@ -95,7 +124,7 @@ def _reference(body: AddBody) -> str:
         )
     if body.uri is None:
         return given[0]
-    scheme = urlsplit(body.uri).scheme.lower()
+    scheme = _scheme(body.uri)
     if scheme in ("http", "https"):
         raise Forbidden(
             "web pages are not ingested yet; save the page and upload the file", uri=body.uri
@@ -106,10 +135,29 @@ def _reference(body: AddBody) -> str:
     )
 
 
+def _check_takes_text(container: Writable) -> None:
+    """Every source that is ingested today is text."""
+    if Modality.TEXT not in container.manifest.modalities:
+        raise Forbidden(
+            f"container '{container.id}' takes no text: its manifest's modalities lack 'text'",
+            modality="text",
+        )
+
+
+def _scheme(uri: str) -> str:
+    """In small letters, empty when there is none."""
+    try:
+        return urlsplit(uri).scheme.lower()
+    except ValueError as exc:
+        raise Invalid(f"'{uri[:80]}' is not a uri: {exc}") from exc
+
+
 def _canonical(uri: str) -> str:
     """A source uri as it is stored; ``Invalid`` when it could be mistaken for a path of the server."""
-    if any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in uri) or not urlsplit(uri).scheme:
+    if trouble(uri) is not None or not _scheme(uri):
         raise Invalid(f"source_uri '{uri[:80]}' is not a uri such as file:///notes/a.md")
+    if len(uri.encode()) > MAX_URI_BYTES:
+        raise Invalid(f"source_uri '{uri[:80]}…' has more than {MAX_URI_BYTES} bytes")
     return uri
 
 
@@ -130,23 +178,31 @@ async def _bytes(
 
 def _below_roots(reference: str, roots: tuple[Path, ...]) -> Bytes:
     """A regular file below one of the roots, links resolved; the same answer for what is elsewhere and what is not there."""
-    if "\x00" not in reference:
-        for root in roots:
-            path = (root / reference).resolve()
-            if path.is_relative_to(root) and path.is_file():
-                relative = path.relative_to(root).as_posix()
-                return Bytes(
-                    path.name,
-                    guess_mime(path.name, None),
-                    path=str(path),
-                    default_uri=file_uri(f"{root.name}/{relative}"),
-                )
+    for root in roots:
+        path = _file_below(root, reference)
+        if path is not None:
+            relative = path.relative_to(root).as_posix()
+            return Bytes(
+                path.name,
+                guess_mime(path.name, None),
+                path=str(path),
+                default_uri=file_uri(f"{root.name}/{relative}"),
+            )
     hint = (
         "no ingest roots are set (LLC_INGEST_ROOTS)"
         if not roots
         else "it is no file below LLC_INGEST_ROOTS"
     )
     raise NotFound(f"file_ref '{reference[:200]}' is not an upload, and {hint}")
+
+
+def _file_below(root: Path, reference: str) -> Path | None:
+    """None for what is no file there, cannot be looked at, or cannot be a name at all."""
+    try:
+        path = (root / reference).resolve()
+        return path if path.is_relative_to(root) and path.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # too long, forbidden; NUL; links in a circle
+        return None
 
 
 @router.post("/v1/containers/{container_id}/listing", response_model=Listing)
@@ -161,7 +217,11 @@ async def listing(
         stored = await documents.listing(conn, container.id, prefix)
     need, unsure, unchanged = _compare(files, stored)
     vanished = sorted(uri for uri in stored if uri not in files) if body.delete_vanished else []
-    jobs = await _delete(shared, caller, container, [stored[uri] for uri in vanished], request_id)
+    vanished = vanished[:MOST_DELETIONS]
+    jobs: list[int] = []
+    for start in range(0, len(vanished), DELETIONS_AT_ONCE):
+        gone = [stored[uri] for uri in vanished[start : start + DELETIONS_AT_ONCE]]
+        jobs += await _delete(shared, caller, container, gone, request_id)
     answer = Listing(
         need=need, hash=unsure, unchanged=unchanged, deleted=vanished, delete_jobs=jobs
     )
@@ -191,26 +251,33 @@ def _compare(
 
 
 async def _delete(
-    shared: Shared, caller: Caller, container: Writable, gone: list[Listed], request_id: str
+    shared: Shared, caller: Caller, container: Writable, gone: Sequence[Listed], request_id: str
 ) -> list[int]:
-    if not gone:
-        return []
+    """Delete in one transaction; answers its job."""
     async with shared.stack.db.transaction() as conn:
-        job_id = await delete_documents(
+        deleted = await delete_documents(
             conn,
             container.id,
             [d.doc_id for d in gone],
             principal=caller.name,
             lease_seconds=shared.settings.lease_seconds,
         )
-        for document in gone:
-            await audit.note(
-                conn,
-                principal=caller.name,
-                action="document.delete",
-                container_id=container.id,
-                object_=document.uri,
-                request_id=request_id,
-            )
+        await audit.note_each(
+            conn,
+            principal=caller.name,
+            action="document.delete",
+            container_id=container.id,
+            objects=[document.uri for document in gone],
+            request_id=request_id,
+        )
+    if deleted is None:
+        return []
+    await delete_records(
+        shared.stack.db,
+        container.id,
+        deleted.corpora,
+        principal=caller.name,
+        lease_seconds=shared.settings.lease_seconds,
+    )
     shared.stack.wake()
-    return [job_id] if job_id is not None else []
+    return [deleted.job_id]

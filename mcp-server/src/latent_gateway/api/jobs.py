@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated, Final
 
 import orjson
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
 
 from latent_core.domain.errors import NotFound
 from latent_core.domain.job import JobEvent, JobState, JobView
+from latent_core.domain.text import Text
 from latent_core.queue import admin
 from latent_core.registry import audit
 from latent_core.registry.connection import Connection
@@ -20,12 +24,16 @@ from latent_gateway.api import cursors
 from latent_gateway.api.bodies import JobAnswer, JobPage
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
-from latent_gateway.context import Caller, Gateway, RequestId, Shared
+from latent_gateway.context import Caller, Gateway, RequestId, Shared, Streams
 
 router = APIRouter(tags=["jobs"])
 
 FINAL: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 SECONDS_BETWEEN_LOOKS: Final = 0.25
+MOST_SECONDS_BETWEEN_LOOKS: Final = 1.0
+SECONDS_OF_SILENCE: Final = 15.0
+"""Then a comment is sent: proxies and readers give up on a connection that says nothing."""
+KEEP_ALIVE: Final = b": still here\n\n"
 LONGEST_STREAM_SECONDS: Final = 6 * 3600.0
 
 
@@ -57,7 +65,7 @@ async def list_jobs(
     shared: Shared,
     caller: Caller,
     request_id: RequestId,
-    container_id: Annotated[str | None, Query(max_length=64)] = None,
+    container_id: Annotated[Text | None, Query(max_length=64)] = None,
     status: Annotated[list[JobState] | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
@@ -97,18 +105,52 @@ async def events(
         if last_event_id and last_event_id.isdecimal() and len(last_event_id) < 19
         else 0
     )
-    return StreamingResponse(
-        _stream(shared, job_id, after),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store"},
-    )
+    shared.streams.take()
+    return _Events(_stream(shared, job_id, after), shared.streams)
+
+
+class _Events(StreamingResponse):
+    """A stream that was counted, and is given back however it ends, begun or not."""
+
+    def __init__(self, content: AsyncIterator[bytes], streams: Streams) -> None:
+        super().__init__(
+            content, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
+        self._streams = streams
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.give_back()
+
+
+class Rhythm:
+    """When to look again, seconds: soon after a change, ever later while nothing changes."""
+
+    def __init__(self, now: float) -> None:
+        self.pause = SECONDS_BETWEEN_LOOKS
+        self._spoke = now
+
+    def looked(self, now: float, *, changed: bool) -> bool:
+        """Note what a look found; answers whether the silence has lasted too long."""
+        if changed:
+            self.pause, self._spoke = SECONDS_BETWEEN_LOOKS, now
+            return False
+        self.pause = min(2 * self.pause, MOST_SECONDS_BETWEEN_LOOKS)
+        silent = now - self._spoke >= SECONDS_OF_SILENCE
+        if silent:
+            self._spoke = now
+        return silent
 
 
 async def _stream(shared: Gateway, job_id: int, after: int) -> AsyncIterator[bytes]:
     """Events with their ids, and the job itself whenever it has changed in between."""
-    until = asyncio.get_running_loop().time() + LONGEST_STREAM_SECONDS
+    now = asyncio.get_running_loop().time
+    until, rhythm = now() + LONGEST_STREAM_SECONDS, Rhythm(now())
     shown: JobView | None = None
-    while asyncio.get_running_loop().time() < until and not shared.stack.closing.is_set():
+    while now() < until and not shared.stack.closing.is_set():
         async with shared.stack.db.transaction() as conn:
             fresh = await admin.events(conn, job_id, after_id=after)
             job = await _or_none(conn, job_id)
@@ -119,11 +161,15 @@ async def _stream(shared: Gateway, job_id: int, after: int) -> AsyncIterator[byt
             return
         if job != shown and not fresh:
             yield _event("progress", {"job": job.model_dump(mode="json")}, None)
+        if rhythm.looked(now(), changed=job != shown or bool(fresh)):
+            yield KEEP_ALIVE
         shown = job
         if job.state in FINAL and not fresh:
             yield _event("end", {"job": job.model_dump(mode="json")}, None)
             return
-        await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(rhythm.pause):
+                await shared.stack.closing.wait()
 
 
 async def _or_none(conn: Connection, job_id: int) -> JobView | None:

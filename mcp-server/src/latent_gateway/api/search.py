@@ -31,6 +31,7 @@ async def search(
         shared.settings.search_timeout_ms / 1000,
         shared.stack.metrics,
     ).search(body, readable)
+    answer.issues += body.without_effect()
     logger.info(
         "search_completed",
         extra={

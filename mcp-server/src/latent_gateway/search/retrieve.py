@@ -14,6 +14,7 @@ import numpy as np
 
 from latent_core.domain.errors import Issue, IssueCode, LatentError
 from latent_core.domain.query import ContainerStatus
+from latent_core.embedding.together import all_or_first_failure
 from latent_core.registry import chunks, documents
 from latent_core.registry.chunks import Allowed
 from latent_gateway.search.channels import Candidates, bm25_channel, vector_channel
@@ -95,9 +96,11 @@ class ContainerSearch:
         self.result.status.rounds += 1
         await self._limit()
         asked = self._open_channels()
-        answers = await asyncio.gather(*(self._channel(name) for name in asked))
-        self._found |= {n: c for n, c in zip(asked, answers, strict=True) if c is not None}
-        await self._join(self._found)
+        judged: dict[int, UUID | None] = {}
+        await all_or_first_failure(self._channel(name, judged) for name in asked)
+        for earlier in self._found.values():  # of channels that were not asked again, or failed now
+            await self._join(earlier, judged)
+        self._keep_live(judged)
         status = self.result.status
         status.ok = bool(self._found)
         status.exhausted = set(self._found) == set(self._part.channels) and all(
@@ -125,7 +128,7 @@ class ContainerSearch:
         """Whether widening can still bring what lacks. A few long documents fill every list; once all of
         them are found there is nothing to look for, and what costs too much time is left."""
         if self._plan.dedup:
-            async with self._stores.db.transaction() as conn:
+            async with self._stores.db.reading() as conn:
                 there = await documents.live_count(conn, self._part.container.id, wanted)
             self.result.status.exhausted = self._distinct() >= there
         if not self.finished and asyncio.get_running_loop().time() > self._widen_until:
@@ -137,14 +140,21 @@ class ContainerSearch:
     async def _limit(self) -> None:
         if self._allowed_known or not self._plan.condition:
             return
-        async with self._stores.db.transaction() as conn:
+        async with self._stores.db.reading() as conn:
             allowed = await chunks.allowed(
                 conn, self._part.container.id, self._plan.condition, SELECTIVE
             )
         self._allowed = allowed if allowed.complete else None
         self._allowed_known = True
 
-    async def _channel(self, name: str) -> Candidates | None:
+    async def _channel(self, name: str, judged: dict[int, UUID | None]) -> None:
+        """Find candidates and join them on what is live, while the other channel is still at work."""
+        candidates = await self._candidates(name)
+        if candidates is not None:
+            self._found[name] = candidates
+            await self._join(candidates, judged)
+
+    async def _candidates(self, name: str) -> Candidates | None:
         if self._allowed is not None and not len(self._allowed.ords):
             return Candidates(np.empty(0, np.int64), np.empty(0, np.float64), exhausted=True)
         if name == BM25:
@@ -208,24 +218,27 @@ class ContainerSearch:
             )
         )
 
-    async def _join(self, found: Mapping[str, Candidates]) -> None:
+    async def _join(self, found: Candidates, judged: dict[int, UUID | None]) -> None:
+        """Note for each ord its document, or None when it is not visible. What ``judged`` knows is not asked
+        again: it is of one round, the next begins anew."""
         begun = perf_counter()
-        ords = (
-            np.unique(np.concatenate([c.ords for c in found.values()]))
-            if found
-            else np.empty(0, np.int64)
-        )
-        live: dict[int, UUID] = {}
-        if len(ords):
-            async with self._stores.db.transaction() as conn:
-                live = await chunks.live(conn, self._part.container.id, ords, self._plan.condition)
+        unknown = [ord_ for ord_ in found.ords.tolist() if ord_ not in judged]
+        if not unknown:
+            return
+        ords = np.array(unknown, dtype=np.int64)
+        async with self._stores.db.reading() as conn:
+            live = await chunks.live(conn, self._part.container.id, ords, self._plan.condition)
+        judged.update((ord_, live.get(ord_)) for ord_ in unknown)
+        self.result.add_timing("join", perf_counter() - begun)
+
+    def _keep_live(self, judged: Mapping[int, UUID | None]) -> None:
+        live = {ord_: doc_id for ord_, doc_id in judged.items() if doc_id is not None}
         self.result.documents = live
         self.result.lists = {
-            name: _live_only(candidates, live) for name, candidates in found.items()
+            name: _live_only(candidates, live) for name, candidates in self._found.items()
         }
-        self.result.status.candidates = len(ords)
-        self.result.status.stale = len(ords) - len(live)
-        self.result.add_timing("join", perf_counter() - begun)
+        self.result.status.candidates = len(judged)
+        self.result.status.stale = len(judged) - len(live)
 
 
 def _live_only(candidates: Candidates, live: Mapping[int, UUID]) -> Ranked:

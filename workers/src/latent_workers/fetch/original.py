@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Final
+from typing import IO, Final
 
 from latent_core.blobs.keeping import store_file
 from latent_core.domain.errors import IngestFailed, OutOfSpace, TooLarge
 from latent_core.domain.ids import Sha256
 from latent_core.generations.accept import IngestPayload
-from latent_core.generations.stage import Checkpoint
+from latent_core.queue.amend import amend
+from latent_core.queue.context import JobContext
 from latent_workers.deps import Deps
 
 PIECE: Final = 1024 * 1024
@@ -36,7 +37,19 @@ class Original:
     mtime_ns: int | None
 
 
-async def fetch(deps: Deps, payload: IngestPayload, checkpoint: Checkpoint) -> Original:
+def stored(payload: IngestPayload, original: Original) -> IngestPayload:
+    """``payload``, naming the stored bytes: a later turn or attempt takes the same state of the file."""
+    return payload.model_copy(
+        update={
+            "sha256": original.sha256,
+            "accepted_at": original.fetched_at,
+            "modified_at": original.modified_at,
+            "mtime_ns": original.mtime_ns,
+        }
+    )
+
+
+async def fetch(ctx: JobContext, deps: Deps, payload: IngestPayload) -> Original:
     """The original of ``payload``: an upload's blob, or a file below an ingest root, which is stored first."""
     if payload.sha256 is not None:
         sha256 = Sha256(payload.sha256)
@@ -47,16 +60,20 @@ async def fetch(deps: Deps, payload: IngestPayload, checkpoint: Checkpoint) -> O
         )
     if payload.path is None:
         raise IngestFailed(f"nothing says where the bytes of {payload.uri} are; add it again")
-    return await _from_folder(deps, Path(payload.path), checkpoint)
+    original = await _from_folder(ctx, deps, Path(payload.path))
+    # Until the document is published, the job is all that keeps the bytes from being garbage.
+    amended = stored(payload, original).model_dump(mode="json")
+    await ctx.transact(lambda conn: amend(conn, ctx.job, amended))
+    return original
 
 
-async def _from_folder(deps: Deps, source: Path, checkpoint: Checkpoint) -> Original:
+async def _from_folder(ctx: JobContext, deps: Deps, source: Path) -> Original:
     limit = deps.settings.max_upload_bytes
     copy, sha256, status = await asyncio.to_thread(
         _copy, source, deps.settings.ingest_roots, deps.stack.tmp, limit
     )
     try:
-        await checkpoint()
+        await ctx.checkpoint()
         await store_file(deps.stack.db, deps.stack.blobs, copy, sha256)
     finally:
         await asyncio.to_thread(copy.unlink, missing_ok=True)
@@ -72,27 +89,44 @@ def _copy(
     if not any(source.resolve().is_relative_to(root) for root in roots):
         raise IngestFailed(f"'{source.name}' is not below LLC_INGEST_ROOTS any more")
     for _ in range(COPIES):
-        try:
-            with (
-                source.open("rb") as file,
-                NamedTemporaryFile(dir=folder, prefix="fetch-", delete=False) as copy,
-            ):
-                before = os.fstat(file.fileno())
-                if before.st_size > limit:
-                    raise TooLarge(
-                        f"'{source.name}' has {before.st_size} bytes; the limit is {limit}"
-                    )
-                shutil.copyfileobj(file, copy, PIECE)
-                after = os.fstat(file.fileno())
-        except OSError as exc:
-            raise _trouble(source, exc) from exc
-        path = Path(copy.name)
-        if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
-            return path, _hash(path), after
-        path.unlink()
+        copied = _copy_once(source, folder, limit)
+        if copied is not None:
+            return copied
     raise IngestFailed(
         f"'{source.name}' kept changing while it was read; add it again when it is at rest"
     )
+
+
+def _copy_once(
+    source: Path, folder: Path, limit: int
+) -> tuple[Path, Sha256, os.stat_result] | None:
+    """None when the file changed meanwhile. Nothing is left in ``folder`` but what is answered."""
+    with NamedTemporaryFile(dir=folder, prefix="fetch-", delete=False) as copy:
+        path = Path(copy.name)
+        try:
+            status = _fill(copy, source, limit)
+            copy.flush()
+            if status is not None:
+                return path, _hash(path), status
+        except OSError as exc:
+            path.unlink()
+            raise _trouble(source, exc) from exc
+        except BaseException:
+            path.unlink()
+            raise
+    path.unlink()
+    return None
+
+
+def _fill(copy: IO[bytes], source: Path, limit: int) -> os.stat_result | None:
+    with source.open("rb") as file:
+        before = os.fstat(file.fileno())
+        if before.st_size > limit:
+            raise TooLarge(f"'{source.name}' has {before.st_size} bytes; the limit is {limit}")
+        shutil.copyfileobj(file, copy, PIECE)
+        after = os.fstat(file.fileno())
+    same = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
+    return after if same else None
 
 
 def _hash(path: Path) -> Sha256:

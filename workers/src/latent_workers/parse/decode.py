@@ -20,6 +20,9 @@ _BOMS: Final = (
 )
 _SAMPLE_BYTES = 65_536
 _MAX_DEPTH = 64
+_MOST_DECIMAL_BITS: Final = 4096
+_INTEGERS: Final = range(-(2**63), 2**64)
+"""What every reader of the answers takes as a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +69,30 @@ def clean(text: str) -> tuple[str, int]:
 
 
 def clean_value(value: Any, depth: int = 0) -> Any:
-    """A JSON value whose strings are all storable; what nests too deeply to be meant becomes text."""
+    """A JSON value that can be stored and sent: strings without NULs and surrogates, numbers of 64 bits;
+    what is larger, or nests too deeply to be meant, becomes text."""
     if isinstance(value, str):
         return clean(value)[0]
     if depth > _MAX_DEPTH:
         return clean(repr(value)[:1000])[0]
     if isinstance(value, dict):
-        return {clean(str(key))[0]: clean_value(item, depth + 1) for key, item in value.items()}
+        return {_key(key): clean_value(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [clean_value(item, depth + 1) for item in value]
+    if isinstance(value, int) and value not in _INTEGERS:
+        return _digits(value)
     if value is None or isinstance(value, bool | int | float):
         return value
     return clean(str(value))[0]
+
+
+def _key(key: Any) -> str:
+    return clean(_digits(key) if isinstance(key, int) else str(key))[0]
+
+
+def _digits(value: int) -> str:
+    """Decimal, as long as Python writes it so."""
+    return str(value) if value.bit_length() <= _MOST_DECIMAL_BITS else hex(value)[:1000]
 
 
 def utf16_without_mark(data: bytes) -> str | None:

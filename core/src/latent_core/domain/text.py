@@ -1,0 +1,82 @@
+"""What text and data from outside may hold, so that every store can keep them as they came."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Final
+
+import orjson
+from pydantic import AfterValidator
+
+MAX_DEPTH: Final = 64
+MAX_META_BYTES: Final = 64 * 1024
+MOST_INTEGER: Final = 2**64
+LEAST_INTEGER: Final = -(2**63)
+
+_LAYOUT: Final = frozenset("\t\n\r")
+
+
+def trouble(text: str, *, layout: bool = False) -> str | None:
+    """What no store takes in ``text``, None when it is sound. ``layout`` allows tabs and line ends."""
+    for character in text:
+        code = ord(character)
+        if (code < 0x20 or code == 0x7F) and not (layout and character in _LAYOUT):
+            return f"must not hold the control character U+{code:04X}"
+        if 0xD800 <= code <= 0xDFFF:
+            return f"must not hold half a character (the lone surrogate U+{code:04X})"
+    return None
+
+
+def unsound(data: Any) -> tuple[str, str] | None:
+    """The first place in JSON-like ``data`` that cannot be stored, dotted, and why. Not recursive: the depth is the sender's."""
+    waiting: list[tuple[str, Any, int]] = [("", data, 0)]
+    while waiting:
+        path, value, depth = waiting.pop()
+        found = _trouble_of(value, depth)
+        if found is not None:
+            return path, found
+        prefix = f"{path}." if path else ""
+        if isinstance(value, dict):
+            for key in value:
+                wrong = trouble(key) if isinstance(key, str) else None
+                if wrong is not None:
+                    return path, f"a key {wrong}"
+            waiting += [(f"{prefix}{key}", inner, depth + 1) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [(f"{prefix}{n}", inner, depth + 1) for n, inner in enumerate(value)]
+    return None
+
+
+def _trouble_of(value: Any, depth: int) -> str | None:
+    if isinstance(value, dict | list) and depth >= MAX_DEPTH:
+        return f"must not be nested deeper than {MAX_DEPTH}"
+    if isinstance(value, str):
+        return trouble(value, layout=True)
+    if isinstance(value, int) and not LEAST_INTEGER <= value < MOST_INTEGER:
+        return "must not hold an integer of more than 64 bits"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "must not hold a number that is not finite"
+    return None
+
+
+def _line(value: str) -> str:
+    wrong = trouble(value)
+    if wrong is not None:
+        raise ValueError(wrong)
+    return value
+
+
+def _meta(value: dict[str, Any]) -> dict[str, Any]:
+    wrong = unsound(value)
+    if wrong is not None:
+        path, why = wrong
+        raise ValueError(f"'{path[:80]}' {why}" if path else why)
+    if len(orjson.dumps(value)) > MAX_META_BYTES:
+        raise ValueError(f"must have at most {MAX_META_BYTES} bytes as JSON")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_line)]
+"""One line without control characters and lone surrogates: a name, an id, an address."""
+Meta = Annotated[dict[str, Any], AfterValidator(_meta)]
+"""A JSON object as it is stored with a document."""

@@ -1,0 +1,333 @@
+"""An attempt that loses its job at any step, and goes on afterwards: what is live is live once, and nothing stays behind.
+
+Two workers on one Postgres, one vector engine and the real handlers. The first believes to hold its job
+all the while (its lease is long, its heart does not beat in time), as a process does that was frozen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+from uuid import UUID
+
+import orjson
+import pytest
+
+from latent_core.blobs.files import FileBlobStore
+from latent_core.blobs.keeping import store
+from latent_core.blobs.signing import Signer
+from latent_core.domain.job import JobKind
+from latent_core.domain.manifest import Chunker, Manifest
+from latent_core.embedding.resolve import Embedders
+from latent_core.generations import containers as founding
+from latent_core.generations.accept import IngestPayload, accept
+from latent_core.generations.doctor import Doctor, Report
+from latent_core.keywords.bm25 import PostgresKeywordIndex
+from latent_core.observability import Metrics
+from latent_core.queue.context import JobContext
+from latent_core.queue.reaper import disown, reap
+from latent_core.queue.runner import Runner
+from latent_core.queue.wakeup import Wakeup
+from latent_core.registry import documents
+from latent_core.registry.connection import Connection, Database
+from latent_core.registry.documents import Source
+from latent_core.settings import Settings
+from latent_core.stack import Stack
+from latent_core.testing.embedding_server import EmbeddingServer
+from latent_core.vectors.edge import EdgeVectorIndex
+from latent_core.vectors.port import Points, VectorIndex
+from latent_workers.deps import Deps
+from latent_workers.embed import DocumentEmbedding
+from latent_workers.jobs.registry import handlers
+from latent_workers.sandbox.pool import Sandbox
+
+DIMS: Final = 16
+LEASE_SECONDS: Final = 600.0
+"""No heart beats in the time of a test."""
+WAIT_SECONDS: Final = 60.0
+CONTAINER: Final = "notes"
+
+TIME_PASSES: Final = "UPDATE jobs SET run_at = now() WHERE state = 'queued'"
+OPEN_JOBS: Final = "SELECT count(*) AS n FROM jobs WHERE state IN ('queued', 'running')"
+GENERATIONS: Final = "SELECT DISTINCT generation FROM chunks WHERE doc_id = %(id)s"
+
+T = TypeVar("T")
+
+
+class Steps:
+    """The places of an attempt where it could be frozen, and the one where it is."""
+
+    def __init__(self, pause_at: int | None = None) -> None:
+        self.taken: list[str] = []
+        self.reached = asyncio.Event()
+        self.go = asyncio.Event()
+        self._pause_at = pause_at
+
+    async def at(self, name: str) -> None:
+        self.taken.append(name)
+        if len(self.taken) - 1 == self._pause_at:
+            self.reached.set()
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self.go.wait()
+
+
+class SteppedContext:
+    """A job's context; each question to it is a step."""
+
+    def __init__(self, ctx: JobContext, steps: Steps) -> None:
+        self._ctx = ctx
+        self._steps = steps
+        self.job = ctx.job
+
+    async def checkpoint(self) -> None:
+        await self._steps.at("checkpoint")
+        await self._ctx.checkpoint()
+
+    async def fence(self) -> None:
+        await self._steps.at("fence")
+        await self._ctx.fence()
+
+    async def progress(self, done: int, total: int | None, note: str | None = None) -> None:
+        await self._steps.at("progress")
+        await self._ctx.progress(done, total, note)
+
+    async def warn(self, issue: Any) -> None:
+        await self._steps.at("warn")
+        await self._ctx.warn(issue)
+
+    async def transact(self, write: Callable[[Connection], Awaitable[T]]) -> T:
+        await self._steps.at("before the transaction")
+        result = await self._ctx.transact(write)
+        await self._steps.at("after the transaction")
+        return result
+
+
+class SteppedIndex:
+    """A vector index; each write is a step before and a step after."""
+
+    def __init__(self, index: VectorIndex, steps: Steps) -> None:
+        self._index = index
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._index, name)
+
+    async def upsert(self, collection: str, points: Points) -> None:
+        await self._steps.at("before vectors")
+        await self._index.upsert(collection, points)
+        await self._steps.at("after vectors")
+
+    async def delete(self, collection: str, doc_id: UUID, **which: Any) -> int:
+        await self._steps.at("before a deletion")
+        return await self._index.delete(collection, doc_id, **which)
+
+
+@dataclass
+class House:
+    """The stores, and workers on them."""
+
+    stack: Stack
+    sandbox: Sandbox
+    runners: list[Runner] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def worker(
+        self, name: str, steps: Steps | None = None, kinds: Collection[JobKind] = tuple(JobKind)
+    ) -> AsyncIterator[Runner]:
+        """A worker at work on jobs of these kinds. With ``steps`` it stops at one of them."""
+        stack = self.stack
+        if steps is not None:
+            stack = replace(stack, vectors=cast(VectorIndex, SteppedIndex(stack.vectors, steps)))
+        embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics)
+        bound = handlers(Deps(stack.settings, stack, self.sandbox, embedding))
+        runner = Runner(
+            stack.db,
+            {kind: _stepped(bound[kind], steps) for kind in kinds},
+            worker_id=name,
+            concurrency=1,
+            lease_seconds=LEASE_SECONDS,
+            poll_seconds=0.05,
+        )
+        task = asyncio.create_task(runner.run(stop_seconds=WAIT_SECONDS))
+        try:
+            yield runner
+        finally:
+            runner.stop()
+            await task
+            await embedding.close()
+
+    async def add(self, uri: str, data: bytes, kind: JobKind = JobKind.INGEST) -> UUID:
+        sha256 = await store(self.stack.db, self.stack.blobs, data)
+        name = uri.rpartition("/")[2]
+        source = Source(CONTAINER, uri, "text/plain")
+        payload = IngestPayload(
+            uri=uri,
+            filename=name,
+            mime="text/plain",
+            sha256=sha256,
+            accepted_at=datetime.now(UTC),
+        )
+        async with self.stack.db.transaction() as conn:
+            accepted = await accept(conn, source, payload, kind=kind, principal="local:you")
+        return accepted.doc_id
+
+    async def take_away(self, worker: str) -> None:
+        """The worker's lease runs out, and the reaper comes."""
+        await disown(self.stack.db, worker)
+        assert await reap(self.stack.db)
+
+    async def idle(self) -> None:
+        """All open jobs are done, also those that were to wait."""
+
+        async def none_open() -> bool:
+            async with self.stack.db.transaction() as conn:
+                await conn.execute(TIME_PASSES)
+                row = await (await conn.execute(OPEN_JOBS)).fetchone()
+            return row is not None and row["n"] == 0
+
+        await eventually(none_open)
+
+    async def live(self, doc_id: UUID) -> int | None:
+        async with self.stack.db.transaction() as conn:
+            row = await documents.row(conn, doc_id)
+        return row["live_generation"] if row else None
+
+    async def generations(self, doc_id: UUID) -> list[int]:
+        """Those that have rows."""
+        async with self.stack.db.transaction() as conn:
+            rows = await (await conn.execute(GENERATIONS, {"id": doc_id})).fetchall()
+        return sorted(row["generation"] for row in rows)
+
+    async def examine(self) -> Report:
+        stack = self.stack
+        return await Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=0.0).examine(None)
+
+
+def _stepped(
+    handler: Callable[[JobContext], Awaitable[None]], steps: Steps | None
+) -> Callable[[JobContext], Awaitable[None]]:
+    if steps is None:
+        return handler
+    return lambda ctx: handler(cast(JobContext, SteppedContext(ctx, steps)))
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    until = time.monotonic() + WAIT_SECONDS
+    while not await condition():
+        assert time.monotonic() < until, "it did not come about"
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+    async with AsyncExitStack() as services:
+        server = await services.enter_async_context(EmbeddingServer(dims=DIMS))
+        settings = Settings(
+            data_dir=tmp_path,
+            embed_base_url=server.base_url,
+            embed_rate_limit_per_min=100_000_000,
+            lease_seconds=LEASE_SECONDS,
+        )
+        (tmp_path / "tmp").mkdir()
+        index = await EdgeVectorIndex.open(tmp_path / "vectors")
+        services.push_async_callback(index.close)
+        embedders = Embedders(settings, tmp_path / "models")
+        services.push_async_callback(embedders.close)
+        stack = Stack(
+            settings=settings,
+            db=database,
+            keywords=PostgresKeywordIndex(database),
+            vectors=index,
+            blobs=FileBlobStore(tmp_path / "blobs", tmp_path / "tmp"),
+            signer=Signer(b"0" * 32),
+            embedders=embedders,
+            metrics=Metrics(),
+            wakeup=Wakeup(database),
+            tmp=tmp_path / "tmp",
+            token="",
+            token_place="",
+        )
+        manifest = Manifest(
+            id=CONTAINER,
+            name="Notes",
+            embedder="openai/test",
+            dims=DIMS,
+            chunker=Chunker(size=16, overlap=0.0),
+        )
+        await founding.create(
+            database, index, embedders, manifest, principal="local:you", request_id=None
+        )
+        sandbox = await services.enter_async_context(Sandbox(children=2))
+        yield House(stack, sandbox)
+
+
+def long_text(seed: str) -> bytes:
+    """More chunks than one write of vectors holds."""
+    words = [hashlib.sha256(f"{seed} {n}".encode()).hexdigest()[:9] for n in range(530)]
+    return "\n\n".join(
+        f"The {w} of the harbour is lit by the keeper at dusk." for w in words
+    ).encode()
+
+
+def short_corpus(seed: str) -> bytes:
+    records = ({"_id": f"{n}", "text": f"The {seed} {n} is lit."} for n in range(3))
+    return b"\n".join(orjson.dumps(record) for record in records)
+
+
+async def steps_of(house: House, uri: str, data: bytes, kind: JobKind) -> list[str]:
+    """The steps of an attempt that nothing disturbs."""
+    steps = Steps()
+    async with house.worker("undisturbed", steps, [kind]):
+        doc_id = await house.add(uri, data, kind)
+        await published(house, doc_id)
+    return steps.taken
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("kind", "name", "content"),
+    [
+        (JobKind.INGEST, "a.txt", long_text),
+        (JobKind.CORPUS, "a.jsonl", short_corpus),
+    ],
+)
+async def test_frozen_at_any_step_it_changes_nothing_once_another_has_the_job(
+    house: House, kind: JobKind, name: str, content: Callable[[str], bytes]
+) -> None:
+    undisturbed = await steps_of(house, f"file:///first/{name}", content("first"), kind)
+    last = undisturbed.index("before the transaction")
+    for number in range(last + 1):
+        where = f"step {number}, {undisturbed[number]}"
+        uri = f"file:///{number}/{name}"
+        steps = Steps(number)
+        async with house.worker("frozen", steps, [kind]) as frozen:
+            doc_id = await house.add(uri, content(uri), kind)
+            async with asyncio.timeout(WAIT_SECONDS):
+                await steps.reached.wait()
+            await house.take_away("frozen")
+            frozen.stop()
+            async with house.worker("other", kinds=[kind]):
+                await published(house, doc_id)
+            live = await house.live(doc_id)
+            steps.go.set()
+        assert (frozen.tally.lost, frozen.tally.settled) == (1, 0), where
+        assert await house.live(doc_id) == live, where
+        assert "after the transaction" not in steps.taken, where
+    async with house.worker("last"):
+        await house.idle()
+    report = await house.examine()
+    assert report.clean, report.model_dump()
+
+
+async def published(house: House, doc_id: UUID) -> None:
+    async def is_live() -> bool:
+        return await house.live(doc_id) is not None
+
+    await eventually(is_live)
