@@ -52,7 +52,7 @@ golden-queries: setup  ## retrieval quality of the sample container against its 
 	$(BIN)/python scripts/golden_queries.py
 
 bench: setup  ## speed, memory and quality; DATA=<folder> adds the judged sets
-	$(BIN)/python benchmarks/run.py $(if $(DATA),--data $(DATA),)
+	$(BIN)/python -m benchmarks.run $(if $(DATA),--data $(DATA),) $(if $(CACHE),--cache $(CACHE),) $(BENCH)
 
 size: setup  ## what the embedded default needs on disk
 	$(BIN)/python benchmarks/size.py

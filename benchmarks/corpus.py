@@ -88,7 +88,8 @@ class Writer:
         ranks = np.searchsorted(self._reach, random.random(count) * self._reach[-1])
         again = np.flatnonzero(random.random(count) < REPEATED)
         ranks[again] = ranks[(again * random.random(len(again))).astype(np.int64)]
-        return ranks.astype(np.int64)
+        drawn: NDArray[np.int64] = ranks.astype(np.int64)
+        return drawn
 
 
 def queries(texts: Sequence[str], count: int, seed: int = 11) -> list[str]:
@@ -105,6 +106,12 @@ def queries(texts: Sequence[str], count: int, seed: int = 11) -> list[str]:
             telling = [word for word in dict.fromkeys(words) if word not in common]
             asked.append(" ".join(random.permutation(telling)[:SHORT_TERMS].tolist()))
     return asked
+
+
+def write_text(path: Path, texts: Iterable[str]) -> Path:
+    """A text file, a paragraph a text."""
+    path.write_text("\n\n".join(texts), encoding="utf-8")
+    return path
 
 
 def write_jsonl(path: Path, texts: Iterable[str]) -> Path:

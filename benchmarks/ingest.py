@@ -34,7 +34,7 @@ PAGES: Final = 50
 PAGE_WORDS: Final = 420
 ROUNDS: Final = 3
 WARM_TEXTS: Final = 8
-PAGE_MARGIN: Final = 54.0
+MARGIN: Final = 54.0
 FONT_SIZE: Final = 9.5
 DEADLINE_SECONDS: Final = 1800.0
 
@@ -95,10 +95,10 @@ def write_corpus(folder: Path, seed: int) -> list[Path]:
 
 def write_files(folder: Path, seed: int) -> list[Path]:
     writer = corpus.Writer(seed)
-    files = [folder / f"text-{seed}-{number}.txt" for number in range(FILES)]
-    for file in files:
-        file.write_text("\n\n".join(writer.full_passages(FILE_PASSAGES)), encoding="utf-8")
-    return files
+    return [
+        corpus.write_text(folder / f"text-{seed}-{number}.txt", writer.full_passages(FILE_PASSAGES))
+        for number in range(FILES)
+    ]
 
 
 SHAPES: Final = (
@@ -127,8 +127,7 @@ async def throughput(installation: Installation, rounds: int = ROUNDS) -> list[T
 
 
 async def _warm(installation: Installation, client: AsyncClient) -> None:
-    file = installation.folder / "warm.txt"
-    file.write_text(corpus.Writer(2).text(200), encoding="utf-8")
+    file = corpus.write_text(installation.folder / "warm.txt", [corpus.Writer(2).text(200)])
     await create(client, "warm")
     await ended(client, [await add(client, "warm", file)])
     await quiet(client, "warm")
@@ -192,11 +191,12 @@ def _throughput(shape: str, rounds: list[Round]) -> Throughput:
 def write_pdf(path: Path, pages: int = PAGES) -> Path:
     """A report: text in paragraphs, a rule and a diagram on every page."""
     writer = corpus.Writer(3)
-    with pymupdf.open() as document:
+    with pymupdf.open() as document:  # type: ignore[no-untyped-call]  # it ships no types
         for number in range(1, pages + 1):
             page = document.new_page()
             _draw(page, number)
-            box = page.rect + (PAGE_MARGIN, 2.6 * PAGE_MARGIN, -PAGE_MARGIN, -PAGE_MARGIN)
+            left, top, right, bottom = page.rect
+            box = (left + MARGIN, top + 2.6 * MARGIN, right - MARGIN, bottom - MARGIN)
             text = "\n\n".join(writer.text(PAGE_WORDS // 3) for _ in range(3))
             if page.insert_textbox(box, text, fontsize=FONT_SIZE) < 0:
                 raise RuntimeError("the text of a page does not fit")
@@ -205,15 +205,11 @@ def write_pdf(path: Path, pages: int = PAGES) -> Path:
 
 
 def _draw(page: pymupdf.Page, number: int) -> None:
-    top = pymupdf.Point(PAGE_MARGIN, PAGE_MARGIN)
-    page.insert_text(top, f"{number}. Section", fontsize=16)
+    page.insert_text((MARGIN, MARGIN), f"{number}. Section", fontsize=16)
     for bar in range(12):
-        left = PAGE_MARGIN + bar * 40
+        left, base = MARGIN + bar * 40, 2.4 * MARGIN
         height = 12 + (number * 7 + bar * 13) % 48
-        base = 2.4 * PAGE_MARGIN
-        page.draw_rect(
-            pymupdf.Rect(left, base - height, left + 28, base), fill=(0.2, 0.4, bar / 12)
-        )
+        page.draw_rect((left, base - height, left + 28, base), fill=(0.2, 0.4, bar / 12))
 
 
 async def pdf(installation: Installation) -> PdfTimes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import psutil
@@ -46,13 +45,13 @@ async def measure(installation: Installation) -> list[Usage]:
 
 
 async def _use(installation: Installation) -> None:
-    file: Path = installation.folder / "memory.txt"
-    file.write_text("\n\n".join(corpus.Writer(4).full_passages(3)), encoding="utf-8")
+    passages = list(corpus.Writer(4).full_passages(3))
+    file = corpus.write_text(installation.folder / "memory.txt", passages)
     async with installation.client() as client:
         await create(client, CONTAINER)
         await ended(client, [await add(client, CONTAINER, file)])
         await quiet(client, CONTAINER)
-        query = corpus.queries([file.read_text(encoding="utf-8")], 1)[0]
+        query = corpus.queries(passages, 1)[0]
         await client.search(
             SearchRequest(containers=[CONTAINER], query=query, top_k=10, mode=SearchMode.HYBRID)
         )
@@ -75,4 +74,4 @@ def _name(process: psutil.Process, command: str) -> str:
     for mark, name in NAMES:
         if mark in command:
             return name
-    return process.name()
+    return str(process.name())

@@ -7,12 +7,13 @@ same whatever the vectors mean; what it finds by meaning says nothing here.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -37,10 +38,13 @@ ROUNDS: Final = 3
 WARM_UP: Final = 20
 SEED: Final = 7
 PREFILL_TEXTS: Final = 2000
+ASKED_OF: Final = 2000
+"""Queries are taken from the first so many texts."""
 PATH: Final = "/v1/containers/search"
-SERVER: Final = "server"
-"""Handling the request, without embedding the query: by the server's own timings."""
 STAGES: Final = ("plan", "embed", "retrieve", "fuse", "hydrate", "render")
+"""As the answers' timings name them; the query is embedded while ``retrieve`` runs."""
+CHANNELS: Final = ("bm25", "vector", "join")
+"""As the diagnostics' timings of a container name them; ``vector`` holds the embedding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,14 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of one mode in one container."""
+    """Of one mode in one container, in milliseconds."""
 
     chunks: int
     mode: str
     total: Spread
-    """As the client sees it."""
-    server: Spread
-    """Total less the embedding of the query, if there was one."""
+    """As the client sees it, from the request's first byte to the answer's last."""
+    without_embedding: Spread
+    """``total`` less the embedding of the query."""
     stages: dict[str, Spread]
     channels: dict[str, Spread]
 
@@ -74,6 +78,20 @@ def container_of(chunks: int) -> str:
 
 def texts_of(chunks: int) -> list[str]:
     return list(corpus.Writer(SEED).passages(chunks))
+
+
+async def latency(
+    installation: Installation, sizes: Sequence[int], rounds: int = ROUNDS
+) -> list[Latency]:
+    """Containers of all ``sizes``, smallest first; then a fresh process, and every mode in each."""
+    for chunks in sorted(sizes):
+        await prepare(installation, chunks)
+    await installation.restart()
+    results: list[Latency] = []
+    for chunks in sorted(sizes):
+        asked = corpus.queries(texts_of(min(chunks, ASKED_OF)), QUERIES)
+        results += await asyncio.to_thread(measure, installation, chunks, asked, rounds)
+    return results
 
 
 async def prepare(installation: Installation, chunks: int) -> float | None:
@@ -130,15 +148,31 @@ async def _go_on() -> None:
     """The checkpoint of a run that nobody cancels."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    total: float
+    stages: dict[str, float]
+
+
 class Asker:
-    """One client on one connection, as little work of its own as can be."""
+    """One client on one connection, with as little work of its own as can be."""
 
     def __init__(self, url: str, token: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
+    def sample(self, chunks: int, mode: str, query: str) -> Sample:
+        milliseconds, answer = self.ask(_body(chunks, mode, query))
+        return Sample(milliseconds, answer["timings"])
+
+    def channels(self, chunks: int, mode: str, query: str) -> dict[str, float]:
+        _, answer = self.ask(_body(chunks, mode, query) | {"diagnostics": True})
+        (status,) = answer["diagnostics"]["container_status"]
+        timings: dict[str, float] = status["timings_ms"]
+        return timings
+
     def ask(self, body: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-        """Milliseconds until the answer was read, and the answer."""
+        """Milliseconds until the answer was read, and the answer. An answer that lacks something is an error."""
         content = json.dumps(body).encode()
         begun = time.perf_counter()
         self._connection.request("POST", PATH, content, self._headers)
@@ -154,53 +188,42 @@ class Asker:
         self._connection.close()
 
 
+def _body(chunks: int, mode: str, query: str) -> dict[str, Any]:
+    return {"containers": [container_of(chunks)], "query": query, "top_k": TOP_K, "mode": mode}
+
+
 def measure(
     installation: Installation, chunks: int, asked: Sequence[str], rounds: int = ROUNDS
 ) -> list[Latency]:
-    """Every mode; the modes take turns, so that a disturbance falls on all of them."""
+    """Every mode. Modes take turns, query by query, so that a disturbance falls on all of them.
+
+    The channels' times are of a last round that asks for diagnostics, which the others do without.
+    """
     asker = Asker(installation.url, installation.token)
-    found: dict[str, list[_Sample]] = {mode: [] for mode in MODES}
-    for query in islice(asked, WARM_UP):
-        for mode in MODES:
-            _sample(asker, chunks, mode, query)
-    for _ in range(rounds):
-        for query in asked:
-            for mode in MODES:
-                found[mode].append(_sample(asker, chunks, mode, query))
+    samples: dict[str, list[Sample]] = {mode: [] for mode in MODES}
+    channels: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
+    for query, mode in product(asked[:WARM_UP], MODES):
+        asker.sample(chunks, mode, query)
+    for _, query, mode in product(range(rounds), asked, MODES):
+        samples[mode].append(asker.sample(chunks, mode, query))
+    for query, mode in product(asked, MODES):
+        channels[mode].append(asker.channels(chunks, mode, query))
     asker.close()
-    return [_latency(chunks, mode, samples) for mode, samples in found.items()]
+    return [_latency(chunks, mode, samples[mode], channels[mode]) for mode in MODES]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    total: float
-    stages: dict[str, float]
-    channels: dict[str, float]
-
-
-def _sample(asker: Asker, chunks: int, mode: str, query: str) -> _Sample:
-    body = {
-        "containers": [container_of(chunks)],
-        "query": query,
-        "top_k": TOP_K,
-        "mode": mode,
-    }
-    total, answer = asker.ask(body)
-    return _Sample(total, answer["timings"], {})
-
-
-def _latency(chunks: int, mode: str, samples: Sequence[_Sample]) -> Latency:
-    def spread(values: Sequence[float]) -> Spread:
-        return Spread.of(values)
-
+def _latency(
+    chunks: int, mode: str, samples: Sequence[Sample], channels: Sequence[dict[str, float]]
+) -> Latency:
     return Latency(
         chunks,
         mode,
-        spread([s.total for s in samples]),
-        spread([s.total - s.stages.get("embed", 0.0) for s in samples]),
+        Spread.of([one.total for one in samples]),
+        Spread.of([one.total - one.stages["embed"] for one in samples]),
+        {stage: Spread.of([one.stages[stage] for one in samples]) for stage in STAGES},
         {
-            stage: spread([s.stages.get(stage, 0.0) for s in samples])
-            for stage in STAGES
+            name: Spread.of([one[name] for one in channels])
+            for name in CHANNELS
+            if all(name in one for one in channels)
         },
-        {},
     )

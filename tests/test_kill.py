@@ -23,6 +23,7 @@ from latent_client import AsyncClient
 from latent_core.domain.document import DocumentState
 from latent_core.domain.errors import NotFound, TimedOut, Unavailable
 from latent_core.domain.ids import document_id
+from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from latent_core.testing.embedding_server import EmbeddingServer
@@ -44,6 +45,8 @@ MARKS: Final[dict[Victim, str]] = {
     "postgres": "-D",
 }
 """A word of the command line tells who is who."""
+
+OPEN: Final = (JobState.QUEUED, JobState.RUNNING)
 
 T = TypeVar("T")
 
@@ -244,16 +247,16 @@ async def drained(run: Run) -> None:
     async with run.installation.client() as client:
 
         async def quiet() -> bool:
-            depth = await jobs_by_state(client)
-            waiting = depth.get("queued", 0) + depth.get("running", 0)
-            return not waiting and time.monotonic() - run.killed_at > GARBAGE_SECONDS
+            still = [job async for job in client.jobs(states=OPEN)]
+            running = (await jobs_by_state(client))["running"]  # of deleted containers too
+            return not (still or running) and time.monotonic() - run.killed_at > GARBAGE_SECONDS
 
         await eventually(quiet, seconds=DRAIN_SECONDS, what="the queue to be empty")
-        assert not (await jobs_by_state(client)).get("failed")
+        assert [job async for job in client.jobs(states=(JobState.FAILED,))] == []
+        assert (await jobs_by_state(client))["failed"] == 0
 
 
 async def jobs_by_state(client: AsyncClient) -> dict[str, float]:
-    """Of all containers, deleted ones too."""
     found = re.findall(r'latent_queue_jobs\{state="(\w+)"\} (\S+)', await client.metrics())
     return {state: float(count) for state, count in found}
 

@@ -140,7 +140,6 @@ async def test_a_port_in_use_is_named_with_the_setting_that_changes_it(folder: P
     ("text", "line_number", "named"),
     [
         ("id: sea\nname: Sea\nretreival:\n  mode_default: lexical\n", 3, "retreival"),
-        ("id: sea\nname: Sea\ndims: many\n", 3, "dims"),
         ("id: sea\nname: [Sea\n", 3, ""),
     ],
 )
@@ -168,7 +167,7 @@ async def test_a_split_process_names_the_addresses_it_lacks(command: str, folder
 
 async def test_a_data_directory_that_cannot_be_used_is_named(folder: Path) -> None:
     (folder / "file").write_text("in the way")
-    for path in (folder / "file", folder / "file" / "data", folder / "no" / "where"):
+    for path in (folder / "file" / "data", folder / "no" / "where"):
         code, line = await refused(["up"], {"LLC_DATA_DIR": str(path)}, folder)
         assert code == USAGE
         assert str(path) in line
@@ -199,26 +198,51 @@ async def test_it_stops_cleanly_in_the_midst_of_work_and_goes_on_where_it_was(
     settings: dict[str, str],
     embedding_server: EmbeddingServer,
 ) -> None:
+    """With an open stream of events. On SIGINT the job hangs (its embedder is silent) and is released."""
     installation = Installation(folder, settings)
     await installation.start()
     async with installation.client() as client:
         await client.create(manifest("one"))
-        embedding_server.misbehave(Misbehaviour.SILENT)
-        job_id = await add(client, "one", "a.txt", "The lamp is lit at dusk.", folder)
+        if number is signal.SIGINT:
+            embedding_server.misbehave(Misbehaviour.SILENT)
+        jobs = [await add(client, "one", f"{n}.txt", f"Lamp {n} is lit.", folder) for n in range(9)]
         children = installation.children()
-        async with events(installation, job_id) as lines:
+        async with events(installation, jobs[0]) as lines:
             while await anext(lines) != "event: claimed":
                 continue
             begun = time.monotonic()
             assert await installation.stop(number) == 0
             assert time.monotonic() - begun < STOP_SECONDS
-            assert [line async for line in lines]
     assert not [child for child in children if child.is_running()]
     async with running(folder, settings) as again, again.client() as client:
-        (job,) = await client.wait([job_id], timeout_seconds=60)
-        assert (job.state, job.attempts) == (JobState.DONE, 1)
-        assert (await search(client, "lamp")).hits
+        ended = await client.wait(jobs, timeout_seconds=60)
+        assert {(job.state, job.attempts) for job in ended} == {(JobState.DONE, 1)}
+        assert len((await search(client, "lamp")).hits) == 5
         assert (await client.doctor()).clean
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_start_can_be_broken_off_at_any_time(
+    number: signal.Signals, folder: Path, settings: dict[str, str]
+) -> None:
+    installation = Installation(folder, settings)
+
+    async def began() -> bool:
+        return (installation.data_dir / "owner.lock").exists()
+
+    for seconds in (0.0, 0.5):
+        starting = asyncio.create_task(installation.start())
+        await eventually(began, what="the start")
+        await asyncio.wait([starting], timeout=seconds)
+        children = installation.children()
+        assert await installation.stop(number) == 0, installation.tail()
+        await asyncio.gather(starting, return_exceptions=True)
+        await asyncio.to_thread(psutil.wait_procs, children, timeout=30)
+        assert not [child for child in children if child.is_running()]
+        (installation.data_dir / "owner.lock").unlink()
+    assert "Traceback" not in installation.log.read_text(encoding="utf-8")
+    async with running(folder, settings) as again, again.client() as client:
+        assert (await client.readiness()).status == "ok"
 
 
 @asynccontextmanager
@@ -353,5 +377,5 @@ def processes(installation: Installation) -> list[psutil.Process]:
 
 def pss(process: psutil.Process) -> int:
     """Bytes of a process, shared pages divided among those who share them."""
-    rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+    rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="utf-8")
     return next(int(line.split()[1]) * 1024 for line in rollup.splitlines() if "Pss:" in line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ import numpy as np
 import pytest
 
 from latent_core.blobs.files import FileBlobStore
+from latent_core.blobs.keeping import store
 from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType, number
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import content_hash
-from latent_core.domain.job import JobKind
+from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding.port import EmbeddingModel
 from latent_core.generations import containers as founding
@@ -26,17 +28,20 @@ from latent_core.generations.delete import (
     PurgePayload,
     delete_container,
     delete_documents,
+    delete_records,
+    enqueue_collection,
     enqueue_purges,
 )
 from latent_core.generations.doctor import Doctor, Report
 from latent_core.generations.publish import Published, Staged, StagedChunk, publish
-from latent_core.generations.purge import purge_points, purge_rows
+from latent_core.generations.purge import purge_blobs, purge_points, purge_rows
 from latent_core.generations.stage import Addressed, stage_vectors
 from latent_core.keywords.analyser import analyse, query_terms
 from latent_core.keywords.bm25 import PostgresKeywordIndex
+from latent_core.queue import admin
 from latent_core.queue.claim import claim
 from latent_core.queue.finish import finish
-from latent_core.registry import chunks, containers, documents
+from latent_core.registry import checks, chunks, containers, documents, records
 from latent_core.registry.chunks import Condition
 from latent_core.registry.connection import Database
 from latent_core.registry.documents import Live, Source
@@ -131,6 +136,19 @@ class House:
                 conn, "notes", [doc_id], principal="local:you", lease_seconds=0.0
             )
 
+    async def records(self, corpus: UUID, request: int, *names: str) -> list[UUID]:
+        """Records of a corpus as one run of it makes them visible."""
+        sources = [
+            Source("notes", f"file:///c.jsonl#{name}", "text/plain", name, corpus) for name in names
+        ]
+        async with self.db.transaction() as conn:
+            await records.accept(conn, sources, corpus, request)
+        for source, name in zip(sources, names, strict=True):
+            staged = await self.stage(source.doc_id, request, [f"record {name}"])
+            if staged is not None:
+                await self.publish(staged)
+        return [source.doc_id for source in sources]
+
     async def found(self, query: str) -> set[str]:
         """Texts a keyword search shows, through the join every search makes."""
         hits = await PostgresKeywordIndex(self.db).search(
@@ -147,6 +165,9 @@ class House:
             if job.kind is JobKind.PURGE:
                 payload = PurgePayload.model_validate(job.payload)
                 await purge_points(self.db, self.index, "notes", payload, _always)
+                await delete_records(
+                    self.db, "notes", payload.records, principal="local:you", lease_seconds=0.0
+                )
                 async with self.db.transaction() as conn:
                     await purge_rows(conn, payload)
             async with self.db.transaction() as conn:
@@ -328,3 +349,111 @@ async def test_concurrent_adds_publications_and_deletions_neither_lock_up_nor_dr
     await house.drain()
     report = await house.examine()
     assert report.clean, list(report.containers["notes"].differences)
+
+
+async def test_a_purge_of_a_deleted_corpus_spares_the_records_of_its_next_life(
+    house: House,
+) -> None:
+    """The second purge of a deletion comes late: the corpus may be there again by then."""
+    corpus, request = await house.request("file:///c.jsonl")
+    await house.records(corpus, request, "one", "two")
+    await house.delete(corpus)
+    again, request = await house.request("file:///c.jsonl")
+    assert again == corpus
+    await house.records(corpus, request, "one")
+    await house.drain()
+    assert await house.found("record") == {"record one"}
+
+
+async def test_a_deleted_record_stays_deleted_for_every_run_asked_for_before(house: House) -> None:
+    corpus, first = await house.request("file:///c.jsonl")
+    one, _ = await house.records(corpus, first, "one", "two")
+    _, second = await house.request("file:///c.jsonl")
+    await house.delete(one)
+    await house.records(corpus, second, "one")
+    assert await house.found("record") == {"record two"}
+    _, third = await house.request("file:///c.jsonl")
+    await house.records(corpus, third, "one")
+    assert await house.found("record") == {"record one", "record two"}
+
+
+async def test_records_that_a_later_run_does_not_hold_vanish_and_may_come_back(
+    house: House,
+) -> None:
+    corpus, first = await house.request("file:///c.jsonl")
+    await house.records(corpus, first, "one", "two")
+    _, second = await house.request("file:///c.jsonl")
+    await house.records(corpus, second, "one")
+
+    async def sweep(below: int) -> None:
+        await delete_records(
+            house.db, "notes", [(corpus, below)], principal="local:you", lease_seconds=0.0
+        )
+
+    await sweep(first)
+    assert await house.found("record") == {"record one", "record two"}
+    await sweep(second)
+    assert await house.found("record") == {"record one"}
+    await house.records(corpus, first, "two")
+    assert await house.found("record") == {"record one"}
+    await house.records(corpus, second, "two")
+    assert await house.found("record") == {"record one", "record two"}
+
+
+async def test_all_blobs_without_a_purpose_go_in_one_collection_however_many(house: House) -> None:
+    for page in range(5):
+        await store(house.db, house.blobs, b"page %d" % page)
+    removed = await purge_blobs(
+        house.db, house.blobs, older_than_seconds=0.0, checkpoint=_always, limit=2
+    )
+    assert removed == 5
+    assert [h async for h in house.blobs.hashes()] == []
+
+
+async def test_a_collection_outlives_the_container_that_asked_for_it_and_quiets_the_doctor(
+    house: House,
+) -> None:
+    await store(house.db, house.blobs, b"a page")
+    assert [d.kind for d in (await house.examine()).stores] == ["blob"]
+    async with house.db.transaction() as conn:
+        first = await enqueue_collection(conn, principal="local:you", delay_seconds=30.0)
+        again = await enqueue_collection(conn, principal="local:you", delay_seconds=60.0)
+        await admin.cancel_all(conn, "notes", but=0)
+        view = await admin.get(conn, first)
+        soon = await checks.blob_garbage(conn, 60.0, 10)
+    assert again == first
+    assert view.state is JobState.QUEUED
+    assert soon == []
+
+
+@pytest.mark.parametrize("state", ["queued", "running", "failed", "cancelled"])
+async def test_bytes_of_a_job_that_runs_or_may_be_requeued_are_kept(
+    house: House, state: str
+) -> None:
+    sha256 = await store(house.db, house.blobs, b"an original")
+    await house.request("file:///a.txt")
+    async with house.db.transaction() as conn:
+        await conn.execute(
+            "UPDATE jobs SET state = %(state)s, payload = payload || %(part)s::jsonb",
+            {"state": state, "part": f'{{"sha256": "{sha256}"}}'},
+        )
+    assert await purge_blobs(house.db, house.blobs, older_than_seconds=0.0, checkpoint=_always) == 0
+    assert (await house.examine()).stores == []
+
+
+async def test_a_document_without_chunks_brings_no_language_and_chunks_are_counted_in_theirs(
+    house: House,
+) -> None:
+    await house.ingest("file:///a.txt", ["the lamp is lit", "the lens turns"])
+    doc_id, request = await house.request("file:///c.jsonl")
+    empty = await house.stage(doc_id, request, [])
+    assert empty is not None
+    live = dataclasses.replace(empty.live, language="simple")
+    await house.publish(dataclasses.replace(empty, live=live))
+    async with house.db.transaction() as conn:
+        container = await containers.get(conn, "notes")
+        cursor = await conn.execute("SELECT languages FROM keyword_stats")
+        row = await cursor.fetchone()
+    assert container is not None
+    assert container.languages == ("english",)
+    assert row == {"languages": {"english": 2}}

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest import Manifest, parse_manifest
+from latent_core.domain.manifest import OFFERED_MODES, Manifest, SearchMode, parse_manifest
 
 # Every key, with what changes when it changes, or the part of the plan that delivers it.
 DELIVERED = {
@@ -91,6 +91,10 @@ def test_a_five_line_manifest_is_valid() -> None:
     assert manifest.retrieval.fusion.k == 60
 
 
+def _fusion(weights: dict[str, float]) -> dict[str, Any]:
+    return {"id": "notes", "name": "N", "retrieval": {"fusion": {"weights": weights}}}
+
+
 @pytest.mark.parametrize(
     ("data", "told"),
     [
@@ -109,11 +113,43 @@ def test_a_five_line_manifest_is_valid() -> None:
             "snippet_template",
         ),
         ({"id": "notes", "name": "N", "display": {"snippet_template": "{"}}, "snippet_template"),
+        (_fusion({"bm52": 1.0}), "'bm52' is no channel; there are bm25, vector, exact"),
+        (_fusion({"bm25": -1.0}), "retrieval.fusion.weights.bm25"),
+        (_fusion({"bm25": float("nan")}), "not finite"),
+        (_fusion({"bm25": float("inf")}), "not finite"),
+        (_fusion({"bm25": 0.0, "vector": 0.0}), "cannot both weigh 0"),
+        ({"id": "notes", "name": "N", "acl": {"roles": {"owner": []}}}, "at least one owner"),
+        ({"id": "notes", "name": "N", "acl": {"roles": {"owner": [" "]}}}, "at least one owner"),
+        ({"id": "notes", "name": "a\x00b"}, "name: must not hold the control character"),
+        ({"id": "notes", "name": "N", "theme": "\ud800"}, "theme: must not hold half"),
+        (
+            {"id": "notes", "name": "N", "metadata": {"custom_schema": {"a": [2**70]}}},
+            "metadata.custom_schema.a.0: must not hold an integer",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_a_hint(data: Any, told: str) -> None:
     with pytest.raises(Invalid, match=told.replace("(", r"\(")):
         parse_manifest(data)
+
+
+@pytest.mark.parametrize("mode", list(SearchMode))
+def test_a_default_mode_that_would_refuse_every_search_is_refused(mode: SearchMode) -> None:
+    data = {"id": "notes", "name": "N", "retrieval": {"mode_default": mode.value}}
+    if mode in OFFERED_MODES:
+        assert parse_manifest(data).retrieval.mode_default is mode
+    else:
+        with pytest.raises(Invalid, match="not offered yet; use one of hybrid, semantic, lexical"):
+            parse_manifest(data)
+
+
+def test_weights_may_leave_channels_out_and_switch_one_off() -> None:
+    for weights in ({}, {"vector": 0.6}, {"bm25": 0.0}, {"bm25": 0.4, "vector": 0.6, "exact": 2}):
+        assert parse_manifest(_fusion(weights)).retrieval.fusion.weights == weights
+
+
+def test_lines_of_a_theme_are_kept_as_they_are() -> None:
+    assert parse_manifest({"id": "n", "name": "N", "theme": "a\n\tb"}).theme == "a\n\tb"
 
 
 def test_the_line_of_the_key_is_named_when_it_is_known() -> None:

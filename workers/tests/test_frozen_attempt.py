@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -28,9 +28,11 @@ from latent_core.domain.manifest import Chunker, Manifest
 from latent_core.embedding.resolve import Embedders
 from latent_core.generations import containers as founding
 from latent_core.generations.accept import IngestPayload, accept
+from latent_core.generations.delete import delete_documents
 from latent_core.generations.doctor import Doctor, Report
 from latent_core.keywords.bm25 import PostgresKeywordIndex
 from latent_core.observability import Metrics
+from latent_core.queue import admin
 from latent_core.queue.context import JobContext
 from latent_core.queue.reaper import disown, reap
 from latent_core.queue.runner import Runner
@@ -47,16 +49,27 @@ from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
 from latent_workers.sandbox.pool import Sandbox
+from latent_workers.tidy import look
 
 DIMS: Final = 16
 LEASE_SECONDS: Final = 600.0
 """No heart beats in the time of a test."""
 WAIT_SECONDS: Final = 60.0
 CONTAINER: Final = "notes"
+LAST_STEP: Final = "before the transaction"
 
 TIME_PASSES: Final = "UPDATE jobs SET run_at = now() WHERE state = 'queued'"
-OPEN_JOBS: Final = "SELECT count(*) AS n FROM jobs WHERE state IN ('queued', 'running')"
-GENERATIONS: Final = "SELECT DISTINCT generation FROM chunks WHERE doc_id = %(id)s"
+OPEN_JOBS: Final = (
+    "SELECT count(*) AS n FROM jobs WHERE state IN ('queued', 'running') AND kind = ANY(%(kinds)s)"
+)
+JOB_OF: Final = (
+    "SELECT id FROM jobs WHERE doc_id = %(id)s AND kind = 'ingest' ORDER BY id DESC LIMIT 1"
+)
+LIVE_TEXTS: Final = """
+SELECT c.text FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE d.id = %(id)s
+"""
+AFTERWARDS: Final = (JobKind.PURGE, JobKind.COMPACT)
 
 T = TypeVar("T")
 
@@ -64,15 +77,16 @@ T = TypeVar("T")
 class Steps:
     """The places of an attempt where it could be frozen, and the one where it is."""
 
-    def __init__(self, pause_at: int | None = None) -> None:
+    def __init__(self, pause_at: int | None = None, *, stop_before: str | None = None) -> None:
         self.taken: list[str] = []
         self.reached = asyncio.Event()
         self.go = asyncio.Event()
         self._pause_at = pause_at
+        self._stop_before = stop_before
 
     async def at(self, name: str) -> None:
         self.taken.append(name)
-        if len(self.taken) - 1 == self._pause_at:
+        if len(self.taken) - 1 == self._pause_at or name == self._stop_before:
             self.reached.set()
             async with asyncio.timeout(WAIT_SECONDS):
                 await self.go.wait()
@@ -183,13 +197,13 @@ class House:
         await disown(self.stack.db, worker)
         assert await reap(self.stack.db)
 
-    async def idle(self) -> None:
-        """All open jobs are done, also those that were to wait."""
+    async def idle(self, kinds: Collection[JobKind]) -> None:
+        """No job of these kinds is open, also of those that were to wait."""
 
         async def none_open() -> bool:
             async with self.stack.db.transaction() as conn:
                 await conn.execute(TIME_PASSES)
-                row = await (await conn.execute(OPEN_JOBS)).fetchone()
+                row = await (await conn.execute(OPEN_JOBS, {"kinds": list(kinds)})).fetchone()
             return row is not None and row["n"] == 0
 
         await eventually(none_open)
@@ -199,15 +213,29 @@ class House:
             row = await documents.row(conn, doc_id)
         return row["live_generation"] if row else None
 
-    async def generations(self, doc_id: UUID) -> list[int]:
-        """Those that have rows."""
+    async def texts(self, doc_id: UUID) -> set[str]:
+        """Of the document's live chunks."""
         async with self.stack.db.transaction() as conn:
-            rows = await (await conn.execute(GENERATIONS, {"id": doc_id})).fetchall()
-        return sorted(row["generation"] for row in rows)
+            rows = await (await conn.execute(LIVE_TEXTS, {"id": doc_id})).fetchall()
+        return {row["text"] for row in rows}
+
+    async def delete(self, doc_id: UUID) -> None:
+        async with self.stack.db.transaction() as conn:
+            await delete_documents(
+                conn, CONTAINER, [doc_id], principal="local:you", lease_seconds=LEASE_SECONDS
+            )
+
+    async def cancel(self, doc_id: UUID) -> None:
+        """Ask for the end of the document's ingest."""
+        async with self.stack.db.transaction() as conn:
+            row = await (await conn.execute(JOB_OF, {"id": doc_id})).fetchone()
+            assert row is not None
+            await admin.cancel(conn, row["id"])
 
     async def examine(self) -> Report:
         stack = self.stack
-        return await Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=0.0).examine(None)
+        doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=4 * LEASE_SECONDS)
+        return await doctor.examine(None)
 
 
 def _stepped(
@@ -302,8 +330,7 @@ async def test_frozen_at_any_step_it_changes_nothing_once_another_has_the_job(
     house: House, kind: JobKind, name: str, content: Callable[[str], bytes]
 ) -> None:
     undisturbed = await steps_of(house, f"file:///first/{name}", content("first"), kind)
-    last = undisturbed.index("before the transaction")
-    for number in range(last + 1):
+    for number in first_and_last_of_each(undisturbed[: undisturbed.index(LAST_STEP) + 1]):
         where = f"step {number}, {undisturbed[number]}"
         uri = f"file:///{number}/{name}"
         steps = Steps(number)
@@ -318,10 +345,23 @@ async def test_frozen_at_any_step_it_changes_nothing_once_another_has_the_job(
             live = await house.live(doc_id)
             steps.go.set()
         assert (frozen.tally.lost, frozen.tally.settled) == (1, 0), where
-        assert await house.live(doc_id) == live, where
         assert "after the transaction" not in steps.taken, where
-    async with house.worker("last"):
-        await house.idle()
+        assert await house.live(doc_id) == live, where
+    await clean_in_the_end(house)
+
+
+def first_and_last_of_each(names: Sequence[str]) -> list[int]:
+    """Places of the first and of the last of each name."""
+    last = {name: number for number, name in enumerate(names)}
+    first = {name: number for number, name in reversed(list(enumerate(names)))}
+    return sorted({*first.values(), *last.values()})
+
+
+async def clean_in_the_end(house: House) -> None:
+    """When what was left behind is found and purged, also what waits for two leases, the stores agree."""
+    await look(house.stack.settings, house.stack)
+    async with house.worker("last", kinds=AFTERWARDS):
+        await house.idle(AFTERWARDS)
     report = await house.examine()
     assert report.clean, report.model_dump()
 
@@ -331,3 +371,51 @@ async def published(house: House, doc_id: UUID) -> None:
         return await house.live(doc_id) is not None
 
     await eventually(is_live)
+
+
+@asynccontextmanager
+async def frozen_with_vectors(house: House, uri: str) -> AsyncIterator[UUID]:
+    """An ingest that has stored its vectors and stands still before it looks up again; let go in the end."""
+    steps = Steps(stop_before="fence")
+    async with house.worker("frozen", steps, [JobKind.INGEST]):
+        doc_id = await house.add(uri, b"The lamp of the harbour is lit.")
+        async with asyncio.timeout(WAIT_SECONDS):
+            await steps.reached.wait()
+        try:
+            yield doc_id
+        finally:
+            steps.go.set()
+
+
+async def test_deleted_while_it_was_frozen_a_document_stays_deleted(house: House) -> None:
+    async with frozen_with_vectors(house, "file:///a.txt") as doc_id:
+        await house.delete(doc_id)
+    assert await house.live(doc_id) is None
+    await clean_in_the_end(house)
+
+
+async def test_what_was_added_while_it_was_frozen_wins(house: House) -> None:
+    async with frozen_with_vectors(house, "file:///a.txt"):
+        await house.take_away("frozen")
+        doc_id = await house.add("file:///a.txt", b"The lamp of the harbour is out.")
+        async with house.worker("other", kinds=[JobKind.INGEST]):
+            await published(house, doc_id)
+    assert await house.texts(doc_id) == {"The lamp of the harbour is out."}
+    await clean_in_the_end(house)
+
+
+async def test_a_job_that_is_cancelled_in_the_midst_leaves_nothing_behind(house: House) -> None:
+    async with frozen_with_vectors(house, "file:///a.txt") as doc_id:
+        await house.cancel(doc_id)
+    assert await house.live(doc_id) is None
+    await clean_in_the_end(house)
+
+
+async def test_a_job_that_is_cancelled_after_its_worker_vanished_leaves_nothing_behind(
+    house: House,
+) -> None:
+    async with frozen_with_vectors(house, "file:///a.txt") as doc_id:
+        await house.take_away("frozen")
+        await house.cancel(doc_id)
+    assert await house.live(doc_id) is None
+    await clean_in_the_end(house)

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import difflib
 import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from dotenv import dotenv_values
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    EnvSettingsSource,
+    NoDecode,
+    SettingsConfigDict,
+)
 
 from latent_core.domain.errors import Invalid
 
@@ -171,7 +175,7 @@ def _hinted(name: str, known: Iterable[str]) -> str:
 
 def warn_of_unknown_variables() -> None:
     """Log what is set in the environment or in ``.env`` and read by nobody. Call it when logs are set up."""
-    given = {*os.environ, *dotenv_values(ENV_FILE)}  # noqa: TID251 - only here names are looked at
+    given = {*EnvSettingsSource(Settings).env_vars, *DotEnvSettingsSource(Settings).env_vars}
     for name in unknown_variables(name.upper() for name in given):
         logger.warning(
             "unknown_setting",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -137,6 +138,7 @@ async def _answer(
     while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
     if server.started:
+        gc.freeze()  # modules and the like stay: full collections that look at them stop the loop for 0.1 s
         port = listening.getsockname()[1]
         announce(f"http://{settings.bind}:{port}", stack.token_place)
     await task

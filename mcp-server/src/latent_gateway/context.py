@@ -17,7 +17,6 @@ from latent_core.stack import Stack
 from latent_gateway.auth.principal import Principal, Tokens
 from latent_gateway.links import BlobLinks
 
-
 MOST_STREAMS: Final = 64
 SECONDS_TO_COME_BACK: Final = 15
 

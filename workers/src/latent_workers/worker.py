@@ -19,6 +19,7 @@ from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
 from latent_workers.sandbox.pool import Sandbox
+from latent_workers.tidy import tidy
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +42,13 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
             worker_id=f"{socket.gethostname()}-{os.getpid()}",
         )
         task = asyncio.create_task(runner.run(), name="worker")
+        tidying = asyncio.create_task(tidy(settings, stack), name="tidy")
         try:
             yield runner
         finally:
+            tidying.cancel()
             runner.stop()
+            await asyncio.gather(tidying, return_exceptions=True)
             await task
             await embedding.close()
 

@@ -19,7 +19,7 @@ from latent_core.domain.job import NO_CONTAINER, PRIORITY_LATER, PRIORITY_NORMAL
 from latent_core.generations.stage import Checkpoint
 from latent_core.keywords import postings
 from latent_core.queue.enqueue import enqueue
-from latent_core.registry import chunks, containers, documents
+from latent_core.registry import chunks, containers, documents, records as record_rows
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.documents import Floor
 
@@ -131,7 +131,7 @@ async def delete_documents(
     if not floors:
         return None
     await _bury(conn, container_id, dead, floors)
-    corpora = [(c, floors[c].request) for c in await documents.corpora(conn, list(floors))]
+    corpora = [(c, floors[c].request) for c in await record_rows.corpora(conn, list(floors))]
     job_id = await enqueue_purges(
         conn,
         container_id,
@@ -175,10 +175,10 @@ async def _delete_some(
 ) -> int:
     if await containers.hold(conn, container_id) is None:
         return 0
-    ids = await documents.records(conn, corpus, below, RECORDS_A_DELETION)
+    ids = await record_rows.vanished(conn, corpus, below, RECORDS_A_DELETION)
     await documents.lock(conn, ids)
     dead = await chunks.live_lengths(conn, ids)
-    floors = await documents.tombstone_records(conn, ids, below)
+    floors = await record_rows.tombstone(conn, ids, below)
     await _bury(conn, container_id, dead, floors)
     if floors:
         await enqueue_purges(

@@ -31,7 +31,7 @@ SELECT NULL, NULL, NULL, term, ords, tfs, lens
 FROM loose_postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
 """
 
-INLINE_POSTINGS: Final = 20_000
+INLINE_POSTINGS: Final = 50_000
 """Fewer are scored in the event loop: handing them to a thread would take longer."""
 
 

@@ -27,7 +27,7 @@ from latent_core.keywords.port import KeywordHits, TermUse
 K1: Final = 1.2
 B: Final = 0.75
 
-DENSE_FACTOR: Final = 5
+DENSE_FACTOR: Final = 40
 """An array over all ords in reach is used when it is at most so many times longer than the postings;
 otherwise they are sorted (ords are never used again, so a busy container's may lie far apart)."""
 
@@ -46,10 +46,6 @@ class Snapshot:
     rows: Mapping[str, Sequence[Packed]]
 
     @property
-    def rows_read(self) -> int:
-        return sum(map(len, self.rows.values()))
-
-    @property
     def postings(self) -> int:
         return sum(len(row) for rows in self.rows.values() for row in rows)
 
@@ -60,6 +56,13 @@ class Snapshot:
         silent = unindexed(frozenset(self.languages)).get(term, ())
         share = sum(self.languages[language] for language in silent) / sum(self.languages.values())
         return share * self.live_chunks
+
+    def use(self, asked: tuple[str, int], df: int) -> TermUse:
+        """What a term, asked so many times and held by ``df`` live chunks, weighs."""
+        term, count = asked
+        held = df + self.unseen(term)
+        # Statistics that are wrong (doctor says so) must not break the search.
+        return TermUse(term, count, df, idf(max(self.live_chunks, held), held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +76,27 @@ class _Matches:
 def rank(snapshot: Snapshot, terms: Sequence[str], k: int, allowed: Ords | None) -> KeywordHits:
     """The best ``k`` by BM25, only among ``allowed`` when it is given."""
     counts = Counter(terms)
-    opened = {term: unpack(snapshot.rows[term]) for term in counts if term in snapshot.rows}
-    reach = _Reach.of(list(opened.values()))
+    held = [snapshot.rows.get(term, ()) for term in counts]
+    # All terms in one array, one after the other: a numpy call costs more than a hundred postings.
+    found = unpack([row for rows in held for row in rows])
+    dfs = [sum(map(len, rows)) for rows in held]
     if len(dead := unpack_ords(snapshot.dead)):
-        buried = reach.membership(dead)
-        opened = {term: found.only(~buried.of(found.ords)) for term, found in opened.items()}
-    uses = tuple(_use(term, count, opened.get(term), snapshot) for term, count in counts.items())
-    matches = _sum(snapshot, [(use, opened[use.term]) for use in uses if use.df], reach)
+        owners = np.repeat(np.arange(len(dfs)), dfs)
+        live = ~_among(found.ords, dead)
+        found, dfs = found.only(live), np.bincount(owners[live], minlength=len(dfs)).tolist()
+    uses = tuple(map(snapshot.use, counts.items(), dfs))
+    matches = _sum(found, _contributions(snapshot, uses, found))
     if allowed is not None:
-        matches = _among(matches, allowed)
-    best = _best(matches, k)
+        kept = np.isin(matches.ords, allowed.astype(np.int64))
+        matches = _Matches(matches.ords[kept], matches.scores[kept])
+    best = _best(matches.scores, k)
     return KeywordHits(
         ords=matches.ords[best],
         scores=matches.scores[best],
         matched=len(matches.ords),
         live_chunks=snapshot.live_chunks,
         terms=uses,
-        rows_read=snapshot.rows_read,
+        rows_read=sum(map(len, held)),
     )
 
 
@@ -98,93 +105,58 @@ def idf(chunks: float, df: float) -> float:
     return math.log(1 + (chunks - df + 0.5) / (df + 0.5))
 
 
-def _use(term: str, count: int, found: Postings | None, snapshot: Snapshot) -> TermUse:
-    df = 0 if found is None else len(found)
-    held = df + snapshot.unseen(term)
-    # Statistics that are wrong (doctor says so) must not break the search.
-    return TermUse(term, count, df, idf(max(snapshot.live_chunks, held), held))
-
-
-@dataclass(frozen=True, slots=True)
-class _Membership:
-    """A set of ords that arrays of ords are held against."""
-
-    sorted: Ords
-    first: int
-    mask: NDArray[np.bool_] | None
-
-    def of(self, ords: Ords) -> NDArray[np.bool_]:
-        if self.mask is None:
-            return np.isin(ords, self.sorted)
-        held: NDArray[np.bool_] = self.mask[ords - np.uint32(self.first)]
-        return held
-
-
-@dataclass(frozen=True, slots=True)
-class _Reach:
-    """The ords that were fetched: the first, how far they reach, how many there are."""
-
-    first: int
-    span: int
-    postings: int
-
-    @classmethod
-    def of(cls, found: Sequence[Postings]) -> _Reach:
-        filled = [postings.ords for postings in found if len(postings)]
-        first = min((int(ords.min()) for ords in filled), default=0)
-        last = max((int(ords.max()) for ords in filled), default=0)
-        return cls(first, last - first + 1, sum(map(len, filled)))
-
-    @property
-    def dense(self) -> bool:
-        return self.span <= DENSE_FACTOR * self.postings
-
-    def membership(self, ords: Ords) -> _Membership:
-        if not self.dense:
-            return _Membership(ords, self.first, None)
-        within = ords[(ords >= self.first) & (ords < self.first + self.span)]
-        mask = np.zeros(self.span, np.bool_)
-        mask[within - np.uint32(self.first)] = True
-        return _Membership(within, self.first, mask)
-
-
-def _sum(snapshot: Snapshot, used: Sequence[tuple[TermUse, Postings]], reach: _Reach) -> _Matches:
-    if not used:
-        return _Matches(np.empty(0, np.int64), np.empty(0))
+def _contributions(
+    snapshot: Snapshot, uses: Sequence[TermUse], found: Postings
+) -> NDArray[np.float64]:
     average = snapshot.live_length / max(snapshot.live_chunks, 1) or 1.0
-    weights = np.concatenate([_contributions(use, found, average) for use, found in used])
-    ords = np.concatenate([found.ords for _, found in used])
-    if not reach.dense:
-        distinct, places = np.unique(ords, return_inverse=True)
-        return _Matches(distinct.astype(np.int64), _totals(places, weights))
-    scores = _totals(ords - np.uint32(reach.first), weights)
-    matched = np.flatnonzero(scores)
-    return _Matches(matched + reach.first, scores[matched])
-
-
-def _totals(places: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sum of weights at each place, added in their order."""
-    return np.bincount(places, weights).astype(np.float64, copy=False)
-
-
-def _contributions(use: TermUse, found: Postings, average: float) -> NDArray[np.float64]:
+    weights = np.repeat([use.count * use.idf for use in uses], [use.df for use in uses])
     tf = found.tfs.astype(np.float64)
     norm = found.lens * (K1 * B / average)
     norm += K1 * (1 - B)
     norm += tf
-    tf *= use.count * use.idf
+    tf *= weights
     tf /= norm
     return tf
 
 
-def _among(matches: _Matches, allowed: Ords) -> _Matches:
-    kept = np.isin(matches.ords, allowed.astype(np.int64))
-    return _Matches(matches.ords[kept], matches.scores[kept])
+def _sum(found: Postings, contributions: NDArray[np.float64]) -> _Matches:
+    """Scores by chunk; contributions are added in their order."""
+    first, span = _reach(found.ords)
+    if span > DENSE_FACTOR * len(found):
+        distinct, places = np.unique(found.ords, return_inverse=True)
+        return _Matches(distinct.astype(np.int64), _totals(places, contributions))
+    scores = _totals(found.ords - np.uint32(first), contributions)
+    # Several times faster than asking the floats themselves.
+    matched = np.flatnonzero(scores > 0)
+    return _Matches(matched + first, scores[matched])
 
 
-def _best(matches: _Matches, k: int) -> NDArray[np.intp]:
-    """Places of the ``k`` best; at the cut, too, equal scores go by ord."""
-    scores = matches.scores
+def _totals(places: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.bincount(places, weights).astype(np.float64, copy=False)
+
+
+def _reach(ords: Ords) -> tuple[int, int]:
+    """The first ord, and how far the others reach from it."""
+    if not len(ords):
+        return 0, 0
+    first = int(ords.min())
+    return first, int(ords.max()) - first + 1
+
+
+def _among(ords: Ords, others: Ords) -> NDArray[np.bool_]:
+    """Which of ``ords`` are among ``others``."""
+    first, span = _reach(ords)
+    if span > DENSE_FACTOR * len(ords):
+        return np.isin(ords, others)
+    within = others[(others >= first) & (others < first + span)]
+    mask = np.zeros(span, np.bool_)
+    mask[within - np.uint32(first)] = True
+    held: NDArray[np.bool_] = mask[ords - np.uint32(first)]
+    return held
+
+
+def _best(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
+    """Places of the ``k`` best; at the cut, too, equal scores go by place, which is ord order."""
     if k <= 0:
         return np.empty(0, np.intp)
     places = np.arange(len(scores))
@@ -192,7 +164,6 @@ def _best(matches: _Matches, k: int) -> NDArray[np.intp]:
         least = np.partition(scores, len(scores) - k)[len(scores) - k]
         above = np.flatnonzero(scores > least)
         level = np.flatnonzero(scores == least)[: k - len(above)]
-        places = np.concatenate([above, level])
-    # Places are in ord order, and a stable sort leaves equal scores so.
-    places.sort()
+        places = np.sort(np.concatenate([above, level]))
+    # A stable sort leaves equal scores in their order.
     return places[np.argsort(-scores[places], kind="stable")]

@@ -52,24 +52,6 @@ ON CONFLICT (id) DO UPDATE SET deleted_at = NULL, updated_at = now(), request = 
 RETURNING request
 """
 
-# A record's request is the last one of its corpus that held it: those below a later one have vanished.
-ACCEPT_RECORDS: Final = """
-INSERT INTO documents (id, container_id, uri, mime, external_id, parent_id, request)
-SELECT r.id, %(container_id)s, r.uri, %(mime)s, r.external_id, %(parent_id)s, %(request)s
-FROM unnest(%(ids)s::uuid[], %(uris)s::text[], %(external_ids)s::text[]) AS r (id, uri, external_id)
-ORDER BY r.id
-ON CONFLICT (id) DO UPDATE
-SET deleted_at = NULL, request = greatest(documents.request, excluded.request),
-    updated_at = CASE WHEN documents.deleted_at IS NULL THEN documents.updated_at ELSE now() END
-WHERE documents.floor_request <= %(request)s
-"""
-
-KEEP_RECORDS: Final = """
-UPDATE documents SET request = greatest(request, %(request)s)
-WHERE id IN (SELECT id FROM documents WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE)
-  AND deleted_at IS NULL AND floor_request <= %(request)s
-"""
-
 STILL_WANTED: Final = """
 SELECT 1 FROM documents
 WHERE id = %(id)s AND deleted_at IS NULL AND floor_request <= %(request)s FOR SHARE
@@ -126,28 +108,6 @@ FROM (
 ) overtaking
 WHERE documents.id = overtaking.id AND documents.deleted_at IS NULL
 RETURNING documents.id, documents.floor_generation, documents.floor_request
-"""
-
-# Up to the given request and no further: what a later one holds may become live.
-TOMBSTONE_RECORDS: Final = """
-UPDATE documents
-SET deleted_at = now(), updated_at = now(), live_generation = NULL, fingerprint = NULL, live_chunks = 0,
-    sha256 = NULL, bytes = NULL, source_mtime_ns = NULL, first_fetched_at = NULL,
-    floor_generation = next_generation, request = %(below)s, floor_request = greatest(floor_request, %(below)s)
-WHERE id = ANY(%(ids)s) AND deleted_at IS NULL AND request < %(below)s
-RETURNING id, floor_generation, floor_request
-"""
-
-RECORDS: Final = """
-SELECT id FROM documents
-WHERE parent_id = %(id)s AND deleted_at IS NULL AND request < %(below)s
-ORDER BY id LIMIT %(limit)s
-"""
-
-CORPORA: Final = """
-SELECT c.id FROM unnest(%(ids)s::uuid[]) AS c (id)
-WHERE EXISTS (SELECT 1 FROM documents r WHERE r.parent_id = c.id AND r.deleted_at IS NULL)
-ORDER BY c.id
 """
 
 PAGE: Final = """
@@ -214,32 +174,6 @@ async def accept(conn: Connection, source: Source) -> int:
     if row is None:
         raise RuntimeError("INSERT … ON CONFLICT DO UPDATE answered no row")
     return int(row["request"])
-
-
-async def accept_records(
-    conn: Connection, records: Sequence[Source], corpus: UUID, request: int
-) -> None:
-    """Rows for records of a corpus (one container, each id once), which ``request`` holds; tombstones newer
-    than it stay."""
-    if records:
-        await conn.execute(
-            ACCEPT_RECORDS,
-            {
-                "container_id": records[0].container_id,
-                "mime": records[0].mime,
-                "parent_id": corpus,
-                "request": request,
-                "ids": [r.doc_id for r in records],
-                "uris": [r.uri for r in records],
-                "external_ids": [r.external_id for r in records],
-            },
-        )
-
-
-async def keep_records(conn: Connection, doc_ids: Sequence[UUID], request: int) -> None:
-    """Records that ``request`` names and that cannot be read: what is live of them stays."""
-    if doc_ids:
-        await conn.execute(KEEP_RECORDS, {"ids": sorted(doc_ids), "request": request})
 
 
 async def still_wanted(conn: Connection, doc_id: UUID, request: int) -> bool:
@@ -359,31 +293,11 @@ class Floor:
 async def tombstone(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, Floor]:
     """Make documents invisible, and overtake every request of them up to now. Lock them first."""
     cursor = await conn.execute(TOMBSTONE, {"ids": sorted(doc_ids)})
-    return _floors(await cursor.fetchall())
+    return floors(await cursor.fetchall())
 
 
-async def tombstone_records(
-    conn: Connection, doc_ids: Sequence[UUID], below: int
-) -> dict[UUID, Floor]:
-    """Make records invisible that no request of their corpus from ``below`` on holds. Lock them first."""
-    cursor = await conn.execute(TOMBSTONE_RECORDS, {"ids": sorted(doc_ids), "below": below})
-    return _floors(await cursor.fetchall())
-
-
-def _floors(rows: list[dict[str, Any]]) -> dict[UUID, Floor]:
+def floors(rows: list[dict[str, Any]]) -> dict[UUID, Floor]:
     return {r["id"]: Floor(r["floor_generation"], r["floor_request"]) for r in rows}
-
-
-async def records(conn: Connection, corpus_id: UUID, below: int, limit: int) -> list[UUID]:
-    """Visible records of a corpus that no request of it from ``below`` on holds."""
-    cursor = await conn.execute(RECORDS, {"id": corpus_id, "below": below, "limit": limit})
-    return [r["id"] for r in await cursor.fetchall()]
-
-
-async def corpora(conn: Connection, doc_ids: Sequence[UUID]) -> list[UUID]:
-    """Those of ``doc_ids`` that have records."""
-    cursor = await conn.execute(CORPORA, {"ids": list(doc_ids)})
-    return [r["id"] for r in await cursor.fetchall()]
 
 
 async def page(

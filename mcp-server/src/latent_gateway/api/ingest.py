@@ -14,7 +14,7 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 
 from latent_core.domain.chunk import Modality
-from latent_core.domain.errors import Forbidden, Invalid, NotFound
+from latent_core.domain.errors import Forbidden, Invalid, Issue, IssueCode, NotFound
 from latent_core.domain.job import JobKind
 from latent_core.domain.text import trouble
 from latent_core.generations.accept import IngestPayload, accept
@@ -217,15 +217,39 @@ async def listing(
         stored = await documents.listing(conn, container.id, prefix)
     need, unsure, unchanged = _compare(files, stored)
     vanished = sorted(uri for uri in stored if uri not in files) if body.delete_vanished else []
-    vanished = vanished[:MOST_DELETIONS]
+    batches = deletions(vanished)
     jobs: list[int] = []
-    for start in range(0, len(vanished), DELETIONS_AT_ONCE):
-        gone = [stored[uri] for uri in vanished[start : start + DELETIONS_AT_ONCE]]
-        jobs += await _delete(shared, caller, container, gone, request_id)
+    for uris in batches:
+        jobs += await _delete(shared, caller, container, [stored[u] for u in uris], request_id)
+    deleted = [uri for uris in batches for uri in uris]
+    left = len(vanished) - len(deleted)
     answer = Listing(
-        need=need, hash=unsure, unchanged=unchanged, deleted=vanished, delete_jobs=jobs
+        need=need,
+        hash=unsure,
+        unchanged=unchanged,
+        deleted=deleted,
+        delete_jobs=jobs,
+        partial=left > 0,
+        issues=[_more_vanished(left)] if left else [],
     )
     return json_answer(answer, request_id)
+
+
+def deletions(vanished: Sequence[str]) -> list[Sequence[str]]:
+    """What one listing deletes, a transaction each; the rest waits for the next listing."""
+    bounded = vanished[:MOST_DELETIONS]
+    return [
+        bounded[start : start + DELETIONS_AT_ONCE]
+        for start in range(0, len(bounded), DELETIONS_AT_ONCE)
+    ]
+
+
+def _more_vanished(left: int) -> Issue:
+    return Issue(
+        code=IssueCode.POLICY,
+        message=f"a listing deletes at most {MOST_DELETIONS} documents; {left} more have vanished: send it again",
+        details={"left": left},
+    )
 
 
 def _compare(

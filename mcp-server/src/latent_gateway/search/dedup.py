@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 MAX_OTHERS: Final = 10
 """How many further chunks of its document a hit lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
+    """A chunk that may be shown. Hundreds are made a search: a tuple is made in a third of the time."""
+
     container_id: str
     ord: int
     doc_id: UUID
@@ -20,8 +20,7 @@ class Candidate:
     """Base score, 0..1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A hit-to-be: the best chunk, and the others of its document that matched."""
 
     best: Candidate

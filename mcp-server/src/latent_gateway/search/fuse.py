@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import numpy as np
 
@@ -27,8 +27,7 @@ class Ranked:
     scores: Sequence[float]
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(NamedTuple):
     ord: int
     score: float
     """0..1"""

@@ -89,7 +89,10 @@ def _copy(
     if not any(source.resolve().is_relative_to(root) for root in roots):
         raise IngestFailed(f"'{source.name}' is not below LLC_INGEST_ROOTS any more")
     for _ in range(COPIES):
-        copied = _copy_once(source, folder, limit)
+        try:
+            copied = _copy_once(source, folder, limit)
+        except OSError as exc:
+            raise _trouble(source, exc) from exc
         if copied is not None:
             return copied
     raise IngestFailed(
@@ -108,9 +111,6 @@ def _copy_once(
             copy.flush()
             if status is not None:
                 return path, _hash(path), status
-        except OSError as exc:
-            path.unlink()
-            raise _trouble(source, exc) from exc
         except BaseException:
             path.unlink()
             raise

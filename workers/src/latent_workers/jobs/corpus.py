@@ -15,21 +15,26 @@ import orjson
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode, NotFound
-from latent_core.domain.ids import Sha256
+from latent_core.domain.ids import Sha256, document_id
 from latent_core.generations.accept import IngestPayload
-from latent_core.generations.delete import enqueue_purges
+from latent_core.generations.delete import (
+    LEASES_TO_WAIT,
+    enqueue_collection,
+    enqueue_purges,
+)
 from latent_core.generations.publish import Published, Staged, publish
 from latent_core.queue.comeback import requeue_with
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import containers, documents
+from latent_core.registry import containers, documents, records
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container
 from latent_core.registry.documents import Attempt, Live, Source
 from latent_core.registry.pages import BlobRef
 from latent_workers.deps import Deps
-from latent_workers.fetch.original import Original, fetch
+from latent_workers.fetch.original import Original, fetch, stored
 from latent_workers.jobs.compact import enqueue_if_needed
+from latent_workers.jobs.given_up import swept_if_given_up
 from latent_workers.jobs.make import Made, fingerprint, make, stage
 from latent_workers.parse import jsonl
 from latent_workers.parse.registry import Detected
@@ -57,6 +62,14 @@ class Turn:
 
 async def corpus(ctx: JobContext, deps: Deps) -> None:
     """One batch of records, made visible together; then the next turn, or the end."""
+    staged: list[tuple[UUID, int]] = []
+    async with swept_if_given_up(ctx, deps, staged):
+        turn = await _read(ctx, deps)
+        await _tell_failures(ctx, turn.batch)
+        await _records(ctx, deps, turn, staged)
+
+
+async def _read(ctx: JobContext, deps: Deps) -> Turn:
     if ctx.job.doc_id is None:
         raise IngestFailed(f"job {ctx.job.id} names no document")
     payload = IngestPayload.model_validate(ctx.job.payload)
@@ -64,8 +77,8 @@ async def corpus(ctx: JobContext, deps: Deps) -> None:
         container = await containers.get(conn, ctx.job.container_id)
     if container is None:
         raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
-    original = await fetch(deps, payload, ctx.checkpoint)
-    payload = payload.model_copy(update={"sha256": original.sha256, "path": None})
+    original = await fetch(ctx, deps, payload)
+    payload = stored(payload, original)
     batch = await read_records(
         deps.sandbox,
         original.path,
@@ -74,9 +87,7 @@ async def corpus(ctx: JobContext, deps: Deps) -> None:
         max_records=RECORDS_A_BATCH,
         max_bytes=BYTES_A_BATCH,
     )
-    turn = Turn(container, ctx.job.doc_id, payload, original, batch)
-    await _tell_failures(ctx, batch)
-    await _records(ctx, deps, turn)
+    return Turn(container, ctx.job.doc_id, payload, original, batch)
 
 
 async def _tell_failures(ctx: JobContext, batch: jsonl.Batch) -> None:
@@ -97,11 +108,13 @@ async def _tell_failures(ctx: JobContext, batch: jsonl.Batch) -> None:
         )
 
 
-async def _records(ctx: JobContext, deps: Deps, turn: Turn) -> None:
+async def _records(
+    ctx: JobContext, deps: Deps, turn: Turn, staging: list[tuple[UUID, int]]
+) -> None:
     wanted = _last_of_each(turn)
     attempts = await _begin(ctx, deps, turn, wanted)
     if attempts is None:
-        await ctx.transact(lambda conn: finish(conn, ctx.job))
+        await ctx.transact(lambda conn: _overtaken(conn, ctx, deps))
         return
     model = deps.embedder(turn.container.space).model
     work: list[tuple[Attempt, Made, jsonl.Record, str]] = []
@@ -119,6 +132,7 @@ async def _records(ctx: JobContext, deps: Deps, turn: Turn) -> None:
         made = await make(deps, turn.container, jsonl.parsed(record), SourceType.TEXT)
         if made.drafts:
             work.append((attempt, made, record, printed))
+    staging += [(attempt.doc_id, attempt.generation) for attempt, _, _, _ in work]
     staged = await stage(ctx, deps, turn.container, [(a, m) for a, m, _, _ in work])
     ready = [
         Staged(
@@ -144,6 +158,15 @@ async def _records(ctx: JobContext, deps: Deps, turn: Turn) -> None:
     await _commit(ctx, deps, turn, ready)
 
 
+async def _overtaken(conn: Connection, ctx: JobContext, deps: Deps) -> None:
+    await finish(conn, ctx.job)
+    await enqueue_collection(
+        conn,
+        principal=ctx.job.principal,
+        delay_seconds=LEASES_TO_WAIT * deps.settings.lease_seconds,
+    )
+
+
 def _content_hash(record: jsonl.Record) -> Sha256:
     """Of all a record says; the line it stands in does not matter."""
     said = [record.id, record.title, record.text, record.meta]
@@ -160,7 +183,7 @@ def _last_of_each(turn: Turn) -> list[tuple[Source, jsonl.Record]]:
     for record in turn.batch.records:
         source = Source(
             turn.container.id,
-            f"{turn.payload.uri}#{record.id}",
+            _record_uri(turn, record.id),
             RECORD.mime,
             external_id=record.id,
             parent_id=turn.corpus,
@@ -173,15 +196,20 @@ async def _begin(
     ctx: JobContext, deps: Deps, turn: Turn, wanted: list[tuple[Source, jsonl.Record]]
 ) -> dict[UUID, Attempt] | None:
     """Rows and fresh generations for the batch; None when the corpus was deleted or added anew."""
+    request = turn.payload.request
+    unread = {_record_uri(turn, f.id) for f in turn.batch.failures if f.id is not None}
     sources = [source for source, _ in wanted]
     async with deps.stack.db.transaction() as conn:
         await hold(conn, ctx.job)
         if not await _still_wanted(conn, turn):
             return None
-        await documents.accept_records(conn, sources, turn.corpus, turn.payload.request)
-        return await documents.take_generations(
-            conn, [s.doc_id for s in sources], turn.payload.request
-        )
+        await records.accept(conn, sources, turn.corpus, request)
+        await records.keep(conn, [document_id(turn.container.id, uri) for uri in unread], request)
+        return await documents.take_generations(conn, [s.doc_id for s in sources], request)
+
+
+def _record_uri(turn: Turn, record_id: str) -> str:
+    return f"{turn.payload.uri}#{record_id}"
 
 
 async def _still_wanted(conn: Connection, turn: Turn) -> bool:
@@ -200,6 +228,7 @@ async def _commit(ctx: JobContext, deps: Deps, turn: Turn, ready: list[Staged]) 
             "line": batch.next_line,
             "records": turn.payload.records + len(batch.records),
             "failures": turn.payload.failures + len(batch.failures),
+            "nameless": turn.payload.nameless + sum(f.id is None for f in batch.failures),
         }
     )
     await ctx.progress(batch.next_offset, batch.total_bytes, f"{payload.records} records")
@@ -210,11 +239,11 @@ async def _commit(ctx: JobContext, deps: Deps, turn: Turn, ready: list[Staged]) 
     async def write(conn: Connection) -> Published:
         await hold(conn, ctx.job)
         wanted = await _still_wanted(conn, turn)
-        visible = list(ready) if wanted else []
-        if wanted and done and (whole := await _whole(conn, turn, payload)) is not None:
-            visible.append(whole)
-        published = await publish(conn, turn.container.id, visible) if wanted else NOTHING
-        await _purge(conn, ctx, deps, turn, visible, published.refused)
+        whole = await _whole(conn, turn, payload) if wanted and done else None
+        given = [*ready, whole] if whole else ready
+        published = await publish(conn, turn.container.id, given) if wanted else NOTHING
+        vanished = turn.corpus in published.flipped and payload.request > 1 and not payload.nameless
+        await _purge(conn, ctx, deps, turn, given, published.flipped, vanished=vanished)
         await enqueue_if_needed(conn, turn.container.id)
         if done or not wanted:
             await finish(conn, ctx.job, warnings=_summary(payload))
@@ -267,19 +296,21 @@ async def _purge(
     ctx: JobContext,
     deps: Deps,
     turn: Turn,
-    ready: list[Staged],
-    refused: frozenset[UUID],
+    given: list[Staged],
+    flipped: frozenset[UUID],
+    *,
+    vanished: bool,
 ) -> None:
-    below = [
-        (s.doc_id, s.generation) for s in ready if s.generation > 1 and s.doc_id not in refused
-    ]
-    only = [(s.doc_id, s.generation) for s in ready if s.doc_id in refused]
-    if below or only:
+    """What is older than the flipped generations, what was refused, and at the end the records that vanished."""
+    below = [(s.doc_id, s.generation) for s in given if s.doc_id in flipped and s.generation > 1]
+    only = [(s.doc_id, s.generation) for s in given if s.doc_id not in flipped]
+    if below or only or vanished:
         await enqueue_purges(
             conn,
             turn.container.id,
             below=below,
             only=only,
+            records=[(turn.corpus, turn.payload.request)] if vanished else (),
             principal=ctx.job.principal,
             lease_seconds=deps.settings.lease_seconds,
             twice=ctx.job.attempts > 1 or bool(only),
@@ -289,9 +320,9 @@ async def _purge(
 def _summary(payload: IngestPayload) -> list[Issue]:
     if not payload.failures:
         return []
-    return [
-        Issue(
-            code=IssueCode.INGEST_FAIL,
-            message=f"{payload.failures} lines of '{payload.filename}' were no records; {payload.records} were ingested",
+    message = f"{payload.failures} lines of '{payload.filename}' were no records; {payload.records} were ingested"
+    if payload.nameless and payload.request > 1:
+        message += (
+            f"; none was removed, since {payload.nameless} lines do not tell which record they are"
         )
-    ]
+    return [Issue(code=IssueCode.INGEST_FAIL, message=message)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from latent_core.domain.errors import Unavailable
+from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.generations.purge import purge_container
 from latent_core.keywords import postings
 from latent_core.queue import admin
@@ -29,5 +30,10 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
         await finish(conn, ctx.job)
         await postings.drop(conn, container_id)
         await containers.remove(conn, container_id)
+        await enqueue_collection(
+            conn,
+            principal=ctx.job.principal,
+            delay_seconds=LEASES_TO_WAIT * deps.settings.lease_seconds,
+        )
 
     await ctx.transact(write)

@@ -12,12 +12,15 @@ from latent_core.domain.errors import (
     IngestFailed,
     Issue,
     IssueCode,
-    LatentError,
     NotFound,
 )
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.generations.accept import IngestPayload
-from latent_core.generations.delete import enqueue_purges
+from latent_core.generations.delete import (
+    LEASES_TO_WAIT,
+    enqueue_collection,
+    enqueue_purges,
+)
 from latent_core.generations.publish import Published, Staged, publish
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
@@ -30,6 +33,7 @@ from latent_core.registry.pages import BlobRef
 from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch
 from latent_workers.jobs.compact import enqueue_if_needed
+from latent_workers.jobs.given_up import swept_if_given_up
 from latent_workers.jobs.make import Made, fingerprint, make, stage
 from latent_workers.parse.registry import HEAD_BYTES, Detected, detect
 from latent_workers.parse.run import parse_file
@@ -49,13 +53,19 @@ class Work:
 
 async def ingest(ctx: JobContext, deps: Deps) -> None:
     """One attempt. Finishes its job in the transaction that makes the document visible."""
+    staged: list[tuple[UUID, int]] = []
+    async with swept_if_given_up(ctx, deps, staged):
+        await _ingest(ctx, deps, staged)
+
+
+async def _ingest(ctx: JobContext, deps: Deps, staged: list[tuple[UUID, int]]) -> None:
     payload = IngestPayload.model_validate(ctx.job.payload)
     doc_id = _document(ctx)
     async with deps.stack.db.transaction() as conn:
         container = await containers.get(conn, ctx.job.container_id)
     if container is None:
         raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
-    original = await fetch(deps, payload, ctx.checkpoint)
+    original = await fetch(ctx, deps, payload)
     detected = await asyncio.to_thread(_detect, original.path, payload)
     printed = fingerprint(
         container, deps.embedder(container.space).model, original.sha256, detected, payload
@@ -64,16 +74,13 @@ async def ingest(ctx: JobContext, deps: Deps) -> None:
     async with deps.stack.db.transaction() as conn:
         attempt = (await documents.take_generations(conn, [doc_id], payload.request)).get(doc_id)
     if attempt is None:
-        await _overtaken(ctx)
+        await _overtaken(ctx, deps)
         return
+    staged.append((doc_id, attempt.generation))
     work = Work(container, payload, original, detected, attempt, printed)
     if attempt.fingerprint == printed and await _unchanged(ctx, work):
         return
-    try:
-        await _publish(ctx, deps, work, await _made(ctx, deps, work))
-    except LatentError as error:
-        await _left_behind(ctx, deps, work, error)
-        raise
+    await _publish(ctx, deps, work, await _made(ctx, deps, work))
 
 
 def _detect(path: Path, payload: IngestPayload) -> Detected:
@@ -87,12 +94,21 @@ def _document(ctx: JobContext) -> UUID:
     return ctx.job.doc_id
 
 
-async def _overtaken(ctx: JobContext) -> None:
+async def _overtaken(ctx: JobContext, deps: Deps) -> None:
     """The document was deleted, or something newer was asked for: this job has nothing to do."""
     told = Issue(
         code=IssueCode.CONFLICT, message="the document was deleted or added anew in the meantime"
     )
-    await ctx.transact(lambda conn: finish(conn, ctx.job, warnings=[told]))
+
+    async def write(conn: Connection) -> None:
+        await finish(conn, ctx.job, warnings=[told])
+        await enqueue_collection(
+            conn,
+            principal=ctx.job.principal,
+            delay_seconds=LEASES_TO_WAIT * deps.settings.lease_seconds,
+        )
+
+    await ctx.transact(write)
 
 
 async def _unchanged(ctx: JobContext, work: Work) -> bool:
@@ -100,12 +116,13 @@ async def _unchanged(ctx: JobContext, work: Work) -> bool:
 
     async def write(conn: Connection) -> None:
         await finish(conn, ctx.job)
+        if await containers.hold(conn, work.container.id) is None:
+            return
         same = await documents.seen_unchanged(
             conn,
             work.attempt.doc_id,
             work.fingerprint,
             request=work.payload.request,
-            meta=work.payload.meta,
             fetched_at=work.original.fetched_at,
             modified_at=work.original.modified_at,
             mtime_ns=work.original.mtime_ns,
@@ -244,18 +261,3 @@ async def _enqueue_render(conn: Connection, ctx: JobContext, work: Work, generat
             principal=ctx.job.principal,
         ),
     )
-
-
-async def _left_behind(ctx: JobContext, deps: Deps, work: Work, error: LatentError) -> None:
-    """After a last attempt, have what it staged purged. The purge looks for itself whether it became live."""
-    if error.transient and ctx.job.attempts < ctx.job.max_attempts:
-        return
-    async with deps.stack.db.transaction() as conn:
-        if await containers.hold(conn, work.container.id) is not None:
-            await enqueue_purges(
-                conn,
-                work.container.id,
-                only=[(work.attempt.doc_id, work.attempt.generation)],
-                principal=ctx.job.principal,
-                lease_seconds=deps.settings.lease_seconds,
-            )

@@ -93,7 +93,7 @@ def fingerprint(
         "source_type": detected.source_type.value,
         "mime": detected.mime,
         "filename": payload.filename,
-        "modality": payload.modality,
+        "meta": payload.meta,
         "versions": versions.HANDLER,
         "chunker": container.manifest.chunker.model_dump(mode="json"),
         "max_pages": container.manifest.pdf.max_pages,

@@ -11,6 +11,7 @@ from latent_workers.deps import Deps
 from latent_workers.jobs.compact import compact
 from latent_workers.jobs.corpus import corpus
 from latent_workers.jobs.delete_container import delete_container
+from latent_workers.jobs.garbage import garbage
 from latent_workers.jobs.ingest import ingest
 from latent_workers.jobs.purge import purge
 from latent_workers.jobs.render import render
@@ -23,6 +24,7 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.RENDER: render,
     JobKind.PURGE: purge,
     JobKind.COMPACT: compact,
+    JobKind.GARBAGE: garbage,
     JobKind.DELETE_CONTAINER: delete_container,
 }
 

@@ -1,0 +1,218 @@
+"""What was measured, as tables to read, and each figure against its bar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from benchmarks.ingest import PdfTimes, Throughput
+from benchmarks.memory import Usage
+from benchmarks.quality import Quality
+from benchmarks.search import CHANNELS, STAGES, Latency, Spread
+from benchmarks.size import LIMIT_MB, Size
+
+INGEST_RATIO: Final = 0.85
+PDF_SECONDS: Final = 30.0
+IDLE_MB: Final = 700.0
+BAR_CHUNKS: Final = 100_000
+HYBRID_MS: Final = Spread(25.0, 50.0)
+WITHOUT_EMBEDDING_MS: Final = Spread(12.0, 18.0)
+KEYWORDS_P95_MS: Final = 10.0
+TOLERANCE: Final = 0.01
+CODE_SETS: Final = frozenset({"cosqa"})
+"""Where one channel alone is expected to win."""
+
+
+@dataclass
+class Results:
+    """Of one run; a part that was not run is empty."""
+
+    machine: dict[str, str | float]
+    load_before: dict[str, float] = field(default_factory=dict)
+    """Part to the machine's load average (one minute) before it began."""
+    size: Size | None = None
+    memory: list[Usage] = field(default_factory=list)
+    pdf: PdfTimes | None = None
+    ingest: list[Throughput] = field(default_factory=list)
+    search: list[Latency] = field(default_factory=list)
+    quality: list[Quality] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A figure and what it has to be."""
+
+    what: str
+    value: float
+    limit: float
+    at_least: bool = False
+
+    @property
+    def held(self) -> bool:
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+
+def bars(results: Results) -> list[Bar]:
+    return [
+        *_ingest_bars(results),
+        *(bar for row in results.search if row.chunks == BAR_CHUNKS for bar in _search_bars(row)),
+        *(bar for row in results.quality for bar in _quality_bars(row)),
+    ]
+
+
+def _ingest_bars(results: Results) -> Iterator[Bar]:
+    if results.size:
+        yield Bar("installed size, MB", results.size.total_mb, LIMIT_MB)
+        yield Bar("packages of torch and CUDA", len(results.size.unwanted), 0)
+    for usage in results.memory[:1]:
+        yield Bar(f"memory {usage.when}, MB", usage.total_mb, IDLE_MB)
+    if results.pdf:
+        yield Bar(f"PDF of {results.pdf.pages} pages, s", results.pdf.rendered_seconds, PDF_SECONDS)
+    for row in results.ingest:
+        yield Bar(f"ingest, {row.shape}", row.ratio, INGEST_RATIO, at_least=True)
+
+
+def _search_bars(row: Latency) -> Iterator[Bar]:
+    if row.mode == "hybrid":
+        yield Bar("hybrid p50, ms", row.total.p50_ms, HYBRID_MS.p50_ms)
+        yield Bar("hybrid p95, ms", row.total.p95_ms, HYBRID_MS.p95_ms)
+        bare, limit = row.without_embedding, WITHOUT_EMBEDDING_MS
+        yield Bar("hybrid without embedding p50, ms", bare.p50_ms, limit.p50_ms)
+        yield Bar("hybrid without embedding p95, ms", bare.p95_ms, limit.p95_ms)
+    if row.mode == "lexical":
+        yield Bar("keyword channel p95, ms", row.channels["bm25"].p95_ms, KEYWORDS_P95_MS)
+
+
+def _quality_bars(row: Quality) -> Iterator[Bar]:
+    yield Bar(f"{row.name}: lexical nDCG@10", row.lexical, row.bm25s - TOLERANCE, at_least=True)
+    if row.name not in CODE_SETS:
+        better = max(row.lexical, row.semantic)
+        yield Bar(f"{row.name}: hybrid nDCG@10", row.hybrid, better - TOLERANCE, at_least=True)
+
+
+def lines(results: Results) -> Iterator[str]:
+    """Everything, ready to print."""
+    for title, rows in (
+        ("Ingest: texts a second", _ingest_rows(results.ingest)),
+        ("PDF", _pdf_rows(results.pdf)),
+        ("Search: p50 / p95 ms over HTTP, one client", _search_rows(results.search)),
+        ("Search by stage: p50 / p95 ms", _stage_rows(results.search)),
+        ("Memory: PSS of all processes, MB", _memory_rows(results.memory)),
+        ("Quality: nDCG@10", _quality_rows(results.quality)),
+        ("Installed size, MB", _size_rows(results.size)),
+        ("Bars", _bar_rows(bars(results))),
+    ):
+        if len(rows) > 1:
+            yield ""
+            yield title
+            yield from _table(rows)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The first row is the head; the first column stands left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, (first, *rest) in enumerate(rows):
+        cells = [first.ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        yield "  " + "  ".join(cells).rstrip()
+        if number == 0:
+            yield "  " + "  ".join("-" * width for width in widths)
+
+
+def _ingest_rows(ingest: Sequence[Throughput]) -> list[list[str]]:
+    head = ["", "texts", "system", "embedder alone", "ratio", "ratio of CPU time"]
+    return [head] + [
+        [
+            row.shape,
+            str(row.texts),
+            f"{row.per_second:.1f}",
+            f"{row.alone_per_second:.1f}",
+            f"{row.ratio:.3f}",
+            f"{row.cpu_ratio:.3f}",
+        ]
+        for row in ingest
+    ]
+
+
+def _pdf_rows(pdf: PdfTimes | None) -> list[list[str]]:
+    head = ["pages", "chunks", "found after, s", "drawn after, s"]
+    if pdf is None:
+        return [head]
+    seconds = (f"{pdf.visible_seconds:.1f}", f"{pdf.rendered_seconds:.1f}")
+    return [head, [str(pdf.pages), str(pdf.chunks), *seconds]]
+
+
+def _search_rows(search: Sequence[Latency]) -> list[list[str]]:
+    head = ["chunks", "mode", "total", "without embedding", *CHANNELS]
+    return [head] + [
+        [
+            str(row.chunks),
+            row.mode,
+            _shown(row.total),
+            _shown(row.without_embedding),
+            *(_shown(row.channels.get(name)) for name in CHANNELS),
+        ]
+        for row in search
+    ]
+
+
+def _stage_rows(search: Sequence[Latency]) -> list[list[str]]:
+    return [["chunks", "mode", *STAGES]] + [
+        [str(row.chunks), row.mode, *(_shown(row.stages[stage]) for stage in STAGES)]
+        for row in search
+    ]
+
+
+def _shown(spread: Spread | None) -> str:
+    return "-" if spread is None else f"{spread.p50_ms:.1f} / {spread.p95_ms:.1f}"
+
+
+def _memory_rows(memory: Sequence[Usage]) -> list[list[str]]:
+    names = sorted({name for usage in memory for name in usage.by_process})
+    return [["", "together", *names]] + [
+        [
+            usage.when,
+            f"{usage.total_mb:.0f}",
+            *(f"{usage.by_process.get(name, 0.0):.0f}" for name in names),
+        ]
+        for usage in memory
+    ]
+
+
+def _quality_rows(quality: Sequence[Quality]) -> list[list[str]]:
+    head = ["", "documents", "queries", "bm25s", "lexical", "semantic", "hybrid", "hybrid DBSF"]
+    rows = [[row.bm25s, row.lexical, row.semantic, row.hybrid, row.hybrid_dbsf] for row in quality]
+    shown = [
+        [one.name, str(one.documents), str(one.queries), *(f"{score:.4f}" for score in row)]
+        for one, row in zip(quality, rows, strict=True)
+    ]
+    if len(rows) > 1:
+        means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+        shown.append(["mean", "", "", *(f"{mean:.4f}" for mean in means)])
+    return [head, *shown]
+
+
+def _size_rows(size: Size | None) -> list[list[str]]:
+    if size is None:
+        return [["", "MB"]]
+    largest = list(size.packages.items())[:8]
+    rest = size.total_mb - sum(megabytes for _, megabytes in largest)
+    return [
+        ["package", "MB"],
+        *([name, f"{megabytes:.1f}"] for name, megabytes in largest),
+        [f"{len(size.packages) - len(largest)} more", f"{rest:.1f}"],
+        ["together", f"{size.total_mb:.1f}"],
+    ]
+
+
+def _bar_rows(found: Sequence[Bar]) -> list[list[str]]:
+    return [["", "measured", "bar", ""]] + [
+        [
+            bar.what,
+            f"{bar.value:.4g}",
+            f"{'>=' if bar.at_least else '<='} {bar.limit:.4g}",
+            "held" if bar.held else "MISSED",
+        ]
+        for bar in found
+    ]

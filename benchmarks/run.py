@@ -1,0 +1,130 @@
+"""All benchmarks in one run: `make bench`.
+
+    python -m benchmarks.run                                   ingest, search, memory, size
+    python -m benchmarks.run --data FOLDER --cache FOLDER      and quality on judged sets
+    python -m benchmarks.run --only search --chunks 1000
+
+Every part has an installation of its own in a temporary folder, or below --work, where the containers that
+search is measured on are kept for the next run. See README.md beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import orjson
+import psutil
+
+from benchmarks import ingest, memory, quality, report, search, size
+from benchmarks.installation import MEGABYTE, running, work_folder
+from benchmarks.report import Results
+
+SIZES: Final = (1_000, 10_000, 100_000)
+QUIET: Final = 0.5
+"""A load average above it says that the machine was not ours alone."""
+
+
+async def _size(_arguments: argparse.Namespace, results: Results) -> None:
+    results.size = await asyncio.to_thread(size.measure)
+
+
+async def _memory(_arguments: argparse.Namespace, results: Results) -> None:
+    with work_folder(None, "memory") as folder:
+        async with running(folder) as installation:
+            results.memory = await memory.measure(installation)
+
+
+async def _ingest(arguments: argparse.Namespace, results: Results) -> None:
+    with work_folder(None, "ingest") as folder:
+        async with running(folder) as installation:
+            results.ingest = await ingest.throughput(installation, arguments.rounds)
+            results.pdf = await ingest.pdf(installation)
+
+
+async def _search(arguments: argparse.Namespace, results: Results) -> None:
+    with work_folder(arguments.work, "search") as folder:
+        async with running(folder) as installation:
+            results.search = await search.latency(installation, arguments.chunks, arguments.rounds)
+
+
+async def _quality(arguments: argparse.Namespace, results: Results) -> None:
+    if arguments.data is None:
+        return
+    with work_folder(None, "quality") as folder:
+        async with running(folder) as installation:
+            for name in arguments.sets:
+                judged = await asyncio.to_thread(quality.read_set, arguments.data / name)
+                found = await quality.quality(installation, judged, arguments.cache)
+                results.quality.append(found)
+                _say(f"  {found.name}: hybrid {found.hybrid:.4f}")
+
+
+PARTS: Final[dict[str, Callable[[argparse.Namespace, Results], Awaitable[None]]]] = {
+    "size": _size,
+    "memory": _memory,
+    "ingest": _ingest,
+    "search": _search,
+    "quality": _quality,
+}
+
+
+async def run(arguments: argparse.Namespace) -> Results:
+    results = Results(_machine())
+    for name in arguments.only:
+        load = os.getloadavg()[0]
+        results.load_before[name] = round(load, 2)
+        busy = f" (load {load:.1f}: the machine is busy, trust ratios)" if load > QUIET else ""
+        _say(f"{name} …{busy}")
+        await PARTS[name](arguments, results)
+    return results
+
+
+def _machine() -> dict[str, str | float]:
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cores": ingest.cores(),
+        "memory_gb": round(psutil.virtual_memory().total / MEGABYTE / 1024, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
+    parser.add_argument("--data", type=Path, help="folder of judged sets")
+    parser.add_argument("--sets", nargs="+", default=list(quality.SETS), help="folders below it")
+    parser.add_argument("--cache", type=Path, help="keeps vectors of judged sets between runs")
+    parser.add_argument("--work", type=Path, help="keeps the containers of the search part")
+    parser.add_argument(
+        "--chunks", nargs="+", type=int, default=list(SIZES), help="container sizes"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="how often all is repeated")
+    parser.add_argument("--json", type=Path, help="file to write the numbers to")
+    return parser.parse_args()
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main() -> None:
+    arguments = _arguments()
+    results = asyncio.run(run(arguments))
+    _say("\n".join(report.lines(results)))
+    if arguments.json:
+        arguments.json.write_bytes(orjson.dumps(asdict(results), option=orjson.OPT_INDENT_2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Event streams: how many, how often they look, and that they never fall silent for long."""
+
+from __future__ import annotations
+
+import pytest
+
+from latent_core.domain.errors import RateLimited
+from latent_gateway.api.jobs import (
+    MOST_SECONDS_BETWEEN_LOOKS,
+    SECONDS_BETWEEN_LOOKS,
+    SECONDS_OF_SILENCE,
+    Rhythm,
+)
+from latent_gateway.context import Streams
+
+
+def test_the_stream_too_many_is_told_to_come_back_and_one_that_ends_makes_room() -> None:
+    streams = Streams(2)
+    streams.take()
+    streams.take()
+    with pytest.raises(RateLimited, match="2 event streams are open") as caught:
+        streams.take()
+    assert caught.value.details["retry_after"] > 0
+    streams.give_back()
+    streams.take()
+
+
+def test_looks_are_rarer_while_nothing_changes_and_soon_again_when_something_does() -> None:
+    rhythm = Rhythm(0.0)
+    pauses = []
+    for second in range(4):
+        rhythm.looked(float(second), changed=False)
+        pauses.append(rhythm.pause)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == MOST_SECONDS_BETWEEN_LOOKS
+    rhythm.looked(5.0, changed=True)
+    assert rhythm.pause == SECONDS_BETWEEN_LOOKS
+
+
+def test_a_comment_is_due_after_every_stretch_of_silence() -> None:
+    rhythm = Rhythm(0.0)
+    due = [now for now in range(100) if rhythm.looked(float(now), changed=now == 20)]
+    assert due == [15, 35, 50, 65, 80, 95]
+    assert SECONDS_OF_SILENCE == 15.0

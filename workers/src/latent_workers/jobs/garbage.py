@@ -1,0 +1,38 @@
+"""Garbage: remove blobs that nothing refers to any more, and come back for those that are too young."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.generations.purge import purge_blobs
+from latent_core.queue.context import JobContext
+from latent_core.queue.finish import finish
+from latent_core.registry import garbage as rows
+from latent_core.registry.connection import Connection
+from latent_workers.deps import Deps
+
+A_DAY: Final = 86_400.0
+"""Uploads and finished jobs keep bytes for about so long."""
+
+
+async def garbage(ctx: JobContext, deps: Deps) -> None:
+    """What nobody has touched for two leases is not about to be referred to by anybody who still runs."""
+    stack = deps.stack
+    older = LEASES_TO_WAIT * deps.settings.lease_seconds
+    await purge_blobs(stack.db, stack.blobs, older_than_seconds=older, checkpoint=ctx.checkpoint)
+
+    async def write(conn: Connection) -> None:
+        await finish(conn, ctx.job)
+        seconds = await _next(conn, older)
+        if seconds is not None:
+            await enqueue_collection(conn, principal=ctx.job.principal, delay_seconds=seconds)
+
+    await ctx.transact(write)
+
+
+async def _next(conn: Connection, older: float) -> float | None:
+    """Seconds until there may be something to remove; None when nothing that is stored can become garbage by itself."""
+    if await rows.unreferenced(conn, 0.0, 1):
+        return older
+    return A_DAY if await rows.kept_for_now(conn) else None

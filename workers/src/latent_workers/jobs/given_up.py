@@ -1,0 +1,66 @@
+"""What an attempt leaves behind when its job is given up: orphaned points and bytes, which nobody sees."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from latent_core.domain.errors import LatentError
+from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
+from latent_core.queue.context import JobContext
+from latent_core.queue.errors import Cancelled, LeaseLost
+from latent_core.registry import containers
+from latent_workers.deps import Deps
+
+logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def swept_if_given_up(
+    ctx: JobContext, deps: Deps, staged: Sequence[tuple[UUID, int]] = ()
+) -> AsyncIterator[None]:
+    """When the block ends the job without success, have the ``staged`` generations purged and blobs looked at.
+
+    The purge looks for itself whether one became live: a commit may have succeeded whose answer was lost.
+    An attempt that is followed by another one leaves this to it, and a lost lease to whoever holds it now.
+    """
+    try:
+        yield
+    except LeaseLost:
+        raise
+    except Exception as error:
+        if _was_the_last(ctx, error):
+            await _sweep(ctx, deps, staged)
+        raise
+
+
+def _was_the_last(ctx: JobContext, error: Exception) -> bool:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    for_good = isinstance(error, Cancelled) or (
+        isinstance(error, LatentError) and not error.transient
+    )
+    return for_good or ctx.job.attempts >= ctx.job.max_attempts
+
+
+async def _sweep(ctx: JobContext, deps: Deps, staged: Sequence[tuple[UUID, int]]) -> None:
+    lease = deps.settings.lease_seconds
+    try:
+        async with deps.stack.db.transaction() as conn:
+            if await containers.hold(conn, ctx.job.container_id) is None:
+                return  # its deletion removes everything
+            if staged:
+                await enqueue_purges(
+                    conn,
+                    ctx.job.container_id,
+                    only=staged,
+                    principal=ctx.job.principal,
+                    lease_seconds=lease,
+                )
+            await enqueue_collection(
+                conn, principal=ctx.job.principal, delay_seconds=LEASES_TO_WAIT * lease
+            )
+    except LatentError as error:  # the job's own error is what its owner must see
+        logger.warning("job %s leaves garbage behind: %s", ctx.job.id, error)

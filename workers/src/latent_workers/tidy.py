@@ -1,0 +1,42 @@
+"""Now and then a worker looks for what killed processes and ended jobs have left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import uniform
+from typing import Final
+
+from latent_core.domain.errors import LatentError
+from latent_core.generations.abandon import purge_abandoned
+from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.settings import Settings
+from latent_core.stack import Stack
+
+logger = logging.getLogger(__name__)
+
+LEASES_BETWEEN_LOOKS: Final = 10
+PRINCIPAL: Final = "local:you"
+
+
+async def tidy(settings: Settings, stack: Stack) -> None:
+    """Look at the start and then every ten leases, until cancelled. What is found is removed by jobs."""
+    while True:
+        try:
+            await look(settings, stack)
+        except LatentError as exc:
+            logger.warning("what was left behind is looked for again later: %s", exc)
+        except Exception:
+            logger.exception("looking for what was left behind failed; it is done again later")
+        await asyncio.sleep(LEASES_BETWEEN_LOOKS * settings.lease_seconds * uniform(0.8, 1.2))
+
+
+async def look(settings: Settings, stack: Stack) -> None:
+    """One look: generations that nobody will publish, and blobs that nothing refers to."""
+    lease = settings.lease_seconds
+    found = await purge_abandoned(stack.db, principal=PRINCIPAL, lease_seconds=lease)
+    if found:
+        logger.info("abandoned_generations", extra={"documents": found})
+    async with stack.db.transaction() as conn:
+        await enqueue_collection(conn, principal=PRINCIPAL, delay_seconds=LEASES_TO_WAIT * lease)
+    stack.wake()

@@ -1,0 +1,489 @@
+"""The handlers of jobs on real stores: what a job leaves visible, and that it leaves nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, cast
+from uuid import UUID
+
+import orjson
+import pytest
+
+from latent_core.blobs.files import FileBlobStore
+from latent_core.blobs.keeping import store
+from latent_core.blobs.signing import Signer
+from latent_core.domain.errors import LatentError, TooLarge, Unavailable
+from latent_core.domain.job import ClaimedJob, JobKind
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.vector import Matrix, Vector
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.resolve import Embedders
+from latent_core.generations import containers as founding
+from latent_core.generations.accept import IngestPayload, accept
+from latent_core.generations.delete import delete_container, delete_documents
+from latent_core.generations.doctor import Doctor, Report
+from latent_core.keywords.bm25 import PostgresKeywordIndex
+from latent_core.observability import Metrics
+from latent_core.queue import clock
+from latent_core.queue.claim import claim
+from latent_core.queue.comeback import retry_or_fail
+from latent_core.queue.context import JobContext
+from latent_core.queue.finish import FINISH, fenced
+from latent_core.queue.issues import stored_list
+from latent_core.queue.lease import HeldClaim
+from latent_core.queue.wakeup import Wakeup
+from latent_core.registry.connection import Database
+from latent_core.registry.documents import Source
+from latent_core.settings import Settings
+from latent_core.stack import Stack
+from latent_core.testing.hashed_words import HashedWords
+from latent_core.testing.queue import sql
+from latent_core.vectors.edge import EdgeVectorIndex
+from latent_workers.deps import Deps
+from latent_workers.embed import DocumentEmbedding
+from latent_workers.jobs import corpus, render
+from latent_workers.jobs.registry import handlers
+from latent_workers.parse.decode import clean_value
+from latent_workers.sandbox.pool import Sandbox
+
+DIMS: Final = 16
+CONTAINER: Final = "notes"
+LEASE_SECONDS: Final = 60.0
+LINES: Final = "\n".join(f"line {n} of the log" for n in range(1500))
+
+TIME_PASSES: Final = """
+WITH due AS (UPDATE jobs SET run_at = now(), lane = 'ready' WHERE state = 'queued'),
+     old AS (UPDATE uploads SET created_at = created_at - interval '10 minutes')
+UPDATE blobs SET touched_at = touched_at - interval '10 minutes'
+"""
+LIVE_TEXTS: Final = """
+SELECT c.text FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE d.deleted_at IS NULL ORDER BY c.ord
+"""
+
+
+class Words:
+    """Tokens are words."""
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        return [len(self.offsets(text)) for text in texts]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        return [match.span() for match in re.finditer(r"\w+", text)]
+
+
+@dataclass
+class CountingEmbedder:
+    """Counts what it embeds; may be away."""
+
+    texts: int = 0
+    away: Exception | None = None
+    model: EmbeddingModel = field(
+        default_factory=lambda: EmbeddingModel("openai/test", "1", DIMS, 128)
+    )
+    tokenizer: Words = field(default_factory=Words)
+    words: HashedWords = field(default_factory=lambda: HashedWords(DIMS))
+
+    def for_space(self, space: object) -> CountingEmbedder:
+        return self
+
+    def model_of(self, manifest: Manifest) -> EmbeddingModel:
+        return self.model
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        if self.away is not None:
+            raise self.away
+        self.texts += len(texts)
+        return self.words.vectors(texts)
+
+    async def embed_query(self, text: str) -> Vector:
+        row: Vector = self.words.vectors([text])[0]
+        return row
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass
+class House:
+    """The stores, and a worker that does one job when it is told."""
+
+    deps: Deps
+    embedder: CountingEmbedder
+    inbox: Path
+
+    @property
+    def stack(self) -> Stack:
+        return self.deps.stack
+
+    async def add(
+        self,
+        name: str,
+        data: bytes | None,
+        *,
+        kind: JobKind = JobKind.INGEST,
+        meta: dict[str, Any] | None = None,
+    ) -> UUID:
+        """Accept bytes, or with None the file of that name in the inbox."""
+        sha256 = await store(self.stack.db, self.stack.blobs, data) if data is not None else None
+        payload = IngestPayload(
+            uri=f"file:///{name}",
+            filename=name,
+            mime="text/plain",
+            sha256=sha256,
+            path=None if data is not None else str(self.inbox / name),
+            accepted_at=datetime.now(UTC),
+            meta=meta or {},
+        )
+        source = Source(CONTAINER, payload.uri, payload.mime)
+        async with self.stack.db.transaction() as conn:
+            accepted = await accept(conn, source, payload, kind=kind, principal="local:you")
+        return accepted.doc_id
+
+    async def add_corpus(self, records: dict[str, str], **more: Any) -> UUID:
+        lines = [
+            orjson.dumps({"_id": name, "title": "", "text": text}) for name, text in records.items()
+        ]
+        return await self.add("c.jsonl", b"\n".join(lines), kind=JobKind.CORPUS, **more)
+
+    async def claim(self, *kinds: JobKind) -> ClaimedJob | None:
+        return await claim(
+            self.stack.db,
+            worker="w",
+            lease_seconds=LEASE_SECONDS,
+            kinds=kinds or tuple(set(JobKind) - {JobKind.GARBAGE}),
+        )
+
+    async def run(self, job: ClaimedJob) -> Exception | None:
+        """Do a job as the runner would; answers what went wrong."""
+        held = HeldClaim(job, lease_seconds=LEASE_SECONDS, since=clock.now())
+        try:
+            await handlers(self.deps)[job.kind](JobContext(self.stack.db, held))
+        except LatentError as error:
+            await retry_or_fail(self.stack.db, job, error)
+            return error
+        async with self.stack.db.transaction() as conn:
+            await fenced(conn, FINISH, job, warnings=stored_list(()))
+        return None
+
+    async def work(self, *kinds: JobKind) -> list[Exception]:
+        """Do all that is due, of these kinds or of all but garbage."""
+        troubles = []
+        while (job := await self.claim(*kinds)) is not None:
+            if (trouble := await self.run(job)) is not None:
+                troubles.append(trouble)
+        return troubles
+
+    async def settle(self) -> None:
+        """Everything that is to be done, by and by: purges of now and of later, then the garbage."""
+        await self.work()
+        await sql(self.stack.db, TIME_PASSES)
+        await self.work()
+        await sql(self.stack.db, TIME_PASSES)
+        while (job := await self.claim(JobKind.GARBAGE)) is not None:
+            assert await self.run(job) is None
+
+    async def texts(self) -> list[str]:
+        return [row["text"] for row in await sql(self.stack.db, LIVE_TEXTS)]
+
+    async def stored(self) -> set[str]:
+        return {sha256 async for sha256 in self.stack.blobs.hashes()}
+
+    async def examine(self) -> Report:
+        stack = self.stack
+        return await Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=0.0).examine(None)
+
+
+@pytest.fixture
+async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+    inbox, tmp = tmp_path / "inbox", tmp_path / "tmp"
+    inbox.mkdir()
+    tmp.mkdir()
+    settings = Settings(
+        data_dir=tmp_path,
+        ingest_roots=(inbox,),
+        lease_seconds=LEASE_SECONDS,
+        max_upload_bytes=1_000_000,
+    )
+    embedder = CountingEmbedder()
+    vectors = await EdgeVectorIndex.open(tmp_path / "vectors")
+    stack = Stack(
+        settings=settings,
+        db=database,
+        keywords=PostgresKeywordIndex(database),
+        vectors=vectors,
+        blobs=FileBlobStore(tmp_path / "blobs", tmp),
+        signer=Signer(b"a key of the tests"),
+        embedders=cast(Embedders, embedder),
+        metrics=Metrics(),
+        wakeup=Wakeup(database),
+        tmp=tmp,
+        token="",
+        token_place="",
+    )
+    embedding = DocumentEmbedding(embedder, database, stack.metrics)
+    manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
+    try:
+        async with Sandbox(children=1) as sandbox:
+            await founding.create(
+                database, vectors, embedder, manifest, principal="local:you", request_id=None
+            )
+            yield House(Deps(settings, stack, sandbox, embedding), embedder, inbox)
+    finally:
+        await embedding.close()
+        await vectors.close()
+
+
+async def test_adding_unchanged_content_again_embeds_nothing_and_keeps_what_was_parsed(
+    house: House,
+) -> None:
+    text = b"---\nauthor: Ada\n---\n# Lamps\n\nThe lamp is lit.\n"
+    await house.add("a.md", text, meta={"shelf": 1})
+    assert await house.work() == []
+    embedded = house.embedder.texts
+    before = await sql(house.stack.db, "SELECT meta, live_generation FROM documents")
+    assert before[0]["meta"].items() >= {"author": "Ada", "shelf": 1}.items()
+    await house.add("a.md", text, meta={"shelf": 1})
+    assert await house.work() == []
+    assert await sql(house.stack.db, "SELECT meta, live_generation FROM documents") == before
+    await house.add("a.md", text, meta={"shelf": 2})
+    assert await house.work() == []
+    (row,) = await sql(house.stack.db, "SELECT meta FROM documents")
+    assert row["meta"].items() >= {"author": "Ada", "shelf": 2}.items()
+    assert house.embedder.texts == embedded
+
+
+async def test_a_record_that_vanished_from_its_corpus_is_removed_and_the_others_embed_nothing(
+    house: House,
+) -> None:
+    records = {f"r{n}": f"lamp number {n} is lit" for n in range(6)}
+    await house.add_corpus(records)
+    assert await house.work() == []
+    embedded = house.embedder.texts
+    gone = records.pop("r5")
+    await house.add_corpus(records)
+    assert await house.work() == []
+    assert gone not in await house.texts()
+    assert sorted(await house.texts()) == sorted(records.values())
+    assert house.embedder.texts == embedded
+    await house.settle()
+    report = await house.examine()
+    assert report.clean, report
+
+
+async def test_a_deleted_corpus_that_is_added_again_keeps_its_records_when_late_purges_run(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "RECORDS_A_BATCH", 2)
+    records = {f"r{n}": f"lamp number {n} is lit" for n in range(5)}
+    doc_id = await house.add_corpus(records)
+    assert await house.work() == []
+    async with house.stack.db.transaction() as conn:
+        deleted = await delete_documents(
+            conn, CONTAINER, [doc_id], principal="local:you", lease_seconds=LEASE_SECONDS
+        )
+    assert deleted is not None
+    assert [c for c, _ in deleted.corpora] == [doc_id]
+    await house.add_corpus(records)
+    await house.work(JobKind.CORPUS)
+    await house.settle()
+    assert sorted(await house.texts()) == sorted(records.values())
+    assert (await house.examine()).clean
+
+
+async def test_lines_that_cannot_be_read_remove_nothing(house: House) -> None:
+    await house.add_corpus({"r1": "one lamp", "r2": "two lamps", "r3": "three lamps"})
+    assert await house.work() == []
+    bad = b'{"_id": "r1", "text": "one lamp"}\n{"_id": "r2", "text": 7}'
+    await house.add("c.jsonl", bad, kind=JobKind.CORPUS)
+    assert await house.work() == []
+    assert await house.texts() == ["one lamp", "two lamps"]
+    await house.add("c.jsonl", b'{"_id": "r1", "text": "one lamp"}\n{"_id', kind=JobKind.CORPUS)
+    assert await house.work() == []
+    assert await house.texts() == ["one lamp", "two lamps"]
+    (job,) = await sql(
+        house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'corpus' ORDER BY id DESC LIMIT 1"
+    )
+    assert "none was removed" in job["warnings"][-1]["message"]
+
+
+async def test_a_number_of_any_size_in_a_records_meta_is_kept_as_text(house: House) -> None:
+    line = b'{"_id": "r1", "text": "one lamp", "big": 36893488147419103232, "small": -5}'
+    await house.add("c.jsonl", line, kind=JobKind.CORPUS)
+    assert await house.work() == []
+    (row,) = await sql(house.stack.db, "SELECT meta FROM documents WHERE parent_id IS NOT NULL")
+    assert row["meta"] == {"big": "36893488147419103232", "small": -5}
+
+
+def test_every_cleaned_value_can_be_written_as_json() -> None:
+    value = {2**70: [2**63, 2**64, -(2**63) - 1, True], "x": 16**5000}
+    cleaned = clean_value(value)
+    assert cleaned[str(2**70)] == [2**63, str(2**64), str(-(2**63) - 1), True]
+    assert orjson.loads(orjson.dumps(cleaned)) == cleaned
+
+
+async def test_page_images_are_referred_to_while_the_rest_is_still_drawn(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a collection would take them away from a long render."""
+    monkeypatch.setattr(render, "PAGES_A_BATCH", 2)
+    doc_id = await house.add("log.txt", LINES.encode())
+    await house.work(JobKind.INGEST)
+    seen: list[int] = []
+
+    async def note(*given: Any, **more: Any) -> bool:
+        live = await noting(*given, **more)
+        (row,) = await sql(
+            house.stack.db, "SELECT count(*) AS n FROM blob_refs WHERE role = 'page_image'"
+        )
+        seen.append(row["n"])
+        return live
+
+    noting = render._note
+    monkeypatch.setattr(render, "_note", note)
+    assert await house.work(JobKind.RENDER) == []
+    assert len(seen) > 2
+    assert seen[0] == 2
+    rows = await sql(
+        house.stack.db, "SELECT page, image_sha256 FROM pages WHERE doc_id = %(id)s", id=doc_id
+    )
+    assert len(rows) == seen[-1]
+    assert all(row["image_sha256"] for row in rows)
+    placed = await sql(house.stack.db, "SELECT count(*) AS n FROM chunks WHERE page IS NULL")
+    assert placed == [{"n": 0}]
+
+
+async def test_images_drawn_for_a_document_that_was_deleted_meanwhile_are_collected(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render, "PAGES_A_BATCH", 2)
+    doc_id = await house.add("log.txt", LINES.encode())
+    await house.work(JobKind.INGEST)
+    noting = render._note
+    notes = 0
+
+    async def note(*given: Any, **more: Any) -> bool:
+        nonlocal notes
+        notes += 1
+        live = await noting(*given, **more)
+        if notes == 1:
+            async with house.stack.db.transaction() as conn:
+                await delete_documents(
+                    conn, CONTAINER, [doc_id], principal="local:you", lease_seconds=LEASE_SECONDS
+                )
+        return live
+
+    monkeypatch.setattr(render, "_note", note)
+    assert await house.work(JobKind.RENDER) == []
+    assert notes == 2
+    assert len(await house.stored()) > 1
+    await house.settle()
+    assert await house.stored() == set()
+    assert (await house.examine()).clean
+
+
+async def test_the_bytes_of_a_file_below_a_root_are_kept_while_it_is_ingested_and_tried_again(
+    house: House,
+) -> None:
+    (house.inbox / "a.txt").write_text("the lamp is lit")
+    sha256 = hashlib.sha256(b"the lamp is lit").hexdigest()
+    await house.add("a.txt", None)
+    house.embedder.away = Unavailable("the embedder is away")
+    job = await house.claim()
+    assert job is not None
+    assert isinstance(await house.run(job), Unavailable)
+    (row,) = await sql(house.stack.db, "SELECT payload, state FROM jobs WHERE kind = 'ingest'")
+    assert (row["payload"]["sha256"], row["state"]) == (sha256, "queued")
+    house.embedder.away = None
+    await house.settle()
+    assert await house.texts() == ["the lamp is lit"]
+    assert await house.stored() >= {sha256}
+    (document,) = await sql(house.stack.db, "SELECT source_mtime_ns FROM documents")
+    assert document["source_mtime_ns"] == (house.inbox / "a.txt").stat().st_mtime_ns
+
+
+@pytest.mark.parametrize("kind", [JobKind.INGEST, JobKind.CORPUS])
+async def test_what_a_job_staged_is_purged_when_its_last_attempt_fails(
+    house: House, kind: JobKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b'{"_id": "r1", "title": "", "text": "the lamp is lit"}'
+    await house.add("c.jsonl" if kind is JobKind.CORPUS else "a.txt", data, kind=kind)
+    await sql(house.stack.db, "UPDATE jobs SET max_attempts = 1")
+    job = await house.claim()
+    assert job is not None
+
+    async def refuse(ctx: JobContext) -> None:
+        raise Unavailable("the database is away")
+
+    monkeypatch.setattr(JobContext, "fence", refuse)
+    assert isinstance(await house.run(job), Unavailable)
+    monkeypatch.undo()
+    assert (
+        any(d.kind == "point" for d in (await house.examine()).containers[CONTAINER].differences)
+        is False
+    )
+    await house.settle()
+    report = await house.examine()
+    assert report.containers[CONTAINER].counts["points"] == 0
+    assert report.clean, report
+
+
+async def test_a_job_that_failed_keeps_its_bytes_until_it_is_forgotten(house: House) -> None:
+    (house.inbox / "a.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 64)
+    await house.add("a.txt", None)
+    assert len(await house.work()) == 1
+    await house.settle()
+    assert len(await house.stored()) == 1
+    (again,) = await sql(
+        house.stack.db,
+        "SELECT run_at > now() + interval '1 hour' AS late FROM jobs WHERE kind = 'garbage' AND state = 'queued'",
+    )
+    assert again["late"]
+    await sql(house.stack.db, "DELETE FROM jobs WHERE kind = 'ingest'")
+    await house.settle()
+    assert await house.stored() == set()
+    open_jobs = await sql(house.stack.db, "SELECT kind FROM jobs WHERE state = 'queued'")
+    assert open_jobs == []
+
+
+async def test_a_deleted_container_leaves_no_bytes(house: House) -> None:
+    await house.add("a.txt", b"the lamp is lit")
+    await house.work()
+    assert len(await house.stored()) > 1
+    async with house.stack.db.transaction() as conn:
+        await delete_container(conn, CONTAINER, principal="local:you")
+    await house.settle()
+    assert await house.stored() == set()
+    assert (await house.examine()).clean
+
+
+async def test_a_collection_comes_back_for_what_is_still_too_young(house: House) -> None:
+    doc_id = await house.add("a.txt", b"the lamp is lit")
+    await house.work()
+    async with house.stack.db.transaction() as conn:
+        await delete_documents(
+            conn, CONTAINER, [doc_id], principal="local:you", lease_seconds=LEASE_SECONDS
+        )
+    await house.work()
+    await sql(
+        house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready' WHERE kind = 'garbage'"
+    )
+    assert await house.work(JobKind.GARBAGE) == []
+    assert len(await house.stored()) > 1
+    await house.settle()
+    assert await house.stored() == set()
+
+
+@pytest.mark.parametrize("trouble", ["too large", "gone"])
+async def test_a_file_that_cannot_be_copied_leaves_no_copy(house: House, trouble: str) -> None:
+    if trouble == "too large":
+        (house.inbox / "a.txt").write_bytes(b"x" * 1_000_001)
+    await house.add("a.txt", None)
+    (error,) = await house.work()
+    assert isinstance(error, TooLarge) is (trouble == "too large")
+    assert list(house.stack.tmp.iterdir()) == []
