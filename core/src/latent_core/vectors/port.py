@@ -73,18 +73,24 @@ class VectorIndex(Protocol):
         """Stored vectors of those ids that exist."""
         ...
 
-    async def delete(self, collection: str, doc_id: UUID, *, below: int | None = None, only: int | None = None) -> int:
+    async def delete(
+        self, collection: str, doc_id: UUID, *, below: int | None = None, only: int | None = None
+    ) -> int:
         """Delete points of ``doc_id``: all, those of generations < ``below``, or of generation ``only``.
 
         Answers how many were counted before; afterwards none is left. Silent without the collection.
         """
         ...
 
-    async def count(self, collection: str, *, doc_id: UUID | None = None, generation: int | None = None) -> int:
+    async def count(
+        self, collection: str, *, doc_id: UUID | None = None, generation: int | None = None
+    ) -> int:
         """Exact count; ``NotFound`` without the collection."""
         ...
 
-    async def scroll(self, collection: str, *, after: PointId | None, limit: int) -> list[StoredPoint]:
+    async def scroll(
+        self, collection: str, *, after: PointId | None, limit: int
+    ) -> list[StoredPoint]:
         """Points in id order after ``after``, at most ``limit`` (for checks and repairs)."""
         ...
 
