@@ -95,6 +95,12 @@ class Installation:
         async with await Database.open(Cluster(self.data_dir).dsn, name="benchmark") as database:
             yield database
 
+    def handled_in(self) -> dict[str, float]:
+        """Request id to the milliseconds the server took to handle it, by its own log."""
+        lines = (line for line in self.log.read_bytes().splitlines() if line.startswith(b"{"))
+        told = (orjson.loads(line) for line in lines if b'"latency_ms"' in line)
+        return {one["request_id"]: one["latency_ms"] for one in told if one["msg"] == "request"}
+
     def tree(self) -> list[psutil.Process]:
         """The process and everything below it."""
         if self._process is None:

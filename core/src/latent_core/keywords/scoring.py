@@ -5,8 +5,8 @@
 
 N, average and df are of live chunks. A stop word is held by every chunk of its language, though no
 posting says so: in a container of several languages its df counts them. (Else one English text among
-Spanish ones would make "de" the rarest word of all.) Contributions are summed in the query's order of terms, so that
-chunks with equal statistics get equal scores to the last bit and fall into ord order.
+Spanish ones would make "de" the rarest word of all.) Contributions are summed in the query's order of
+terms, so that chunks with equal statistics get equal scores to the last bit and fall into ord order.
 """
 
 from __future__ import annotations

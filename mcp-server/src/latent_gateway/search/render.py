@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, Literal, Protocol
 
 from latent_core.domain.hit import AlsoInDocument, Hit, PlaceView, Provenance, Reason
@@ -159,18 +160,28 @@ def _page_state(row: Mapping[str, Any], uris: Sequence[str]) -> Literal["ready",
 
 
 def _rendered(display: Display, snippet: Snippet, row: Mapping[str, Any], score: float) -> str:
-    values = {
-        **{k: f"{v:.2f}" if isinstance(v, float) else str(v) for k, v in row["doc_meta"].items()},
-        "title": row["title"] or row["uri"],
-        "snippet": snippet.marked(),
-        "doc_id": str(row["doc_id"]),
-        "score": f"{score:.2f}",
-    }
-    return string.Formatter().vformat(display.snippet_template, (), _Shown(values))
+    return "".join(
+        literal + (_variable(name, snippet, row, score) if name else "")
+        for literal, name in _parsed(display.snippet_template)
+    )
 
 
-class _Shown(dict[str, str]):
+@lru_cache(maxsize=256)
+def _parsed(template: str) -> tuple[tuple[str, str | None], ...]:
+    """Literal text, and the variable after it."""
+    return tuple((literal, name) for literal, name, _, _ in string.Formatter().parse(template))
+
+
+def _variable(name: str, snippet: Snippet, row: Mapping[str, Any], score: float) -> str:
     """Metadata a document does not have is shown as nothing."""
-
-    def __missing__(self, key: str) -> str:
-        return ""
+    match name:
+        case "snippet":
+            return snippet.marked()
+        case "title":
+            return str(row["title"] or row["uri"])
+        case "doc_id":
+            return str(row["doc_id"])
+        case "score":
+            return f"{score:.2f}"
+    value = row["doc_meta"].get(name, "")
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -64,22 +64,36 @@ def _matches(
     text: str, language: str, wanted: set[str], spans: Spans
 ) -> Iterator[tuple[int, int, set[str]]]:
     """The words of ``text`` that stand for a wanted term: start, end, and which terms."""
-    ascii_text = text.isascii()
-    beginnings = _beginnings(wanted) if ascii_text and language in KEEP_BEGINNINGS else None
-    for word in (ASCII_TOKEN if ascii_text else TOKEN).finditer(text):
-        token = word.group()
+    tokens = (ASCII_TOKEN if text.isascii() else TOKEN).findall(text)
+    standing = _standing(set(tokens), language, wanted, spans)
+    end = 0
+    for token in tokens if standing else ():
+        start = text.index(token, end)
+        end = start + len(token)
+        if token in standing:
+            yield start, end, standing[token]
+
+
+def _standing(
+    tokens: set[str], language: str, wanted: set[str], spans: Spans
+) -> dict[str, set[str]]:
+    """Those of ``tokens`` that stand for wanted terms, and for which."""
+    beginnings = _beginnings(wanted) if language in KEEP_BEGINNINGS else None
+    standing: dict[str, set[str]] = {}
+    for token in tokens:
         # One word, and no name made of several (this is the innermost loop of a search).
         if (
             beginnings
             and token[:2].lower() not in beginnings
-            and token.isalpha()
             and token[1:].islower()
+            and token.isalpha()
+            and token.isascii()
         ):
             continue
         find = _remembered if len(token) <= REMEMBERED_CHARS else _terms
-        terms = find(token, language, spans)
-        if not wanted.isdisjoint(terms):
-            yield word.start(), word.end(), wanted.intersection(terms)
+        if terms := wanted.intersection(find(token, language, spans)):
+            standing[token] = terms
+    return standing
 
 
 def _beginnings(terms: set[str]) -> frozenset[str] | None:
