@@ -80,7 +80,7 @@ class Blow:
     after: int | None
     delay: float
     restarts: tuple[float, ...] = ()
-    """`latent up` is killed again so many seconds after each of these starts."""
+    """`latent up` is killed again so many seconds after each of these starts took its data directory."""
 
     @property
     def kills(self) -> int:
@@ -221,6 +221,6 @@ def blows(seed: int, kills: int, steps: int) -> list[Blow]:
         after = random.randrange(steps) if len(dealt) % 3 else None
         if len(dealt) % 4 == 3:
             dealt.append(Blow(random.choice(children), after, random.uniform(0.0, 0.5)))
-        restarts = [random.uniform(0.0, 3.0) for _ in range(len(dealt) % 5 // 3)]
+        restarts = [random.uniform(0.0, 1.2) for _ in range(len(dealt) % 5 // 3)]
         dealt.append(Blow("main", after, random.uniform(0.0, 0.8), tuple(restarts)))
     return sorted(dealt, key=lambda blow: steps if blow.after is None else blow.after)

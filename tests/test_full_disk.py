@@ -33,6 +33,8 @@ FULL_BYTES: Final = 16 * MEGABYTE
 """Free: a few uploads fit, and then nothing does."""
 MOST_UPLOADS: Final = 120
 REFUSALS: Final = 15
+MOST_ROWS: Final = 1500
+PADDING: Final = 15_000
 REFUSED: Final = (503, 507)
 OPEN: Final = (JobState.QUEUED, JobState.RUNNING)
 
@@ -207,3 +209,33 @@ async def test_a_full_disk_refuses_and_stores_nothing_by_halves(
     assert accepted
     await all_well(small, "full", accepted)
     assert (await hand_in(http, "full", "after.txt", b"The fog has lifted."))[0] == 202
+
+
+async def test_a_disk_without_room_for_rows_refuses_and_postgres_comes_back(
+    small: Installation, http: httpx.AsyncClient, disk: Path
+) -> None:
+    """Its log cannot grow: Postgres itself gives up, is started again and again, and recovers with the room."""
+    await create(small, "rows")
+    upload = await http.post(
+        "/v1/containers/rows/uploads", params={"filename": "a.txt"}, content=b"The bell rings."
+    )
+    accepted: dict[str, int] = {}
+    refused: list[int] = []
+    with ballast(disk, 0):
+        for number in range(MOST_ROWS):
+            name = f"{number}.txt"
+            body = {
+                "container_id": "rows",
+                "file_ref": upload.json()["upload"]["file_ref"],
+                "source_uri": f"file:///{name}",
+                "meta": {"padding": Random(number).randbytes(PADDING).hex()},
+            }
+            added = await http.post("/v1/containers/add", json=body)
+            if sound(added) == 202:
+                accepted[name] = added.json()["job_id"]
+            else:
+                refused.append(added.status_code)
+            if len(refused) == REFUSALS:
+                break
+    assert refused
+    await all_well(small, "rows", accepted)

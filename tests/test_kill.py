@@ -26,6 +26,7 @@ from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
+from latent_core.processes.datadir import owner_of
 from latent_core.testing.embedding_server import EmbeddingServer
 from tests.chaos import Blow, Step, Story, Teller, Victim, blows
 from tests.conftest import DIMS
@@ -33,6 +34,8 @@ from tests.harness import Installation, eventually
 
 LEASE_SECONDS: Final = 3.0
 LANES: Final = 4
+FIRST_STARTS: Final = (0.2, 0.6)
+"""Seconds of the first starts before they are killed: the stores are just being made."""
 AT_ONCE: Final = 6
 TELL_SECONDS: Final = 240.0
 DRAIN_SECONDS: Final = 240.0
@@ -92,12 +95,22 @@ class Run:
             return
         await self.kill()
         for seconds in blow.restarts:
-            starting = asyncio.create_task(self.installation.start())
-            await asyncio.wait([starting], timeout=seconds)
-            await self.kill()
-            with suppress(AssertionError):  # it ended before it was ready
-                await starting
+            await self.break_off(seconds)
         await self.start()
+
+    async def break_off(self, seconds: float) -> None:
+        """Start, and kill it so long after it took its data directory."""
+        starting = asyncio.create_task(self.installation.start())
+
+        async def opened() -> bool:
+            owner = owner_of(self.installation.data_dir)
+            return starting.done() or (owner is not None and owner.pid == self.installation.pid)
+
+        await eventually(opened, what="the start")
+        await asyncio.wait([starting], timeout=seconds)
+        await self.kill()
+        with suppress(AssertionError):  # it ended before it was ready
+            await starting
 
     async def _kill_child(self, victim: Victim) -> None:
         async def found() -> bool:
@@ -319,6 +332,8 @@ def living(run: Run) -> list[str]:
 
 
 async def rehearse(run: Run, story: Story, dealt: Sequence[Blow]) -> None:
+    for seconds in FIRST_STARTS:
+        await run.break_off(seconds)
     await run.start()
     async with run.installation.client() as client:
         for container in sorted({step.container for step in story.steps}):
