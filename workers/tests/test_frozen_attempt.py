@@ -28,7 +28,7 @@ from latent_core.domain.manifest import Chunker, Manifest
 from latent_core.embedding.resolve import Embedders
 from latent_core.generations import containers as founding
 from latent_core.generations.accept import IngestPayload, accept
-from latent_core.generations.delete import delete_documents
+from latent_core.generations.delete import delete_container, delete_documents
 from latent_core.generations.doctor import Doctor, Report
 from latent_core.keywords.bm25 import PostgresKeywordIndex
 from latent_core.observability import Metrics
@@ -69,6 +69,7 @@ LIVE_TEXTS: Final = """
 SELECT c.text FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE d.id = %(id)s
 """
+JOBS: Final = "SELECT kind, state FROM jobs WHERE kind <> 'garbage'"
 AFTERWARDS: Final = (JobKind.PURGE, JobKind.COMPACT)
 
 T = TypeVar("T")
@@ -419,3 +420,17 @@ async def test_a_job_that_is_cancelled_after_its_worker_vanished_leaves_nothing_
         await house.cancel(doc_id)
     assert await house.live(doc_id) is None
     await clean_in_the_end(house)
+
+
+async def test_a_container_that_is_deleted_in_the_midst_leaves_no_job_behind(house: House) -> None:
+    async with (
+        frozen_with_vectors(house, "file:///a.txt"),
+        house.stack.db.transaction() as conn,
+    ):
+        await delete_container(conn, CONTAINER, principal="local:you")
+    async with house.worker("other", kinds=[JobKind.DELETE_CONTAINER]):
+        await house.idle([JobKind.DELETE_CONTAINER])
+    async with house.stack.db.transaction() as conn:
+        rows = await (await conn.execute(JOBS)).fetchall()
+    assert [(row["kind"], row["state"]) for row in rows] == [("delete_container", "done")]
+    assert await house.stack.vectors.collections() == []

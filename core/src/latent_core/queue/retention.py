@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from latent_core.domain.job import JobState
-from latent_core.registry.connection import Database
+from latent_core.registry.connection import Connection, Database
 
 KEPT: Final = {
     JobState.DONE: timedelta(hours=24),
@@ -21,6 +21,16 @@ WITH old AS MATERIALIZED (
     WHERE state = %(state)s AND state IN ('done', 'failed', 'cancelled')
       AND finished_at < now() - %(kept)s::interval
     ORDER BY finished_at
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM jobs WHERE id = ANY (ARRAY(SELECT id FROM old))
+"""
+
+FORGET_CONTAINER: Final = """
+WITH old AS MATERIALIZED (
+    SELECT id FROM jobs
+    WHERE container_id = %(container_id)s AND state IN ('done', 'failed', 'cancelled')
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 )
@@ -43,3 +53,10 @@ async def _forget_batch(db: Database, state: JobState, kept: timedelta) -> int:
     async with db.transaction() as conn:
         cursor = await conn.execute(FORGET, {"state": state, "kept": kept, "limit": JOBS_A_BATCH})
         return cursor.rowcount
+
+
+async def forget_container(conn: Connection, container_id: str) -> int:
+    """Delete ended jobs of a container that is being deleted, a batch of them: nobody can see or requeue them,
+    and they would keep its bytes. How many."""
+    parameters = {"container_id": container_id, "limit": JOBS_A_BATCH}
+    return (await conn.execute(FORGET_CONTAINER, parameters)).rowcount

@@ -9,13 +9,14 @@ from latent_core.keywords import postings
 from latent_core.queue import admin
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
+from latent_core.queue.retention import forget_container
 from latent_core.registry import containers
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
 
 
 async def delete_container(ctx: JobContext, deps: Deps) -> None:
-    """Cancel the container's other jobs, wait until none runs, then remove collections, rows and postings."""
+    """Cancel the container's other jobs, wait until none runs, then remove collections, rows, postings and jobs."""
     stack, container_id = deps.stack, ctx.job.container_id
     async with stack.db.transaction() as conn:
         running = await admin.cancel_all(conn, container_id, but=ctx.job.id)
@@ -25,6 +26,7 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
             retry_after=1.0,
         )
     await purge_container(stack.db, stack.vectors, container_id, ctx.checkpoint)
+    await _forget_jobs(ctx, deps)
 
     async def write(conn: Connection) -> None:
         await finish(conn, ctx.job)
@@ -37,3 +39,11 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
         )
 
     await ctx.transact(write)
+
+
+async def _forget_jobs(ctx: JobContext, deps: Deps) -> None:
+    gone = 1
+    while gone:
+        await ctx.checkpoint()
+        async with deps.stack.db.transaction() as conn:
+            gone = await forget_container(conn, ctx.job.container_id)
