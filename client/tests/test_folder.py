@@ -134,13 +134,12 @@ async def test_a_folder_without_a_readable_file_is_refused(
 
 
 @pytest.fixture
-def as_nobody(tmp_path: Path) -> Iterator[None]:
+def as_nobody(data_root: Path) -> Iterator[None]:
     """Root reads everything: a file that may not be read needs another user."""
     if os.geteuid() != 0:
         yield
         return
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(0o755)
+    data_root.chmod(0o755)
     os.seteuid(NOBODY)
     yield
     os.seteuid(0)
@@ -148,16 +147,16 @@ def as_nobody(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("as_nobody")
 async def test_a_file_that_may_not_be_read_is_reported_and_its_document_stays(
-    client: AsyncClient, gateway: FakeGateway, tmp_path: Path
+    client: AsyncClient, gateway: FakeGateway, data_root: Path
 ) -> None:
     euid = os.geteuid()
     os.seteuid(os.getuid())
     for name in ("open.md", "closed.md", "known.md"):
-        (tmp_path / name).write_text("text", encoding="utf-8")
-        (tmp_path / name).chmod(0o644 if name == "open.md" else 0o000)
+        (data_root / name).write_text("text", encoding="utf-8")
+        (data_root / name).chmod(0o644 if name == "open.md" else 0o000)
     os.seteuid(euid)
     gateway.put("notes", "file:///museum/known.md", b"other text")
-    report = await sync_folder(client, "notes", tmp_path, "museum")
+    report = await sync_folder(client, "notes", data_root, "museum")
     assert [a.source_uri for a in report.added] == ["file:///museum/open.md"]
     assert [(s.path, s.reason) for s in report.skipped] == [
         ("closed.md", "cannot be read: permission denied"),
@@ -169,15 +168,15 @@ async def test_a_file_that_may_not_be_read_is_reported_and_its_document_stays(
 
 @pytest.mark.usefixtures("as_nobody")
 async def test_nothing_is_deleted_when_a_part_of_the_folder_could_not_be_seen(
-    client: AsyncClient, gateway: FakeGateway, tmp_path: Path
+    client: AsyncClient, gateway: FakeGateway, data_root: Path
 ) -> None:
     euid = os.geteuid()
     os.seteuid(os.getuid())
-    (tmp_path / "open.md").write_text("text", encoding="utf-8")
-    (tmp_path / "closed").mkdir(mode=0o000)
+    (data_root / "open.md").write_text("text", encoding="utf-8")
+    (data_root / "closed").mkdir(mode=0o000)
     os.seteuid(euid)
     gateway.put("notes", "file:///museum/closed/a.md", b"text")
-    report = await sync_folder(client, "notes", tmp_path, "museum")
+    report = await sync_folder(client, "notes", data_root, "museum")
     assert report.kept == "parts of the folder could not be read"
     assert "file:///museum/closed/a.md" in uris(gateway)
 
