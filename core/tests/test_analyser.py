@@ -132,8 +132,8 @@ def test_limits_of_a_term_vector_are_kept_by_what_is_counted() -> None:
     assert analyse("word " * 70_000, "simple").length == MAX_LENGTH
 
 
-def test_a_text_of_a_million_distinct_words_still_makes_a_vector(postgres_dsn: str) -> None:
-    literal = term_vector(analyse(" ".join(f"word{n:x}" for n in range(120_000)), "simple"))
+def test_a_text_of_very_many_distinct_words_still_makes_a_vector(postgres_dsn: str) -> None:
+    literal = term_vector(analyse(" ".join(f"word{n:x}" for n in range(70_000)), "simple"))
     with psycopg.connect(postgres_dsn) as conn:
         assert conn.execute("SELECT length(%s::tsvector)", (literal,)).fetchone() != (0,)
 
