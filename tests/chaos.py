@@ -19,10 +19,10 @@ FILLER: Final = re.findall(
     "harbour keeper lantern signal tide vessel anchor rope storm mast deck cargo channel buoy reef "
     "chart compass pilot dock crane barge ferry pier gull north wind cloud rain wave shore light bell",
 )
-TEXTS: Final = 190
-GUIDES: Final = 94
-BOOKS: Final = 10
-RECORDS: Final = 270
+TEXTS: Final = 150
+GUIDES: Final = 70
+BOOKS: Final = 8
+RECORDS: Final = 300
 """More than one turn of a corpus job."""
 CHANGED_RECORDS: Final = range(0, RECORDS, 9)
 SHORT_RECORDS: Final = 40
