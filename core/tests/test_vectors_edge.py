@@ -14,12 +14,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import psutil
 import pytest
 import pytest_asyncio
 
 from latent_core.domain.errors import Conflict, Invalid, OutOfSpace, TimedOut, Unavailable
-from latent_core.testing.vector_oracle import named, points_of, random_vectors
+from latent_core.testing.vector_oracle import named, points_of, random_vectors, unit
 from latent_core.testing.vectors import VectorIndexContract
 from latent_core.vectors.edge import EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
@@ -287,6 +288,27 @@ class TestKilledOwner:
             assert os.getsid(index.pid) == index.pid
 
 
+class TestLargeCollections:
+    async def test_the_coarse_scan_finds_what_the_exact_one_would(self, empty: Path) -> None:
+        """Clustered vectors, whose neighbours lie close together, and deletions among them."""
+        rng = np.random.default_rng(17)
+        centres = rng.standard_normal((60, 96))
+        vectors = unit(centres[rng.integers(60, size=6500)] + 0.4 * rng.standard_normal((6500, 96)))
+        queries = unit(vectors[:20] + 0.1 * rng.standard_normal((20, 96)))
+        kept = vectors[500:]
+        async with opened(empty) as index:
+            await index.create_collection("c", 96)
+            await index.upsert("c", points_of(vectors[:500], doc="gone"))
+            await index.upsert("c", points_of(kept, first=500))
+            await index.delete("c", named("gone"))
+            for query in queries:
+                scores = kept @ query
+                best = np.argsort(-scores, kind="stable")[:100]
+                hits = await index.search("c", query, 100)
+                assert set(hits.ords.tolist()) == set((best + 500).tolist())
+                np.testing.assert_allclose(hits.scores, scores[hits.ords - 500], atol=1e-5)
+
+
 class TestStorage:
     async def test_points_outlive_a_clean_stop(self, folder: Path) -> None:
         async with opened(folder) as index:
@@ -325,7 +347,7 @@ class TestStorage:
             assert index.restarts == 0
 
     async def test_a_cut_off_file_fails_its_collection_alone(self, folder: Path) -> None:
-        for chunk in (folder / "c" / "segments").glob("*/vector_storage/vectors/chunk_*.mmap"):
+        for chunk in (folder / "c" / "segments").glob("*/vector_storage-exact/vectors/chunk_*.mmap"):
             os.truncate(chunk, 16)
         async with opened(folder) as index:
             with pytest.raises(Unavailable, match=r"c .*latent doctor"):
@@ -365,7 +387,7 @@ class TestStorage:
         assert _bytes_on_disk(folder / "c" / "segments") < before
 
     async def test_few_shards_are_open_at_once_and_all_are_at_hand(self, folder: Path) -> None:
-        store = Store(folder, lanes=1, min_free_bytes=0, max_open=1)
+        store = Store(folder, min_free_bytes=0, max_open=1)
         for _ in range(2):
             for name in ("c", "other"):
                 assert store.get(name).count(None) == len(POINTS.ids)

@@ -214,7 +214,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
     """With one empty collection, ``c``."""
     ours, theirs = socket.socketpair()
     program = [sys.executable, "-I", "-m", "latent_core.vectors.child", "--folder", str(tmp_path)]
-    options = ["--socket", str(theirs.fileno()), "--lanes", "1", "--min-free-bytes", "0"]
+    options = ["--socket", str(theirs.fileno()), "--min-free-bytes", "0"]
     process = subprocess.Popen(
         [*program, *options], stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),)
     )

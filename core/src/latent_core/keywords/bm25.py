@@ -64,7 +64,7 @@ class PostgresKeywordIndex:
 
     async def _read(self, container_id: str, terms: Sequence[str]) -> Snapshot:
         parameters = {"container_id": container_id, "terms": list(dict.fromkeys(terms))}
-        async with self._database.transaction() as conn:
+        async with self._database.reading() as conn:
             cursor = conn.cursor(row_factory=tuple_row, binary=True)
             await cursor.execute(READ, parameters)
             return _snapshot(await cursor.fetchall())

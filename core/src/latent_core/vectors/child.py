@@ -202,7 +202,6 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--socket", type=int, required=True, help="descriptor of the owner's socket"
     )
-    parser.add_argument("--lanes", type=int, required=True)
     parser.add_argument("--min-free-bytes", type=int, required=True)
     parser.add_argument("--distrust", action="append", default=[], metavar="COLLECTION")
     parser.add_argument("--tidy", action="store_true", help="reclaim the room of deleted points")
@@ -220,7 +219,6 @@ def main(argv: Sequence[str]) -> int:
         return 75
     store = Store(
         options.folder,
-        lanes=options.lanes,
         min_free_bytes=options.min_free_bytes,
         distrusted=frozenset(options.distrust),
     )

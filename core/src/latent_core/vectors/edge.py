@@ -39,7 +39,6 @@ _BATCH_POINTS: Final = 256
 _IDS_A_REQUEST: Final = 128
 _POINTS_A_DELETE: Final = 2048
 _POINTS_A_SCROLL: Final = 1000
-_MAX_LANES: Final = 4
 _MIN_FREE_BYTES: Final = 256 * 1024 * 1024
 _ERRORS: Final[dict[Fault, type[LatentError]]] = {
     Fault.NOT_FOUND: NotFound,
@@ -75,8 +74,7 @@ class EdgeVectorIndex:
         process holds the folder, ``Unavailable`` when the engine cannot start.
         """
         folder = _made(folder)
-        lanes = max(1, min(_MAX_LANES, os.cpu_count() or 1))
-        options = ["--lanes", str(lanes), "--min-free-bytes", str(min_free_bytes)]
+        options = ["--min-free-bytes", str(min_free_bytes)]
         supervisor = await Supervisor.start(folder, options, ["--tidy"], patience or Patience())
         return cls(folder, supervisor, deadline_seconds)
 

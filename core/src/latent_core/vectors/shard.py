@@ -2,12 +2,15 @@
 
 The one importer of the engine, in the vector child only: the engine holds the interpreter's lock
 in every call. Nothing here builds HNSW: segments stay plain and appendable, ``optimize`` included.
+
+Every point has its vector twice: as it came, and in 8 bits a dimension. A scan is bound by the memory
+it reads, so a large collection is scanned by the small vectors, and many more than asked for are then
+scored by the exact ones (docs/adr/0004).
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from array import array
 from collections.abc import Callable, Sequence
@@ -30,7 +33,9 @@ from qdrant_edge import (
     IntegerIndexParams,
     MatchValue,
     Point,
+    Prefetch,
     Query,
+    QueryRequest,
     RangeFloat,
     Record,
     ScoredPoint,
@@ -38,14 +43,20 @@ from qdrant_edge import (
     SearchRequest,
     UpdateOperation,
     UuidIndexParams,
+    VectorStorageDatatype,
 )
 
 from latent_core.vectors.protocol import Fault
 
 _UNLIMITED_KILOBYTES: Final = 1 << 40
 _MAX_SEGMENTS: Final = 8
-_WIDEN_AT_POINTS: Final = 2048
-"""From here on a collection is kept in several segments, which one search scans in parallel."""
+_EXACT: Final = "exact"
+_COARSE: Final = "coarse"
+_COARSE_FROM_POINTS: Final = 5000
+"""From here on a search scans the coarse vectors: below, the exact ones are read as fast."""
+_COARSE_FACTOR: Final = 2
+_COARSE_MARGIN: Final = 200
+"""Of ``k`` nearest so many more are taken from the coarse scan and scored exactly."""
 _TIE_MARGIN: Final = 16
 _TIE_GROWTH: Final = 4
 _TIE_LIMIT: Final = 4096
@@ -78,9 +89,9 @@ class Batch:
     vectors: Sequence[list[float]]
 
 
-def create_shard(path: Path, dims: int, lanes: int) -> None:
+def create_shard(path: Path, dims: int) -> None:
     """Make an empty shard in the folder ``path``, its payload indexes included; durable on return."""
-    shard = EdgeShard.create(str(path), _config(dims, lanes))
+    shard = EdgeShard.create(str(path), _config(dims))
     for field_name, index in (
         ("doc_id", UuidIndexParams()),
         ("generation", IntegerIndexParams(lookup=False, range=True)),
@@ -99,9 +110,9 @@ def sync_folder(folder: Path) -> None:
 
 
 class Shard:
-    """An open collection. ``lanes`` is how many segments a search may scan at the same time."""
+    """An open collection."""
 
-    def __init__(self, path: Path, dims: int, lanes: int) -> None:
+    def __init__(self, path: Path, dims: int) -> None:
         self.path = path
         self.dims = dims
         self.unflushed = 0
@@ -110,16 +121,16 @@ class Shard:
         """When the first of them was, of ``time.monotonic()``."""
         self.deleted = 0
         """Points deleted since it was opened; their room is reclaimed by ``optimize``."""
-        self._lanes = lanes
         self._shard = self._load()
-        self._widen_when_large()
 
     def upsert(self, batch: Batch) -> int:
         """Store the points; how many of their (distinct) ids are there afterwards."""
         names = {doc: str(UUID(bytes=doc)) for doc in set(batch.doc_ids)}
         points = [
             Point(
-                point.hex(), vector, {"doc_id": names[doc], "generation": generation, "ord": ord_}
+                point.hex(),
+                {_EXACT: vector, _COARSE: vector},
+                {"doc_id": names[doc], "generation": generation, "ord": ord_},
             )
             for point, doc, generation, ord_, vector in zip(
                 batch.ids, batch.doc_ids, batch.generations, batch.ords, batch.vectors, strict=True
@@ -129,7 +140,6 @@ class Shard:
             return 0
         self._shard.update(UpdateOperation.upsert_points(points))
         self._note_changes(len(points))
-        self._widen_when_large()
         return len(self._shard.retrieve([point.hex() for point in batch.ids], False, False))
 
     def search(
@@ -144,7 +154,7 @@ class Shard:
         return array("q", [ord_ for _, ord_ in ranked]), array("f", [-low for low, _ in ranked])
 
     def vectors(self, ids: Sequence[bytes]) -> list[tuple[UUID, list[float]]]:
-        return [_id_and_vector(r) for r in self._shard.retrieve(_hex(ids), False, True)]
+        return [_id_and_vector(r) for r in self._shard.retrieve(_hex(ids), False, [_EXACT])]
 
     def delete(
         self, doc_id: bytes, below: int | None, only: int | None, limit: int
@@ -195,18 +205,8 @@ class Shard:
         self.unflushed += points
 
     def _load(self) -> EdgeShard:
-        config = _config(self.dims, self._lanes)
+        config = _config(self.dims)
         return _unlocked(lambda: EdgeShard.load(str(self.path), config))
-
-    def _widen_when_large(self) -> None:
-        """Give the shard its lanes. New points go to the smallest segment, so they even out."""
-        info = self._shard.info()
-        if info.points_count < _WIDEN_AT_POINTS or info.segments_count >= self._lanes:
-            return
-        self.close()
-        for _ in range(self._lanes - info.segments_count):
-            _add_segment(self.path, self.dims, self._lanes)
-        self._shard = self._load()
 
     def _ranked(
         self, vector: list[float], k: int, allowed: Sequence[bytes] | None
@@ -250,10 +250,19 @@ class Shard:
         return sorted((-hit.score, _ord(hit)) for hit in kept)[:wanted], certain
 
     def _scan(self, vector: list[float], limit: int, chosen: Filter | None) -> list[ScoredPoint]:
-        query = Query.Nearest(vector)
-        limit = min(limit, self._shard.info().points_count)  # the engine makes room for all of them
-        return self._shard.search(
-            SearchRequest(query=query, limit=limit, filter=chosen, with_payload=["ord"])
+        total = self._shard.info().points_count
+        limit = min(limit, total)  # the engine makes room for all of them
+        exact = Query.Nearest(vector, using=_EXACT)
+        if chosen is not None or total < _COARSE_FROM_POINTS:
+            return self._shard.search(
+                SearchRequest(query=exact, limit=limit, filter=chosen, with_payload=["ord"])
+            )
+        coarse = Prefetch(
+            query=Query.Nearest(vector, using=_COARSE),
+            limit=min(total, limit * _COARSE_FACTOR + _COARSE_MARGIN),
+        )
+        return self._shard.query(
+            QueryRequest(query=exact, prefetches=[coarse], limit=limit, with_payload=["ord"])
         )
 
 
@@ -268,33 +277,25 @@ def _limit_to_mask(wanted: int, total: int, allowed: int) -> int:
     return limit if masked < allowed * _ID_MICROSECONDS else 0
 
 
-def _config(dims: int, lanes: int) -> EdgeConfig:
+def _config(dims: int) -> EdgeConfig:
     return EdgeConfig(
-        vectors=EdgeVectorParams(size=dims, distance=Distance.Cosine),
+        vectors={
+            _EXACT: EdgeVectorParams(size=dims, distance=Distance.Cosine),
+            _COARSE: EdgeVectorParams(
+                size=dims, distance=Distance.Cosine, datatype=VectorStorageDatatype.Turbo8
+            ),
+        },
         hnsw_config=HnswIndexConfig(m=0, ef_construct=4, full_scan_threshold=_UNLIMITED_KILOBYTES),
         optimizers=EdgeOptimizersConfig(
             deleted_threshold=0.2,
             vacuum_min_vector_number=1000,
-            default_segment_number=_MAX_SEGMENTS,  # never merge what is meant to be parallel
+            default_segment_number=_MAX_SEGMENTS,
             max_segment_size=_UNLIMITED_KILOBYTES,
             indexing_threshold=0,  # never index
             prevent_unoptimized=False,
         ),
-        max_search_threads=lanes,
+        max_search_threads=1,
     )
-
-
-def _add_segment(path: Path, dims: int, lanes: int) -> None:
-    """An empty segment more: made as a shard aside, then renamed into the closed shard at ``path``."""
-    spare = path / "spare"
-    shutil.rmtree(spare, ignore_errors=True)
-    spare.mkdir()
-    create_shard(spare, dims, lanes)
-    for segment in (spare / "segments").iterdir():
-        if segment.is_dir():
-            segment.rename(path / "segments" / segment.name)
-    sync_folder(path / "segments")
-    shutil.rmtree(spare)
 
 
 def _unlocked(load: Callable[[], EdgeShard]) -> EdgeShard:
@@ -339,5 +340,5 @@ def _uuid(record: Record | ScoredPoint) -> UUID:
 
 
 def _id_and_vector(record: Record) -> tuple[UUID, list[float]]:
-    vector: Any = record.vector
-    return _uuid(record), vector
+    vectors: Any = record.vector
+    return _uuid(record), vectors[_EXACT]

@@ -29,7 +29,7 @@ _CHURN: Final = "deleted"
 """How many points were deleted since the room was last reclaimed: a hint, so never synced."""
 _MAKING: Final = ".making-"
 _REMOVING: Final = ".removing-"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _MAX_OPEN: Final = 32
 _FLUSH_SECONDS: Final = 5.0
@@ -45,13 +45,11 @@ class Store:
         self,
         folder: Path,
         *,
-        lanes: int,
         min_free_bytes: int,
         distrusted: frozenset[str] = frozenset(),
         max_open: int = _MAX_OPEN,
     ) -> None:
         self._folder = folder
-        self._lanes = lanes
         self._min_free_bytes = min_free_bytes
         self._distrusted = distrusted
         self._max_open = max_open
@@ -78,7 +76,7 @@ class Store:
         draft = self._folder / f"{_MAKING}{name}"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(0o700)
-        create_shard(draft, dims, self._lanes)
+        create_shard(draft, dims)
         _write_synced(draft / _MARKER, orjson.dumps({"format": _FORMAT, "dims": dims}))
         sync_folder(draft)
         draft.rename(path)
@@ -107,7 +105,7 @@ class Store:
             raise _damaged("the engine crashed on it repeatedly")
         while len(self._open) >= self._max_open:
             self._close_one()
-        self._open[name] = _load(path, self._lanes)
+        self._open[name] = _load(path)
         return self._open[name]
 
     def forget(self, name: str) -> None:
@@ -175,10 +173,10 @@ class Store:
         return self._folder / name
 
 
-def _load(path: Path, lanes: int) -> Shard:
+def _load(path: Path) -> Shard:
     dims = _dims(path)
     try:
-        return Shard(path, dims, lanes)
+        return Shard(path, dims)
     except BaseException as exc:  # the engine raises bare Exceptions, and panics beside them
         if isinstance(exc, KeyboardInterrupt | SystemExit):
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -64,43 +65,41 @@ def _matches(
     text: str, language: str, wanted: set[str], spans: Spans
 ) -> Iterator[tuple[int, int, set[str]]]:
     """The words of ``text`` that stand for a wanted term: start, end, and which terms."""
-    tokens = (ASCII_TOKEN if text.isascii() else TOKEN).findall(text)
-    standing = _standing(set(tokens), language, wanted, spans)
-    end = 0
-    for token in tokens if standing else ():
-        start = text.index(token, end)
-        end = start + len(token)
-        if token in standing:
-            yield start, end, standing[token]
-
-
-def _standing(
-    tokens: set[str], language: str, wanted: set[str], spans: Spans
-) -> dict[str, set[str]]:
-    """Those of ``tokens`` that stand for wanted terms, and for which."""
-    beginnings = _beginnings(wanted) if language in KEEP_BEGINNINGS else None
     standing: dict[str, set[str]] = {}
-    for token in tokens:
-        # One word, and no name made of several (this is the innermost loop of a search).
-        if (
-            beginnings
-            and token[:2].lower() not in beginnings
-            and token[1:].islower()
-            and token.isalpha()
-            and token.isascii()
-        ):
-            continue
-        find = _remembered if len(token) <= REMEMBERED_CHARS else _terms
-        if terms := wanted.intersection(find(token, language, spans)):
-            standing[token] = terms
-    return standing
+    for match in _candidates(text, language, wanted).finditer(text):
+        token = match.group()
+        terms = standing.get(token)
+        if terms is None:
+            find = _remembered if len(token) <= REMEMBERED_CHARS else _terms
+            terms = standing[token] = wanted.intersection(find(token, language, spans))
+        if terms:
+            yield match.start(), match.end(), terms
+
+
+def _candidates(text: str, language: str, wanted: set[str]) -> re.Pattern[str]:
+    """Finds the tokens of ``text`` that may stand for a wanted term (this is the innermost loop of a search)."""
+    if not text.isascii():
+        return TOKEN
+    beginnings = _beginnings(wanted) if language in KEEP_BEGINNINGS else None
+    return _pattern(beginnings) if beginnings else ASCII_TOKEN
+
+
+@lru_cache(maxsize=256)
+def _pattern(beginnings: frozenset[str]) -> re.Pattern[str]:
+    """``ASCII_TOKEN``, but for plain words that begin otherwise: one word, and no name made of several.
+
+    A token that was passed over is a plain word as a whole, so no match begins inside a token.
+    """
+    other = "|".join(re.escape(two) for two in sorted(beginnings))
+    plain = rf"(?!(?i:{other}))[A-Za-z][a-z]+(?!\w|[.'-]\w)"
+    return re.compile(rf"(?<!\w)(?!{plain})(?:{ASCII_TOKEN.pattern})", re.ASCII)
 
 
 def _beginnings(terms: set[str]) -> frozenset[str] | None:
     """The first two letters of plain words that may stand for one of ``terms``; None: of any."""
     if any(len(term) < 2 for term in terms):
         return None
-    found = {term[:2] for term in terms}
+    found = {term[:2] for term in terms if term[:2].isascii() and term[:2].isalpha()}
     return frozenset(found | {f"{two[0]}y" for two in found if two[1] == "i"})  # dying: die
 
 

@@ -26,12 +26,16 @@ _Block = tuple[
     PositiveInt | None,
     NonNegativeInt,
     PositiveInt | None,
+    PositiveInt | None,
+    str | None,
+    str | None,
 ]
 _Page = tuple[PositiveInt, NonNegativeInt, NonNegativeInt, float, float]
 
 
 class _Wire(BaseModel):
-    """Blocks: kind, start, end, first line, last line, page, number of the heading path, level."""
+    """Blocks: kind, start, end, first line, last line, page, number of the heading path, level, last page,
+    key path, the one above."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -43,6 +47,7 @@ class _Wire(BaseModel):
     paths: list[tuple[str, ...]]
     blocks: list[_Block]
     pages: list[_Page]
+    scanned: list[PositiveInt]
 
 
 def pack(parsed: Parsed) -> Output:
@@ -57,6 +62,9 @@ def pack(parsed: Parsed) -> Output:
             block.page,
             paths.setdefault(block.heading_path, len(paths)),
             block.level,
+            block.page_end,
+            block.key_path,
+            block.parent_section,
         )
         for block in parsed.blocks
     ]
@@ -69,6 +77,7 @@ def pack(parsed: Parsed) -> Output:
         "paths": list(paths),
         "blocks": blocks,
         "pages": list(_pages(parsed)),
+        "scanned": list(parsed.scanned_pages),
     }
     return Output(value, parsed.text.encode("utf-8"))
 
@@ -100,6 +109,7 @@ def unpack(item: Item) -> Parsed:
         warnings=tuple(wire.warnings),
         replaced_characters=wire.replaced,
         language=wire.language,
+        scanned_pages=tuple(wire.scanned),
     )
 
 
@@ -113,7 +123,20 @@ def _check(spans: list[_Span], length: int) -> None:
 
 
 def _block(block: _Block, text: str, paths: list[tuple[str, ...]]) -> Block:
-    kind, start, end, line_start, line_end, page, path, level = block
+    kind, start, end, line_start, line_end, page, path, level, page_end, key_path, parent = block
     if path >= len(paths):
         raise ValueError("a heading path that does not exist")
-    return Block(kind, text[start:end], start, end, line_start, line_end, page, paths[path], level)
+    return Block(
+        kind=kind,
+        text=text[start:end],
+        offset_start=start,
+        offset_end=end,
+        line_start=line_start,
+        line_end=line_end,
+        page=page,
+        heading_path=paths[path],
+        level=level,
+        page_end=page_end,
+        key_path=key_path,
+        parent_section=parent,
+    )
