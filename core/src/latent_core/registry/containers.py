@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -118,7 +119,7 @@ SIZES: Final = """
 SELECT count(*) FILTER (WHERE d.live_generation IS NOT NULL)                      AS documents,
        count(*) FILTER (WHERE d.live_generation IS NULL)                          AS pending_documents,
        coalesce(sum(d.live_chunks) FILTER (WHERE d.live_generation IS NOT NULL), 0)::bigint AS chunks,
-       coalesce(sum(d.bytes) FILTER (WHERE d.live_generation IS NOT NULL), 0)::bigint       AS bytes,
+       coalesce(sum(d.bytes) FILTER (WHERE d.live_generation IS NOT NULL AND d.parent_id IS NULL), 0)::bigint AS bytes,
        max(d.fetched_at)                                                          AS last_ingest_at,
        (SELECT count(*) FROM pages p JOIN documents o ON o.id = p.doc_id AND o.live_generation = p.generation
         WHERE o.container_id = %(id)s AND o.deleted_at IS NULL)                   AS pages
@@ -236,13 +237,26 @@ async def sizes(conn: Connection, container_id: str) -> tuple[ContainerSizes, da
     return ContainerSizes(**counts), row["last_ingest_at"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A manifest as it is stored: the same etag is the same manifest."""
+
+    container_id: str
+    etag: str
+    content: Any = field(compare=False)
+
+
+@lru_cache(maxsize=1024)
+def _manifest(stored: _Stored) -> Manifest:
+    """Validated once: every request reads its containers."""
+    content = stored.content
+    return Manifest.model_validate(orjson.loads(content) if isinstance(content, str) else content)
+
+
 def _container(row: dict[str, Any]) -> Container:
-    manifest = row["manifest"]
     return Container(
         id=row["id"],
-        manifest=Manifest.model_validate(
-            orjson.loads(manifest) if isinstance(manifest, str) else manifest
-        ),
+        manifest=_manifest(_Stored(row["id"], row["etag"], row["manifest"])),
         etag=row["etag"],
         state=ContainerState(row["state"]),
         space=Space(

@@ -25,6 +25,12 @@ class Block:
     """Headings above, outermost first; a heading's own text is the last."""
     level: int | None = None
     """Of a heading, from 1."""
+    page_end: int | None = None
+    """The last page, of a block that runs over to another one."""
+    key_path: str | None = None
+    """Where it stands in structured data: ``services.api.ports``."""
+    parent_section: str | None = None
+    """The key path above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,18 @@ class ParsedPage:
     text: str
     width: float
     height: float
+
+
+@dataclass(frozen=True, slots=True)
+class OcrRead:
+    """What OCR gave to a document."""
+
+    engine: str
+    """Its name and version."""
+    pages: tuple[int, ...]
+    """Pages whose text is OCR's, in order."""
+    complete: bool
+    """Whether no page failed: another try would read the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +70,6 @@ class Parsed:
     """NULs, lone surrogates and undecodable bytes, each replaced by one U+FFFD."""
     language: str | None = None
     """Natural language (ISO 639-1), where the source says so."""
+    scanned_pages: tuple[int, ...] = ()
+    """Pages that are pictures of text, in order: for OCR to read."""
+    ocr: OcrRead | None = None
