@@ -7,8 +7,11 @@ SOURCES := core mcp-server workers client cli tests benchmarks scripts migration
 # The repository's own manifests.
 export LLC_MANIFEST_DIR ?= $(CURDIR)/manifests
 
+# What rapidocr shares with requirements.lock, which pins it.
+OF_BOTH := certifi charset-normalizer colorama idna numpy pillow pyyaml urllib3
+
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-all check fix up migrate golden-queries bench lock size
+.PHONY: help setup smoke test test-all check fix up migrate golden-queries bench lock size ocr
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -20,7 +23,13 @@ $(STAMP): requirements.lock core/pyproject.toml mcp-server/pyproject.toml worker
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e core -e client -e mcp-server -e workers -e cli
+	@$(MAKE) --no-print-directory ocr
 	@touch $(STAMP)
+
+# Tesseract reads better and four times as fast; without it a wheel with models of its own does.
+ocr: requirements-ocr.lock  ## an OCR engine, if the system has none
+	@command -v tesseract >/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --timeout 15 --require-hashes --no-deps -r requirements-ocr.lock \
+		|| echo "no OCR engine: scanned pages will not be read until tesseract-ocr is installed, or 'make ocr' is run again"
 
 smoke: setup  ## a fresh stack, the sample container, three searches: the whole way, in one command
 	$(BIN)/python scripts/smoke.py
@@ -58,8 +67,10 @@ bench: setup  ## speed, memory and quality; DATA=<folder> adds the judged sets
 size: setup  ## what the embedded default needs on disk
 	$(BIN)/python benchmarks/size.py
 
-lock:  ## write requirements.lock again from the pyproject files (needs uv)
+lock:  ## write the lock files again from the pyproject files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet \
 		--group dev pyproject.toml core/pyproject.toml mcp-server/pyproject.toml workers/pyproject.toml client/pyproject.toml cli/pyproject.toml \
 		--no-emit-package latent-core --no-emit-package latent-gateway --no-emit-package latent-workers \
 		--no-emit-package latent-client --no-emit-package latent-cli -o requirements.lock
+	echo 'rapidocr>=3.4' | uv pip compile - -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+		--no-header --quiet $(addprefix --no-emit-package ,$(OF_BOTH)) -o requirements-ocr.lock

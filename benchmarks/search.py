@@ -93,7 +93,7 @@ async def latency(
     await _until_warm(installation, container_of(min(sizes)))
     results: list[Latency] = []
     for chunks in sorted(sizes):
-        asked = corpus.queries(texts_of(min(chunks, ASKED_OF)), QUERIES)
+        asked = corpus.queries(texts_of(min(chunks, ASKED_OF)), _queries_needed(rounds))
         results += await asyncio.to_thread(measure, installation, chunks, asked, rounds)
     return results
 
@@ -205,22 +205,28 @@ def _body(chunks: int, mode: str, query: str) -> dict[str, Any]:
     return {"containers": [container_of(chunks)], "query": query, "top_k": TOP_K, "mode": mode}
 
 
+def _queries_needed(rounds: int) -> int:
+    return (WARM_UP + (rounds + 1) * QUERIES) * len(MODES)
+
+
 def measure(
     installation: Installation, chunks: int, asked: Sequence[str], rounds: int = ROUNDS
 ) -> list[Latency]:
     """Every mode. Modes take turns, query by query, so that a disturbance falls on all of them.
 
+    No query is asked twice: the vectors of queries are kept, and a repeated one would not be embedded.
     The channels' times are of a last round that asks for diagnostics, which the others do without.
     """
     asker = Asker(installation.url, installation.token)
     samples: dict[str, list[Sample]] = {mode: [] for mode in MODES}
     channels: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
-    for query, mode in product(asked[:WARM_UP], MODES):
-        asker.sample(chunks, mode, query)
-    for _, query, mode in product(range(rounds), asked, MODES):
-        samples[mode].append(asker.sample(chunks, mode, query))
-    for query, mode in product(asked, MODES):
-        channels[mode].append(asker.channels(chunks, mode, query))
+    fresh = iter(asked)
+    for _, mode in product(range(WARM_UP), MODES):
+        asker.sample(chunks, mode, next(fresh))
+    for _, mode in product(range(rounds * QUERIES), MODES):
+        samples[mode].append(asker.sample(chunks, mode, next(fresh)))
+    for _, mode in product(range(QUERIES), MODES):
+        channels[mode].append(asker.channels(chunks, mode, next(fresh)))
     asker.close()
     handled = installation.handled_in()
     return [_latency(chunks, mode, samples[mode], channels[mode], handled) for mode in MODES]

@@ -307,3 +307,45 @@ def test_split_processes_refuse_to_start_without_all_addresses(
     assert result.code == 2
     assert "not given: LLC_POSTGRES_DSN, LLC_S3_ENDPOINT" in result.err
     assert "latent up" in result.err
+
+
+def test_chunks_are_listed_by_what_they_hold_shown_whole_and_measured(
+    latent: Latent, museum: Path
+) -> None:
+    latent("ingest", museum, "-c", "notes", "--wait")
+    listed = latent("inspect", "-c", "notes", "--contains", "FRESNEL", "--json").json["chunks"]
+    assert [chunk["source_uri"] for chunk in listed] == ["file:///museum/lens.txt"]
+    assert "museum/lamp.md" in latent("inspect", "-c", "notes", "--source", "museum/").out
+    whole = latent("inspect", "-c", "notes", "--chunk", listed[0]["chunk_id"])
+    assert whole.code == 0
+    assert "--- raw text\nA Fresnel lens of the first order.\n" in whole.out
+    assert "--- embedded text\nthe same\n" in whole.out
+    sizes = latent("inspect", "-c", "notes", "--sizes")
+    assert re.search(r"all +2 +0 +tokens +25 +34 +34 +34", sizes.out)
+    assert latent("inspect", "-c", "notes", "--sizes", "--json").json["total"]["chunks"] == 2
+    wrong = latent("inspect", "-c", "notes", "--meta", "author")
+    assert (wrong.code, "FIELD=VALUE" in wrong.err) == (2, True)
+
+
+def test_pages_are_exported_once_and_what_is_missing_is_told(
+    latent: Latent, museum: Path, tmp_path: Path, gateway: FakeGateway
+) -> None:
+    latent("ingest", museum, "-c", "notes", "--wait")
+    out = tmp_path / "out"
+    first = latent("pages", "export", "-c", "notes", "--out", out)
+    assert first.code == 0
+    assert "2 pages of 2 documents" in first.out
+    assert "2 written, 0 there already" in first.out
+    listings = {file: file.read_bytes() for file in sorted(out.glob("*/pages.jsonl"))}
+    assert len(listings) == 2
+    line = json.loads(next(iter(listings.values())))
+    assert line["uri"] == "pages/0001.webp"
+    assert (out / line["doc_id"] / line["uri"]).stat().st_size == line["bytes"]
+    (out / line["doc_id"] / line["uri"]).write_bytes(b"half")
+    again = latent("pages", "export", "-c", "notes", "--out", out, "--json")
+    assert (again.json["written"], again.json["kept"]) == (1, 1)
+    assert {file: file.read_bytes() for file in listings} == listings
+    gateway.put("notes", "file:///tide.late", b"high")
+    late = latent("pages", "export", "-c", "notes", "--out", out, "-d", "tide.late")
+    assert late.code == 4
+    assert "tide.late: images are missing: still being drawn" in late.err

@@ -7,13 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
-import latent_client.folder as folder_module
-from latent_client import AsyncClient, FolderProgress, ingest_file, sync_folder
+from latent_client import (
+    AsyncClient,
+    FolderProgress,
+    announcing,
+    ingest_file,
+    plan_folder,
+    sync_folder,
+)
+from latent_client.announcing import parts
+from latent_client.answers import ListedFile
 from latent_client.folder import name_of
 from latent_client.testing.gateway import MAX_UPLOAD, FakeGateway
 from latent_client.testing.http import Answer, failure
 from latent_core.domain.errors import Conflict, Invalid, NotFound, RateLimited, Unavailable
+from latent_core.domain.job import JobState
 
 UPLOADS = "POST .*/uploads"
 NOBODY = 65534
@@ -85,17 +95,78 @@ async def test_what_vanished_is_deleted_unless_it_is_to_be_kept(
     assert len(gateway.documents) == 3
 
 
-async def test_a_large_folder_is_announced_in_parts_and_still_loses_what_vanished(
+async def test_a_large_folder_is_announced_in_parts_that_together_cover_it(
     client: AsyncClient, gateway: FakeGateway, museum: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_module, "LISTING_FILES", 2)
-    gateway.put("notes", "file:///museum/old.md", b"text")
-    gateway.put("notes", "file:///other/a.md", b"text")
+    monkeypatch.setattr(announcing, "LISTING_FILES", 2)
+    old = [f"file:///museum/{name}" for name in ("a", "j", "k", "l", "rooms/lb.md", "z")]
+    for uri in (*old, "file:///other/a.md", "file:///museumm/a.md"):
+        gateway.put("notes", uri, b"text")
     report = await sync_folder(client, "notes", museum)
-    assert report.deleted == ["file:///museum/old.md"]
-    assert len(gateway.asked("POST .*/listing")) == 2
+    assert sorted(report.deleted) == old
     assert len(report.added) == 3
-    assert "file:///other/a.md" in uris(gateway)
+    assert len(uris(gateway)) == 5
+    # The first part is asked again, since one listing deletes two.
+    assert [r.json().get("through") for r in gateway.asked("POST .*/listing")] == [
+        "rooms/lamp.md",
+        "rooms/lamp.md",
+        None,
+    ]
+
+
+@given(st.sets(st.text("aä/𝄞z~", min_size=1, max_size=6), max_size=30), st.integers(1, 7))
+def test_every_path_lies_in_exactly_one_part(paths: set[str], size: int) -> None:
+    listed = [ListedFile(path=p, bytes=1, mtime_ns=1) for p in sorted(paths)]
+    found = list(parts(listed, size))
+    assert [f.path for part in found for f in part.files] == sorted(paths)
+    assert (found[0].after, found[-1].through) == (None, None)
+    for path in (*paths, "", "b", "zzz", "\U0010ffff"):
+        holding = [
+            part
+            for part in found
+            if (part.after is None or path > part.after)
+            and (part.through is None or path <= part.through)
+        ]
+        assert len(holding) == 1
+
+
+async def test_a_rebuild_sends_what_has_not_changed(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    await sync_folder(client, "notes", museum)
+    gateway.requests.clear()
+    report = await sync_folder(client, "notes", museum, rebuild=True)
+    assert (len(report.added), report.unchanged) == (3, 0)
+    assert all(r.json()["rebuild"] for r in gateway.asked("POST .*/add"))
+
+
+async def test_a_plan_tells_what_a_sync_would_do_and_does_nothing(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    await sync_folder(client, "notes", museum)
+    (museum / "index.md").unlink()
+    (museum / "new.md").write_text("new", encoding="utf-8")
+    (museum / "empty.md").touch()
+    before = uris(gateway)
+    plan = await plan_folder(client, "notes", museum)
+    assert (plan.need, plan.vanished) == (frozenset({"new.md"}), 1)
+    assert [f.path for f in plan.files] == ["new.md", "rooms/lamp.md", "rooms/lens.md"]
+    assert [s.path for s in plan.skipped] == ["empty.md"]
+    assert uris(gateway) == before
+
+
+async def test_a_folder_is_up_to_date_when_its_jobs_are_done(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    first = await client.ensure_index_up_to_date("notes", museum)
+    assert first.up_to_date
+    assert [job.state for job in first.jobs] == [JobState.DONE] * 3
+    again = await client.ensure_index_up_to_date("notes", museum)
+    assert (again.jobs, again.folder.unchanged, again.up_to_date) == ([], 3, True)
+    (museum / "broken.pdf").write_text("%BROKEN", encoding="utf-8")
+    broken = await client.ensure_index_up_to_date("notes", museum)
+    assert [job.source_uri for job in broken.failed] == ["file:///museum/broken.pdf"]
+    assert not broken.up_to_date
 
 
 async def test_a_root_may_be_named(client: AsyncClient, gateway: FakeGateway, museum: Path) -> None:
@@ -127,7 +198,7 @@ async def test_a_folder_without_a_readable_file_is_refused(
     client: AsyncClient, gateway: FakeGateway, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.md").touch()
-    (tmp_path / "photo.jpg").write_bytes(b"x")
+    (tmp_path / "icon.ico").write_bytes(b"x")
     with pytest.raises(Invalid, match=r"holds no file .* \(1 skipped, 1 ignored"):
         await sync_folder(client, "notes", tmp_path)
     assert not gateway.requests

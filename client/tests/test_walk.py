@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from latent_client.ignore import Tree
 from latent_client.walk import MAX_DEPTH, walk
 from latent_core.domain.errors import Invalid
 
@@ -43,7 +44,8 @@ def test_caches_builds_secrets_and_binaries_are_left_out(tmp_path: Path) -> None
     make(
         tmp_path,
         ".git/config", "node_modules/x/index.js", "src/__pycache__/a.pyc", ".venv/lib/a.py",
-        "build/out.txt", "deep/dist/a.txt", ".env", "key.pem", "photo.PNG.png", "a.tar.gz", "lib.so.1",
+        "build/out.txt", "deep/dist/a.txt", ".env", "key.pem", "icon.ico", "a.tar.gz", "lib.so.1",
+        "types.d.ts", "vendor/lib/a.go", "coverage/index.html", "out/a.txt", "ios/Pods/a.m",
     )  # fmt: skip
     found = walk(tmp_path)
     assert [f.path for f in found.files] == [
@@ -52,15 +54,22 @@ def test_caches_builds_secrets_and_binaries_are_left_out(tmp_path: Path) -> None
         "keep.md",
         "src/keep.py",
     ]
-    assert found.ignored == 11
+    assert found.ignored == 16
     assert not found.skipped
 
 
 def test_latentignore_speaks_gitignore_and_takes_defaults_back(tmp_path: Path) -> None:
     make(tmp_path, "a.txt", "b.txt", "sub/a.txt", "sub/deep/a.txt", "build/kept.txt", "logs/x.log")
-    rules = "# a comment\n/a.txt\nsub/**/a.txt\n!build/\n!*.log\n"
+    make(tmp_path, "global.d.ts", "vendor/kept.go")
+    rules = "# a comment\n/a.txt\nsub/**/a.txt\n!build/\n!*.log\n!vendor/\n!global.d.ts\n"
     (tmp_path / ".latentignore").write_text(rules, encoding="utf-8")
-    assert paths(tmp_path) == ["b.txt", "build/kept.txt", "logs/x.log"]
+    assert paths(tmp_path) == [
+        "b.txt",
+        "build/kept.txt",
+        "global.d.ts",
+        "logs/x.log",
+        "vendor/kept.go",
+    ]
 
 
 def test_a_nearer_latentignore_wins(tmp_path: Path) -> None:
@@ -120,6 +129,38 @@ def test_rules_mean_what_git_takes_them_to_mean(
     tree = [f"--work-tree={folder}", "ls-files", "-z", "-o", "--exclude-from=.latentignore"]
     listed = subprocess.run([*git, *tree], check=True, capture_output=True, text=True, cwd=folder)
     assert paths(folder) == sorted(set(listed.stdout.split("\0")) - {"", ".latentignore"})
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(_PATHS, min_size=1, max_size=6), st.lists(_RULES, max_size=4), st.lists(_RULES))
+def test_a_single_path_is_judged_as_the_walk_judges_it(
+    tmp_path_factory: pytest.TempPathFactory, wanted: list[str], rules: list[str], nearer: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("tree")
+    make(folder, "a/c.md", *wanted)
+    (folder / ".latentignore").write_text("\n".join(rules), encoding="utf-8")
+    (folder / "a" / ".latentignore").write_text("\n".join(nearer), encoding="utf-8")
+    tree = Tree(folder)
+    taken = [path for path in {"a/c.md", *wanted} if not tree.ignores(path)]
+    assert sorted(taken) == paths(folder)
+
+
+def test_a_sidecar_belongs_to_the_file_beside_it(tmp_path: Path) -> None:
+    make(tmp_path, "a.md", "a.md.meta.yaml", "sub/b.txt", "b.txt.meta.yaml", "log.log.meta.yaml")
+    make(tmp_path, "log.log", ".meta.yaml", "meta.yaml")
+    found = walk(tmp_path)
+    assert {f.path: f.sidecar and f.sidecar.name for f in found.files} == {
+        ".meta.yaml": None,
+        "a.md": "a.md.meta.yaml",
+        "meta.yaml": None,
+        "sub/b.txt": None,
+    }
+    assert reasons(tmp_path) == {
+        "b.txt.meta.yaml": "describes 'b.txt', which is not among the files",
+        "log.log.meta.yaml": "describes 'log.log', which is not among the files",
+    }
 
 
 def test_links_never_lead_out_of_the_folder(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from latent_core.queue import admin
 from latent_core.queue.claim import claim
 from latent_core.queue.finish import finish
 from latent_core.registry import checks, chunks, containers, documents, records
-from latent_core.registry.chunks import Condition
+from latent_core.registry.conditions import Condition
 from latent_core.registry.connection import Database
 from latent_core.registry.documents import Live, Source
 from latent_core.vectors.edge import EdgeVectorIndex

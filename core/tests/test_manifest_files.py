@@ -20,8 +20,8 @@ def test_five_lines_are_a_manifest(tmp_path: Path) -> None:
 
 
 def test_a_date_stays_the_text_that_was_written() -> None:
-    source = "id: a\nname: b\nmetadata:\n  custom_schema:\n    since: 2024-01-31\n"
-    assert read_manifest(source).metadata.custom_schema == {"since": "2024-01-31"}
+    source = "id: a\nname: b\nmetadata:\n  custom_schema:\n    since: [2024-01-31]\n"
+    assert read_manifest(source).metadata.custom_schema == {"since": ["2024-01-31"]}
 
 
 @pytest.mark.parametrize(

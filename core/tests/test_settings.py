@@ -28,11 +28,20 @@ DELIVERED = {
     "signing_key": "signs links; another one ends those that are out",
     "manifest_dir": "folder that is read at start and written by create",
     "ingest_roots": "folders that file_ref may name",
+    "fetch_allow": "places off the public internet that pages may come from",
+    "fetch_seconds": "how long one page may take",
+    "browser_path": "renders pages of containers with web.javascript",
     "log_format": "text or JSON lines",
     "embed_base_url": "server of the remote embedders",
     "embed_api_key": "its bearer key",
     "embed_rate_limit_per_min": "texts a minute that it is sent",
     "embed_window": "tokens of one text for it, so the size of chunks",
+    "rerank_provider": "what reranks where a manifest names none; none turns it off",
+    "rerank_api_url": "server that reranks",
+    "rerank_api_key": "its bearer key",
+    "rerank_dialect": "shape of its requests",
+    "rerank_model": "model it is asked for",
+    "rerank_folder": "cross-encoder of this process",
     "worker_concurrency": "jobs at a time",
     "lease_seconds": "when a silent worker loses its job; when purges are repeated",
     "poll_seconds": "how soon a job is seen without a wake-up",
@@ -41,6 +50,8 @@ DELIVERED = {
     "max_chunks_per_document": "documents over it are refused",
     "parse_seconds": "CPU seconds of a parser",
     "parse_memory_bytes": "memory of a parser",
+    "ocr": "what reads scanned pages and images",
+    "ocr_languages": "languages Tesseract expects",
 }
 LATER = {
     "postgres_dsn": "part 6; given today, the start is refused (migrate alone uses it)",
@@ -58,6 +69,8 @@ OTHER_NAMES = {
     "LLC_NOMIC_API_KEY": "embed_api_key",
     "NOMIC_API_KEY": "embed_api_key",
     "EMBED_RATE_LIMIT_PER_MIN": "embed_rate_limit_per_min",
+    "RERANK_API_URL": "rerank_api_url",
+    "RERANK_API_KEY": "rerank_api_key",
 }
 EXAMPLE = Path(__file__).parents[2] / ".env.example"
 
@@ -127,6 +140,8 @@ def test_an_empty_name_does_not_hide_an_alias(monkeypatch: pytest.MonkeyPatch) -
         ("LLC_PARSE_SECONDS", "0"),
         ("LLC_PARSE_MEMORY_BYTES", "1000"),
         ("LLC_LOG_FORMAT", "xml"),
+        ("LLC_RERANK_PROVIDER", "cohere"),
+        ("LLC_RERANK_DIALECT", "openai"),
     ],
 )
 def test_a_value_out_of_its_range_is_refused_by_name(

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from latent_gateway.search.dedup import MAX_OTHERS, Candidate, group
+from latent_gateway.search.dedup import (
+    MAX_DUPLICATES,
+    MAX_OTHERS,
+    Candidate,
+    collapse,
+    group,
+)
 
 A, B = UUID(int=1), UUID(int=2)
 
@@ -30,3 +36,36 @@ def test_ties_are_ordered_by_container_and_ord() -> None:
 def test_the_list_of_others_is_bounded() -> None:
     found = group([Candidate("c", n, A, 1 / (n + 1)) for n in range(50)], by_document=True)
     assert len(found[0].others) == MAX_OTHERS
+
+
+C, D = UUID(int=3), UUID(int=4)
+
+
+def collapsed(
+    ranked: list[UUID], repeated: dict[UUID, UUID]
+) -> list[tuple[UUID, float, list[UUID]]]:
+    groups = group(
+        [Candidate("c", n, doc, 1 - n / 10) for n, doc in enumerate(ranked)], by_document=True
+    )
+    found = collapse(groups, repeated)
+    return [(g.best.doc_id, g.best.score, [d.doc_id for d in g.duplicates]) for g in found]
+
+
+def test_duplicates_are_listed_under_their_original_at_the_best_place_of_all() -> None:
+    assert collapsed([B, C, A, D], {B: A, D: A}) == [(A, 1.0, [B, D]), (C, 0.9, [])]
+    assert collapsed([A, B, C], {B: A}) == [(A, 1.0, [B]), (C, 0.8, [])]
+
+
+def test_a_duplicate_stands_for_itself_when_its_original_is_no_candidate() -> None:
+    assert collapsed([B, C], {B: A}) == [(B, 1.0, []), (C, 0.9, [])]
+
+
+def test_documents_that_repeat_parts_of_each_other_stay_one_hit() -> None:
+    assert collapsed([A, B, C], {A: B, B: A}) == [(B, 1.0, [A]), (C, 0.8, [])]
+    assert collapsed([A, B, C], {A: B, B: C}) == [(C, 1.0, [A, B])]
+
+
+def test_the_list_of_duplicates_is_bounded() -> None:
+    many = [UUID(int=n) for n in range(100, 140)]
+    ((_, _, duplicates),) = collapsed([A, *many], dict.fromkeys(many, A))
+    assert len(duplicates) == MAX_DUPLICATES

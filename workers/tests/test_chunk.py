@@ -65,7 +65,7 @@ def chunks(
         if source_type is SourceType.MARKDOWN:
             parsed = markdown.of_decoded(decoded)
         else:
-            kind = BlockType.CODE if source_type is SourceType.CODE else BlockType.PARAGRAPH
+            kind = BlockType.CODE if source_type is SourceType.YAML else BlockType.PARAGRAPH
             parsed = plain_text.of_decoded(decoded, kind)
     given = {"overlap": 0.12, "table_rows": 25, "tokenizer": Words(), **options}
     return chunk(parsed, source_type=source_type, budget_tokens=budget, **given)
@@ -118,7 +118,7 @@ DOCUMENTS = st.builds(
     st.lists(PIECES, max_size=10),
     st.sampled_from(["\n", "\r\n"]),
 )
-TYPES = st.sampled_from([SourceType.MARKDOWN, SourceType.TEXT, SourceType.CODE])
+TYPES = st.sampled_from([SourceType.MARKDOWN, SourceType.TEXT, SourceType.YAML])
 
 
 @settings(max_examples=100, deadline=None)
@@ -220,7 +220,7 @@ def test_a_list_is_cut_between_its_items() -> None:
     )
 
 
-def test_a_fence_stays_whole_up_to_eight_budgets() -> None:
+def test_a_fence_stays_whole_up_to_many_budgets() -> None:
     fence = "```py\n" + "\n\n".join(f"value_{n} = {n}" for n in range(40)) + "\n```"
     found = chunks(f"# Code\n\nintro\n\n{fence}\n\noutro\n")
     assert fence in evidence(found)
@@ -236,11 +236,11 @@ def test_a_giant_fence_is_cut_between_lines() -> None:
     assert all(draft.token_count <= 60 for draft in found)
 
 
-def test_a_file_of_code_is_cut_between_lines() -> None:
+def test_structured_data_that_was_read_as_text_is_cut_between_lines() -> None:
     said = "def f():\n    return 1\n\n\ndef g():\n" + "\n".join(
         f"    step_{n}()" for n in range(50)
     )
-    found = chunks(said, source_type=SourceType.CODE)
+    found = chunks(said, source_type=SourceType.YAML)
     assert len(found) > 3
     assert "\n".join(evidence(found)) == said
     assert all(draft.block_type is BlockType.CODE for draft in found)
@@ -338,6 +338,43 @@ def test_pages_are_never_mixed() -> None:
     assert [(d.place.page, d.place.page_end, d.place.line_start) for d in found] == [
         (number, number, None) for number in range(1, 5)
     ]
+
+
+def test_a_block_that_runs_over_the_page_is_in_chunks_of_the_pages_they_show() -> None:
+    first, rest = (
+        "Before it. " + "One says this. " * 30 + "It runs",
+        "over to here. " + "Two says that. " * 30,
+    )
+    whole = f"{first} {rest.strip()}\n\nBelow it."
+    over = len(first) + 1 + len(rest.strip())
+    blocks = (
+        Block(BlockType.PARAGRAPH, whole[:over], 0, over, page=4, page_end=5),
+        Block(BlockType.PARAGRAPH, "Below it.", over + 2, len(whole), page=5),
+    )
+    pages = (ParsedPage(4, first, 1, 1), ParsedPage(5, whole[len(first) + 1 :], 1, 1))
+    found = chunks(Parsed(text=whole, blocks=blocks, pages=pages), source_type=SourceType.PDF)
+    places = [(draft.place.page, draft.place.page_end) for draft in found]
+    assert places[0] == (4, 4)
+    assert places[-2:] == [(5, 5), (5, 5)]
+    (spanning,) = [draft for draft in found if draft.place.page_end != draft.place.page]
+    assert (spanning.place.page, spanning.place.page_end) == (4, 5)
+    assert "It runs over to here." in spanning.text
+    assert found[-1].text == "Below it."
+
+
+def test_the_place_in_structured_data_is_kept() -> None:
+    block = Block(BlockType.CODE, "a: 1", 0, 4, key_path="services.api", parent_section="services")
+    (found,) = chunks(Parsed(text="a: 1", blocks=(block,)))
+    assert (found.place.key_path, found.place.parent_section) == ("services.api", "services")
+
+
+def test_a_wide_header_is_repeated_too() -> None:
+    header = (
+        "| " + " | ".join(f"column number {n}" for n in range(30)) + " |\n|" + "---|" * 30 + "\n"
+    )
+    found = chunks(header + ("| x " * 30 + "|\n") * 8)
+    assert len(found) > 1
+    assert all(draft.text.startswith(header) for draft in found)
 
 
 def test_one_counter_serves_many_documents() -> None:

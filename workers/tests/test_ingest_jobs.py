@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
+import sys
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, cast
@@ -13,6 +15,7 @@ from uuid import UUID
 
 import orjson
 import pytest
+from PIL import Image
 
 from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.keeping import store
@@ -48,6 +51,8 @@ from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs import corpus, render
 from latent_workers.jobs.registry import handlers
+from latent_workers.ocr.reader import PageReader
+from latent_workers.parse import mupdf
 from latent_workers.parse.decode import clean_value
 from latent_workers.sandbox.pool import Sandbox
 
@@ -487,3 +492,114 @@ async def test_a_file_that_cannot_be_copied_leaves_no_copy(house: House, trouble
     (error,) = await house.work()
     assert isinstance(error, TooLarge) is (trouble == "too large")
     assert list(house.stack.tmp.iterdir()) == []
+
+
+def install_engine(folder: Path) -> None:
+    """A program named tesseract that reads the same two words on every page."""
+    head = "level page block paragraph line word left top width height confidence text"
+    words = [f"5 1 1 1 1 1 0 0 9 9 95 {word}" for word in ("harbour", "lights")]
+    answer = "\n".join(row.replace(" ", "\t") for row in (head, *words))
+    program = folder / "tesseract"
+    program.write_text(
+        f"#!{sys.executable} -IS\nimport sys\n"
+        "told = {'--version': 'tesseract 1.0', '--list-langs': 'List:\\neng'}\n"
+        f"print(told.get(sys.argv[1], {answer!r}))\n"
+        "'--version' in sys.argv or sys.stdin.buffer.read()\n",
+        encoding="utf-8",
+    )
+    program.chmod(0o755)
+
+
+def picture(form: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", (60, 40), 200).save(buffer, form)
+    return buffer.getvalue()
+
+
+def half_scanned() -> bytes:
+    """A page of text and a page that is a picture."""
+    document = mupdf.load().open()
+    document.new_page().insert_text((50, 50), "The keeper wrote this page himself")
+    page = document.new_page()
+    page.insert_image(page.rect, stream=picture())
+    return bytes(document.tobytes())
+
+
+@pytest.fixture
+async def reader(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Path]:
+    """OCR without an engine, until one is put into the folder."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    async with PageReader("tesseract") as found:
+        house.deps = replace(house.deps, ocr=found)
+        yield folder
+
+
+async def test_an_image_is_one_chunk_of_the_text_it_shows_with_its_thumbnail(
+    house: House, reader: Path
+) -> None:
+    install_engine(reader)
+    await house.add("sign-7.png", picture())
+    assert await house.work() == []
+    (row,) = await sql(
+        house.stack.db, "SELECT text, modality, source_type, page, meta, provenance FROM chunks"
+    )
+    assert (row["text"], row["modality"], row["source_type"]) == (
+        "harbour lights",
+        "image",
+        "image",
+    )
+    assert (row["page"], row["meta"]["ocr"]) == (1, True)
+    assert row["provenance"]["handler"] == "image parser, tesseract 1.0"
+    (page,) = await sql(
+        house.stack.db,
+        "SELECT p.text, p.width, r.mime FROM pages p JOIN blob_refs r ON r.role = 'page_image'",
+    )
+    assert (page["text"], page["width"], page["mime"]) == ("harbour lights", 60, "image/webp")
+    embedded = house.embedder.texts
+    await house.add("sign-7.png", picture())
+    assert await house.work() == []
+    assert house.embedder.texts == embedded
+    await house.settle()
+    assert (await house.examine()).clean
+
+
+async def test_an_image_that_nobody_could_read_is_found_by_its_name_and_says_what_to_install(
+    house: House, reader: Path
+) -> None:
+    await house.add("sign-7.png", picture())
+    assert await house.work() == []
+    assert await house.texts() == ["sign 7"]
+    (job,) = await sql(house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'ingest'")
+    assert "tesseract-ocr" in job["warnings"][0]["message"]
+
+
+async def test_scanned_pages_are_read_when_the_document_is_added_again_with_an_engine(
+    house: House, reader: Path
+) -> None:
+    live = "SELECT live_generation AS n, recipe FROM documents"
+    data = half_scanned()
+    for generation in (1, 1):
+        await house.add("log.pdf", data)
+        assert await house.work() == []
+        assert await house.texts() == ["The keeper wrote this page himself"]
+        (document,) = await sql(house.stack.db, live)
+        assert document["n"] == generation, "without an engine, again is the same"
+    assert document["recipe"].endswith("-unread"), "or a listing would never ask for it again"
+    install_engine(reader)
+    await house.add("log.pdf", data)
+    assert await house.work() == []
+    assert await house.texts() == ["The keeper wrote this page himself", "harbour lights"]
+    (again,) = await sql(house.stack.db, live)
+    assert again["n"] > document["n"]
+    assert document["recipe"] == again["recipe"] + "-unread"
+    rows = await sql(
+        house.stack.db,
+        "SELECT c.page, c.meta FROM chunks c JOIN documents d ON d.live_generation = c.generation ORDER BY c.ord",
+    )
+    assert [(row["page"], row["meta"].get("ocr")) for row in rows] == [(1, None), (2, True)]
+    await house.settle()
+    assert (await house.examine()).clean

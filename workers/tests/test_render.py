@@ -275,6 +275,53 @@ def test_languages_are_coloured_and_unknown_ones_are_not() -> None:
     assert lexer_for(language="no-such-language").name == "Text only"
 
 
+def test_a_long_line_is_wrapped_between_words_where_one_ends_near() -> None:
+    text = "key: " + "word " * 40
+    found = list(rows([(0, text)], lexer_for(), 7))
+    assert [row.line for row in found] == [7, None, None]
+    assert all(text[row.offset - 1] == " " for row in found[1:])
+    solid = list(rows([(0, "x" * 250)], lexer_for(), 1))
+    assert [row.offset for row in solid] == [0, 100, 200]
+    tabbed = list(rows([(0, "\t" * 24 + "ab cd" * 3)], lexer_for(), 1))
+    assert [row.html for row in tabbed] == [" " * 96 + "ab ", "cdab cdab cd"]
+
+
+@pytest.mark.parametrize(
+    ("name", "source_type", "text", "coloured"),
+    [
+        ("a.py", SourceType.CODE, "def f():\n    return 1\n", '<span class="k">def</span>'),
+        ("a.yaml", SourceType.YAML, "lamp:\n  lit: true\n", '<span class="k">lamp</span>'),
+        ("a.json", SourceType.JSON, '{"lamp": 1}\n', '<span class="m">1</span>'),
+    ],
+)
+def test_code_yaml_and_json_are_numbered_and_coloured(
+    name: str, source_type: SourceType, text: str, coloured: str
+) -> None:
+    shown = "".join(element.html for element in elements_of(text, name, source_type))
+    assert '<span class="n">    1</span>' in shown
+    assert coloured in shown
+
+
+async def test_a_web_page_is_drawn_as_the_markdown_its_chunks_know(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    said = "".join(
+        f"<p>The keeper trims wick number {n} at dusk and at dawn.</p>" for n in range(9)
+    )
+    page = f"<html><body><nav>menu</nav><article><h1>Lamp</h1>{said}</article></body></html>"
+    (tmp_path / "a.html").write_text(page, encoding="utf-8")
+    found, _ = await rendered(sandbox, tmp_path / "a.html", SourceType.WEB, SMALL)
+    assert "wick number 8" in found[-1].text
+    assert "<p>" not in found[0].text
+    assert found[0].line_start == 1
+
+
+def test_numbers_times_and_dates_are_not_broken_in_narrow_columns() -> None:
+    for whole in ("10.5", "12:30", "2026-11-21", "1,000,000"):
+        assert elements.softened(whole, narrow=True) == whole
+    assert elements.softened("3.x", narrow=True) == "3.\u200bx"
+
+
 def test_long_words_get_places_to_break() -> None:
     broken = elements.softened("short " + "x" * 100)
     assert broken.replace("\u200b", "") == "short " + "x" * 100

@@ -31,7 +31,8 @@ def show_report(console: Console, report: IngestReport) -> None:
 def _told(folder: FolderReport) -> Iterator[str]:
     yield amount(folder.files, "file")
     yield f"{len(folder.added)} sent"
-    yield f"{folder.unchanged} unchanged"
+    under_way = f" ({len(folder.open_jobs)} still under way)" if folder.open_jobs else ""
+    yield f"{folder.unchanged} unchanged{under_way}"
     if folder.deleted:
         yield f"{len(folder.deleted)} deleted since they vanished"
     if folder.kept:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -15,9 +16,11 @@ from latent_cli.progress import IngestBars
 from latent_client import AsyncClient, FolderReport, ingest_file, sync_folder
 from latent_client.answers import Added
 from latent_client.folder import name_of
+from latent_client.walk import SIDECAR
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.job import JobView
+from latent_core.domain.web_address import WebAddress
 
 FEW = 100
 """Documents up to which each is asked for; beyond that the container is listed."""
@@ -63,7 +66,7 @@ class IngestReport(BaseModel):
 
 def plan(paths: Sequence[str], *, uri: str | None, root: str | None) -> list[Source]:
     """What the arguments mean; ``Invalid`` when two of them would have one identity."""
-    sources = [_source(path, uri, root) for path in paths]
+    sources = [_source(path, uri, root) for path in _without_sidecars(paths)]
     if uri is not None and not (len(sources) == 1 and isinstance(sources[0], FileSource)):
         raise Invalid("--uri names the identity of one file: give exactly one")
     if root is not None and not any(isinstance(source, FolderSource) for source in sources):
@@ -78,10 +81,20 @@ def plan(paths: Sequence[str], *, uri: str | None, root: str | None) -> list[Sou
 class Ingestion:
     """One run of ``latent ingest``."""
 
-    def __init__(self, container_id: str, bars: IngestBars, *, delete_vanished: bool) -> None:
+    def __init__(
+        self,
+        container_id: str,
+        bars: IngestBars,
+        *,
+        delete_vanished: bool,
+        meta: Mapping[str, Any] | None = None,
+        rebuild: bool = False,
+    ) -> None:
         self._report = IngestReport(container_id=container_id)
         self._bars = bars
         self._delete_vanished = delete_vanished
+        self._meta = dict(meta or {})
+        self._rebuild = rebuild
 
     async def run(
         self, client: AsyncClient, sources: Sequence[Source], wait_seconds: float | None
@@ -102,13 +115,26 @@ class Ingestion:
         match source:
             case FolderSource(folder, root):
                 report = await sync_folder(
-                    client, container, folder, root, self._bars.show_folder, self._delete_vanished
+                    client,
+                    container,
+                    folder,
+                    root,
+                    self._bars.show_folder,
+                    self._delete_vanished,
+                    meta=self._meta,
+                    rebuild=self._rebuild,
                 )
                 self._report.folders.append(report)
             case FileSource(file, uri):
-                self._report.files.append(await ingest_file(client, container, file, uri))
+                added = await ingest_file(
+                    client, container, file, uri, meta=self._meta, rebuild=self._rebuild
+                )
+                self._report.files.append(added)
             case WebSource(address):
-                self._report.files.append(await client.add(container, uri=address))
+                added = await client.add(
+                    container, uri=address, meta=self._meta or None, rebuild=self._rebuild
+                )
+                self._report.files.append(added)
 
     async def _types(self, client: AsyncClient) -> dict[UUID, str]:
         container = self._report.container_id
@@ -130,6 +156,16 @@ async def _document(client: AsyncClient, container: str, doc_id: UUID) -> list[D
         return []
 
 
+def _without_sidecars(paths: Sequence[str]) -> list[str]:
+    """``docs/*`` names the sidecars too: those that describe another of the paths are no sources."""
+    given = set(paths)
+    return [
+        path
+        for path in paths
+        if not path.endswith(SIDECAR) or path.removesuffix(SIDECAR) not in given
+    ]
+
+
 def _source(path: str, uri: str | None, root: str | None) -> Source:
     if path.startswith(("http://", "https://")):
         return WebSource(path)
@@ -148,4 +184,4 @@ def _identity(source: Source) -> str:
         case FileSource(_, uri):
             return uri
         case WebSource(address):
-            return address
+            return str(WebAddress.parse(address))

@@ -27,6 +27,8 @@ COMMANDS: Final = {
     "search": "Find passages in one or several containers.",
     "jobs": "List, show, watch, cancel and requeue jobs.",
     "documents": "List and delete documents of a container.",
+    "inspect": "Look at chunks as they are stored, one or many, and at their sizes.",
+    "pages": "Export the page images of documents.",
     "doctor": "Compare the stores and tell every difference.",
     "config": "Print the settings, with secrets masked.",
 }

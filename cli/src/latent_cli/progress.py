@@ -11,6 +11,7 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
 from latent_cli.output import notes, safe
@@ -31,8 +32,11 @@ class Bars:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
+            redirect_stdout=False,  # answers are printed beside it, wherever they go
         )
         self._tasks: dict[str, TaskID] = {}
 
@@ -46,6 +50,10 @@ class Bars:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Leave the bars as they are; nothing is drawn any more."""
         self._progress.stop()
 
 

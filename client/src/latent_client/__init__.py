@@ -6,15 +6,30 @@ async with AsyncClient("http://127.0.0.1:7801", token) as client:
 
 from latent_client.client import AsyncClient
 from latent_client.errors import Unreachable
-from latent_client.folder import FolderProgress, FolderReport, ingest_file, sync_folder
+from latent_client.folder import (
+    FolderPlan,
+    FolderProgress,
+    FolderReport,
+    ingest_file,
+    plan_folder,
+    sync_folder,
+)
+from latent_client.index import IndexReport, ensure_index_up_to_date
+from latent_client.pages import PagesReport, export_pages
 from latent_client.sync import SyncClient
 
 __all__ = [
     "AsyncClient",
+    "FolderPlan",
     "FolderProgress",
     "FolderReport",
+    "IndexReport",
+    "PagesReport",
     "SyncClient",
     "Unreachable",
+    "ensure_index_up_to_date",
+    "export_pages",
     "ingest_file",
+    "plan_folder",
     "sync_folder",
 ]

@@ -67,6 +67,16 @@ class ListedFile(BaseModel):
     bytes: int
     mtime_ns: int
     sha256: str | None = None
+    meta_sha256: str | None = None
+    """Of the meta it would be added with; none without meta."""
+
+
+class RefusedFile(BaseModel):
+    """A file that was added as it is now, and whose job failed for good."""
+
+    path: str
+    reason: str
+    job_id: int
 
 
 class ListingAnswer(Envelope):
@@ -76,7 +86,12 @@ class ListingAnswer(Envelope):
     """To be uploaded and added."""
     hash: list[str] = []
     """To be announced again, with their sha256."""
+    refused: list[RefusedFile] = []
     unchanged: int = 0
+    open_jobs: list[int] = []
+    """Of unchanged files that were sent before and are not searchable yet."""
+    vanished: int = 0
+    """Documents whose files are gone, when they were to be deleted or counted."""
     deleted: list[str] = []
     """Source uris of documents that vanished from the folder."""
     delete_jobs: list[int] = []
@@ -103,6 +118,8 @@ class ChunkView(BaseModel):
     chunk_id: UUID
     doc_id: UUID
     source_uri: str
+    file_hash: str | None = None
+    """SHA-256 of the document's bytes."""
     ord: int
     ordinal: int
     modality: str
@@ -111,9 +128,16 @@ class ChunkView(BaseModel):
     text: str
     embed_text: str
     place: PlaceView
+    parent_section: str | None = None
+    key_path: str | None = None
+    table_id: str | None = None
+    row_group: int | None = None
     offsets: tuple[int, int]
     content_hash: str
     token_count: int
+    windows: int = 1
+    duplicate_of: UUID | None = None
+    """The earlier chunk that it nearly repeats."""
     provenance: dict[str, Any]
     meta: dict[str, Any]
     indexed_at: datetime
@@ -121,6 +145,40 @@ class ChunkView(BaseModel):
 
 class ChunksPage(Paged):
     chunks: list[ChunkView]
+
+
+class ChunkAnswer(Envelope):
+    chunk: ChunkView
+
+
+class SizeClass(BaseModel):
+    """Of a histogram; the last one has no end."""
+
+    at_least: int
+    below: int | None
+    chunks: int
+
+
+class Distribution(BaseModel):
+    min: int
+    p50: int
+    p95: int
+    max: int
+    histogram: list[SizeClass] = []
+
+
+class ChunkSizes(BaseModel):
+    chunks: int
+    duplicates: int
+    tokens: Distribution
+    characters: Distribution
+
+
+class SizesAnswer(Envelope):
+    """How long chunks are: all of them, and by source type."""
+
+    total: ChunkSizes | None
+    by_source_type: dict[str, ChunkSizes] = {}
 
 
 class PageView(BaseModel):
@@ -133,10 +191,34 @@ class PageView(BaseModel):
     height: int | None = None
     page_uri: str | None = None
     page_image: str = "none"
+    page_image_cause: str | None = None
 
 
 class PageAnswer(Envelope):
     page: PageView
+
+
+class ListedPage(BaseModel):
+    """A page without its text; ``bytes`` and ``sha256`` are those of its image."""
+
+    page: int
+    page_uri: str | None = None
+    page_image: str = "none"
+    sha256: str | None = None
+    bytes: int | None = None
+    mime: str | None = None
+    width: int | None = None
+    height: int | None = None
+
+
+class PagesPage(Paged):
+    doc_id: UUID
+    container_id: str
+    source_uri: str
+    source_type: str | None = None
+    page_images: str = "none"
+    page_images_cause: str | None = None
+    pages: list[ListedPage]
 
 
 class JobsPage(Paged):

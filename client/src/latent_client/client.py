@@ -6,16 +6,17 @@ those of ``latent_core.domain.errors`` with the server's message.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
 from latent_client.answers import (
     Added,
     Blob,
+    ChunkAnswer,
     ChunksPage,
     ChunkView,
     ContainersAnswer,
@@ -31,9 +32,11 @@ from latent_client.answers import (
     ListingAnswer,
     PageAnswer,
     Paged,
+    PagesPage,
     PageView,
     Queued,
     Readiness,
+    SizesAnswer,
     UploadAnswer,
     UploadView,
     Written,
@@ -47,6 +50,9 @@ from latent_core.domain.document import DocumentView
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.query import SearchRequest, SearchResponse
+
+if TYPE_CHECKING:
+    from latent_client.index import IndexReport
 
 DEFAULT_URL: Final = "http://127.0.0.1:7801"
 PAGE: Final = 200
@@ -135,8 +141,9 @@ class AsyncClient:
         modified_at: datetime | None = None,
         mtime_ns: int | None = None,
         meta: dict[str, Any] | None = None,
+        rebuild: bool = False,
     ) -> Added:
-        """Have an upload (``file_ref``) or what stands at ``uri`` ingested."""
+        """Have an upload (``file_ref``) or what stands at ``uri`` ingested; with ``rebuild``, even if unchanged."""
         body = {
             "container_id": container_id,
             "file_ref": file_ref,
@@ -147,6 +154,7 @@ class AsyncClient:
             "modified_at": modified_at.isoformat() if modified_at else None,
             "mtime_ns": mtime_ns,
             "meta": meta,
+            "rebuild": rebuild or None,
         }
         given = {name: value for name, value in body.items() if value is not None}
         return await self._transport.ask(Added, "POST", "/v1/containers/add", json=given)
@@ -157,14 +165,24 @@ class AsyncClient:
         root: str,
         files: Sequence[ListedFile],
         *,
+        after: str | None = None,
+        through: str | None = None,
         delete_vanished: bool = False,
+        count_vanished: bool = False,
     ) -> ListingAnswer:
-        """Announce the files of a folder; with ``delete_vanished`` all others below ``root`` are deleted."""
-        body = {
+        """Announce the files of a folder; with ``delete_vanished`` all others below ``root`` are deleted.
+
+        With ``after`` and ``through`` only the part between these paths is spoken of, in the order of
+        their code points, the latter included. ``partial`` in the answer: announce the same again.
+        """
+        body: dict[str, Any] = {
             "root": root,
             "files": [file.model_dump(exclude_none=True) for file in files],
             "delete_vanished": delete_vanished,
+            "count_vanished": count_vanished,
         }
+        body |= {} if after is None else {"after": after}
+        body |= {} if through is None else {"through": through}
         path = f"/v1/containers/{_part(container_id)}/listing"
         return await self._transport.ask(ListingAnswer, "POST", path, json=body, repeatable=True)
 
@@ -185,18 +203,50 @@ class AsyncClient:
         return await self._transport.ask(Queued, "DELETE", path)
 
     async def chunks(
-        self, container_id: str, *, doc_id: UUID | None = None
+        self,
+        container_id: str,
+        *,
+        doc_id: UUID | None = None,
+        source_uri: str | None = None,
+        source_type: str | None = None,
+        page: int | None = None,
+        contains: str | None = None,
+        duplicates: bool | None = None,
+        meta: Mapping[str, str] | None = None,
     ) -> AsyncIterator[ChunkView]:
+        """Live chunks as they are stored: of sources that begin with ``source_uri``, with these fields in their meta."""
         path = f"/v1/containers/{_part(container_id)}/chunks"
-        document = str(doc_id) if doc_id else None
-        async for page in self._pages(ChunksPage, path, doc_id=document):
-            for chunk in page.chunks:
+        asked = {
+            "doc_id": str(doc_id) if doc_id else None,
+            "source_uri": source_uri,
+            "source_type": source_type,
+            "page": str(page) if page is not None else None,
+            "contains": contains,
+            "duplicates": str(duplicates).lower() if duplicates is not None else None,
+            **{f"meta.{name}": value for name, value in (meta or {}).items()},
+        }
+        async for found in self._pages(ChunksPage, path, **asked):
+            for chunk in found.chunks:
                 yield chunk
+
+    async def chunk(self, container_id: str, chunk_id: UUID) -> ChunkView:
+        path = f"/v1/containers/{_part(container_id)}/chunks/{chunk_id}"
+        return (await self._transport.ask(ChunkAnswer, "GET", path)).chunk
+
+    async def chunk_sizes(self, container_id: str, *, doc_id: UUID | None = None) -> SizesAnswer:
+        path = f"/v1/containers/{_part(container_id)}/chunks/stats"
+        query = {"doc_id": str(doc_id) if doc_id else None}
+        return await self._transport.ask(SizesAnswer, "GET", path, query=query)
 
     async def page(self, doc_id: UUID, number: int) -> PageView:
         """Page ``number`` of a document, counted from 1."""
         path = f"/v1/documents/{doc_id}/pages/{number}"
         return (await self._transport.ask(PageAnswer, "GET", path)).page
+
+    async def pages(self, doc_id: UUID) -> AsyncIterator[PagesPage]:
+        """All pages of a document, some at a time, with links to their images."""
+        async for page in self._pages(PagesPage, f"/v1/documents/{doc_id}/pages"):
+            yield page
 
     async def fetch(self, link: str) -> Blob:
         """The bytes behind a signed link, such as a hit's ``page_uri``."""
@@ -249,6 +299,24 @@ class AsyncClient:
     ) -> list[JobView]:
         """The jobs in their final states; ``TimedOut`` names those that are still open at the deadline."""
         return await Waiting(self.job, job_ids, on_progress).run(timeout_seconds)
+
+    # folders
+
+    async def ensure_index_up_to_date(
+        self,
+        container_id: str,
+        folder: Path,
+        root_name: str | None = None,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        timeout_seconds: float = HOUR,
+    ) -> IndexReport:
+        """Make the documents of a root those of ``folder``, and wait until they are searchable."""
+        from latent_client import index  # it stands on this module
+
+        return await index.ensure_index_up_to_date(
+            self, container_id, folder, root_name, meta=meta, timeout_seconds=timeout_seconds
+        )
 
     # operations
 

@@ -57,6 +57,15 @@ async def sha256_of(file: Path) -> str:
     return await asyncio.to_thread(_sha256, file)
 
 
+def is_text(path: str) -> bool:
+    """Whether a path can be written as UTF-8; on Unix any bytes may be a name."""
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def unreadable(file: Path, exc: OSError) -> Invalid:
     return Invalid(f"{file} cannot be read: {exc.strerror or exc}")
 

@@ -1,30 +1,39 @@
-"""A folder, or a single file, brought into a container: announced, then sent as far as it is new."""
+"""A folder brought into a container: announced, then sent as far as it is new."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from latent_client.answers import Added, ListedFile, ListingAnswer
+from latent_client.announcing import Announcer, Target, Verdict, listed_file, parts
+from latent_client.answers import Added, ListedFile
 from latent_client.client import AsyncClient
 from latent_client.files import sha256_of
+from latent_client.sending import Sending, in_parallel, ingest_file, send
+from latent_client.sidecars import Metas, read_sidecars
 from latent_client.walk import FoundFile, Walk, walk
-from latent_core.domain.errors import IngestFailed, Invalid, RateLimited, TooLarge
+from latent_core.domain.doc_meta import given_digest
+from latent_core.domain.errors import Forbidden, IngestFailed, Invalid, TooLarge
 
-LISTING_FILES: Final = 5_000
-"""Files announced in one call."""
-CONCURRENCY: Final = 4
-RATE_ATTEMPTS: Final = 6
-LONGEST_RATE_PAUSE: Final = 60.0
+__all__ = [
+    "FolderPlan",
+    "FolderProgress",
+    "FolderReport",
+    "ingest_file",
+    "name_of",
+    "plan_folder",
+    "sync_folder",
+]
 
-T = TypeVar("T")
+AS_BEFORE = "as when it was last sent, and it has not changed; --rebuild tries again: job"
 R = TypeVar("R")
+Stage = Literal["list", "hash", "upload"]
 
 
 class SkippedFile(BaseModel):
@@ -35,7 +44,7 @@ class SkippedFile(BaseModel):
 class FolderProgress(BaseModel):
     """What ``sync_folder`` is at."""
 
-    stage: Literal["list", "hash", "upload"]
+    stage: Stage
     done: int
     total: int
     path: str | None = None
@@ -49,6 +58,8 @@ class FolderReport(BaseModel):
     """Announced: neither ignored nor skipped."""
     ignored: int
     unchanged: int = 0
+    open_jobs: list[int] = []
+    """Of unchanged files that were sent by an earlier run and are not searchable yet."""
     added: list[Added] = []
     deleted: list[str] = []
     """Source uris that vanished from the folder."""
@@ -60,11 +71,27 @@ class FolderReport(BaseModel):
 
     @property
     def job_ids(self) -> list[int]:
-        """Of the documents added."""
-        return [added.job_id for added in self.added]
+        """Of the documents added, and of those that an earlier run added and that are still to come."""
+        return [*self.open_jobs, *(added.job_id for added in self.added)]
 
 
 OnFolder = Callable[[FolderProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderPlan:
+    """What ``sync_folder`` would do."""
+
+    root: str
+    files: list[FoundFile]
+    """All that would be announced and can be read, by path."""
+    need: frozenset[str]
+    """Paths of those that would be sent."""
+    vanished: int
+    """Documents that would be deleted, counted up to 5,000 a part of the folder."""
+    ignored: int
+    skipped: list[SkippedFile]
+    kept: str | None
 
 
 async def sync_folder(
@@ -74,18 +101,33 @@ async def sync_folder(
     root_name: str | None = None,
     on_progress: OnFolder | None = None,
     delete_vanished: bool = True,
+    *,
+    meta: Mapping[str, Any] | None = None,
+    rebuild: bool = False,
 ) -> FolderReport:
     """Make the documents below ``file:///<root_name>/`` those of ``folder``.
 
-    ``root_name`` is the folder's own name by default. A file that cannot be read or is refused is
-    reported and the others go on; ``Invalid`` when no file can be read.
+    ``root_name`` is the folder's own name by default. ``meta`` is said of every file and wins over
+    sidecars; with ``rebuild`` unchanged files are made anew as well. A file that cannot be read or is
+    refused is reported and the others go on; ``Invalid`` when no file can be read.
     """
-    root = root_name or name_of(folder)
-    if not root or "/" in root:
-        raise Invalid(f"'{root}' cannot name the root of {folder}; name it otherwise (--root NAME)")
-    found = await asyncio.to_thread(walk, folder)
-    _refuse_empty(folder, found)
-    return await _Sync(client, container_id, root, found, on_progress).run(delete_vanished)
+    sync = await _opened(client, container_id, folder, root_name, on_progress, meta or {})
+    return await sync.run(delete_vanished=delete_vanished, rebuild=rebuild)
+
+
+async def plan_folder(
+    client: AsyncClient,
+    container_id: str,
+    folder: Path,
+    root_name: str | None = None,
+    on_progress: OnFolder | None = None,
+    *,
+    meta: Mapping[str, Any] | None = None,
+    rebuild: bool = False,
+) -> FolderPlan:
+    """What ``sync_folder`` with the same arguments would do; nothing is changed."""
+    sync = await _opened(client, container_id, folder, root_name, on_progress, meta or {})
+    return await sync.plan(rebuild=rebuild)
 
 
 def name_of(folder: Path) -> str:
@@ -93,16 +135,34 @@ def name_of(folder: Path) -> str:
     return Path(os.path.abspath(folder)).name
 
 
-async def ingest_file(
-    client: AsyncClient, container_id: str, file: Path, source_uri: str | None = None
-) -> Added:
-    """Send one file; it is the document ``source_uri``, by default ``file:///<its name>``."""
-    if not await asyncio.to_thread(file.is_file):
-        raise Invalid(f"{file} is not a file; name a file or a folder that exists")
-    status = await asyncio.to_thread(file.stat)
-    return await _send(
-        client, container_id, file, source_uri or f"file:///{file.name}", status.st_mtime_ns
-    )
+async def _opened(
+    client: AsyncClient,
+    container_id: str,
+    folder: Path,
+    root_name: str | None,
+    on_progress: OnFolder | None,
+    flags: Mapping[str, Any],
+) -> _Sync:
+    root = root_name or name_of(folder)
+    if not root or "/" in root:
+        raise Invalid(f"'{root}' cannot name the root of {folder}; name it otherwise (--root NAME)")
+    found = await asyncio.to_thread(walk, folder)
+    _refuse_empty(folder, found)
+    metas = await asyncio.to_thread(read_sidecars, found.files, flags)
+    return _Sync(client, Target(container_id, root), found, metas, on_progress)
+
+
+@dataclass(slots=True)
+class _Skips:
+    """Files left out, each once."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def add(self, path: str, reason: str) -> None:
+        self.reasons.setdefault(path, reason)
+
+    def report(self) -> list[SkippedFile]:
+        return [SkippedFile(path=path, reason=why) for path, why in sorted(self.reasons.items())]
 
 
 class _Sync:
@@ -111,100 +171,123 @@ class _Sync:
     def __init__(
         self,
         client: AsyncClient,
-        container_id: str,
-        root: str,
+        target: Target,
         found: Walk,
+        metas: Metas,
         on_progress: OnFolder | None,
     ) -> None:
         self._client = client
-        self._container_id = container_id
+        self._target = target
+        self._found = found
+        self._metas = metas
+        self._announcer = Announcer(client, target)
         self._files = {file.path: file for file in found.files}
-        self._complete = found.complete
         self._on_progress = on_progress
-        self._report = FolderReport(root=root, files=len(found.files), ignored=found.ignored)
+        self._skips = _Skips()
         for skipped in found.skipped:
-            self._skip(skipped.path, skipped.reason)
+            self._skips.add(skipped.path, skipped.reason)
+        for path, reason in metas.broken.items():
+            self._skips.add(path, reason)
 
-    async def run(self, delete_vanished: bool) -> FolderReport:
-        if delete_vanished and not self._complete:
-            delete_vanished = False
-            self._report.kept = "parts of the folder could not be read"
-        need = await self._announce(delete_vanished)
-        await self._upload(need)
-        self._report.skipped.sort(key=lambda skipped: skipped.path)
-        return self._report
+    async def run(self, *, delete_vanished: bool, rebuild: bool) -> FolderReport:
+        kept = self._kept() if delete_vanished else None
+        verdict = await self._announce(delete=delete_vanished and kept is None)
+        wanted = self._wanted(verdict, rebuild=rebuild)
+        if not rebuild:
+            for one in verdict.refused:
+                self._skips.add(one.path, f"{one.reason} ({AS_BEFORE} {one.job_id})")
+        added = await self._upload(wanted, rebuild=rebuild)
+        return FolderReport(
+            root=self._target.root,
+            files=len(self._files),
+            ignored=self._found.ignored,
+            unchanged=0 if rebuild else verdict.unchanged,
+            open_jobs=[] if rebuild else verdict.open_jobs,
+            added=added,
+            deleted=verdict.deleted,
+            delete_jobs=verdict.delete_jobs,
+            skipped=self._skips.report(),
+            kept=kept,
+        )
 
-    async def _announce(self, delete_vanished: bool) -> list[FoundFile]:
-        """The files the server needs; those it is unsure of are announced again with their hash."""
-        listed = [_listed(file) for file in self._files.values()]
-        need, unsure = await self._list(listed, delete_vanished)
-        hashed = await self._hash(unsure)
-        more, _ = await self._list(hashed, delete_vanished=False)
-        wanted = [self._files[path] for path in sorted({*need, *more}) if path in self._files]
-        return [file for file in wanted if self._readable(file)]
+    async def plan(self, *, rebuild: bool) -> FolderPlan:
+        verdict = await self._announce(delete=False, count=True)
+        need = frozenset(file.path for file in self._wanted(verdict, rebuild=rebuild))
+        return FolderPlan(
+            root=self._target.root,
+            files=[file for file in self._files.values() if self._sendable(file)],
+            need=need,
+            vanished=verdict.vanished,
+            ignored=self._found.ignored,
+            skipped=self._skips.report(),
+            kept=self._kept(),
+        )
 
-    async def _list(
-        self, listed: Sequence[ListedFile], delete_vanished: bool
-    ) -> tuple[list[str], list[str]]:
-        """In several calls when they are many; what vanished is then deleted one by one."""
-        at_once = len(listed) <= LISTING_FILES
-        need: list[str] = []
-        unsure: list[str] = []
-        for start in range(0, len(listed), LISTING_FILES):
-            answer = await self._client.listing(
-                self._container_id,
-                self._report.root,
-                listed[start : start + LISTING_FILES],
-                delete_vanished=delete_vanished and at_once,
-            )
-            need += answer.need
-            unsure += answer.hash
-            self._note(answer)
-            self._tell("list", min(start + LISTING_FILES, len(listed)), len(listed))
-        if delete_vanished and not at_once:
-            await self._delete_vanished()
-        return need, unsure
+    def _kept(self) -> str | None:
+        return None if self._found.complete else "parts of the folder could not be read"
 
-    async def _hash(self, paths: Sequence[str]) -> list[ListedFile]:
+    async def _announce(self, *, delete: bool, count: bool = False) -> Verdict:
+        """All files; those the server is unsure of are announced again with their hash."""
+        digests = self._digests()
+        listed = [listed_file(file, digests) for file in self._files.values()]
+        verdict, done = Verdict(), 0
+        for part in parts(listed):
+            await self._announcer.announce(part, verdict, delete=delete, count=count)
+            done += len(part.files)
+            self._tell("list", done, len(listed))
+        hashed = await self._hash(verdict.unsure, digests)
+        verdict.unsure = []
+        for part in parts(hashed) if hashed else ():
+            await self._announcer.announce(part, verdict)
+            self._tell("list", len(hashed), len(hashed))
+        return verdict
+
+    def _digests(self) -> dict[str, str | None]:
+        """Of the meta that each file would be sent with."""
+        common = given_digest(self._metas.flags)
+        own = {path: given_digest(self._metas.of(path)) for path in self._metas.by_path}
+        return {path: own.get(path, common) for path in self._files}
+
+    async def _hash(
+        self, paths: Sequence[str], digests: Mapping[str, str | None]
+    ) -> list[ListedFile]:
         """Announcements with hashes, of those files that can be read."""
-        files = [self._files[path] for path in sorted(set(paths)) if path in self._files]
-        readable = [file for file in files if self._readable(file)]
 
         async def one(file: FoundFile) -> ListedFile | None:
             try:
-                sha256 = await sha256_of(file.file)
+                return listed_file(file, digests, await sha256_of(file.file))
             except Invalid as exc:
-                self._skip(file.path, exc.message)
+                self._skips.add(file.path, exc.message)
                 return None
-            return _listed(file, sha256)
 
-        results = await self._each("hash", readable, one)
+        results = await self._each("hash", self._sendables(paths), one)
         return [listed for listed in results if listed is not None]
 
-    async def _upload(self, files: Sequence[FoundFile]) -> None:
+    def _wanted(self, verdict: Verdict, *, rebuild: bool) -> list[FoundFile]:
+        return self._sendables(self._files if rebuild else verdict.need)
+
+    def _sendables(self, paths: Sequence[str] | Mapping[str, Any]) -> list[FoundFile]:
+        wanted = [self._files[path] for path in sorted(set(paths)) if path in self._files]
+        return [file for file in wanted if self._sendable(file)]
+
+    def _sendable(self, file: FoundFile) -> bool:
+        if not file.readable:
+            self._skips.add(file.path, "cannot be read: permission denied")
+        return file.readable and file.path not in self._metas.broken
+
+    async def _upload(self, files: Sequence[FoundFile], *, rebuild: bool) -> list[Added]:
         async def one(file: FoundFile) -> Added | None:
-            uri = f"file:///{self._report.root}/{file.path}"
+            uri = f"file:///{self._target.root}/{file.path}"
+            meta = self._metas.of(file.path)
+            sending = Sending(file.file, uri, file.mtime_ns, meta, rebuild)
             try:
-                return await _send(self._client, self._container_id, file.file, uri, file.mtime_ns)
-            except (Invalid, TooLarge, IngestFailed) as exc:
-                self._skip(file.path, exc.message)
+                return await send(self._client, self._target.container_id, sending)
+            except (Invalid, TooLarge, IngestFailed, Forbidden) as exc:
+                self._skips.add(file.path, exc.message)
                 return None
 
         results = await self._each("upload", files, one)
-        self._report.added = [added for added in results if added is not None]
-
-    async def _delete_vanished(self) -> None:
-        prefix = f"file:///{self._report.root}/"
-        gone = [
-            document
-            async for document in self._client.documents(self._container_id, uri_prefix=prefix)
-            if document.parent_id is None
-            and document.source_uri.removeprefix(prefix) not in self._files
-        ]
-        for document in gone:
-            queued = await self._client.delete_document(self._container_id, document.doc_id)
-            self._report.deleted.append(document.source_uri)
-            self._report.delete_jobs.append(queued.job_id)
+        return [added for added in results if added is not None]
 
     async def _each(
         self,
@@ -222,78 +305,11 @@ class _Sync:
             self._tell(stage, done, len(files), file.path)
             return result
 
-        return await _in_parallel(files, one)
+        return await in_parallel(files, one)
 
-    def _readable(self, file: FoundFile) -> bool:
-        if not file.readable:
-            self._skip(file.path, "cannot be read: permission denied")
-        return file.readable
-
-    def _note(self, answer: ListingAnswer) -> None:
-        self._report.unchanged += answer.unchanged
-        self._report.deleted += answer.deleted
-        self._report.delete_jobs += answer.delete_jobs
-
-    def _skip(self, path: str, reason: str) -> None:
-        self._report.skipped.append(SkippedFile(path=path, reason=reason))
-
-    def _tell(
-        self,
-        stage: Literal["list", "hash", "upload"],
-        done: int,
-        total: int,
-        path: str | None = None,
-    ) -> None:
+    def _tell(self, stage: Stage, done: int, total: int, path: str | None = None) -> None:
         if self._on_progress is not None:
             self._on_progress(FolderProgress(stage=stage, done=done, total=total, path=path))
-
-
-async def _send(
-    client: AsyncClient, container_id: str, file: Path, source_uri: str, mtime_ns: int
-) -> Added:
-    upload = await _rate_limited(lambda: client.upload(container_id, file))
-    return await _rate_limited(
-        lambda: client.add(
-            container_id,
-            file_ref=upload.file_ref,
-            source_uri=source_uri,
-            modified_at=datetime.fromtimestamp(mtime_ns // 1_000_000_000, UTC),
-            mtime_ns=mtime_ns,
-        )
-    )
-
-
-async def _rate_limited(call: Callable[[], Awaitable[T]]) -> T:
-    """A call that was refused for its rate was not done: it waits as it is told to."""
-    for _ in range(RATE_ATTEMPTS - 1):
-        try:
-            return await call()
-        except RateLimited as exc:
-            pause = float(exc.details.get("retry_after", 1.0))
-        await asyncio.sleep(min(pause, LONGEST_RATE_PAUSE))
-    return await call()
-
-
-async def _in_parallel(items: Iterable[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
-    """At most CONCURRENCY at a time; the first error ends all and is raised."""
-    queue = iter(list(enumerate(items)))
-    results: dict[int, R] = {}
-
-    async def worker() -> None:
-        for index, item in queue:
-            results[index] = await work(item)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(CONCURRENCY):
-                group.create_task(worker())
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [results[index] for index in sorted(results)]
-
-
-def _listed(file: FoundFile, sha256: str | None = None) -> ListedFile:
-    return ListedFile(path=file.path, bytes=file.bytes, mtime_ns=file.mtime_ns, sha256=sha256)
 
 
 def _refuse_empty(folder: Path, found: Walk) -> None:

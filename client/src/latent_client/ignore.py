@@ -7,7 +7,7 @@ from typing import Final
 
 from pathspec import GitIgnoreSpec
 
-from latent_client.files import unreadable
+from latent_client.files import is_text, unreadable
 from latent_core.domain.errors import Invalid
 
 IGNORE_FILE: Final = ".latentignore"
@@ -34,7 +34,6 @@ desktop.ini
 venv/
 .tox/
 .nox/
-.eggs/
 *.egg-info/
 __pycache__/
 .mypy_cache/
@@ -45,19 +44,43 @@ __pycache__/
 htmlcov/
 node_modules/
 bower_components/
+jspm_packages/
 .next/
 .nuxt/
+.svelte-kit/
+.parcel-cache/
+.turbo/
+.angular/
 .gradle/
 .terraform/
+.dart_tool/
+.bundle/
+.eggs/
+__pypackages__/
+site-packages/
+vendor/
+third_party/
+Pods/
+Carthage/
+DerivedData/
 build/
 dist/
+out/
 target/
+coverage/
+.nyc_output/
+cmake-build-*/
+_build/
 
 *.lock
 package-lock.json
 *.min.js
 *.min.css
 *.map
+*.d.ts
+*.d.mts
+*.d.cts
+*.tsbuildinfo
 
 .env
 .env.*
@@ -105,18 +128,10 @@ id_ed25519*
 *.wasm
 *.bin
 
-*.png
-*.jpg
-*.jpeg
-*.gif
-*.webp
 *.avif
 *.heic
-*.bmp
 *.ico
 *.svg
-*.tif
-*.tiff
 *.psd
 *.mp3
 *.wav
@@ -159,7 +174,8 @@ id_ed25519*
 *.pt
 *.safetensors
 """
-"""Caches, builds, secrets and what no parser reads. ``!pattern`` in a ``.latentignore`` takes back in."""
+"""Caches, builds, code of others, secrets and what no parser reads. ``!pattern`` in a ``.latentignore`` takes
+back in."""
 
 
 class Rules:
@@ -188,8 +204,37 @@ class Rules:
         return Rules(base, _read(file), self)
 
 
+class Tree:
+    """Judges single paths of a folder, each folder's rules read once. For as long as no ``.latentignore`` changes."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._rules: dict[str, Rules | None] = {}
+
+    def ignores(self, path: str) -> bool:
+        """Whether ``path``, relative to the root, is left out as a file, by its own name or with a folder above."""
+        if not is_text(path):
+            return True  # no rule can speak of it, and it is no document
+        rules = self._inside(path.rpartition("/")[0])
+        return rules is None or rules.ignores(path, folder=False)
+
+    def _inside(self, folder: str) -> Rules | None:
+        """The rules inside a folder; None when it is left out itself."""
+        if folder not in self._rules:
+            self._rules[folder] = self._read(folder)
+        return self._rules[folder]
+
+    def _read(self, folder: str) -> Rules | None:
+        if not folder:
+            return default_rules().within(self._root, "")
+        above = self._inside(folder.rpartition("/")[0])
+        if above is None or above.ignores(folder, folder=True):
+            return None
+        return above.within(self._root / folder, folder + "/")
+
+
 def default_rules() -> Rules:
-    return Rules("", GitIgnoreSpec.from_lines(DEFAULTS.splitlines()))
+    return Rules("", _spec(DEFAULTS))
 
 
 def _read(file: Path) -> GitIgnoreSpec:
@@ -202,6 +247,11 @@ def _read(file: Path) -> GitIgnoreSpec:
     if len(source) > MAX_IGNORE_BYTES:
         raise Invalid(f"{file}: a file of rules has at most {MAX_IGNORE_BYTES} bytes")
     try:
-        return GitIgnoreSpec.from_lines(source.decode("utf-8-sig", errors="replace").splitlines())
+        return _spec(source.decode("utf-8-sig", errors="replace"))
     except ValueError as exc:
         raise Invalid(f"{file}: {exc}") from exc
+
+
+def _spec(rules: str) -> GitIgnoreSpec:
+    # The backend that means what git means; pathspec's others, taken when they happen to be installed, do not always.
+    return GitIgnoreSpec.from_lines(rules.splitlines(), backend="simple")

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from latent_client.client import DEFAULT_URL, AsyncClient
 from latent_client.folder import ingest_file, sync_folder
+from latent_client.pages import export_pages
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -92,7 +93,10 @@ class SyncClient:
     document = _blocking(AsyncClient.document)
     delete_document = _blocking(AsyncClient.delete_document)
     chunks = _iterating(AsyncClient.chunks)
+    chunk = _blocking(AsyncClient.chunk)
+    chunk_sizes = _blocking(AsyncClient.chunk_sizes)
     page = _blocking(AsyncClient.page)
+    pages = _iterating(AsyncClient.pages)
     fetch = _blocking(AsyncClient.fetch)
     search = _blocking(AsyncClient.search)
     jobs = _iterating(AsyncClient.jobs)
@@ -105,6 +109,8 @@ class SyncClient:
     healthy = _blocking(AsyncClient.healthy)
     readiness = _blocking(AsyncClient.readiness)
     metrics = _blocking(AsyncClient.metrics)
+    ensure_index_up_to_date = _blocking(AsyncClient.ensure_index_up_to_date)
+    export_pages = _blocking(export_pages)
     sync_folder = _blocking(sync_folder)
     ingest_file = _blocking(ingest_file)
 

@@ -6,16 +6,18 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from latent_client.files import unreadable
+from latent_client.files import is_text, unreadable
 from latent_client.ignore import Rules, default_rules
 from latent_core.domain.errors import Invalid
 
 MAX_FILES: Final = 200_000
 MAX_DEPTH: Final = 64
+SIDECAR: Final = ".meta.yaml"
+"""What the name of a file ends in that describes the one beside it (``latent_client.sidecars``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class FoundFile:
     bytes: int
     mtime_ns: int
     readable: bool
+    sidecar: Path | None = None
+    """The file beside it that describes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ def walk(folder: Path, *, max_files: int = MAX_FILES) -> Walk:
     except OSError as exc:
         raise unreadable(folder, exc) from exc
     walker.visit(walker.root, entries, "", default_rules(), 0)
+    walker.attach_sidecars()
     walker.found.files.sort(key=lambda file: file.path)
     walker.found.skipped.sort(key=lambda skipped: skipped.path)
     return walker.found
@@ -68,6 +73,7 @@ class _Walker:
     def __init__(self, root: Path, max_files: int) -> None:
         self.root = root
         self.found = Walk()
+        self._sidecars: dict[str, Path] = {}
         self._max_files = max_files
 
     def visit(
@@ -77,10 +83,10 @@ class _Walker:
         for entry in entries:
             path = base + entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            if rules.ignores(path, folder=is_folder):
-                self.found.ignored += 1
-            elif not _is_text(path):
+            if not is_text(path):
                 self._skip(path, "its name is not valid UTF-8")
+            elif rules.ignores(path, folder=is_folder):
+                self.found.ignored += 1
             elif is_folder:
                 self._descend(Path(entry.path), path, rules, depth + 1)
             else:
@@ -113,13 +119,28 @@ class _Walker:
             self._take(path, file, status)
 
     def _take(self, path: str, file: Path, status: os.stat_result) -> None:
-        if len(self.found.files) >= self._max_files:
+        if len(self.found.files) + len(self._sidecars) >= self._max_files:
             limit = f"more than {self._max_files} files"
             raise Invalid(
                 f"{self.root} holds {limit}; ingest its parts, or leave some out by .latentignore"
             )
+        if path.endswith(SIDECAR) and not path.endswith("/" + SIDECAR) and path != SIDECAR:
+            self._sidecars[path] = file
+            return
         readable = os.access(file, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
         self.found.files.append(FoundFile(path, file, status.st_size, status.st_mtime_ns, readable))
+
+    def attach_sidecars(self) -> None:
+        """Give each file its sidecar; one that describes nothing that is taken in is told."""
+        described = {
+            path.removesuffix(SIDECAR): (path, file) for path, file in self._sidecars.items()
+        }
+        for index, found in enumerate(self.found.files):
+            if found.path in described:
+                _, sidecar = described.pop(found.path)
+                self.found.files[index] = replace(found, sidecar=sidecar)
+        for name, (path, _) in described.items():
+            self._skip(path, f"describes '{name.rpartition('/')[2]}', which is not among the files")
 
     def _target(self, entry: os.DirEntry[str]) -> tuple[Path, str | None]:
         """The file an entry stands for, and why it is left out if it is."""
@@ -151,14 +172,6 @@ def _unfit(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "not a regular file"
     return "empty" if status.st_size == 0 else None
-
-
-def _is_text(path: str) -> bool:
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _shown(path: str) -> str:

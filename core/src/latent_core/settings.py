@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -22,6 +23,7 @@ from pydantic_settings import (
 )
 
 from latent_core.domain.errors import Invalid
+from latent_core.domain.web_address import parse_origin
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ DAY_SECONDS = 86_400.0
 ENV_FILE: Final = ".env"
 OURS: Final = "LLC_"
 OF_TESTS: Final = "LLC_TEST_"
+OCR_LANGUAGES: Final = re.compile(r"[A-Za-z][\w/-]*(?:\+[A-Za-z][\w/-]*){0,15}")
 
 
 def _named(
@@ -69,6 +72,12 @@ class Settings(BaseSettings):
     """Default <data_dir>/manifests."""
     ingest_roots: Annotated[tuple[Path, ...], NoDecode] = _named("LLC_INGEST_ROOTS", default=())
     """Folders of the server that file_ref may name, separated by colons; none by default."""
+    fetch_allow: Annotated[tuple[str, ...], NoDecode] = _named("LLC_FETCH_ALLOW", default=())
+    """host:port pairs that pages may be fetched from although they are not public, separated by commas."""
+    fetch_seconds: float = _named("LLC_FETCH_SECONDS", default=120.0, least=1, most=DAY_SECONDS)
+    """From the address to the last byte, redirects included."""
+    browser_path: Path | None = _named("LLC_BROWSER_PATH")
+    """Chromium, for containers with web.javascript."""
     log_format: Literal["auto", "json", "text"] = _named("LLC_LOG_FORMAT", default="auto")
 
     postgres_dsn: SecretStr | None = _named("LLC_POSTGRES_DSN", "REG_DB_DSN")
@@ -85,6 +94,20 @@ class Settings(BaseSettings):
     """Texts a minute sent to a remote embedder; the local one is not limited. Default 120."""
     embed_window: int = _named("LLC_EMBED_WINDOW", default=512, least=16, most=131_072)
     """Tokens a remote embedder reads of one text, when nothing else tells."""
+
+    rerank_provider: Literal["none", "api", "local"] | None = _named(
+        "LLC_RERANK_PROVIDER", "RERANK_PROVIDER"
+    )
+    """Where a manifest names none; default what is configured, the server first. ``none`` turns rerank off."""
+    rerank_api_url: str | None = _named("LLC_RERANK_API_URL", "RERANK_API_URL")
+    rerank_api_key: SecretStr | None = _named("LLC_RERANK_API_KEY", "RERANK_API_KEY")
+    rerank_dialect: Literal["auto", "contract", "cohere", "jina", "voyage", "vllm", "tei"] = _named(
+        "LLC_RERANK_DIALECT", "RERANK_DIALECT", default="auto"
+    )
+    """auto: what the host is known to speak, else that of the contract."""
+    rerank_model: str | None = _named("LLC_RERANK_MODEL", "RERANK_MODEL")
+    rerank_folder: Path | None = _named("LLC_RERANK_FOLDER", "RERANK_FOLDER")
+    """A cross-encoder: ``model.onnx`` and ``tokenizer.json``."""
 
     worker_concurrency: int = _named("LLC_WORKER_CONCURRENCY", default=4, least=1, most=64)
     lease_seconds: float = _named("LLC_LEASE_SECONDS", default=60.0, least=1, most=DAY_SECONDS)
@@ -104,11 +127,22 @@ class Settings(BaseSettings):
         least=256 * MEGABYTE,
         most=1024 * GIGABYTE,
     )
+    ocr: Literal["auto", "tesseract", "rapidocr", "off"] = _named("LLC_OCR", default="auto")
+    """What reads scanned pages and images; auto: Tesseract when it is installed, else rapidocr."""
+    ocr_languages: str | None = _named("LLC_OCR_LANGUAGES")
+    """For Tesseract: ``eng+deu``; default what is installed, up to four."""
 
-    @field_validator("data_dir", "manifest_dir", mode="after")
+    @field_validator("data_dir", "manifest_dir", "browser_path", "rerank_folder", mode="after")
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None
+
+    @field_validator("ocr_languages", mode="after")
+    @classmethod
+    def _joined_by_plus(cls, value: str | None) -> str | None:
+        if value is not None and not OCR_LANGUAGES.fullmatch(value):
+            raise ValueError("languages as Tesseract names them, joined by +: eng+deu")
+        return value
 
     @field_validator("ingest_roots", mode="before")
     @classmethod
@@ -116,6 +150,15 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(Path(part).expanduser().resolve() for part in value.split(":") if part)
         return value
+
+    @field_validator("fetch_allow", mode="before")
+    @classmethod
+    def _origins(cls, value: Any) -> Any:
+        given = value.split(",") if isinstance(value, str) else value
+        try:
+            return tuple(parse_origin(part) for part in given if part.strip())
+        except Invalid as exc:
+            raise ValueError(exc.message) from exc
 
     @property
     def manifests(self) -> Path:

@@ -28,6 +28,7 @@ from latent_core.queue.wakeup import Wakeup
 from latent_core.registry import secrets
 from latent_core.registry.connection import Database
 from latent_core.registry.migrate import migrate
+from latent_core.rerank.resolve import Rerankers
 from latent_core.settings import Settings
 from latent_core.vectors.edge import EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
@@ -56,6 +57,7 @@ class Stack:
     """The owner's."""
     token_place: str
     """Where a person finds it."""
+    rerankers: Rerankers = field(default_factory=Rerankers)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process stops: long answers end."""
 
@@ -89,6 +91,8 @@ class Stack:
             services.push_async_callback(blobs.close)
             embedders = Embedders(settings, folder.models)
             services.push_async_callback(embedders.close)
+            rerankers = Rerankers.of(settings)
+            services.push_async_callback(rerankers.close)
             stack = cls(
                 settings=settings,
                 db=db,
@@ -104,6 +108,7 @@ class Stack:
                 if settings.mcp_token
                 else folder.token(),
                 token_place="LLC_MCP_TOKEN" if settings.mcp_token else str(folder.path / "token"),
+                rerankers=rerankers,
             )
             try:
                 yield stack

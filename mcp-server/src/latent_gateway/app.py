@@ -23,11 +23,16 @@ from latent_gateway.admission import Admission
 from latent_gateway.api import (
     admin,
     blobs,
+    chunks,
     containers,
+    doc_search,
     documents,
     health,
     ingest,
     jobs,
+    listing,
+    page_images,
+    pages,
     search,
     uploads,
 )
@@ -39,7 +44,22 @@ from latent_gateway.warm import ended, warm_all
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (containers, uploads, ingest, documents, search, jobs, blobs, admin, health)
+ROUTERS = (
+    containers,
+    doc_search,
+    uploads,
+    ingest,
+    listing,
+    documents,
+    chunks,
+    page_images,
+    pages,
+    search,
+    jobs,
+    blobs,
+    admin,
+    health,
+)
 SHUTDOWN_SECONDS = 10
 BACKLOG = 512
 KEEP_ALIVE_SECONDS = 75

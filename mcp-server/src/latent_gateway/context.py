@@ -16,6 +16,7 @@ from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.auth.principal import Principal, Tokens
 from latent_gateway.links import BlobLinks
+from latent_gateway.search.embed import QueryCache
 
 MOST_STREAMS: Final = 64
 SECONDS_TO_COME_BACK: Final = 15
@@ -49,6 +50,7 @@ class Gateway:
     stack: Stack
     tokens: Tokens
     streams: Streams = field(default_factory=Streams)
+    queries: QueryCache = field(default_factory=QueryCache)
 
 
 async def gateway(request: Request) -> Gateway:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from latent_core.embedding.port import Embedder
@@ -11,6 +11,8 @@ from latent_core.registry.containers import Space
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_workers.embed import DocumentEmbedding
+from latent_workers.fetch.guard import Resolver, system_resolver
+from latent_workers.ocr.reader import PageReader
 from latent_workers.sandbox.budget import Budget
 from latent_workers.sandbox.pool import Sandbox
 
@@ -24,6 +26,9 @@ class Deps:
     stack: Stack
     sandbox: Sandbox
     embedding: DocumentEmbedding
+    resolve: Resolver = system_resolver
+    """Of the hosts of pages."""
+    ocr: PageReader = field(default_factory=lambda: PageReader("off"))
 
     def embedder(self, space: Space) -> Embedder:
         return self.stack.embedders.for_space(space)

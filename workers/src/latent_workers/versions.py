@@ -1,11 +1,7 @@
-"""Versions of what makes chunks. Raise one when its output changes: a document that is added again is then made anew."""
+"""Versions of what makes chunks: see ``latent_core.domain.versions``, where listings can compare them too."""
 
 from __future__ import annotations
 
-from typing import Final
+from latent_core.domain.versions import HANDLER
 
-PARSERS: Final = 1
-CHUNKER: Final = 1
-ANALYSER: Final = 1
-HANDLER: Final = f"{PARSERS}.{CHUNKER}.{ANALYSER}"
-"""As the lineage tells it."""
+__all__ = ["HANDLER"]

@@ -18,6 +18,7 @@ from latent_core.stack import Stack
 from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
+from latent_workers.ocr.reader import PageReader
 from latent_workers.sandbox.pool import Sandbox
 from latent_workers.tidy import tidy
 
@@ -30,9 +31,10 @@ PARSERS = 2
 @asynccontextmanager
 async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
     """A worker at work on ``stack``; stops softly when the block ends."""
-    async with Sandbox(children=PARSERS) as sandbox:
+    reader = PageReader(settings.ocr, settings.ocr_languages)
+    async with Sandbox(children=PARSERS) as sandbox, reader:
         embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics)
-        deps = Deps(settings, stack, sandbox, embedding)
+        deps = Deps(settings, stack, sandbox, embedding, ocr=reader)
         runner = Runner(
             stack.db,
             handlers(deps),

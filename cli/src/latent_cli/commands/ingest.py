@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from latent_cli.ingest_shown import show_report
-from latent_cli.ingesting import Ingestion, IngestReport, plan
+from latent_cli.ingesting import FolderSource, Ingestion, IngestReport, Source, plan
 from latent_cli.jobs_shown import WAIT_SECONDS, exit_for
+from latent_cli.meta_flags import meta_of
 from latent_cli.options import InContainer, Json, command_app
 from latent_cli.output import answers, emit
 from latent_cli.progress import IngestBars
 from latent_cli.session import ask
+from latent_core.domain.errors import Invalid
+from latent_core.settings import load_settings
 
 app = command_app()
 
@@ -29,8 +34,24 @@ def ingest(
     root: Annotated[
         str | None, typer.Option("--root", help="Name of a folder's root; default the folder's.")
     ] = None,
+    meta: Annotated[
+        list[str] | None,
+        typer.Option("--meta", metavar="KEY=VALUE", help="Meta of every document; repeatable."),
+    ] = None,
+    meta_file: Annotated[
+        Path | None, typer.Option("--meta-file", help="The same, as a YAML file.")
+    ] = None,
     keep_vanished: Annotated[
         bool, typer.Option("--keep-vanished", help="Keep documents whose files are gone.")
+    ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make everything anew, unchanged files too.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would be done, and what it costs.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep a folder in step until interrupted.")
     ] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the jobs; exit 4 when one fails.")
@@ -43,11 +64,21 @@ def ingest(
     """Bring files and folders into a container.
 
     A folder becomes the documents below file:///<its name>/: what is new or changed is sent, and
-    what vanished from it is deleted. A .latentignore in gitignore syntax leaves files out.
+    what vanished from it is deleted. A .latentignore in gitignore syntax leaves files out. A file
+    a.md.meta.yaml holds meta of the a.md beside it.
     """
     sources = plan(paths, uri=uri, root=root)
+    given = meta_of(meta or [], meta_file)
+    if watch:
+        _watch(container, sources, given, rebuild or dry_run or wait, keep_vanished, as_json)
+        return
+    if dry_run:
+        _rehearse(container, sources, given, rebuild, as_json)
+        return
     with IngestBars() as bars:
-        ingestion = Ingestion(container, bars, delete_vanished=not keep_vanished)
+        ingestion = Ingestion(
+            container, bars, delete_vanished=not keep_vanished, meta=given, rebuild=rebuild
+        )
         report: IngestReport = ask(
             lambda client: ingestion.run(client, sources, timeout if wait else None)
         )
@@ -56,3 +87,43 @@ def ingest(
     else:
         show_report(answers(), report)
     exit_for(report.jobs)
+
+
+def _rehearse(
+    container: str, sources: Sequence[Source], meta: dict[str, Any], rebuild: bool, as_json: bool
+) -> None:
+    # The parsers and the embedder are loaded for this alone.
+    from latent_cli.dry_run import Rehearsal
+    from latent_cli.dry_run_shown import show_dry_run
+    from latent_cli.figures import DryRun
+
+    with IngestBars() as bars:
+        rehearsal = Rehearsal(container, load_settings(), bars)
+        report: DryRun = ask(lambda client: rehearsal.run(client, sources, meta, rebuild=rebuild))
+    if as_json:
+        emit(report)
+    else:
+        show_dry_run(answers(), report)
+
+
+def _watch(
+    container: str,
+    sources: Sequence[Source],
+    meta: dict[str, Any],
+    other_way: bool,
+    keep_vanished: bool,
+    as_json: bool,
+) -> None:
+    from latent_cli.watch_shown import Watching
+    from latent_client.watching import Watched
+
+    if other_way:
+        raise Invalid("--watch goes with none of --rebuild, --dry-run and --wait: run those before")
+    match sources:
+        case [FolderSource(folder, root)]:
+            watched = Watched(container, folder, root, meta, delete_vanished=not keep_vanished)
+        case _:
+            raise Invalid("--watch keeps one folder in step: give exactly one")
+    with IngestBars() as bars:
+        watching = Watching(answers(), bars, as_json=as_json)
+        ask(lambda client: watching.run(client, watched))

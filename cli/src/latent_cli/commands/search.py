@@ -20,6 +20,7 @@ from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
 app = command_app()
 
 OTHERS_SHOWN = 3
+PAGE_IMAGES = {"pending": "its image is still coming", "failed": "its image could not be drawn"}
 
 
 @app.command()
@@ -85,8 +86,16 @@ def show_hit(console: Console, rank: int, hit: Hit, *, several: bool) -> None:
     console.print(Text(f"   why: {safe('; '.join(map(reason, hit.why)))}", style="dim"))
     if hit.page_uri:
         console.print(Text(f"   page: {safe(hit.page_uri)}", style="dim"), soft_wrap=True)
+    elif hit.page_image in PAGE_IMAGES:
+        told = PAGE_IMAGES[hit.page_image] + (
+            f": {hit.page_image_cause}" if hit.page_image_cause else ""
+        )
+        console.print(Text(f"   page: {safe(told)}", style="dim"))
     if hit.also_in_document:
         console.print(Text(f"   also: {safe(others(hit.also_in_document))}", style="dim"))
+    if hit.duplicates:
+        repeated = ", ".join(one.source_uri.removeprefix("file:///") for one in hit.duplicates)
+        console.print(Text(f"   nearly the same: {safe(repeated)}", style="dim"))
     console.print()
 
 
@@ -120,7 +129,8 @@ def marked(hit: Hit) -> Text:
 
 
 def reason(why: Reason) -> str:
-    words = f" by {', '.join(why.terms)}" if why.terms else ""
+    held = why.term or why.regex or why.path
+    words = f" by {held}" if held else ""
     return f"{why.channel} rank {why.rank} ({why.score:.3f}){words}"
 
 

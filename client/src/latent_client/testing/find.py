@@ -74,7 +74,7 @@ def _hit(world: World, stored: StoredDocument, words: set[str], rank: int, score
         place=PlaceView(page=1, line_start=1, line_end=stored.text.count("\n") + 1),
         source_path=view.source_uri.removeprefix("file:///"),
         source_uri=view.source_uri,
-        why=[Reason(channel="bm25", rank=rank, score=score, terms=sorted(words))],
+        why=[Reason(channel="bm25", rank=rank, score=score, term=", ".join(sorted(words)))],
         provenance=Provenance(
             source_uri=view.source_uri,
             handler="text",

@@ -27,6 +27,7 @@ from latent_client.testing.http import (
 )
 from latent_client.testing.world import FINAL, StoredDocument, World, now
 from latent_core.domain.container import ContainerSizes, ContainerState, ContainerSummary
+from latent_core.domain.doc_meta import given_digest
 from latent_core.domain.errors import (
     Conflict,
     Invalid,
@@ -54,6 +55,8 @@ class FakeGateway(World):
     """The application: rights, faults on order, routes."""
 
     token: str = TOKEN
+    most_deletions: int = 2
+    """Of one listing: tests are to need several."""
     page_size: int = 2
     """Entries a page of a list, however many are asked for: tests are to meet several pages."""
     requests: list[Request] = field(default_factory=list)
@@ -187,7 +190,8 @@ def add(gateway: FakeGateway, request: Request) -> Answer:
         raise Invalid("uri: no fetcher reads it")
     uri = body["source_uri"]
     upload = gateway.uploads[body["file_ref"]]
-    job = gateway.put(container_id, uri, upload.content, body.get("mtime_ns"))
+    meta = body.get("meta", {})
+    job = gateway.put(container_id, uri, upload.content, body.get("mtime_ns"), meta)
     return reply(202, job_id=job.job_id, status="queued", doc_id=str(job.doc_id), source_uri=uri)
 
 
@@ -201,19 +205,27 @@ def listing(gateway: FakeGateway, request: Request, container_id: str) -> Answer
         if d.view.source_uri.startswith(prefix)
     }
     verdicts = {f["path"]: _verdict(f, stored.get(f["path"])) for f in body["files"]}
-    gone = sorted(set(stored) - set(verdicts)) if body["delete_vanished"] else []
-    jobs = [gateway.delete_document(stored[path].view.doc_id) for path in gone]
+    gone = sorted(path for path in set(stored) - set(verdicts) if _within(path, body))
+    deleted = gone[: gateway.most_deletions] if body["delete_vanished"] else []
+    jobs = [gateway.delete_document(stored[path].view.doc_id) for path in deleted]
     return reply(
         need=[path for path, verdict in verdicts.items() if verdict == "need"],
         hash=[path for path, verdict in verdicts.items() if verdict == "hash"],
         unchanged=sum(verdict == "same" for verdict in verdicts.values()),
-        deleted=[prefix + path for path in gone],
+        vanished=len(gone) if deleted or body.get("count_vanished") else 0,
+        deleted=[prefix + path for path in deleted],
         delete_jobs=[job.job_id for job in jobs],
+        partial=body["delete_vanished"] and len(gone) > len(deleted),
     )
 
 
+def _within(path: str, body: dict[str, Any]) -> bool:
+    after, through = body.get("after"), body.get("through")
+    return (after is None or path > after) and (through is None or path <= through)
+
+
 def _verdict(file: dict[str, Any], stored: StoredDocument | None) -> str:
-    if stored is None:
+    if stored is None or file.get("meta_sha256") != given_digest(stored.given_meta):
         return "need"
     if file.get("sha256"):
         return "same" if file["sha256"] == stored.view.sha256 else "need"
@@ -246,9 +258,60 @@ def chunks(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
         whole_chunk(stored, number)
         for number, stored in enumerate(gateway.contents(container_id))
         if request.query.get("doc_id") in (None, str(stored.view.doc_id))
+        and request.query.get("contains", "").casefold() in stored.text.casefold()
+        and stored.view.source_uri.startswith(request.query.get("source_uri", ""))
     ]
     page, cursor = gateway.page_of(found, request)
     return reply(chunks=page, next_cursor=cursor)
+
+
+def one_chunk(gateway: FakeGateway, _: Request, container_id: str, chunk_id: str) -> Answer:
+    for number, stored in enumerate(gateway.contents(container_id)):
+        if str((found := whole_chunk(stored, number)).chunk_id) == chunk_id:
+            return reply(chunk=found)
+    raise NotFound(f"container '{container_id}' has no chunk '{chunk_id}'")
+
+
+def chunk_sizes(gateway: FakeGateway, _: Request, container_id: str) -> Answer:
+    lengths = sorted(len(stored.text) for stored in gateway.contents(container_id))
+    if not lengths:
+        return reply(total=None, by_source_type={})
+    classes = [
+        {"at_least": 0, "below": 64, "chunks": sum(n < 64 for n in lengths)},
+        {"at_least": 64, "below": None, "chunks": sum(n >= 64 for n in lengths)},
+    ]
+    middle = lengths[len(lengths) // 2]
+    measured = {"min": lengths[0], "p50": middle, "p95": lengths[-1], "max": lengths[-1]}
+    one = {**measured, "histogram": classes}
+    sizes = {"chunks": len(lengths), "duplicates": 0, "tokens": one, "characters": one}
+    return reply(total=sizes, by_source_type={"text": sizes})
+
+
+def pages(gateway: FakeGateway, _: Request, doc_id: str) -> Answer:
+    stored = gateway.documents.get(UUID(doc_id))
+    if stored is None:
+        raise NotFound(f"document {doc_id} does not exist")
+    image = {
+        "page": 1,
+        "page_uri": gateway.page_uri(stored),
+        "page_image": "ready",
+        "sha256": hashlib.sha256(IMAGE).hexdigest(),
+        "bytes": len(IMAGE),
+        "mime": "image/webp",
+        "width": 4,
+        "height": 3,
+    }
+    drawn = not stored.view.source_uri.endswith(".late")
+    return reply(
+        doc_id=stored.view.doc_id,
+        container_id=stored.view.container_id,
+        source_uri=stored.view.source_uri,
+        source_type=stored.view.source_type,
+        page_images="ready" if drawn else "pending",
+        page_images_cause=None,
+        pages=[image] if drawn else [],
+        next_cursor=None,
+    )
 
 
 def page(gateway: FakeGateway, _: Request, doc_id: str, number: str) -> Answer:
@@ -370,6 +433,9 @@ ROUTES: Final[list[tuple[str, str, Handler]]] = [
     ("GET", f"/v1/containers/{ID}/documents/{ID}", document),
     ("DELETE", f"/v1/containers/{ID}/documents/{ID}", delete_document),
     ("GET", f"/v1/containers/{ID}/chunks", chunks),
+    ("GET", f"/v1/containers/{ID}/chunks/stats", chunk_sizes),
+    ("GET", f"/v1/containers/{ID}/chunks/{ID}", one_chunk),
+    ("GET", f"/v1/documents/{ID}/pages", pages),
     ("GET", f"/v1/documents/{ID}/pages/{ID}", page),
     ("POST", "/v1/containers/search", search),
     ("GET", "/v1/jobs", jobs),

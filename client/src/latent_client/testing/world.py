@@ -37,6 +37,7 @@ class StoredDocument:
     view: DocumentView
     text: str
     mtime_ns: int | None
+    given_meta: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -59,7 +60,14 @@ class World:
     def create(self, manifest: Manifest) -> None:
         self.manifests[manifest.id] = manifest
 
-    def put(self, container_id: str, uri: str, data: bytes, mtime_ns: int | None = None) -> JobView:
+    def put(
+        self,
+        container_id: str,
+        uri: str,
+        data: bytes,
+        mtime_ns: int | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> JobView:
         """Accept a document, as its upload would."""
         doc_id = document_id(container_id, uri)
         view = DocumentView(
@@ -78,8 +86,10 @@ class World:
             first_fetched_at=now(),
             fetched_at=now(),
             updated_at=now(),
+            meta=meta or {},
         )
-        self.documents[doc_id] = StoredDocument(view, data.decode(errors="replace"), mtime_ns)
+        text = data.decode(errors="replace")
+        self.documents[doc_id] = StoredDocument(view, text, mtime_ns, meta or {})
         return self.enqueue(JobKind.INGEST, container_id, doc_id, uri)
 
     def enqueue(

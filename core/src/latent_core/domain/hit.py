@@ -29,7 +29,16 @@ class Reason(BaseModel):
     channel: str
     rank: int
     score: float
-    terms: list[str] = []
+    term: str | None = None
+    """Of ``must_terms``, that it holds."""
+    regex: str | None = None
+    """Of ``regexes``, that it matches."""
+    path: str | None = None
+    """``path_like``, that its path is like."""
+    count: int | None = None
+    """How often it holds or matches it, up to a hundred times."""
+    lines: list[int] = []
+    """Of the source, where it does; the first of them."""
 
 
 class PlaceView(BaseModel):
@@ -46,10 +55,29 @@ class PlaceView(BaseModel):
     row_group: int | None = None
 
 
+class Neighbour(BaseModel):
+    """A chunk that stands before or after the hit in its document."""
+
+    chunk_id: UUID
+    text: str
+    place: PlaceView
+
+
 class AlsoInDocument(BaseModel):
     """Another chunk of the same document that matched."""
 
     chunk_id: UUID
+    score: float
+    place: PlaceView
+
+
+class Duplicate(BaseModel):
+    """A chunk of another document that says nearly the same as the hit and matched as well."""
+
+    doc_id: UUID
+    chunk_id: UUID
+    title: str
+    source_uri: str
     score: float
     place: PlaceView
 
@@ -63,9 +91,11 @@ class Hit(BaseModel):
     source_type: str
     block_type: str
     score: float
-    """May exceed 1 after freshness."""
+    """Of the best among it and its duplicates; may exceed 1 after freshness."""
     base_score: float
     """0..1: the fused score against the largest attainable one."""
+    freshness: float = 0.0
+    """0..1: ``score`` is the score of before times one plus this; 0 where the container does not count it."""
     title: str
     snippet: str
     """An exact excerpt of the source."""
@@ -78,7 +108,10 @@ class Hit(BaseModel):
     """Page image, presigned; the same as ``page_uri``."""
     page_uri: str | None = None
     page_uris: list[str] = []
-    page_image: Literal["ready", "pending", "none"] = "none"
+    page_image: Literal["ready", "pending", "failed", "none"] = "none"
+    """``pending``: it is still being drawn."""
+    page_image_cause: str | None = None
+    """Why there is none, when it failed."""
     offsets: tuple[int, int]
     """Characters in the source text."""
     place: PlaceView
@@ -93,3 +126,7 @@ class Hit(BaseModel):
     provenance: Provenance
     meta: dict[str, Any] = Field(default_factory=dict)
     also_in_document: list[AlsoInDocument] = []
+    duplicates: list[Duplicate] = []
+    before: list[Neighbour] = []
+    """In the order of the document, as many as were asked for."""
+    after: list[Neighbour] = []

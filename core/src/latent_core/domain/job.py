@@ -19,12 +19,16 @@ class JobKind(StrEnum):
     CORPUS = "corpus"
     """A JSONL corpus: commits in batches and requeues itself with a cursor."""
     RENDER = "render"
+    PAGE_PDF = "page_pdf"
+    """One page of a PDF as a file of its own, when somebody asks for it."""
     PURGE = "purge"
     """Remove what a superseded generation or a deleted document left in the stores."""
     COMPACT = "compact"
     GARBAGE = "garbage"
     """Remove blobs that nothing refers to any more, of whatever container."""
     DELETE_CONTAINER = "delete_container"
+    DEDUP = "dedup"
+    """Find the chunks of a container that repeat an earlier one."""
 
 
 class JobState(StrEnum):

@@ -7,11 +7,21 @@ import string
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from latent_core.domain.chunk import Modality
+from latent_core.domain.custom_schema import MOST_FIELDS, check_name, check_rule
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import CONTAINER_SLUG
+from latent_core.domain.path_meta import check_pattern
 from latent_core.domain.text import unsound
 
 DEFAULT_CHUNK_TOKENS = 600
@@ -28,7 +38,24 @@ class SearchMode(StrEnum):
     RERANK = "rerank"
 
 
-OFFERED_MODES: Final = (SearchMode.HYBRID, SearchMode.SEMANTIC, SearchMode.LEXICAL)
+SANITIZE_RULES: Final = (
+    "strip_nav",
+    "strip_ads",
+    "strip_header",
+    "strip_footer",
+    "strip_aside",
+    "strip_forms",
+    "strip_comments",
+    "strip_cookies",
+    "strip_related",
+)
+"""What ``web.sanitize_rules`` may name; each is one entry in ``latent_workers.parse.sanitize``."""
+OFFERED_MODES: Final = (
+    SearchMode.HYBRID,
+    SearchMode.SEMANTIC,
+    SearchMode.LEXICAL,
+    SearchMode.RERANK,
+)
 """The others come with later parts of the plan; a search that asks for one is refused."""
 
 
@@ -123,14 +150,30 @@ class Image(_Part):
 class Web(_Part):
     javascript: bool = False
     sanitize_rules: list[str] = ["strip_nav", "strip_ads"]
+    """What is taken out of a page before its text is looked for."""
+
+    @field_validator("sanitize_rules")
+    @classmethod
+    def _known_rules(cls, value: list[str]) -> list[str]:
+        for rule in value:
+            if rule not in SANITIZE_RULES:
+                raise ValueError(f"'{rule}' is no rule; there are {', '.join(SANITIZE_RULES)}")
+        return value
 
 
 class Dedup(_Part):
     semantic_threshold: float = Field(default=0.92, ge=0.0, le=1.0)
 
 
+FieldName = Annotated[str, AfterValidator(check_name)]
+WrittenRule = Annotated[Any, AfterValidator(check_rule)]
+
+
 class Metadata(_Part):
-    custom_schema: dict[str, Any] = Field(default_factory=dict)
+    custom_schema: dict[FieldName, WrittenRule] = Field(
+        default_factory=dict, max_length=MOST_FIELDS
+    )
+    """Field to what it holds, as ``latent_core.domain.custom_schema`` reads it."""
 
 
 class BlobStorage(_Part):
@@ -192,7 +235,8 @@ class Switch(_Part):
 
 
 class Ingest(_Part):
-    meta_from_path: str | None = None
+    meta_from_path: Annotated[str, AfterValidator(check_pattern)] | None = None
+    """A pattern such as ``{year}/{quarter}/*.pdf`` (``latent_core.domain.path_meta``)."""
     ttl_days: int | None = Field(default=None, ge=1)
 
 

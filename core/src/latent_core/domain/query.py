@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from latent_core.domain.envelope import Envelope
-from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.hit import Hit
 from latent_core.domain.manifest import SearchMode
 from latent_core.domain.text import Text
@@ -16,6 +15,14 @@ from latent_core.domain.text import Text
 MAX_QUERY_CHARS = 8192
 MAX_CONTAINERS = 50
 MAX_TOP_K = 100
+MAX_PATTERNS = 32
+MAX_PATTERN_CHARS = 1000
+
+MAX_NEIGHBOURS = 5
+LEAST_CHARS = 200
+
+Detail = Literal["brief", "full"]
+Pattern = Annotated[Text, Field(min_length=1, max_length=MAX_PATTERN_CHARS)]
 
 
 class SearchRequest(BaseModel):
@@ -30,18 +37,34 @@ class SearchRequest(BaseModel):
     mode: SearchMode | None = None
     """Default: each container's ``retrieval.mode_default``."""
     filters: dict[str, Any] = {}
+    must_terms: Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)] = []
+    """Substrings that every hit holds as they are written."""
+    regexes: Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)] = []
+    """RE2 expressions of which every hit matches one."""
+    path_like: Pattern | None = None
+    """A glob (``*``, ``?``) or a part of the path that every hit's source has; in any case."""
+    ignore_case: bool = False
+    """For ``must_terms`` and ``regexes``."""
     rerank_k: Annotated[int, Field(ge=1, le=1000)] = 50
     dedup: bool = True
     """One hit per document; the others are listed under it."""
+    neighbours: Annotated[int, Field(ge=0, le=MAX_NEIGHBOURS)] = 0
+    """Chunks of the document before and after each hit that are shown with it."""
+    detail: Detail = "full"
+    """brief: snippets without the chunks' texts."""
+    max_chars: Annotated[int | None, Field(ge=LEAST_CHARS)] = None
+    """Of the texts of all hits together."""
+    cursor: Annotated[str | None, Field(max_length=128)] = None
+    """``next_cursor`` of the page before, with the same question."""
+    explain: bool = False
+    """Diagnostics, with the plan in words."""
     diagnostics: bool | None = None
     """Default: as the manifests' ``debug.return_diagnostics`` say."""
 
-    def without_effect(self) -> list[Issue]:
-        """What was asked for by name and changes nothing yet: the answer says so."""
-        if "rerank_k" not in self.model_fields_set:
-            return []
-        told = "rerank_k has no effect: rerank is not offered yet"
-        return [Issue(code=IssueCode.POLICY, message=told, details={"rerank_k": self.rerank_k})]
+    @property
+    def asked_rerank_k(self) -> int | None:
+        """None unless the request names it."""
+        return self.rerank_k if "rerank_k" in self.model_fields_set else None
 
 
 class StageScore(BaseModel):
@@ -80,6 +103,9 @@ class Diagnostics(BaseModel):
     candidates_after_rerank: int = 0
     applied_filters: dict[str, Any] = {}
     freshness_factor: float | None = None
+    """Of the first hit, where its container counts freshness."""
+    plan: list[str] = []
+    """What was done, in words; when asked to explain."""
     container_status: list[ContainerStatus] = []
     terms: dict[str, list[str]] = {}
     """Container to the lexemes the query became."""
@@ -87,6 +113,10 @@ class Diagnostics(BaseModel):
 
 class SearchResponse(Envelope):
     hits: list[Hit] = []
+    next_cursor: str | None = None
+    """Where the next page begins; None when there is none."""
+    truncated: bool = False
+    """``max_chars`` kept something out."""
     exhausted: list[str] = []
     """Containers that hold no further candidates than those that were looked at."""
     diagnostics: Diagnostics | None = None

@@ -18,6 +18,19 @@ from latent_core.registry.connection import Connection
 from latent_core.registry.documents import Source
 
 
+class Validators(BaseModel):
+    """What a server said about the bytes it sent: asked with it, it tells whether they have changed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    etag: str | None = None
+    last_modified: str | None = None
+    final_url: str
+    """Where the bytes were found, redirects followed; only there is the server asked so."""
+    mime: str
+    filename: str
+
+
 class IngestPayload(BaseModel):
     """What an ingest or corpus job carries: where the bytes are and what was said about them."""
 
@@ -29,13 +42,23 @@ class IngestPayload(BaseModel):
     request: int = 0
     """``documents.request`` at the time: a newer one overtakes this job."""
     sha256: str | None = None
-    """Hash of a stored blob; else ``path`` names a file below an ingest root."""
+    """Hash of a stored blob; else ``path`` names a file below an ingest root, or ``url`` a page."""
     path: str | None = None
+    url: str | None = None
+    validators: Validators | None = None
+    """Of the stored bytes, when they came from ``url``."""
     modality: Literal["auto", "text", "image"] = "auto"
     accepted_at: datetime
     modified_at: datetime | None = None
     mtime_ns: int | None = None
     meta: dict[str, Any] = {}
+    """By path and sender; what stands in the file itself is added when it is read."""
+    given_meta: str | None = None
+    """``doc_meta.given_digest`` of the sender's part of it."""
+    recipe: str | None = None
+    """As it was when this was accepted: a refusal counts as long as it is the same."""
+    rebuild: bool = False
+    """Make it anew though nothing that decides its chunks has changed."""
     offset: int = 0
     """Where a corpus job goes on, in bytes; ``line`` is the number of the line that begins there."""
     line: int = 1

@@ -16,10 +16,11 @@ from pydantic import BaseModel, ConfigDict
 
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import NO_CONTAINER, PRIORITY_LATER, PRIORITY_NORMAL, JobKind, NewJob
+from latent_core.generations.likenesses import enqueue_judging
 from latent_core.generations.stage import Checkpoint
 from latent_core.keywords import postings
 from latent_core.queue.enqueue import enqueue
-from latent_core.registry import chunks, containers, documents, records as record_rows
+from latent_core.registry import chunks, containers, documents, likenesses, records as record_rows
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.documents import Floor
 
@@ -141,6 +142,7 @@ async def delete_documents(
         lease_seconds=lease_seconds,
         priority=PRIORITY_NORMAL,
     )
+    await enqueue_judging(conn, container_id, principal=principal)
     return Deleted(job_id, tuple(corpora))
 
 
@@ -189,6 +191,7 @@ async def _delete_some(
             lease_seconds=lease_seconds,
             priority=PRIORITY_NORMAL,
         )
+        await enqueue_judging(conn, container_id, principal=principal)
     return len(ids)
 
 
@@ -200,6 +203,7 @@ async def _bury(
 ) -> None:
     dead = [(ord_, length) for doc, ord_, length in lengths if doc in deleted]
     await postings.bury(conn, container_id, dead)
+    await likenesses.leave(conn, container_id, [ord_ for ord_, _ in dead])
 
 
 def _generations(floors: dict[UUID, Floor]) -> list[tuple[UUID, int]]:

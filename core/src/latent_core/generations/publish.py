@@ -17,7 +17,8 @@ from latent_core.domain.errors import NotFound
 from latent_core.keywords import postings
 from latent_core.keywords.analyser import Analysed, term_vector
 from latent_core.keywords.packing import ChunkTerms
-from latent_core.registry import chunks, containers, documents, pages
+from latent_core.keywords.signature import signature
+from latent_core.registry import chunks, containers, documents, likenesses, pages
 from latent_core.registry.chunks import ChunkRow
 from latent_core.registry.connection import Connection
 from latent_core.registry.documents import Live
@@ -32,11 +33,12 @@ class StagedChunk:
     analysed: Analysed
     tsv: str
     windows: int
+    signature: str
 
     @classmethod
     def of(cls, chunk: Chunk, analysed: Analysed, windows: int) -> StagedChunk:
         """Everything costly is done here, before the transaction begins."""
-        return cls(chunk, analysed, term_vector(analysed), windows)
+        return cls(chunk, analysed, term_vector(analysed), windows, signature(chunk.draft.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +89,16 @@ async def publish(conn: Connection, container_id: str, staged: Sequence[Staged])
     await containers.add_languages(
         conn, container_id, (s.live.language for s in flipped if s.chunks)
     )
-    await chunks.insert(conn, (row for s in flipped for row in _rows(container_id, s)))
+    await chunks.insert(conn, [row for s in flipped for row in _rows(container_id, s)])
     for s in flipped:
         await pages.write(conn, s.doc_id, s.generation, s.pages)
         await pages.refer(conn, s.doc_id, s.generation, s.refs)
     buried = [pair for s in flipped for pair in lengths.get(s.doc_id, ())]
     await postings.write(conn, container_id, [t for s in flipped for t in _terms(s)])
     await postings.bury(conn, container_id, buried)
+    await likenesses.leave(
+        conn, container_id, [*(c.chunk.ord for s in flipped for c in s.chunks), *dict(buried)]
+    )
     done = frozenset(s.doc_id for s in flipped)
     return Published(flipped=done, refused=frozenset(s.doc_id for s in staged) - done)
 
@@ -122,6 +127,7 @@ def _rows(container_id: str, staged: Staged) -> list[ChunkRow]:
             tsv=c.tsv,
             length=c.analysed.length,
             provenance=staged.provenance,
+            signature=c.signature,
         )
         for c in staged.chunks
     ]

@@ -93,6 +93,33 @@ def spans(text: str, language: str) -> list[Span]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A word of a phrase: its lexeme, and its position counted from 1; stop words leave gaps."""
+
+    lexeme: str
+    position: int
+
+    @property
+    def quoted(self) -> str:
+        """As a tsquery has it."""
+        return _quoted(self.lexeme)
+
+
+def placed(text: str, language: str) -> list[Placed]:
+    """The words of a phrase in their order, each as a whole: what an identifier is made of is not asked for."""
+    found: list[Placed] = []
+    at = 1
+    for token in segment.tokens(text):
+        width, lexemes = _entry(token, language)
+        if lexemes:
+            offset = lexemes[0][1]
+            whole = max((one for one, at_offset in lexemes if at_offset == offset), key=len)
+            found.append(Placed(whole, at + offset))
+        at += width
+    return found
+
+
 def query_terms(text: str, languages: Iterable[str]) -> list[str]:
     """What ``text`` asks for in a container of documents in ``languages``, in order of appearance.
 

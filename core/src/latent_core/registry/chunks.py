@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -11,9 +12,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 from psycopg.rows import tuple_row
+from psycopg.sql import SQL
 
 from latent_core.domain.chunk import Chunk
+from latent_core.domain.filters import CHUNK_META
 from latent_core.domain.ids import PointId, point_id
+from latent_core.registry.conditions import Condition
 from latent_core.registry.connection import Connection
 
 COPY: Final = """
@@ -23,6 +27,8 @@ COPY chunks (doc_id, generation, ordinal, id, container_id, ord, modality, sourc
 FROM STDIN
 """
 
+COPY_SIGNATURES: Final = "COPY signatures (container_id, ord, bits) FROM STDIN"
+
 # Answered from indexes alone where pages are vacuumed; a filter has to look at the rows.
 LIVE: Final = """
 SELECT c.ord, c.doc_id
@@ -31,40 +37,45 @@ JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s::bigint[]) AND d.deleted_at IS NULL
 """
 
-LIVE_FILTERED: Final = """
+LIVE_FILTERED: Final = SQL("""
 SELECT c.ord, c.doc_id
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s::bigint[]) AND d.deleted_at IS NULL
-  AND (%(source_types)s::text[] IS NULL OR c.source_type = ANY(%(source_types)s))
-  AND (%(modalities)s::text[] IS NULL OR c.modality = ANY(%(modalities)s))
-  AND (%(doc_ids)s::uuid[] IS NULL OR c.doc_id = ANY(%(doc_ids)s))
-"""
+  AND {condition}
+""")
 
 HYDRATE: Final = """
 SELECT c.ord, c.id, c.doc_id, c.generation, c.ordinal, c.modality, c.source_type, c.block_type, c.text,
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id, c.row_group,
        c.offset_start, c.offset_end, c.provenance, c.meta, c.created_at,
        d.uri, d.title, d.language, d.external_id, d.sha256, d.source_modified_at, d.first_fetched_at, d.fetched_at,
-       d.meta AS doc_meta, d.parent_id
+       d.meta AS doc_meta, d.parent_id, l.original
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN likenesses l ON l.container_id = c.container_id AND l.ord = c.ord
 WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s) AND d.deleted_at IS NULL
 """
 
-ALLOWED: Final = """
-SELECT c.ord, c.id, c.generation, c.windows
-FROM chunks c
-JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL
-  AND (%(source_types)s::text[] IS NULL OR c.source_type = ANY(%(source_types)s))
-  AND (%(modalities)s::text[] IS NULL OR c.modality = ANY(%(modalities)s))
-  AND (%(doc_ids)s::uuid[] IS NULL OR c.doc_id = ANY(%(doc_ids)s))
-LIMIT %(limit)s
-"""
+# Of a broad condition only that it is broad; the index on documents' chunks holds all that is asked for.
+ALLOWED: Final = SQL("""
+WITH passed AS MATERIALIZED (
+    SELECT c.ord, c.id, c.generation, c.windows
+    FROM chunks c
+    JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+    WHERE c.container_id = %(container_id)s AND d.container_id = %(container_id)s AND d.deleted_at IS NULL
+      AND {condition}
+    LIMIT %(limit)s + 1
+), counted AS (
+    SELECT count(*) AS passed FROM passed
+)
+SELECT counted.passed, p.ord, p.id, p.generation, p.windows
+FROM counted LEFT JOIN passed p ON counted.passed <= %(limit)s
+""")
 
 PLACES: Final = """
-SELECT c.ord, c.id, c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id, c.row_group
+SELECT c.ord, c.id, c.doc_id, c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id,
+       c.row_group, d.title, d.uri
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s::bigint[]) AND d.deleted_at IS NULL
@@ -82,20 +93,6 @@ DELETE_DEAD: Final = """
 DELETE FROM chunks c
 WHERE c.doc_id = %(doc_id)s AND c.generation < %(below)s
   AND c.generation IS DISTINCT FROM (SELECT live_generation FROM documents WHERE id = %(doc_id)s)
-"""
-
-PAGE: Final = """
-SELECT c.id, c.doc_id, c.generation, c.ordinal, c.ord, c.modality, c.source_type, c.block_type, c.text, c.embed_text,
-       c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.parent_section, c.table_id,
-       c.row_group, c.offset_start, c.offset_end, c.content_hash, c.token_count, c.windows, c.provenance, c.meta,
-       c.created_at, d.uri
-FROM chunks c
-JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL
-  AND (%(doc_id)s::uuid IS NULL OR c.doc_id = %(doc_id)s)
-  AND c.ord > %(after)s
-ORDER BY c.ord
-LIMIT %(limit)s
 """
 
 POINTS: Final = """
@@ -123,25 +120,8 @@ SET page = (SELECT min(p.page) FROM pages p WHERE p.doc_id = c.doc_id AND p.gene
 WHERE c.doc_id = %(doc_id)s AND c.generation = %(generation)s AND c.line_start IS NOT NULL
 """
 
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """What a filter asks of a chunk; None lets everything through."""
-
-    source_types: tuple[str, ...] | None = None
-    modalities: tuple[str, ...] | None = None
-    doc_ids: tuple[UUID, ...] | None = None
-
-    def __bool__(self) -> bool:
-        return (self.source_types, self.modalities, self.doc_ids) != (None, None, None)
-
-    def values(self) -> dict[str, list[Any] | None]:
-        """As parameters of a query."""
-        return {
-            "source_types": None if self.source_types is None else list(self.source_types),
-            "modalities": None if self.modalities is None else list(self.modalities),
-            "doc_ids": None if self.doc_ids is None else list(self.doc_ids),
-        }
+INLINE_POINTS: Final = 1000
+"""Ids of more points are made in a thread: that takes some microseconds each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +137,8 @@ class ChunkRow:
     """The term vector, as a tsvector literal."""
     length: int
     provenance: dict[str, Any]
+    signature: str
+    """``latent_core.keywords.signature``: goes with the row when it goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +148,24 @@ class Allowed:
     ords: NDArray[np.int64]
     point_ids: list[PointId]
     complete: bool
-    """False when there are more than the limit: the filter is broad."""
+    """False when there are more than the limit: the filter is broad, and none of them is told."""
 
 
-async def insert(conn: Connection, rows: Iterable[ChunkRow]) -> None:
+async def insert(conn: Connection, rows: Sequence[ChunkRow]) -> None:
     """Write chunks by COPY, in the caller's transaction."""
-    async with conn.cursor() as cursor, cursor.copy(COPY) as copy:
-        for row in rows:
-            await copy.write_row(_copied(row))
+    async with conn.cursor() as cursor:
+        async with cursor.copy(COPY) as copy:
+            for row in rows:
+                await copy.write_row(_copied(row))
+        async with cursor.copy(COPY_SIGNATURES) as copy:
+            for row in rows:
+                await copy.write_row((row.container_id, row.chunk.ord, row.signature))
 
 
 def _copied(row: ChunkRow) -> tuple[Any, ...]:
     draft, place = row.chunk.draft, row.chunk.draft.place
+    if not draft.meta.keys() <= CHUNK_META:
+        raise ValueError(f"filters do not look for {sorted(draft.meta)} in chunks: see CHUNK_META")
     return (
         row.doc_id,
         row.generation,
@@ -218,9 +206,14 @@ async def live(
 
     Every candidate of every channel must pass this join (DESIGN §7.2).
     """
-    values = {"container_id": container_id, "ords": ords.tolist(), **condition.values()}
+    values = {"container_id": container_id, "ords": ords.tolist()}
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
-        await cursor.execute(LIVE_FILTERED if condition else LIVE, values)
+        if condition.where is None:
+            await cursor.execute(LIVE, values)
+        else:
+            statement = LIVE_FILTERED.format(condition=condition.where)
+            # Not prepared: it is another one for every filter, and planned best with its values.
+            await cursor.execute(statement, {**values, **condition.values}, prepare=False)
         return dict(await cursor.fetchall())
 
 
@@ -245,17 +238,43 @@ async def places(
 
 
 async def allowed(conn: Connection, container_id: str, condition: Condition, limit: int) -> Allowed:
-    """The visible chunks that pass ``condition``, at most ``limit`` of them."""
+    """The visible chunks that pass ``condition``, which asks something, if they are at most ``limit``."""
+    if condition.where is None:
+        raise ValueError("a condition that asks nothing lets everything through")
+    statement = ALLOWED.format(condition=condition.where)
+    values = {"container_id": container_id, "limit": limit, **condition.values}
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
-        await cursor.execute(
-            ALLOWED, {"container_id": container_id, "limit": limit + 1, **condition.values()}
-        )
+        await cursor.execute(statement, values, prepare=False)
         rows = await cursor.fetchall()
-    kept = rows[:limit]
+    told = [row for row in rows if row[1] is not None]
     return Allowed(
-        ords=np.array([r[0] for r in kept], dtype=np.int64),
-        point_ids=[point_id(r[1], r[2], window) for r in kept for window in range(r[3])],
-        complete=len(rows) <= limit,
+        ords=np.array([ord_ for _, ord_, *_ in told], dtype=np.int64),
+        point_ids=await asyncio.to_thread(_points_of, told)
+        if len(told) > INLINE_POINTS
+        else _points_of(told),
+        complete=rows[0][0] <= limit,
+    )
+
+
+def _points_of(told: Sequence[tuple[Any, ...]]) -> list[PointId]:
+    return [
+        point_id(chunk, generation, window)
+        for *_, chunk, generation, windows in told
+        for window in range(windows)
+    ]
+
+
+async def points_of(conn: Connection, container_id: str, ords: NDArray[np.int64]) -> Allowed:
+    """Those of ``ords`` that are visible, with their points."""
+    rows = await by_ord(conn, container_id, ords.tolist())
+    return Allowed(
+        ords=np.array([row["ord"] for row in rows], dtype=np.int64),
+        point_ids=[
+            point_id(row["id"], row["generation"], window)
+            for row in rows
+            for window in range(row["windows"])
+        ],
+        complete=True,
     )
 
 
@@ -269,16 +288,6 @@ async def live_lengths(conn: Connection, doc_ids: Sequence[UUID]) -> list[tuple[
 async def delete_dead(conn: Connection, doc_id: UUID, below: int) -> int:
     """Remove rows of generations < ``below`` that are not live."""
     return (await conn.execute(DELETE_DEAD, {"doc_id": doc_id, "below": below})).rowcount
-
-
-async def page(
-    conn: Connection, container_id: str, *, doc_id: UUID | None, after: int, limit: int
-) -> list[dict[str, Any]]:
-    """Visible chunks in ord order after ``after`` (-1 for the first)."""
-    cursor = await conn.execute(
-        PAGE, {"container_id": container_id, "doc_id": doc_id, "after": after, "limit": limit}
-    )
-    return await cursor.fetchall()
 
 
 async def points(

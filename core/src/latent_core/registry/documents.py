@@ -43,6 +43,12 @@ class Live:
     chunks: int
     mime: str
     meta: dict[str, Any]
+    validators: dict[str, Any] | None = None
+    """What the server said about these bytes, of a fetched page."""
+    recipe: str | None = None
+    """``latent_core.domain.recipe`` of what made it."""
+    given_meta: str | None = None
+    """``doc_meta.given_digest`` of the meta its sender gave."""
 
 
 ACCEPT: Final = """
@@ -78,9 +84,9 @@ FLIP: Final = """
 UPDATE documents
 SET live_generation = %(generation)s, title = %(title)s, source_type = %(source_type)s, sha256 = %(sha256)s,
     bytes = %(bytes)s, language = %(language)s, fingerprint = %(fingerprint)s, live_chunks = %(chunks)s,
-    mime = %(mime)s, meta = %(meta)s::jsonb, source_modified_at = %(modified_at)s, source_mtime_ns = %(mtime_ns)s,
+    mime = %(mime)s, meta = %(meta)s::jsonb, validators = %(validators)s::jsonb, source_modified_at = %(modified_at)s, source_mtime_ns = %(mtime_ns)s,
     fetched_at = %(fetched_at)s, first_fetched_at = coalesce(first_fetched_at, %(fetched_at)s), updated_at = now(),
-    floor_request = %(request)s
+    floor_request = %(request)s, recipe = %(recipe)s, given_meta = %(given_meta)s
 WHERE id = %(id)s AND deleted_at IS NULL AND floor_generation <= %(generation)s AND floor_request <= %(request)s
   AND (live_generation IS NULL OR live_generation < %(generation)s)
 RETURNING id
@@ -90,16 +96,27 @@ SEEN_UNCHANGED: Final = """
 UPDATE documents
 SET fetched_at = greatest(fetched_at, %(fetched_at)s), source_mtime_ns = coalesce(%(mtime_ns)s, source_mtime_ns),
     source_modified_at = coalesce(%(modified_at)s, source_modified_at), updated_at = now(),
-    floor_request = greatest(floor_request, %(request)s)
+    validators = coalesce(%(validators)s::jsonb, validators), floor_request = greatest(floor_request, %(request)s),
+    given_meta = %(given_meta)s
 WHERE id = %(id)s AND deleted_at IS NULL AND fingerprint = %(fingerprint)s AND live_generation IS NOT NULL
 RETURNING id
+"""
+
+AGES: Final = (
+    "SELECT id, source_modified_at, first_fetched_at FROM documents WHERE id = ANY(%(ids)s)"
+)
+
+LIVE_SOURCE: Final = """
+SELECT sha256, fingerprint, validators FROM documents
+WHERE id = %(id)s AND deleted_at IS NULL AND live_generation IS NOT NULL
+  AND sha256 IS NOT NULL AND fingerprint IS NOT NULL AND validators IS NOT NULL
 """
 
 # A record is also overtaken for every request of its corpus up to now, whether that has come to it or not.
 TOMBSTONE: Final = """
 UPDATE documents
 SET deleted_at = now(), updated_at = now(), live_generation = NULL, fingerprint = NULL, live_chunks = 0,
-    sha256 = NULL, bytes = NULL, source_mtime_ns = NULL, first_fetched_at = NULL,
+    sha256 = NULL, bytes = NULL, source_mtime_ns = NULL, first_fetched_at = NULL, validators = NULL,
     floor_generation = next_generation, request = overtaking.request, floor_request = overtaking.request
 FROM (
     SELECT d.id, greatest(d.request, d.floor_request, p.request) + 1 AS request
@@ -138,17 +155,6 @@ SELECT count(*) AS documents FROM (
     WHERE container_id = %(container_id)s AND live_generation IS NOT NULL AND deleted_at IS NULL AND live_chunks > 0
     LIMIT %(at_most)s
 ) found
-"""
-
-LISTING: Final = """
-SELECT d.uri, d.id, d.sha256, d.bytes, d.source_mtime_ns,
-       d.live_generation IS NOT NULL AND NOT EXISTS (
-           SELECT 1 FROM jobs j
-           WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus') AND j.state IN ('queued', 'running')
-       ) AS settled
-FROM documents d
-WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL AND d.parent_id IS NULL
-  AND starts_with(d.uri, %(prefix)s)
 """
 
 BATCH_OF_CONTAINER: Final = "DELETE FROM documents WHERE id IN (SELECT id FROM documents WHERE container_id = %(id)s LIMIT %(limit)s)"
@@ -252,6 +258,9 @@ async def flip(
             "fetched_at": fetched_at,
             "modified_at": modified_at,
             "mtime_ns": mtime_ns,
+            "validators": _json(live.validators),
+            "recipe": live.recipe,
+            "given_meta": live.given_meta,
         },
     )
     return await cursor.fetchone() is not None
@@ -266,6 +275,8 @@ async def seen_unchanged(
     fetched_at: datetime,
     modified_at: datetime | None,
     mtime_ns: int | None,
+    validators: dict[str, Any] | None = None,
+    given_meta: str | None = None,
 ) -> bool:
     """Note that the source was fetched again and is what is live already; False when it is not (any more)."""
     cursor = await conn.execute(
@@ -277,9 +288,30 @@ async def seen_unchanged(
             "fetched_at": fetched_at,
             "modified_at": modified_at,
             "mtime_ns": mtime_ns,
+            "validators": _json(validators),
+            "given_meta": given_meta,
         },
     )
     return await cursor.fetchone() is not None
+
+
+def _json(value: dict[str, Any] | None) -> str | None:
+    return None if value is None else orjson.dumps(value).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSource:
+    """What the live generation was made of, and what the server said about it."""
+
+    sha256: str
+    fingerprint: str
+    validators: dict[str, Any]
+
+
+async def live_source(conn: Connection, doc_id: UUID) -> LiveSource | None:
+    """None when nothing is live, or it was not fetched from the web."""
+    row = await (await conn.execute(LIVE_SOURCE, {"id": doc_id})).fetchone()
+    return LiveSource(row["sha256"], row["fingerprint"], row["validators"]) if row else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,35 +353,22 @@ async def view(conn: Connection, doc_id: UUID) -> DocumentView | None:
     return _view(found) if found else None
 
 
+async def ages(
+    conn: Connection, doc_ids: Sequence[UUID]
+) -> dict[UUID, tuple[datetime | None, datetime | None]]:
+    """When each source was modified, as far as known, and first fetched."""
+    cursor = await conn.execute(AGES, {"ids": list(doc_ids)})
+    return {
+        row["id"]: (row["source_modified_at"], row["first_fetched_at"])
+        for row in await cursor.fetchall()
+    }
+
+
 async def live_count(conn: Connection, container_id: str, at_most: int) -> int:
     """Visible documents with chunks, counted up to ``at_most``."""
     cursor = await conn.execute(LIVE_COUNT, {"container_id": container_id, "at_most": at_most})
     row = await cursor.fetchone()
     return int(row["documents"]) if row else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """What change detection needs of a stored document."""
-
-    uri: str
-    doc_id: UUID
-    sha256: str | None
-    bytes: int | None
-    mtime_ns: int | None
-    settled: bool
-    """What is live is what was last asked for: no ingest of it is under way."""
-
-
-async def listing(conn: Connection, container_id: str, uri_prefix: str) -> dict[str, Listed]:
-    """Documents (not records) whose uri begins with ``uri_prefix``, by uri."""
-    cursor = await conn.execute(LISTING, {"container_id": container_id, "prefix": uri_prefix})
-    return {
-        r["uri"]: Listed(
-            r["uri"], r["id"], r["sha256"], r["bytes"], r["source_mtime_ns"], r["settled"]
-        )
-        for r in await cursor.fetchall()
-    }
 
 
 async def remove_batch(conn: Connection, container_id: str, limit: int) -> int:

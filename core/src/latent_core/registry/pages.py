@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from latent_core.registry.connection import Connection
@@ -21,6 +21,20 @@ class PageRow:
     image_sha256: str | None = None
     line_start: int | None = None
     line_end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What becomes of a page image that is not there."""
+
+    state: Literal["pending", "failed", "none"]
+    """``none``: nobody draws it, and nobody knows why."""
+    cause: str | None = None
+    drawing: bool = False
+    """Whether the job that draws pages is still open."""
+
+
+NO_IMAGE: Final = Lack("none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +79,27 @@ FROM pages p
 JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation
 LEFT JOIN blob_refs r ON r.doc_id = p.doc_id AND r.generation = p.generation AND r.role = 'page_image' AND r.part = p.page
 WHERE p.doc_id = %(doc_id)s AND p.page = %(page)s AND d.deleted_at IS NULL
+"""
+
+LISTED: Final = """
+SELECT p.page, p.width, p.height, p.image_sha256, r.mime, r.filename, b.bytes
+FROM pages p
+JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation
+LEFT JOIN blob_refs r ON r.doc_id = p.doc_id AND r.generation = p.generation AND r.role = 'page_image' AND r.part = p.page
+LEFT JOIN blobs b ON b.sha256 = p.image_sha256
+WHERE p.doc_id = %(doc_id)s AND p.page > %(after)s AND d.deleted_at IS NULL
+ORDER BY p.page
+LIMIT %(limit)s
+"""
+
+# Whoever asks has read the pages before: a job that ended just now may have drawn them since.
+DRAWING: Final = """
+SELECT DISTINCT ON (j.doc_id) j.doc_id, j.id, j.state, j.cause, j.warnings,
+       j.state IN ('queued', 'running') AS open,
+       j.state = 'done' AND j.finished_at > clock_timestamp() - interval '10 seconds' AS recent
+FROM jobs j
+WHERE j.doc_id = ANY(%(doc_ids)s) AND j.kind = 'render'
+ORDER BY j.doc_id, j.id DESC
 """
 
 LACKING_IMAGES: Final = """
@@ -160,6 +195,29 @@ async def images(
 async def one(conn: Connection, doc_id: UUID, page: int) -> dict[str, Any] | None:
     """One page of the live generation."""
     return await (await conn.execute(ONE, {"doc_id": doc_id, "page": page})).fetchone()
+
+
+async def listed(conn: Connection, doc_id: UUID, *, after: int, limit: int) -> list[dict[str, Any]]:
+    """Pages of the live generation after ``after`` (0 for the first), without their text."""
+    cursor = await conn.execute(LISTED, {"doc_id": doc_id, "after": after, "limit": limit})
+    return await cursor.fetchall()
+
+
+async def lacks(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, Lack]:
+    """Why documents lack images that were looked for just before; absent where no job tells."""
+    cursor = await conn.execute(DRAWING, {"doc_ids": list(doc_ids)})
+    return {row["doc_id"]: _lack(row) for row in await cursor.fetchall()}
+
+
+def _lack(job: dict[str, Any]) -> Lack:
+    if job["open"] or job["recent"]:
+        return Lack("pending", drawing=job["open"])
+    said = [job["cause"]] if job["cause"] else job["warnings"]
+    causes = "; ".join(str(issue["message"]) for issue in said)
+    if job["state"] == "done":
+        return Lack("failed", causes) if causes else NO_IMAGE
+    causes = causes or f"the job was {job['state']}"
+    return Lack("failed", f"{causes} (job {job['id']}; requeue it to draw the pages again)")
 
 
 async def is_live(conn: Connection, doc_id: UUID, generation: int) -> bool:

@@ -95,6 +95,8 @@ class AddBody(_Request):
     modified_at: Moment | None = None
     mtime_ns: Annotated[int | None, Field(ge=0, lt=2**63)] = None
     meta: Meta = {}
+    rebuild: bool = False
+    """Make it anew though it has not changed; what is live stays until then."""
 
 
 class Added(JobAccepted):
@@ -108,20 +110,41 @@ class ListedFile(_Request):
     bytes: Annotated[int, Field(ge=0)]
     mtime_ns: Annotated[int, Field(ge=0, lt=2**63)]
     sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$")] = None
+    meta_sha256: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$")] = None
+    """Of the meta it would be added with (``doc_meta.given_digest``); none without meta."""
 
 
 class ListingBody(_Request):
+    """A folder's files, or one part of them: in bytewise order of their paths, those after ``after`` up to ``through``."""
+
     root: Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^/\x00]+$")]
     files: Annotated[list[ListedFile], Field(max_length=200_000)]
+    after: Annotated[str | None, Field(max_length=MAX_PATH, pattern=r"^[^\x00]*$")] = None
+    through: Annotated[str | None, Field(max_length=MAX_PATH, pattern=r"^[^\x00]*$")] = None
     delete_vanished: bool = True
+    """Delete what is stored in the part and not listed."""
+    count_vanished: bool = False
+    """Or only count it."""
+
+
+class RefusedFile(BaseModel):
+    """A file that was added as it is now, and whose job failed for good."""
+
+    path: str
+    reason: str
+    job_id: int
 
 
 class Listing(Envelope):
-    """What a folder lacks. ``deleted`` is bounded: what vanished beyond it goes with the next listing."""
+    """What a folder lacks. ``deleted`` is bounded: ``partial`` says that more vanished; list the part again."""
 
     need: list[str]
     hash: list[str]
+    refused: list[RefusedFile]
     unchanged: int
+    open_jobs: list[int]
+    """Of unchanged files that were sent before and are not searchable yet."""
+    vanished: int
     deleted: list[str]
     delete_jobs: list[int]
 
@@ -139,6 +162,8 @@ class ChunkView(BaseModel):
     chunk_id: UUID
     doc_id: UUID
     source_uri: str
+    file_hash: str | None
+    """SHA-256 of the document's bytes; of a record, of what it says."""
     ord: int
     ordinal: int
     modality: str
@@ -147,9 +172,17 @@ class ChunkView(BaseModel):
     text: str
     embed_text: str
     place: PlaceView
+    parent_section: str | None
+    key_path: str | None
+    table_id: str | None
+    row_group: int | None
     offsets: tuple[int, int]
     content_hash: str
     token_count: int
+    windows: int
+    """Vectors it has."""
+    duplicate_of: UUID | None
+    """The earlier chunk that it nearly repeats."""
     provenance: dict[str, Any]
     meta: dict[str, Any]
     indexed_at: datetime
@@ -160,6 +193,44 @@ class ChunkPage(Envelope):
     next_cursor: str | None
 
 
+class ChunkAnswer(Envelope):
+    chunk: ChunkView
+
+
+class Class(BaseModel):
+    """Of a histogram; the last one has no end."""
+
+    at_least: int
+    below: int | None
+    chunks: int
+
+
+class Distribution(BaseModel):
+    min: int
+    p50: int
+    p95: int
+    max: int
+    histogram: list[Class]
+
+
+class ChunkSizes(BaseModel):
+    chunks: int
+    duplicates: int
+    """Those that nearly repeat an earlier one."""
+    tokens: Distribution
+    """Of what was embedded."""
+    characters: Distribution
+    """Of the raw text."""
+
+
+class SizesAnswer(Envelope):
+    total: ChunkSizes | None
+    by_source_type: dict[str, ChunkSizes]
+
+
+PageImage = Literal["ready", "pending", "failed", "none"]
+
+
 class PageView(BaseModel):
     page: int
     pages: int
@@ -167,11 +238,43 @@ class PageView(BaseModel):
     width: int | None
     height: int | None
     page_uri: str | None
-    page_image: Literal["ready", "pending", "none"]
+    page_image: PageImage
+    page_image_cause: str | None = None
 
 
 class PageAnswer(Envelope):
     page: PageView
+
+
+class ListedPage(BaseModel):
+    page: int
+    page_uri: str | None
+    page_image: PageImage
+    sha256: str | None
+    bytes: int | None
+    mime: str | None
+    width: int | None
+    height: int | None
+
+
+class PagesPage(Envelope):
+    doc_id: UUID
+    container_id: str
+    source_uri: str
+    source_type: str | None
+    page_images: PageImage
+    """Of the pages that are listed; of a text without pages yet, of all of it."""
+    page_images_cause: str | None
+    pages: list[ListedPage]
+    next_cursor: str | None
+
+
+class PagePdfAnswer(Envelope):
+    page: int
+    page_pdf: Literal["ready", "pending"]
+    pdf_uri: str | None
+    job_id: int | None
+    """Of the job that makes it, while it is pending."""
 
 
 class JobAnswer(Envelope):

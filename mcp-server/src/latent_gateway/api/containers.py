@@ -12,6 +12,7 @@ from latent_core.domain.manifest import Manifest, parse_manifest
 from latent_core.domain.text import Text
 from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_container
+from latent_core.generations.likenesses import judge_anew
 from latent_core.registry import audit, containers
 from latent_core.registry.containers import Container
 from latent_gateway.answers import PreconditionRequired, json_answer
@@ -25,7 +26,7 @@ from latent_gateway.api.bodies import (
 )
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
-from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.manifest_files import write_files
 from latent_gateway.warm import warm
 
@@ -59,11 +60,17 @@ async def describe(
     request_id: RequestId,
 ) -> Response:
     """One container: its manifest, what it holds, when it last took something in."""
+    body = await description(shared, caller, container_id)
+    return json_answer(body, request_id, headers={"ETag": f'"{body.etag}"'})
+
+
+async def description(shared: Gateway, caller: Principal, container_id: str) -> Description:
+    """What ``describe`` answers; ``NotFound`` when the principal may not read the container."""
     async with shared.stack.db.transaction() as conn:
         container = await access.readable_one(conn, caller, container_id)
         sizes, last = await containers.sizes(conn, container.id)
     space = container.space
-    body = Description(
+    return Description(
         manifest=container.manifest.model_dump(mode="json"),
         sizes=sizes,
         last_ingest_at=last,
@@ -71,7 +78,6 @@ async def describe(
         etag=container.etag,
         embedder={"embedder": space.embedder, "version": space.version, "dims": space.dims},
     )
-    return json_answer(body, request_id, headers={"ETag": f'"{container.etag}"'})
 
 
 @router.post("/v1/containers", response_model=ContainerCreated, status_code=201)
@@ -131,6 +137,8 @@ async def change(
             object_=etag,
             request_id=request_id,
         )
+        if manifest.dedup != current.manifest.dedup:
+            await judge_anew(conn, container_id, principal=caller.name)
         container = await access.owned(conn, caller, container_id)
     answer = ContainerUpdated(container=summary(container), etag=etag, changed=etag != current.etag)
     return json_answer(answer, request_id, headers={"ETag": f'"{etag}"'})

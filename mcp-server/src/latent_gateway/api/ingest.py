@@ -1,9 +1,8 @@
-"""``POST /v1/containers/add``: accept one source; and listings, which keep a folder in step."""
+"""``POST /v1/containers/add``: accept one source."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,33 +13,32 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 
 from latent_core.domain.chunk import Modality
-from latent_core.domain.errors import Forbidden, Invalid, Issue, IssueCode, NotFound
+from latent_core.domain.doc_meta import accepted_meta, given_digest
+from latent_core.domain.errors import Forbidden, Invalid, NotFound
 from latent_core.domain.job import JobKind
+from latent_core.domain.recipe import recipe
 from latent_core.domain.text import trouble
+from latent_core.domain.web_address import WebAddress
 from latent_core.generations.accept import IngestPayload, accept
-from latent_core.generations.delete import delete_documents, delete_records
-from latent_core.registry import audit, containers, documents, uploads
+from latent_core.registry import audit, containers, uploads
 from latent_core.registry.connection import Connection
-from latent_core.registry.documents import Listed, Source
+from latent_core.registry.documents import Source
+from latent_core.settings import Settings
 from latent_gateway.answers import json_answer
 from latent_gateway.api.bodies import (
     MAX_URI_BYTES,
     AddBody,
     Added,
-    ListedFile,
-    Listing,
-    ListingBody,
 )
 from latent_gateway.api.uploads import guess_mime, safe_filename
+from latent_gateway.api.web import check_fetchable, page_name
 from latent_gateway.auth import access
 from latent_gateway.auth.access import Writable
-from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Caller, Gateway, RequestId, Shared
 
 router = APIRouter(tags=["ingest"])
 
-MOST_DELETIONS: Final = 5000
-"""A listing; each has its rows, ords and postings to bury."""
-DELETIONS_AT_ONCE: Final = 500
 CORPUS_NAMES: Final = (".jsonl", ".ndjson")
 CORPUS_MIME: Final = "application/x-ndjson"
 
@@ -53,25 +51,35 @@ class Bytes:
     mime: str
     sha256: str | None = None
     path: str | None = None
+    url: str | None = None
     default_uri: str = ""
 
 
 @router.post("/v1/containers/add", response_model=Added, status_code=202)
 async def add(body: AddBody, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
-    """Accept an upload or a file below an ingest root. When this is answered, nothing of it is lost."""
+    """Accept an upload, a file below an ingest root, or a page. When this is answered, nothing of it is lost."""
+    return json_answer(
+        await accept_source(body, shared, caller, request_id), request_id, status=202
+    )
+
+
+async def accept_source(
+    body: AddBody, shared: Gateway, caller: Principal, request_id: str
+) -> Added:
+    """The document and the job that ingests it, once both are stored."""
     reference = _reference(body)
-    if body.modality == "image":
-        raise Forbidden(
-            "images are not ingested yet; text, Markdown, PDF and JSONL are", modality="image"
-        )
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, body.container_id)
-        _check_takes_text(container)
         # The container first, then the upload's row: everybody's order of locks.
         if await containers.hold(conn, container.id) is None:
             raise access.unknown(container.id)
-        source = await _bytes(conn, container, reference, shared.settings.ingest_roots)
+        if isinstance(reference, WebAddress):
+            source = _page(container, reference, shared.settings)
+        else:
+            source = await _bytes(conn, container, reference, shared.settings.ingest_roots)
         name = safe_filename(body.filename) if body.filename else source.filename
+        if not _is_image(body.modality, source.mime):
+            _check_takes_text(container)
         uri = _canonical(body.source_uri or source.default_uri or file_uri(name))
         payload = IngestPayload(
             uri=uri,
@@ -79,11 +87,15 @@ async def add(body: AddBody, shared: Shared, caller: Caller, request_id: Request
             mime=source.mime,
             sha256=source.sha256,
             path=source.path,
+            url=source.url,
             modality=body.modality,
             accepted_at=datetime.now(UTC),
             modified_at=body.modified_at,
             mtime_ns=body.mtime_ns,
-            meta=body.meta,
+            meta=accepted_meta(container.manifest, uri, body.meta),
+            given_meta=given_digest(body.meta),
+            recipe=recipe(container.manifest, container.space.id),
+            rebuild=body.rebuild,
         )
         accepted = await accept(
             conn,
@@ -101,8 +113,7 @@ async def add(body: AddBody, shared: Shared, caller: Caller, request_id: Request
             request_id=request_id,
         )
     shared.stack.wake()
-    answer = Added(job_id=accepted.job_id, doc_id=accepted.doc_id, source_uri=uri)
-    return json_answer(answer, request_id, status=202)
+    return Added(job_id=accepted.job_id, doc_id=accepted.doc_id, source_uri=uri)
 
 
 def _kind(name: str, mime: str) -> JobKind:
@@ -116,7 +127,7 @@ def file_uri(name: str) -> str:
     return f"file:///{name}"
 
 
-def _reference(body: AddBody) -> str:
+def _reference(body: AddBody) -> str | WebAddress:
     given = [value for value in (body.uri, body.file_ref) if value]
     if len(given) != 1:
         raise Invalid(
@@ -126,17 +137,22 @@ def _reference(body: AddBody) -> str:
         return given[0]
     scheme = _scheme(body.uri)
     if scheme in ("http", "https"):
-        raise Forbidden(
-            "web pages are not ingested yet; save the page and upload the file", uri=body.uri
-        )
+        if body.source_uri is not None:
+            raise Invalid("source_uri is for files: a page is known by its own address")
+        return WebAddress.parse(body.uri)
     raise Invalid(
         f"uri must be http or https, not '{scheme or body.uri[:40]}'; for a file use file_ref",
         uri=body.uri,
     )
 
 
+def _is_image(modality: str, mime: str) -> bool:
+    """As its sender says; the worker looks at the bytes. SVG is source code."""
+    return modality == "image" or (mime.startswith("image/") and mime != "image/svg+xml")
+
+
 def _check_takes_text(container: Writable) -> None:
-    """Every source that is ingested today is text."""
+    """Images need no check: every container takes them, for their pixels or for the text they show."""
     if Modality.TEXT not in container.manifest.modalities:
         raise Forbidden(
             f"container '{container.id}' takes no text: its manifest's modalities lack 'text'",
@@ -159,6 +175,13 @@ def _canonical(uri: str) -> str:
     if len(uri.encode()) > MAX_URI_BYTES:
         raise Invalid(f"source_uri '{uri[:80]}…' has more than {MAX_URI_BYTES} bytes")
     return uri
+
+
+def _page(container: Writable, address: WebAddress, settings: Settings) -> Bytes:
+    """Its bytes are fetched by the job."""
+    check_fetchable(address, container.manifest, settings)
+    name = page_name(address)
+    return Bytes(name, guess_mime(name, None), url=str(address), default_uri=str(address))
 
 
 async def _bytes(
@@ -203,105 +226,3 @@ def _file_below(root: Path, reference: str) -> Path | None:
         return path if path.is_relative_to(root) and path.is_file() else None
     except (OSError, ValueError, RuntimeError):  # too long, forbidden; NUL; links in a circle
         return None
-
-
-@router.post("/v1/containers/{container_id}/listing", response_model=Listing)
-async def listing(
-    container_id: str, body: ListingBody, shared: Shared, caller: Caller, request_id: RequestId
-) -> Response:
-    """Compare a folder's files with what is stored below its root; delete what vanished."""
-    prefix = file_uri(f"{body.root}/")
-    files = {f"{prefix}{f.path}": f for f in body.files}
-    async with shared.stack.db.transaction() as conn:
-        container = await access.writable(conn, caller, container_id)
-        stored = await documents.listing(conn, container.id, prefix)
-    need, unsure, unchanged = _compare(files, stored)
-    vanished = sorted(uri for uri in stored if uri not in files) if body.delete_vanished else []
-    batches = deletions(vanished)
-    jobs: list[int] = []
-    for uris in batches:
-        jobs += await _delete(shared, caller, container, [stored[u] for u in uris], request_id)
-    deleted = [uri for uris in batches for uri in uris]
-    left = len(vanished) - len(deleted)
-    answer = Listing(
-        need=need,
-        hash=unsure,
-        unchanged=unchanged,
-        deleted=deleted,
-        delete_jobs=jobs,
-        partial=left > 0,
-        issues=[_more_vanished(left)] if left else [],
-    )
-    return json_answer(answer, request_id)
-
-
-def deletions(vanished: Sequence[str]) -> list[Sequence[str]]:
-    """What one listing deletes, a transaction each; the rest waits for the next listing."""
-    bounded = vanished[:MOST_DELETIONS]
-    return [
-        bounded[start : start + DELETIONS_AT_ONCE]
-        for start in range(0, len(bounded), DELETIONS_AT_ONCE)
-    ]
-
-
-def _more_vanished(left: int) -> Issue:
-    return Issue(
-        code=IssueCode.POLICY,
-        message=f"a listing deletes at most {MOST_DELETIONS} documents; {left} more have vanished: send it again",
-        details={"left": left},
-    )
-
-
-def _compare(
-    files: dict[str, ListedFile], stored: dict[str, Listed]
-) -> tuple[list[str], list[str], int]:
-    """Paths to send, paths whose hash decides, and how many need nothing."""
-    need: list[str] = []
-    unsure: list[str] = []
-    unchanged = 0
-    for uri, file in files.items():
-        known = stored.get(uri)
-        if known is None or not known.settled or known.sha256 is None:
-            need.append(file.path)
-        elif known.bytes == file.bytes and known.mtime_ns == file.mtime_ns:
-            unchanged += 1
-        elif known.bytes != file.bytes or (file.sha256 is not None and file.sha256 != known.sha256):
-            need.append(file.path)
-        elif file.sha256 is None:
-            unsure.append(file.path)
-        else:
-            unchanged += 1
-    return need, unsure, unchanged
-
-
-async def _delete(
-    shared: Shared, caller: Caller, container: Writable, gone: Sequence[Listed], request_id: str
-) -> list[int]:
-    """Delete in one transaction; answers its job."""
-    async with shared.stack.db.transaction() as conn:
-        deleted = await delete_documents(
-            conn,
-            container.id,
-            [d.doc_id for d in gone],
-            principal=caller.name,
-            lease_seconds=shared.settings.lease_seconds,
-        )
-        await audit.note_each(
-            conn,
-            principal=caller.name,
-            action="document.delete",
-            container_id=container.id,
-            objects=[document.uri for document in gone],
-            request_id=request_id,
-        )
-    if deleted is None:
-        return []
-    await delete_records(
-        shared.stack.db,
-        container.id,
-        deleted.corpora,
-        principal=caller.name,
-        lease_seconds=shared.settings.lease_seconds,
-    )
-    shared.stack.wake()
-    return [deleted.job_id]

@@ -41,7 +41,7 @@ def _unknown(job_id: int) -> NotFound:
     return NotFound(f"job {job_id} does not exist or may not be seen", job_id=job_id)
 
 
-async def _visible(
+async def visible_job(
     conn: Connection, caller: Principal, job_id: int, *, to_change: bool = False
 ) -> JobView:
     """The job, for those who may read (or own) its container. A deleted container's jobs stay with the owner."""
@@ -86,7 +86,7 @@ async def list_jobs(
 async def show(job_id: int, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
     """State, progress, cause, attempts and estimated time."""
     async with shared.stack.db.transaction() as conn:
-        job = await _visible(conn, caller, job_id)
+        job = await visible_job(conn, caller, job_id)
     return json_answer(JobAnswer(job=job), request_id)
 
 
@@ -99,7 +99,7 @@ async def events(
 ) -> StreamingResponse:
     """The job's history and what follows, as server-sent events, until a final state."""
     async with shared.stack.db.transaction() as conn:
-        await _visible(conn, caller, job_id)
+        await visible_job(conn, caller, job_id)
     after = (
         int(last_event_id)
         if last_event_id and last_event_id.isdecimal() and len(last_event_id) < 19
@@ -198,10 +198,10 @@ def _event(name: str, data: dict[str, object], event_id: int | None) -> bytes:
 async def cancel(job_id: int, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
     """Cancel a job: a queued one at once, a running one at its next step."""
     async with shared.stack.db.transaction() as conn:
-        job = await _visible(conn, caller, job_id, to_change=True)
+        job = await visible_job(conn, caller, job_id, to_change=True)
         await admin.cancel(conn, job_id)
         await _note(conn, caller, "job.cancel", job, request_id)
-        job = await _visible(conn, caller, job_id)
+        job = await visible_job(conn, caller, job_id)
     return json_answer(JobAnswer(job=job), request_id, status=202)
 
 
@@ -209,10 +209,10 @@ async def cancel(job_id: int, shared: Shared, caller: Caller, request_id: Reques
 async def requeue(job_id: int, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
     """Try a failed or cancelled job again from the beginning."""
     async with shared.stack.db.transaction() as conn:
-        job = await _visible(conn, caller, job_id, to_change=True)
+        job = await visible_job(conn, caller, job_id, to_change=True)
         await admin.requeue(conn, job_id)
         await _note(conn, caller, "job.requeue", job, request_id)
-        job = await _visible(conn, caller, job_id)
+        job = await visible_job(conn, caller, job_id)
     shared.stack.wake()
     return json_answer(JobAnswer(job=job), request_id, status=202)
 

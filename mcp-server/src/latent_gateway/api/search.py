@@ -9,7 +9,9 @@ from fastapi import APIRouter, Response
 from latent_core.domain.query import SearchRequest, SearchResponse
 from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
-from latent_gateway.context import Caller, RequestId, Shared, SignedLinks
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
+from latent_gateway.links import BlobLinks
 from latent_gateway.search.service import SearchService
 from latent_gateway.search.stores import Stores
 
@@ -23,15 +25,21 @@ async def search(
     body: SearchRequest, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
 ) -> Response:
     """Find chunks in one or several containers by meaning, by words, or both."""
+    return json_answer(await find(body, shared, caller, request_id, links), request_id)
+
+
+async def find(
+    body: SearchRequest, shared: Gateway, caller: Principal, request_id: str, links: BlobLinks
+) -> SearchResponse:
+    """The answer to ``body`` for a principal; ``NotFound`` names a container that it may not read."""
     async with shared.stack.db.reading() as conn:
         readable = await access.readable(conn, caller, body.containers)
     answer = await SearchService(
-        Stores.of(shared.stack),
+        Stores.of(shared.stack, shared.queries),
         links,
         shared.settings.search_timeout_ms / 1000,
         shared.stack.metrics,
     ).search(body, readable)
-    answer.issues += body.without_effect()
     logger.info(
         "search_completed",
         extra={
@@ -42,4 +50,4 @@ async def search(
             "partial": answer.partial,
         },
     )
-    return json_answer(answer, request_id)
+    return answer

@@ -1,13 +1,15 @@
-"""Merge the containers' candidates into one order, and show one hit a document."""
+"""Merge the containers' candidates into one order, show one hit a document, and duplicates under their original."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
 MAX_OTHERS: Final = 10
 """How many further chunks of its document a hit lists."""
+MAX_DUPLICATES: Final = 10
+"""How many near-duplicates in other documents it lists."""
 
 
 class Candidate(NamedTuple):
@@ -17,7 +19,11 @@ class Candidate(NamedTuple):
     ord: int
     doc_id: UUID
     score: float
-    """Base score, 0..1."""
+    """What it is ordered by; more than 1 after freshness."""
+    base: float = 0.0
+    """Fused, 0..1."""
+    freshness: float = 0.0
+    """``latent_gateway.search.freshness.factor``"""
 
 
 class Group(NamedTuple):
@@ -25,6 +31,8 @@ class Group(NamedTuple):
 
     best: Candidate
     others: tuple[Candidate, ...] = ()
+    duplicates: tuple[Candidate, ...] = ()
+    """Best chunks of other documents' groups that repeat one of this document."""
 
 
 def group(candidates: Sequence[Candidate], *, by_document: bool) -> list[Group]:
@@ -36,3 +44,35 @@ def group(candidates: Sequence[Candidate], *, by_document: bool) -> list[Group]:
     for candidate in ranked:
         members.setdefault(candidate.doc_id, []).append(candidate)
     return [Group(m[0], tuple(m[1 : 1 + MAX_OTHERS])) for m in members.values()]
+
+
+def collapse(groups: Sequence[Group], repeated: Mapping[UUID, UUID]) -> list[Group]:
+    """Put groups under the one of the document they repeat, which takes the best place among them.
+
+    ``repeated`` names for a document the one whose chunk its best chunk repeats; an original that is no
+    candidate hides nothing, so both have a group.
+    """
+    by_document = {g.best.doc_id: g for g in groups}
+    parents: dict[UUID, UUID] = {}
+    for one in groups:
+        child, parent = one.best.doc_id, repeated.get(one.best.doc_id)
+        if parent in by_document and _root(parent, parents) != child:
+            parents[child] = parent
+    members: dict[UUID, list[Candidate]] = {}
+    for one in groups:
+        members.setdefault(_root(one.best.doc_id, parents), []).append(one.best)
+    return [_with_duplicates(by_document[root], found) for root, found in members.items()]
+
+
+def _root(doc_id: UUID, parents: Mapping[UUID, UUID]) -> UUID:
+    while doc_id in parents:
+        doc_id = parents[doc_id]
+    return doc_id
+
+
+def _with_duplicates(group: Group, members: Sequence[Candidate]) -> Group:
+    """``members`` are the group's own best chunk and those that go under it, best first."""
+    others = tuple(m for m in members if m.doc_id != group.best.doc_id)
+    first = members[0]
+    best = group.best._replace(score=first.score, base=first.base, freshness=first.freshness)
+    return group._replace(best=best, duplicates=others[:MAX_DUPLICATES])

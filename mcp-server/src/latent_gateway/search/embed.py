@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from time import perf_counter
+from typing import Final
 
 from latent_core.domain.vector import Vector
 from latent_core.registry.containers import Container
-from latent_gateway.search.stores import Embedders
+from latent_gateway.search.ports import Embedders
+
+MOST_KEPT: Final = 2048
+"""Vectors of queries that are kept: some megabytes."""
+
+
+class QueryCache:
+    """Vectors of the latest queries. A vector depends on the model and the words alone, so that nothing of it can
+    outlive a change of rights or content."""
+
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._most = most
+        self._vectors: OrderedDict[tuple[str, str], Vector] = OrderedDict()
+
+    def get(self, model: str, query: str) -> Vector | None:
+        vector = self._vectors.get((model, query))
+        if vector is not None:
+            self._vectors.move_to_end((model, query))
+        return vector
+
+    def put(self, model: str, query: str, vector: Vector) -> None:
+        self._vectors[model, query] = vector
+        while len(self._vectors) > self._most:
+            self._vectors.popitem(last=False)
 
 
 class QueryVectors:
     """Embeds one query at most once for each embedding model."""
 
-    def __init__(self, embedders: Embedders, query: str) -> None:
+    def __init__(self, embedders: Embedders, cache: QueryCache, query: str) -> None:
         self._embedders = embedders
+        self._cache = cache
         self._query = query
         self._tasks: dict[str, asyncio.Task[Vector]] = {}
         self.milliseconds = 0.0
@@ -28,9 +54,14 @@ class QueryVectors:
         return await asyncio.shield(self._tasks[key])
 
     async def _embed(self, container: Container) -> Vector:
+        embedder = self._embedders.for_space(container.space)
+        kept = self._cache.get(embedder.model.key, self._query)
+        if kept is not None:
+            return kept
         begun = perf_counter()
-        vector = await self._embedders.for_space(container.space).embed_query(self._query)
+        vector = await embedder.embed_query(self._query)
         self.milliseconds += (perf_counter() - begun) * 1000
+        self._cache.put(embedder.model.key, self._query, vector)
         return vector
 
     async def close(self) -> None:

@@ -1,73 +1,52 @@
-"""Filters: which chunks may answer. Postgres alone judges them (DESIGN §7.2)."""
+"""Filters of a request, for each container it asks. Postgres alone judges by them (DESIGN §7.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
-from uuid import UUID
 
-from latent_core.domain.chunk import Modality, SourceType
-from latent_core.domain.errors import Invalid
-from latent_core.registry.chunks import Condition
+from latent_core.domain.custom_schema import CustomSchema
+from latent_core.domain.filter_syntax import parse, shown
+from latent_core.domain.filters import UNDECLARED, MetaFields
+from latent_core.domain.manifest import Manifest
+from latent_core.registry.conditions import Condition, condition
 
-MAX_VALUES: Final = 1000
-SELECTIVE: Final = 20_000
-"""Up to so many chunks a filter is applied before the cut, above it after."""
-
-FIELDS: Final = ("source_type", "modality", "doc_id")
-
-
-def shown(condition: Condition) -> dict[str, Any]:
-    """A condition as the diagnostics tell it."""
-    given = {
-        "source_type": condition.source_types,
-        "modality": condition.modalities,
-        "doc_id": condition.doc_ids,
-    }
-    return {name: [str(v) for v in values] for name, values in given.items() if values is not None}
+SELECTIVE: Final = 5_000
+"""Up to so many chunks a filter is applied before the cut, above it after: most of what comes up passes it then."""
+STUBBORN: Final = 20_000
+"""The same, once two rounds have shown that too little of what comes up does: to name more takes longer."""
 
 
-def parse_filters(filters: Mapping[str, Any]) -> Condition:
-    """Read a request's filters; ``Invalid`` names what cannot be read."""
-    unknown = sorted(set(filters) - set(FIELDS))
-    if unknown:
-        raise Invalid(
-            f"unknown filter '{unknown[0]}'; known are {', '.join(FIELDS)}", fields=unknown
-        )
-    return Condition(
-        source_types=_closed(filters, "source_type", [s.value for s in SourceType]),
-        modalities=_closed(filters, "modality", [m.value for m in Modality]),
-        doc_ids=_ids(filters),
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """One request's filter, read."""
+
+    conditions: tuple[Condition, ...]
+    """One a container, in their order: what a field of the meta holds is each schema's to say."""
+    shown: dict[str, Any]
+    """As the diagnostics tell it."""
+
+
+def read_filters(written: Mapping[str, Any], manifests: Sequence[Manifest]) -> Filters:
+    """Read a request's filter; ``Invalid`` names what cannot be read, or asked in one of the containers."""
+    if not written:
+        return Filters(tuple(Condition() for _ in manifests), {})
+    schemas = [manifest.metadata.custom_schema for manifest in manifests]
+    if not any(schemas):
+        node = parse(written)
+        return Filters((condition(node),) * len(manifests), shown(node) if node else {})
+    nodes = [parse(written, fields) for fields in _fields(schemas)]
+    return Filters(
+        tuple(condition(node) for node in nodes),
+        next((shown(node) for node in nodes if node), {}),
     )
 
 
-def _values(filters: Mapping[str, Any], name: str) -> list[str] | None:
-    value = filters.get(name)
-    if value is None:
-        return None
-    values = value if isinstance(value, list) else [value]
-    if not values or len(values) > MAX_VALUES or not all(isinstance(v, str) for v in values):
-        raise Invalid(
-            f"filter '{name}' takes a text or a list of 1 to {MAX_VALUES} texts", field=name
-        )
-    return values
-
-
-def _closed(filters: Mapping[str, Any], name: str, known: list[str]) -> tuple[str, ...] | None:
-    values = _values(filters, name)
-    if values is None:
-        return None
-    wrong = sorted(set(values) - set(known))
-    if wrong:
-        raise Invalid(f"filter '{name}': '{wrong[0]}' is none of {', '.join(known)}", field=name)
-    return tuple(sorted(set(values)))
-
-
-def _ids(filters: Mapping[str, Any]) -> tuple[UUID, ...] | None:
-    values = _values(filters, "doc_id")
-    if values is None:
-        return None
-    try:
-        return tuple(sorted({UUID(v) for v in values}))
-    except ValueError as exc:
-        raise Invalid("filter 'doc_id' takes document ids (UUIDs)", field="doc_id") from exc
+def _fields(schemas: Sequence[Mapping[str, Any]]) -> list[MetaFields]:
+    """A field that one of the containers declares may be asked of all; where one declares none, any may."""
+    known = frozenset(name for schema in schemas for name in schema) if all(schemas) else None
+    return [
+        MetaFields(CustomSchema.of(schema).rules, known) if schema else UNDECLARED
+        for schema in schemas
+    ]

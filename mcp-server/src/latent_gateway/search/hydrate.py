@@ -9,6 +9,7 @@ from uuid import UUID
 
 from latent_core.registry import chunks, pages
 from latent_core.registry.connection import Connection, Database
+from latent_core.registry.pages import Lack
 from latent_gateway.search.dedup import Candidate, Group
 
 Read = Callable[[Connection, str, Sequence[int]], Awaitable[dict[int, dict[str, Any]]]]
@@ -22,8 +23,10 @@ class Hydrated:
     chunks: dict[tuple[str, int], dict[str, Any]]
     """Of the groups' best."""
     places: dict[tuple[str, int], dict[str, Any]]
-    """Of their others."""
+    """Of their others and of their duplicates."""
     pages: dict[tuple[UUID, int], dict[str, Any]]
+    lacks: dict[UUID, Lack]
+    """What becomes of the images that documents lack."""
 
     def chunk(self, candidate: Candidate) -> dict[str, Any] | None:
         return self.chunks.get((candidate.container_id, candidate.ord))
@@ -36,13 +39,25 @@ async def hydrate(db: Database, groups: Sequence[Group]) -> Hydrated:
     """Everything ``groups`` show; what is not visible any more is absent."""
     async with db.reading() as conn:
         best = await _rows(conn, chunks.hydrate, [one.best for one in groups])
-        others = await _rows(conn, chunks.places, [c for one in groups for c in one.others])
+        others = await _rows(
+            conn, chunks.places, [c for g in groups for c in (*g.others, *g.duplicates)]
+        )
         images = await pages.images(
             conn,
             [(row["doc_id"], row["generation"]) for row in best.values()],
             [page for row in best.values() for page in page_span(row)],
         )
-    return Hydrated(best, others, images)
+        lacking = {row["doc_id"] for row in best.values() if _lacks_image(row, images)}
+        lacks = await pages.lacks(conn, sorted(lacking)) if lacking else {}
+    return Hydrated(best, others, images, lacks)
+
+
+def _lacks_image(row: dict[str, Any], images: dict[tuple[UUID, int], dict[str, Any]]) -> bool:
+    """Whether it should have a page image and has none. Records of a corpus have no pages."""
+    if row["parent_id"] is not None:
+        return False
+    found = [images.get((row["doc_id"], page)) for page in page_span(row)]
+    return not any(image is not None and image["image_sha256"] for image in found)
 
 
 async def _rows(

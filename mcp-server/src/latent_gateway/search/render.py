@@ -6,18 +6,24 @@ import string
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Protocol
 
-from latent_core.domain.hit import AlsoInDocument, Hit, PlaceView, Provenance, Reason
+from latent_core.domain.hit import (
+    AlsoInDocument,
+    Duplicate,
+    Hit,
+    PlaceView,
+    Provenance,
+    Reason,
+)
 from latent_core.domain.manifest import Display
 from latent_core.keywords.analyser import spans
-from latent_gateway.search.dedup import Group
+from latent_core.registry.pages import NO_IMAGE
+from latent_gateway.search.dedup import Candidate, Group
 from latent_gateway.search.hydrate import Hydrated, page_span
+from latent_gateway.search.plan import EXACT
 from latent_gateway.search.retrieve import Retrieved
 from latent_gateway.search.snippet import Snippet, make_snippet
-
-RENDERED_TYPES: Final = frozenset({"pdf", "markdown", "text", "code", "yaml", "json", "web"})
-"""Source types whose pages a render job draws."""
 
 
 class Links(Protocol):
@@ -54,6 +60,7 @@ def _hit(
         row["text"], row["language"] or "simple", retrieved.terms, display.max_snippet_chars, spans
     )
     uris = _page_uris(row, found, links)
+    lack = found.lacks.get(row["doc_id"], NO_IMAGE)
     known = [
         t
         for t in (row["source_modified_at"], row["fetched_at"], row["created_at"])
@@ -68,7 +75,8 @@ def _hit(
         source_type=row["source_type"],
         block_type=row["block_type"],
         score=group.best.score,
-        base_score=group.best.score,
+        base_score=group.best.base,
+        freshness=group.best.freshness,
         title=row["title"] or row["uri"],
         snippet=snippet.text,
         highlights=snippet.highlights,
@@ -77,7 +85,8 @@ def _hit(
         uri=uris[0] if uris else None,
         page_uri=uris[0] if uris else None,
         page_uris=uris,
-        page_image=_page_state(row, uris),
+        page_image="ready" if uris else lack.state,
+        page_image_cause=None if uris else lack.cause,
         offsets=(row["offset_start"], row["offset_end"]),
         place=place_view(row),
         source_path=source_path(row["uri"]),
@@ -94,6 +103,20 @@ def _hit(
             for c in group.others
             if (other := found.place(c)) is not None
         ],
+        duplicates=[
+            _duplicate(c, other) for c in group.duplicates if (other := found.place(c)) is not None
+        ],
+    )
+
+
+def _duplicate(candidate: Candidate, row: Mapping[str, Any]) -> Duplicate:
+    return Duplicate(
+        doc_id=row["doc_id"],
+        chunk_id=row["id"],
+        title=row["title"] or row["uri"],
+        source_uri=row["uri"],
+        score=candidate.score,
+        place=place_view(row),
     )
 
 
@@ -117,11 +140,27 @@ def source_path(uri: str) -> str:
 
 
 def _why(retrieved: Retrieved, ord_: int) -> list[Reason]:
-    reasons = []
+    reasons: list[Reason] = []
     for channel, ranked in sorted(retrieved.lists.items()):
-        if ord_ in ranked.ords:
-            at = list(ranked.ords).index(ord_)
-            reasons.append(Reason(channel=channel, rank=at + 1, score=round(ranked.scores[at], 6)))
+        if ord_ not in ranked.ords:
+            continue
+        at = ranked.ords.index(ord_)
+        reason = Reason(channel=channel, rank=at + 1, score=round(ranked.scores[at], 6))
+        reasons += _exactly(reason, retrieved, ord_) if channel == EXACT else [reason]
+    return reasons
+
+
+def _exactly(reason: Reason, retrieved: Retrieved, ord_: int) -> list[Reason]:
+    """A reason for each term and expression that the chunk holds, and for its path."""
+    match = retrieved.matches.get(ord_)
+    reasons = [
+        reason.model_copy(
+            update={one.kind: one.pattern, "count": one.count, "lines": list(one.lines)}
+        )
+        for one in (match.found if match else ())
+    ]
+    if retrieved.path_like is not None:
+        reasons.append(reason.model_copy(update={"path": retrieved.path_like}))
     return reasons
 
 
@@ -148,15 +187,6 @@ def _page_uris(row: Mapping[str, Any], found: Hydrated, links: Links) -> list[st
         if image is not None and image["image_sha256"] and image["mime"]:
             uris.append(links.page_image(image["image_sha256"], image["mime"], image["filename"]))
     return uris
-
-
-def _page_state(row: Mapping[str, Any], uris: Sequence[str]) -> Literal["ready", "pending", "none"]:
-    """Records of a corpus have no page images; others get theirs from the render job that follows."""
-    if uris:
-        return "ready"
-    return (
-        "pending" if row["parent_id"] is None and row["source_type"] in RENDERED_TYPES else "none"
-    )
 
 
 def _rendered(display: Display, snippet: Snippet, row: Mapping[str, Any], score: float) -> str:

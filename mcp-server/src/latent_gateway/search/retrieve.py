@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
@@ -12,16 +13,18 @@ from uuid import UUID
 
 import numpy as np
 
-from latent_core.domain.errors import Issue, IssueCode, LatentError
+from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
 from latent_core.domain.query import ContainerStatus
 from latent_core.embedding.together import all_or_first_failure
 from latent_core.registry import chunks, documents
 from latent_core.registry.chunks import Allowed
 from latent_gateway.search.channels import Candidates, bm25_channel, vector_channel
+from latent_gateway.search.constraints import Constraint, constraints_of
 from latent_gateway.search.embed import QueryVectors
-from latent_gateway.search.filters import SELECTIVE
+from latent_gateway.search.exact import Match, Matches
+from latent_gateway.search.filters import SELECTIVE, STUBBORN
 from latent_gateway.search.fuse import Ranked
-from latent_gateway.search.plan import BM25, DEPTH, MAX_DEPTH, ContainerPlan, Plan
+from latent_gateway.search.plan import BM25, DEPTH, EXACT, MAX_DEPTH, ContainerPlan, Plan
 from latent_gateway.search.stores import Stores
 
 logger = logging.getLogger(__name__)
@@ -30,6 +33,9 @@ CHANNEL_SHARE: Final = 0.8
 """Of a container's time: the rest is for the join, so that one late channel never costs the other's hits."""
 WIDEN_SHARE: Final = 0.5
 """Of a container's time: after it no search begins that goes deeper."""
+LIMIT_SHARE: Final = 0.3
+"""Of a container's time: after it a filter that has not named its chunks counts as broad."""
+STUBBORN_ROUND: Final = 3
 
 
 @dataclass
@@ -46,6 +52,9 @@ class Retrieved:
     issues: list[Issue] = field(default_factory=list)
     terms: list[str] = field(default_factory=list)
     depth: int = DEPTH
+    matches: dict[int, Match] = field(default_factory=dict)
+    """Ord to what it holds of what was asked for as it is written."""
+    path_like: str | None = None
 
     def add_timing(self, stage: str, seconds: float) -> None:
         timings = self.status.timings_ms
@@ -65,12 +74,25 @@ class ContainerSearch:
         begun = asyncio.get_running_loop().time()
         self._deadline = begun + CHANNEL_SHARE * plan.deadline_seconds
         self._widen_until = begun + WIDEN_SHARE * plan.deadline_seconds
+        self._limit_until = begun + LIMIT_SHARE * plan.deadline_seconds
         self._allowed: Allowed | None = None
-        self._allowed_known = False
+        self._limited = False
+        self._broad = False
+        self._constraints, self._holding = constraints_of(
+            part.container.id,
+            part.container.languages,
+            plan.query,
+            plan.matcher,
+            stores.phrases,
+            stores.exact,
+        )
+        self._asked_after: list[Constraint] = []
         self._found: dict[str, Candidates] = {}
         self._failed: set[str] = set()
         self._stopped = False
-        self.result = Retrieved(part)
+        self.result = Retrieved(
+            part, path_like=plan.matcher.query.path_like if plan.matcher else None
+        )
         self.result.status.container_id = part.container.id
         self.result.depth = DEPTH // 2
         self.result.terms = stores.query_terms(plan.query, part.container.languages)
@@ -94,7 +116,12 @@ class ContainerSearch:
         """Ask every channel that may know more once again, twice as deep; what was found before stays."""
         self.result.depth *= 2
         self.result.status.rounds += 1
-        await self._limit()
+        if not self._limited:
+            self._limited = True
+            await self._limit(SELECTIVE)
+            await self._constrain()
+        elif self._broad and self.result.status.rounds == STUBBORN_ROUND:
+            await self._limit(STUBBORN)
         asked = self._open_channels()
         judged: dict[int, UUID | None] = {}
         await all_or_first_failure(self._channel(name, judged) for name in asked)
@@ -106,6 +133,8 @@ class ContainerSearch:
         status.exhausted = set(self._found) == set(self._part.channels) and all(
             c.exhausted for c in self._found.values()
         )
+        if self._holding is not None and not self._holding.matches.complete:
+            status.exhausted = False
         self._stopped = not self._open_channels()
 
     def _open_channels(self) -> list[str]:
@@ -137,15 +166,46 @@ class ContainerSearch:
                 IssueCode.TIMEOUT, "fewer hits than asked for were found in time; there may be more"
             )
 
-    async def _limit(self) -> None:
-        if self._allowed_known or not self._plan.condition:
+    async def _limit(self, most: int) -> None:
+        """Learn which chunks a selective filter lets through. One that is broad, or takes long to say, is
+        asked of the candidates instead."""
+        if not self._part.condition:
             return
-        async with self._stores.db.reading() as conn:
-            allowed = await chunks.allowed(
-                conn, self._part.container.id, self._plan.condition, SELECTIVE
-            )
-        self._allowed = allowed if allowed.complete else None
-        self._allowed_known = True
+        begun = perf_counter()
+        with suppress(TimeoutError, TimedOut):
+            async with asyncio.timeout_at(self._limit_until), self._stores.db.reading() as conn:
+                allowed = await chunks.allowed(
+                    conn, self._part.container.id, self._part.condition, most
+                )
+            self._allowed = allowed if allowed.complete else None
+            self._broad = not allowed.complete
+        self.result.add_timing("filter", perf_counter() - begun)
+
+    async def _constrain(self) -> None:
+        """Narrow what is looked for to the chunks that meet the constraints; those that cannot name theirs are
+        asked of the candidates."""
+        if not self._constraints:
+            return
+        begun = perf_counter()
+        among = None if self._allowed is None else self._allowed.ords
+        narrowed = False
+        for constraint in self._constraints:
+            found = await constraint.all(among, self._time_left())
+            if found is None:
+                self._asked_after.append(constraint)
+            else:
+                among, narrowed = found, True
+        if narrowed and among is not None:
+            self._broad = False
+            async with self._stores.db.reading() as conn:
+                self._allowed = await chunks.points_of(conn, self._part.container.id, among)
+        if self._holding is not None:
+            self.result.matches = self._holding.matches.by_ord
+        self.result.add_timing("constraints", perf_counter() - begun)
+
+    def _time_left(self) -> float:
+        """Until the channels' deadline."""
+        return max(0.001, self._deadline - asyncio.get_running_loop().time())
 
     async def _channel(self, name: str, judged: dict[int, UUID | None]) -> None:
         """Find candidates and join them on what is live, while the other channel is still at work."""
@@ -157,6 +217,8 @@ class ContainerSearch:
     async def _candidates(self, name: str) -> Candidates | None:
         if self._allowed is not None and not len(self._allowed.ords):
             return Candidates(np.empty(0, np.int64), np.empty(0, np.float64), exhausted=True)
+        if name == EXACT:
+            return self._matching()
         if name == BM25:
             search = bm25_channel(
                 self._stores.keywords,
@@ -164,11 +226,23 @@ class ContainerSearch:
                 self.result.terms,
                 self.result.depth,
                 self._allowed,
-                max(0.001, self._deadline - asyncio.get_running_loop().time()),
+                self._time_left(),
             )
         else:
             search = self._vector()
         return await self._guarded(name, search)
+
+    def _matching(self) -> Candidates:
+        """What the exact constraint found, all of it at once."""
+        matches = self._holding.matches if self._holding is not None else Matches(complete=True)
+        if matches.late:
+            self._tell(IssueCode.TIMEOUT, "not all chunks could be read in time", EXACT)
+        ranked = matches.ranked()
+        return Candidates(
+            np.array([m.ord for m in ranked], np.int64),
+            np.array([m.count for m in ranked], np.float64),
+            exhausted=True,
+        )
 
     async def _vector(self) -> Candidates:
         vector = await self._vectors.of(self._part.container)
@@ -227,9 +301,21 @@ class ContainerSearch:
             return
         ords = np.array(unknown, dtype=np.int64)
         async with self._stores.db.reading() as conn:
-            live = await chunks.live(conn, self._part.container.id, ords, self._plan.condition)
+            live = await chunks.live(conn, self._part.container.id, ords, self._part.condition)
+        live = await self._meeting_constraints(live)
         judged.update((ord_, live.get(ord_)) for ord_ in unknown)
         self.result.add_timing("join", perf_counter() - begun)
+
+    async def _meeting_constraints(self, live: dict[int, UUID]) -> dict[int, UUID]:
+        """Those that meet what could not be named beforehand; what cannot be checked in time is not shown."""
+        try:
+            for constraint in self._asked_after if live else ():
+                kept = await constraint.passing(np.array(list(live), np.int64), self._time_left())
+                live = {ord_: doc_id for ord_, doc_id in live.items() if ord_ in kept}
+        except TimedOut as error:
+            self._tell(error.code, error.message)
+            return {}
+        return live
 
     def _keep_live(self, judged: Mapping[int, UUID | None]) -> None:
         live = {ord_: doc_id for ord_, doc_id in judged.items() if doc_id is not None}

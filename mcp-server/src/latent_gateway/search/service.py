@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
+from uuid import UUID
 
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.hit import Hit
 from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
 from latent_core.observability import Metrics
+from latent_core.registry import likenesses
 from latent_gateway.auth.access import Readable
-from latent_gateway.search.dedup import Candidate, Group, group
+from latent_gateway.search.budget import fit
+from latent_gateway.search.dedup import Candidate, Group, collapse, group
 from latent_gateway.search.diagnose import diagnose
+from latent_gateway.search.display import in_display_order
 from latent_gateway.search.embed import QueryVectors
 from latent_gateway.search.fuse import fuse
-from latent_gateway.search.hydrate import hydrate
+from latent_gateway.search.hydrate import Hydrated, hydrate
+from latent_gateway.search.neighbours import with_neighbours
+from latent_gateway.search.order import Order
+from latent_gateway.search.paging import cursor_at
 from latent_gateway.search.plan import Plan, make_plan
 from latent_gateway.search.render import Links, render
 from latent_gateway.search.retrieve import ContainerSearch, Retrieved
@@ -44,6 +51,16 @@ class Timings:
 
 
 @dataclass
+class Page:
+    """The hits of one page, and where the next one begins."""
+
+    hits: list[Hit] = field(default_factory=list)
+    ordinals: dict[UUID, int] = field(default_factory=dict)
+    """Chunk to its place among the chunks of its document."""
+    next_offset: int | None = None
+
+
+@dataclass
 class SearchService:
     """Answers searches over containers that the principal has been shown to be allowed to read."""
 
@@ -57,15 +74,18 @@ class SearchService:
     ) -> SearchResponse:
         timings = Timings()
         plan = make_plan(request, readable, list(readable), self.deadline_seconds)
-        vectors = QueryVectors(self.stores.embedders, plan.query)
+        vectors = QueryVectors(self.stores.embedders, self.stores.queries, plan.query)
         searches = [ContainerSearch(self.stores, plan, part, vectors) for part in plan.containers]
         timings.lap("plan")
+        order = Order(self.stores, plan)
         try:
-            hits, retrieved = await self._rounds(plan, searches, timings)
+            page, retrieved = await self._rounds(plan, searches, order, timings)
         finally:
             await vectors.close()
         timings.stages["embed"] = round(vectors.milliseconds, 3)
-        answer = _answer(plan, hits, retrieved, timings)
+        if order.milliseconds:
+            timings.stages["rerank"] = order.milliseconds
+        answer = _answer(request, plan, order, page, retrieved, timings)
         self._measure(retrieved, answer.timings)
         return answer
 
@@ -76,36 +96,82 @@ class SearchService:
             self.metrics.search_seconds.labels(stage).observe(spent / 1000)
 
     async def _rounds(
-        self, plan: Plan, searches: Sequence[ContainerSearch], timings: Timings
-    ) -> tuple[list[Hit], list[Retrieved]]:
-        """Retrieve and hydrate until ``top_k`` is filled or nothing is left (DESIGN §7.2)."""
-        wanted = plan.top_k + SLACK
-        hits: list[Hit] = []
+        self, plan: Plan, searches: Sequence[ContainerSearch], order: Order, timings: Timings
+    ) -> tuple[Page, list[Retrieved]]:
+        """Retrieve and hydrate until the page is filled or nothing is left (DESIGN §7.2)."""
+        wanted = max(plan.offset + plan.top_k + SLACK, plan.rerank.head)
+        page = Page()
         retrieved: list[Retrieved] = []
         for _ in range(MAX_ROUNDS):
             retrieved = await asyncio.gather(*(_bounded(s, wanted, plan) for s in searches))
             timings.lap("retrieve")
-            groups = group([c for r in retrieved for c in _candidates(r)], by_document=plan.dedup)
+            candidates = await order.of([c for r in retrieved for c in _candidates(r)])
+            groups = group(candidates, by_document=plan.dedup)
             timings.lap("fuse")
-            hits = await self._hits(plan, groups, retrieved)
+            page = await self._page(plan, groups, retrieved)
             timings.lap("hydrate")
-            if len(hits) >= plan.top_k or all(s.finished for s in searches):
+            if len(page.hits) >= plan.top_k or all(s.finished for s in searches):
                 break
             wanted *= 2
-        return hits, retrieved
+        if plan.neighbours:
+            page.hits = await with_neighbours(
+                self.stores.db, page.hits, page.ordinals, plan.neighbours
+            )
+        return page, retrieved
 
-    async def _hits(
+    async def _page(
         self, plan: Plan, groups: Sequence[Group], retrieved: Sequence[Retrieved]
-    ) -> list[Hit]:
-        """The best groups that are still visible, rendered; what vanished meanwhile is made up for by the next."""
-        hits: list[Hit] = []
-        start = 0
-        while len(hits) < plan.top_k and start < len(groups):
-            head = groups[start : start + plan.top_k - len(hits)]
-            start += len(head)
+    ) -> Page:
+        """The best groups that are still visible, rendered; what vanished meanwhile is made up for by the next.
+
+        Only when one of them turns out to repeat another candidate are all groups asked what they repeat, or
+        when earlier pages may have been.
+        """
+        documents = {r.plan.container.id: r.documents for r in retrieved}
+        page = Page()
+        start, collapsed = plan.offset, not plan.dedup
+        if start and not collapsed:
+            groups = collapse(groups, await self._repeated(groups, documents))
+            collapsed = True
+        while len(page.hits) < plan.top_k and start < len(groups):
+            head = groups[start : start + plan.top_k - len(page.hits)]
             found = await hydrate(self.stores.db, head)
-            hits += render(head, found, retrieved, self.links)
-        return hits
+            if not collapsed and _repeats(found, documents):
+                groups = collapse(groups, await self._repeated(groups, documents))
+                page, start, collapsed = Page(), plan.offset, True
+                continue
+            start += len(head)
+            page.hits += render(head, found, retrieved, self.links)
+            page.ordinals |= {row["id"]: row["ordinal"] for row in found.chunks.values()}
+        page.next_offset = start if start < len(groups) else None
+        return page
+
+    async def _repeated(
+        self, groups: Sequence[Group], documents: Mapping[str, Mapping[int, UUID]]
+    ) -> dict[UUID, UUID]:
+        """Document to the other one, a candidate too, that its best chunk repeats."""
+        repeated: dict[UUID, UUID] = {}
+        for container_id, among in documents.items():
+            best = {
+                g.best.ord: g.best.doc_id for g in groups if g.best.container_id == container_id
+            }
+            async with self.stores.db.reading() as conn:
+                originals = await likenesses.originals(conn, container_id, list(best))
+            repeated |= {
+                best[ord_]: among[original]
+                for ord_, original in originals.items()
+                if original in among and among[original] != best[ord_]
+            }
+        return repeated
+
+
+def _repeats(found: Hydrated, documents: Mapping[str, Mapping[int, UUID]]) -> bool:
+    """Whether one of these chunks repeats a candidate of another document."""
+    return any(
+        row["original"] is not None
+        and documents[container_id].get(row["original"], row["doc_id"]) != row["doc_id"]
+        for (container_id, _), row in found.chunks.items()
+    )
 
 
 async def _bounded(search: ContainerSearch, wanted: int, plan: Plan) -> Retrieved:
@@ -128,26 +194,56 @@ async def _bounded(search: ContainerSearch, wanted: int, plan: Plan) -> Retrieve
 def _candidates(retrieved: Retrieved) -> list[Candidate]:
     fused = fuse(retrieved.lists, retrieved.plan.container.manifest.retrieval.fusion)
     container = retrieved.plan.container.id
-    return [Candidate(container, f.ord, retrieved.documents[f.ord], f.score) for f in fused]
+    return [
+        Candidate(container, f.ord, retrieved.documents[f.ord], f.score, f.score) for f in fused
+    ]
 
 
 def _answer(
-    plan: Plan, hits: list[Hit], retrieved: Sequence[Retrieved], timings: Timings
+    request: SearchRequest,
+    plan: Plan,
+    order: Order,
+    page: Page,
+    retrieved: Sequence[Retrieved],
+    timings: Timings,
 ) -> SearchResponse:
+    fitted = fit(in_display_order(plan, page.hits), plan.detail, plan.max_chars)
     timings.lap("render")
     issues = [issue for r in retrieved for issue in r.issues]
-    if not hits and not issues:
+    if order.issue is not None:
+        issues.append(order.issue)
+    partial = bool(issues)
+    if not fitted.hits and not issues:
         issues.append(
             Issue(code=IssueCode.NO_HITS, message="nothing in these containers matches the query")
         )
+    if request.asked_rerank_k is not None and not plan.rerank.head:
+        told = (
+            "rerank_k has no effect: mode is not 'rerank', and no container's manifest enables it"
+        )
+        issues.append(Issue(code=IssueCode.POLICY, message=told))
     diagnostics: Diagnostics | None = (
-        diagnose(plan, retrieved, timings.stages) if plan.diagnostics else None
+        diagnose(plan, order, retrieved, page.hits, timings.stages) if plan.diagnostics else None
     )
     return SearchResponse(
-        hits=hits,
+        hits=fitted.hits,
+        truncated=fitted.truncated,
+        next_cursor=_next_cursor(request, plan, page, len(fitted.hits), retrieved),
         diagnostics=diagnostics,
-        partial=any(r.issues for r in retrieved),
+        partial=partial,
         issues=issues,
         timings=timings.stages,
         exhausted=[r.plan.container.id for r in retrieved if r.status.exhausted],
     )
+
+
+def _next_cursor(
+    request: SearchRequest, plan: Plan, page: Page, shown: int, retrieved: Sequence[Retrieved]
+) -> str | None:
+    """None when everything was shown. What was left out of a page goes with the next."""
+    if shown < len(page.hits):
+        return cursor_at(request, plan.offset + shown)
+    if page.next_offset is not None:
+        return cursor_at(request, page.next_offset)
+    more = shown == plan.top_k and not all(r.status.exhausted for r in retrieved)
+    return cursor_at(request, plan.offset + shown) if more else None

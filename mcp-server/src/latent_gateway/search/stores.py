@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from latent_core.embedding.port import Embedder
 from latent_core.keywords.analyser import query_terms
+from latent_core.keywords.exact import ExactIndex
+from latent_core.keywords.phrases import PhraseIndex
 from latent_core.keywords.port import KeywordIndex
 from latent_core.registry.connection import Database
-from latent_core.registry.containers import Space
+from latent_core.rerank.resolve import Rerankers
 from latent_core.stack import Stack
 from latent_core.vectors.port import VectorIndex
-
-
-class Embedders(Protocol):
-    """Gives the embedder of a space; ``Unavailable`` says what is missing when it is not configured."""
-
-    def for_space(self, space: Space) -> Embedder: ...
+from latent_gateway.search.embed import QueryCache
+from latent_gateway.search.ports import Embedders
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +24,21 @@ class Stores:
     vectors: VectorIndex
     embedders: Embedders
     query_terms: Callable[[str, Sequence[str]], list[str]]
+    exact: ExactIndex
+    phrases: PhraseIndex
+    rerankers: Rerankers
+    queries: QueryCache
 
     @classmethod
-    def of(cls, stack: Stack) -> Stores:
-        return cls(stack.db, stack.keywords, stack.vectors, stack.embedders, query_terms)
+    def of(cls, stack: Stack, queries: QueryCache) -> Stores:
+        return cls(
+            stack.db,
+            stack.keywords,
+            stack.vectors,
+            stack.embedders,
+            query_terms,
+            ExactIndex(stack.db),
+            PhraseIndex(stack.db),
+            stack.rerankers,
+            queries,
+        )

@@ -59,7 +59,10 @@ class WordCounter:
             known.update(self._counted(unknown))
         counts = [sum(map(known.__getitem__, words)) for words in split]
         if len(known) > _MOST_WORDS:
-            self._words, self._parts = {}, {}
+            # The parts of source code are few, its words are many: what was costly to count is kept.
+            self._words = {}
+        if len(self._parts) > _MOST_WORDS:
+            self._parts = {}
         return counts
 
     def _counted(self, words: Sequence[str]) -> Iterator[tuple[str, int]]:

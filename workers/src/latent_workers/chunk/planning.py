@@ -16,7 +16,7 @@ from latent_workers.chunk.splitting import Cutter, Piece
 from latent_workers.chunk.tables import RowGroup
 from latent_workers.parse.parsed import Block, Parsed
 
-WHOLE_FENCE: Final = 8
+WHOLE_FENCE: Final = 32
 """Budgets a code fence may fill before it is cut at lines."""
 _CONTEXT_SHARE: Final = 4
 """Headings take at most one part in so many of what the embedder reads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,9 +20,17 @@ class Section:
     headings: tuple[tuple[int, str], ...]
     """Where each heading stands, and its words."""
 
+    def block_at(self, offset: int) -> Block:
+        """The block that holds ``offset``, or the next one."""
+        place = bisect_right(self.blocks, offset, key=lambda block: block.offset_end)
+        return self.blocks[min(place, len(self.blocks) - 1)]
+
 
 def sections(blocks: Sequence[Block]) -> Iterator[Section]:
-    """Cut ``blocks`` at pages, and at headings once there is something to cut off."""
+    """Cut ``blocks`` at pages, and at headings once there is something to cut off.
+
+    A block that runs over to another page belongs to the one where it starts.
+    """
     current: list[Block] = []
     filled = False
     for block in blocks:

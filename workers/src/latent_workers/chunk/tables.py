@@ -21,6 +21,7 @@ _MARKED: Final = re.compile(r"[*`_<\\\[]")
 _MAX_CELL_CHARS = 400
 _LINES_AT_ONCE = 8
 _ID_CHARS = 16
+_MOST_HEADER: Final = 32
 
 Span = tuple[int, int]
 
@@ -73,14 +74,15 @@ def read(text: str, start: int, end: int) -> Table:
 def groups(table: Table, max_rows: int, room: int, counter: WordCounter) -> Iterator[RowGroup]:
     """Groups of at most ``max_rows`` rows that fit ``room`` tokens with the header; at least one row.
 
-    A header that would fill half of every group is not repeated.
+    A header takes at most half of the room for rows: what the embedder reads is fitted in any case. One of
+    many times the room is not repeated, or a table of nothing but header would grow with its rows.
     """
     # The line of dashes below the header says nothing and is not counted.
     lines = [*table.header[:1], *table.rows]
     costs = counter.count([table.text[slice(*line)] for line in lines])
     head_cost = costs.pop(0) if table.header else 0
-    repeated = table.head if head_cost * 2 <= room else ""
-    cuts = _cuts(costs, max_rows, room - head_cost if repeated else room)
+    repeated = table.head if head_cost <= _MOST_HEADER * room else ""
+    cuts = _cuts(costs, max_rows, room - min(head_cost, room // 2))
     if len(cuts) == 1:
         yield RowGroup(table, 0, len(costs) - 1)
         return

@@ -15,6 +15,7 @@ from latent_workers.chunk.counting import WordCounter
 from latent_workers.chunk.planning import Plan
 from latent_workers.chunk.splitting import Piece
 from latent_workers.parse.lines import Lines
+from latent_workers.parse.page_places import PagePlaces
 from latent_workers.parse.parsed import Parsed
 
 _SEPARATOR = " > "
@@ -38,6 +39,7 @@ class Writer:
         self._counter = counter
         numbered = any(block.line_start is not None for block in parsed.blocks)
         self._lines = Lines(parsed.text) if numbered else None
+        self._pages = PagePlaces(parsed.pages)
 
     def write(self, plans: Sequence[Plan], source_type: SourceType) -> list[DraftChunk]:
         drafts: list[DraftChunk] = []
@@ -115,15 +117,19 @@ class Writer:
         )
 
     def _place(self, plan: Plan) -> Place:
-        lines, page = self._lines, plan.section.page
+        lines, pages, page = self._lines, self._pages, plan.section.page
+        paged = page is not None and bool(pages)
+        block = plan.section.block_at(plan.start)
         return Place(
             offset_start=plan.start,
             offset_end=plan.end,
             line_start=lines.at(plan.start) if lines else None,
             line_end=lines.at(plan.end - 1) if lines else None,
-            page=page,
-            page_end=page,
+            page=pages.at(plan.start) if paged else page,
+            page_end=pages.at(plan.end - 1) if paged else page,
             heading_path=plan.section.path,
+            key_path=block.key_path,
+            parent_section=block.parent_section,
             table_id=plan.table_id,
             row_group=plan.group.number if plan.group else None,
         )

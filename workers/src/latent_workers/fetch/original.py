@@ -60,14 +60,17 @@ async def fetch(ctx: JobContext, deps: Deps, payload: IngestPayload) -> Original
         )
     if payload.path is None:
         raise IngestFailed(f"nothing says where the bytes of {payload.uri} are; add it again")
-    original = await _from_folder(ctx, deps, Path(payload.path))
+    original = await _from_folder(ctx, deps, Path(payload.path), payload)
     # Until the document is published, the job is all that keeps the bytes from being garbage.
     amended = stored(payload, original).model_dump(mode="json")
     await ctx.transact(lambda conn: amend(conn, ctx.job, amended))
     return original
 
 
-async def _from_folder(ctx: JobContext, deps: Deps, source: Path) -> Original:
+async def _from_folder(
+    ctx: JobContext, deps: Deps, source: Path, payload: IngestPayload
+) -> Original:
+    """A file below an ingest root; what its sender says of its times wins over the file's own."""
     limit = deps.settings.max_upload_bytes
     copy, sha256, status = await asyncio.to_thread(
         _copy, source, deps.settings.ingest_roots, deps.stack.tmp, limit
@@ -78,8 +81,9 @@ async def _from_folder(ctx: JobContext, deps: Deps, source: Path) -> Original:
     finally:
         await asyncio.to_thread(copy.unlink, missing_ok=True)
     path = await deps.stack.blobs.local_copy(sha256)
-    modified = datetime.fromtimestamp(status.st_mtime, UTC)
-    return Original(path, sha256, status.st_size, datetime.now(UTC), modified, status.st_mtime_ns)
+    modified = payload.modified_at or datetime.fromtimestamp(status.st_mtime, UTC)
+    mtime_ns = status.st_mtime_ns if payload.mtime_ns is None else payload.mtime_ns
+    return Original(path, sha256, status.st_size, datetime.now(UTC), modified, mtime_ns)
 
 
 def _copy(

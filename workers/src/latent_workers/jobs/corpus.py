@@ -7,21 +7,24 @@ makes the batch visible: it neither blocks the worker nor starts again (DESIGN Â
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
 
 from latent_core.domain.chunk import SourceType
+from latent_core.domain.doc_meta import published_meta
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode, NotFound
 from latent_core.domain.ids import Sha256, document_id
+from latent_core.domain.manifest import Manifest
 from latent_core.generations.accept import IngestPayload
 from latent_core.generations.delete import (
     LEASES_TO_WAIT,
     enqueue_collection,
     enqueue_purges,
 )
+from latent_core.generations.likenesses import enqueue_judging
 from latent_core.generations.publish import Published, Staged, publish
 from latent_core.queue.comeback import requeue_with
 from latent_core.queue.context import JobContext
@@ -33,9 +36,10 @@ from latent_core.registry.documents import Attempt, Live, Source
 from latent_core.registry.pages import BlobRef
 from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch, stored
+from latent_workers.fetch.page import awaits_fetch, fetch_page
 from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.given_up import swept_if_given_up
-from latent_workers.jobs.make import Made, fingerprint, make, stage
+from latent_workers.jobs.make import Made, fingerprint, make, recipe_of, stage
 from latent_workers.parse import jsonl
 from latent_workers.parse.registry import Detected
 from latent_workers.parse.run import read_records
@@ -77,6 +81,8 @@ async def _read(ctx: JobContext, deps: Deps) -> Turn:
         container = await containers.get(conn, ctx.job.container_id)
     if container is None:
         raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
+    if awaits_fetch(payload):
+        payload = await fetch_page(ctx, deps, payload)
     original = await fetch(ctx, deps, payload)
     payload = stored(payload, original)
     batch = await read_records(
@@ -87,7 +93,21 @@ async def _read(ctx: JobContext, deps: Deps) -> Turn:
         max_records=RECORDS_A_BATCH,
         max_bytes=BYTES_A_BATCH,
     )
-    return Turn(container, ctx.job.doc_id, payload, original, batch)
+    checked = _checked(container.manifest, payload.meta, batch)
+    return Turn(container, ctx.job.doc_id, payload, original, checked)
+
+
+def _checked(manifest: Manifest, said: dict[str, Any], batch: jsonl.Batch) -> jsonl.Batch:
+    """A record whose meta the container's schema does not allow is a failure, as a line that is none."""
+    records, failures = [], list(batch.failures)
+    for record in batch.records:
+        try:
+            published_meta(manifest, record.meta, said)
+            records.append(record)
+        except IngestFailed as exc:
+            failures.append(jsonl.RecordFailure(record.line, exc.message, record.id))
+    failures.sort(key=lambda failure: failure.line)
+    return replace(batch, records=tuple(records), failures=tuple(failures))
 
 
 async def _tell_failures(ctx: JobContext, batch: jsonl.Batch) -> None:
@@ -127,7 +147,7 @@ async def _records(
             RECORD,
             _record_payload(turn.payload, record),
         )
-        if attempt is None or attempt.fingerprint == printed:
+        if attempt is None or (attempt.fingerprint == printed and not turn.payload.rebuild):
             continue
         made = await make(deps, turn.container, jsonl.parsed(record), SourceType.TEXT)
         if made.drafts:
@@ -144,7 +164,8 @@ async def _records(
                 size=len(record.text.encode()),
                 mime=RECORD.mime,
                 fingerprint=printed,
-                meta={**record.meta, **turn.payload.meta},
+                meta=published_meta(turn.container.manifest, record.meta, turn.payload.meta),
+                recipe=recipe_of(turn.container),
             ),
             chunks=chunks,
             provenance=made.provenance(turn.container, SourceType.TEXT),
@@ -245,6 +266,7 @@ async def _commit(ctx: JobContext, deps: Deps, turn: Turn, ready: list[Staged]) 
         vanished = turn.corpus in published.flipped and payload.request > 1 and not payload.nameless
         await _purge(conn, ctx, deps, turn, given, published.flipped, vanished=vanished)
         await enqueue_if_needed(conn, turn.container.id)
+        await enqueue_judging(conn, turn.container.id, principal=ctx.job.principal)
         if done or not wanted:
             await finish(conn, ctx.job, warnings=_summary(payload))
         else:
@@ -280,6 +302,8 @@ async def _whole(conn: Connection, turn: Turn, payload: IngestPayload) -> Staged
             chunks=0,
             mime=mime,
             meta=payload.meta,
+            recipe=recipe_of(turn.container),
+            given_meta=payload.given_meta,
         ),
         chunks=(),
         provenance={},

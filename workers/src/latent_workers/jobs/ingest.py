@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, Final
 from uuid import UUID
 
+from latent_core.domain.chunk import Modality, SourceType
+from latent_core.domain.doc_meta import published_meta
 from latent_core.domain.errors import (
     Conflict,
     IngestFailed,
@@ -21,6 +23,7 @@ from latent_core.generations.delete import (
     enqueue_collection,
     enqueue_purges,
 )
+from latent_core.generations.likenesses import enqueue_judging
 from latent_core.generations.publish import Published, Staged, publish
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
@@ -32,11 +35,26 @@ from latent_core.registry.documents import Attempt
 from latent_core.registry.pages import BlobRef
 from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch
+from latent_workers.fetch.page import awaits_fetch, fetch_page
 from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.given_up import swept_if_given_up
-from latent_workers.jobs.make import Made, fingerprint, make, stage
-from latent_workers.parse.registry import HEAD_BYTES, Detected, detect
+from latent_workers.jobs.make import (
+    Made,
+    fingerprint,
+    fingerprint_of_scans,
+    make,
+    recipe_of,
+    stage,
+)
+from latent_workers.jobs.refetch import detected_in, known_page, told_date
+from latent_workers.ocr.scans import Scan, is_read, read_scans
+from latent_workers.parse.charsets import charset_of
+from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.registry import Detected
 from latent_workers.parse.run import parse_file
+
+UNREAD: Final = "-unread"
+"""Ends the recipe of what has pages nobody could read: a listing asks for it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +67,19 @@ class Work:
     detected: Detected
     attempt: Attempt
     fingerprint: str
+    ocr: str
+    """The key of the OCR engine."""
+
+    @property
+    def fingerprint_of_scans(self) -> str:
+        """What a document with scanned pages has instead."""
+        return fingerprint_of_scans(self.fingerprint, self.ocr)
+
+    @property
+    def validators(self) -> dict[str, Any] | None:
+        """Of a page, as its document keeps them."""
+        said = self.payload.validators
+        return None if said is None else said.model_dump(mode="json")
 
 
 async def ingest(ctx: JobContext, deps: Deps) -> None:
@@ -65,8 +96,13 @@ async def _ingest(ctx: JobContext, deps: Deps, staged: list[tuple[UUID, int]]) -
         container = await containers.get(conn, ctx.job.container_id)
     if container is None:
         raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
+    if awaits_fetch(payload):
+        known = await known_page(deps, container, doc_id, payload)
+        javascript = container.manifest.web.javascript
+        payload = await fetch_page(ctx, deps, payload, known, javascript=javascript)
     original = await fetch(ctx, deps, payload)
-    detected = await asyncio.to_thread(_detect, original.path, payload)
+    detected = await asyncio.to_thread(detected_in, original.path, payload)
+    _check_taken(container, detected, payload.filename)
     printed = fingerprint(
         container, deps.embedder(container.space).model, original.sha256, detected, payload
     )
@@ -77,15 +113,21 @@ async def _ingest(ctx: JobContext, deps: Deps, staged: list[tuple[UUID, int]]) -
         await _overtaken(ctx, deps)
         return
     staged.append((doc_id, attempt.generation))
-    work = Work(container, payload, original, detected, attempt, printed)
-    if attempt.fingerprint == printed and await _unchanged(ctx, work):
+    ocr = (await deps.ocr.engine()).key
+    work = Work(container, payload, original, detected, attempt, printed, ocr)
+    same = attempt.fingerprint in (printed, work.fingerprint_of_scans) and not payload.rebuild
+    if same and await _unchanged(ctx, work):
         return
     await _publish(ctx, deps, work, await _made(ctx, deps, work))
 
 
-def _detect(path: Path, payload: IngestPayload) -> Detected:
-    with path.open("rb") as file:
-        return detect(payload.filename, file.read(HEAD_BYTES), payload.mime)
+def _check_taken(container: Container, detected: Detected, name: str) -> None:
+    is_text = detected.source_type is not SourceType.IMAGE
+    if is_text and Modality.TEXT not in container.manifest.modalities:
+        raise IngestFailed(
+            f"'{name}' is no image, and container '{container.id}' takes nothing else: its manifest's "
+            "modalities lack 'text'"
+        )
 
 
 def _document(ctx: JobContext) -> UUID:
@@ -121,11 +163,13 @@ async def _unchanged(ctx: JobContext, work: Work) -> bool:
         same = await documents.seen_unchanged(
             conn,
             work.attempt.doc_id,
-            work.fingerprint,
+            work.attempt.fingerprint or work.fingerprint,
             request=work.payload.request,
             fetched_at=work.original.fetched_at,
             modified_at=work.original.modified_at,
             mtime_ns=work.original.mtime_ns,
+            given_meta=work.payload.given_meta,
+            validators=work.validators,
         )
         if not same:
             raise _Changed
@@ -156,7 +200,13 @@ async def _made(ctx: JobContext, deps: Deps, work: Work) -> Made:
         name=work.payload.filename,
         source_type=work.detected.source_type,
         max_pages=work.container.manifest.pdf.max_pages,
+        charset=charset_of(work.payload.mime),
+        sanitize_rules=work.container.manifest.web.sanitize_rules,
         budget=deps.parse_budget(),
+    )
+    scan = Scan(work.original.path, work.payload.filename, work.detected.source_type)
+    parsed = await read_scans(
+        deps.ocr, scan, parsed, lambda n, total: ctx.progress(n, total, "pages read by OCR")
     )
     for warning in parsed.warnings:
         await ctx.warn(warning)
@@ -168,15 +218,24 @@ async def _made(ctx: JobContext, deps: Deps, work: Work) -> Made:
                 details={"replaced_characters": parsed.replaced_characters},
             )
         )
+    published_meta(
+        work.container.manifest, parsed.meta, work.payload.meta
+    )  # refused before it costs
     made = await make(deps, work.container, parsed, work.detected.source_type)
     if not made.drafts:
-        raise IngestFailed(f"'{work.payload.filename}' holds no text that could be found again")
+        raise IngestFailed(_nothing_found(work.payload.filename, parsed))
     if len(made.drafts) > deps.settings.max_chunks_per_document:
         raise IngestFailed(
             f"'{work.payload.filename}' makes {len(made.drafts)} chunks; the limit is "
             f"{deps.settings.max_chunks_per_document} (LLC_MAX_CHUNKS_PER_DOCUMENT): split the document"
         )
     return made
+
+
+def _nothing_found(name: str, parsed: Parsed) -> str:
+    told = f"'{name}' holds no text that could be found again"
+    unread = [w.message for w in parsed.warnings if "unread_pages" in w.details]
+    return f"{told}. {unread[0]}" if unread else told
 
 
 async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
@@ -196,14 +255,17 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
             sha256=work.original.sha256,
             size=work.original.bytes,
             mime=work.detected.mime,
-            fingerprint=work.fingerprint,
-            meta=payload.meta,
+            fingerprint=_fingerprint(work, made.parsed),
+            meta=published_meta(work.container.manifest, made.parsed.meta, payload.meta),
+            recipe=recipe_of(work.container) + ("" if is_read(made.parsed) else UNREAD),
+            given_meta=payload.given_meta,
+            validators=work.validators,
         ),
         chunks=chunks[0],
         provenance=made.provenance(work.container, work.detected.source_type),
         request=payload.request,
         fetched_at=work.original.fetched_at,
-        modified_at=work.original.modified_at,
+        modified_at=work.original.modified_at or told_date(made.parsed, work.detected.source_type),
         mtime_ns=work.original.mtime_ns,
         pages=made.page_rows(),
         refs=[BlobRef("original", 0, work.original.sha256, work.detected.mime, payload.filename)],
@@ -220,6 +282,14 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
 
     published = await ctx.transact(write)
     deps.stack.metrics.published.inc(len(published.flipped))
+
+
+def _fingerprint(work: Work, parsed: Parsed) -> str:
+    if not parsed.scanned_pages:
+        return work.fingerprint
+    if parsed.ocr is not None and not parsed.ocr.complete:
+        return fingerprint_of_scans(work.fingerprint, "tried")  # what failed is tried again
+    return work.fingerprint_of_scans
 
 
 async def _follow(
@@ -240,6 +310,7 @@ async def _follow(
     if flipped:
         await _enqueue_render(conn, ctx, work, generation)
     await enqueue_if_needed(conn, work.container.id)
+    await enqueue_judging(conn, work.container.id, principal=ctx.job.principal)
 
 
 async def _enqueue_render(conn: Connection, ctx: JobContext, work: Work, generation: int) -> None:
@@ -256,6 +327,8 @@ async def _enqueue_render(conn: Connection, ctx: JobContext, work: Work, generat
                 "sha256": work.original.sha256,
                 "filename": work.payload.filename,
                 "source_type": work.detected.source_type.value,
+                "charset": charset_of(work.payload.mime),
+                "sanitize_rules": list(work.container.manifest.web.sanitize_rules),
             },
             priority=PRIORITY_LATER,
             principal=ctx.job.principal,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -13,6 +13,7 @@ import orjson
 from latent_core.domain.chunk import DraftChunk, SourceType, number
 from latent_core.domain.errors import NotFound
 from latent_core.domain.manifest import Chunker
+from latent_core.domain.recipe import recipe
 from latent_core.embedding.port import EmbeddingModel, Tokenizer
 from latent_core.embedding.windows import windows
 from latent_core.generations.accept import IngestPayload
@@ -26,8 +27,9 @@ from latent_core.registry.containers import Container
 from latent_core.registry.documents import Attempt, Live
 from latent_core.registry.pages import PageRow
 from latent_workers import versions
-from latent_workers.chunk.chunker import chunk
+from latent_workers.chunk.drafting import drafts_of
 from latent_workers.deps import Deps
+from latent_workers.parse.charsets import charset_of
 from latent_workers.parse.parsed import Parsed
 from latent_workers.parse.registry import Detected
 
@@ -52,8 +54,11 @@ class Made:
         mime: str,
         fingerprint: str,
         meta: dict[str, Any],
+        recipe: str,
+        given_meta: str | None = None,
+        validators: dict[str, Any] | None = None,
     ) -> Live:
-        """The document's row; ``title`` is used when the source names none."""
+        """The document's row; ``title`` is used when the source names none, ``meta`` is the whole."""
         return Live(
             title=self.parsed.title or title,
             source_type=self.drafts[0].source_type.value,
@@ -63,7 +68,10 @@ class Made:
             fingerprint=fingerprint,
             chunks=len(self.drafts),
             mime=mime,
-            meta={**self.parsed.meta, **meta},
+            meta=meta,
+            recipe=recipe,
+            given_meta=given_meta,
+            validators=validators,
         )
 
     def page_rows(self) -> list[PageRow]:
@@ -72,12 +80,20 @@ class Made:
 
     def provenance(self, container: Container, source_type: SourceType) -> dict[str, Any]:
         """Lineage of every chunk (DESIGN §12.5)."""
+        handler = f"{source_type.value} parser"
+        if self.parsed.ocr is not None and self.parsed.ocr.pages:
+            handler += f", {self.parsed.ocr.engine}"
         return {
-            "handler": f"{source_type.value} parser",
+            "handler": handler,
             "handler_version": versions.HANDLER,
             "embedder": container.space.embedder,
             "embedder_version": container.space.version,
         }
+
+
+def recipe_of(container: Container) -> str:
+    """What decides chunks beside their content, as listings compare it."""
+    return recipe(container.manifest, container.space.id)
 
 
 def fingerprint(
@@ -93,14 +109,17 @@ def fingerprint(
         "source_type": detected.source_type.value,
         "mime": detected.mime,
         "filename": payload.filename,
+        "charset": charset_of(payload.mime),
         "meta": payload.meta,
-        "versions": versions.HANDLER,
-        "chunker": container.manifest.chunker.model_dump(mode="json"),
-        "max_pages": container.manifest.pdf.max_pages,
-        "space": container.space.id,
+        "recipe": recipe_of(container),
         "model": [model.key, model.window],
     }
     return hashlib.sha256(orjson.dumps(deciding, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def fingerprint_of_scans(printed: str, engine: str) -> str:
+    """``printed`` for a document with scanned pages: another OCR engine reads them anew."""
+    return hashlib.sha256(f"{printed}\n{engine}".encode()).hexdigest()
 
 
 async def make(deps: Deps, container: Container, parsed: Parsed, source_type: SourceType) -> Made:
@@ -115,15 +134,13 @@ async def make(deps: Deps, container: Container, parsed: Parsed, source_type: So
 def _make(
     parsed: Parsed, source_type: SourceType, settings: Chunker, counter: Tokenizer, window: int
 ) -> Made:
-    drafts = chunk(
-        parsed,
-        source_type=source_type,
-        budget_tokens=settings.tokens(window),
-        overlap=settings.overlap,
-        table_rows=settings.table_rows,
-        tokenizer=counter,
-    )
-    return Made(parsed, drafts, detect_language(parsed.text[:CHARS_FOR_LANGUAGE]))
+    parsed, drafts = drafts_of(parsed, source_type, settings, counter, window)
+    read = frozenset(parsed.ocr.pages if parsed.ocr is not None else ())
+    marked = [
+        replace(draft, meta={**draft.meta, "ocr": True}) if draft.place.page in read else draft
+        for draft in drafts
+    ]
+    return Made(parsed, marked, detect_language(parsed.text[:CHARS_FOR_LANGUAGE]))
 
 
 async def stage(

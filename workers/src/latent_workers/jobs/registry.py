@@ -10,9 +10,11 @@ from latent_core.queue.context import JobContext
 from latent_workers.deps import Deps
 from latent_workers.jobs.compact import compact
 from latent_workers.jobs.corpus import corpus
+from latent_workers.jobs.dedup import dedup
 from latent_workers.jobs.delete_container import delete_container
 from latent_workers.jobs.garbage import garbage
 from latent_workers.jobs.ingest import ingest
+from latent_workers.jobs.page_pdf import page_pdf
 from latent_workers.jobs.purge import purge
 from latent_workers.jobs.render import render
 
@@ -22,10 +24,12 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.INGEST: ingest,
     JobKind.CORPUS: corpus,
     JobKind.RENDER: render,
+    JobKind.PAGE_PDF: page_pdf,
     JobKind.PURGE: purge,
     JobKind.COMPACT: compact,
     JobKind.GARBAGE: garbage,
     JobKind.DELETE_CONTAINER: delete_container,
+    JobKind.DEDUP: dedup,
 }
 
 

@@ -33,6 +33,9 @@ class RenderPayload(BaseModel):
     sha256: str
     filename: str
     source_type: SourceType
+    charset: str | None = None
+    sanitize_rules: tuple[str, ...] = ()
+    """By which a web page was read, with ``charset``: its pages show the lines its chunks know."""
 
 
 PAGES_A_BATCH: Final = 16
@@ -65,7 +68,7 @@ async def _render(ctx: JobContext, deps: Deps) -> None:
     if container is None or not live:
         return  # something newer has its own render job
     path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
-    options = _options(container.manifest)
+    options = _options(container.manifest, payload.source_type)
     batch = Drawn()
     async with drawing(
         deps.sandbox,
@@ -73,6 +76,8 @@ async def _render(ctx: JobContext, deps: Deps) -> None:
         name=payload.filename,
         source_type=payload.source_type,
         options=options,
+        charset=payload.charset,
+        sanitize_rules=payload.sanitize_rules,
     ) as drawn:
         async for page in drawn:
             await ctx.checkpoint()
@@ -90,12 +95,14 @@ async def _render(ctx: JobContext, deps: Deps) -> None:
     await _note(ctx, deps, ctx.job.doc_id, payload, batch, last=True)
 
 
-def _options(manifest: Manifest) -> RenderOptions:
+def _options(manifest: Manifest, source_type: SourceType) -> RenderOptions:
+    of_image = source_type is SourceType.IMAGE
     return RenderOptions(
         dpi=manifest.pdf.render_dpi,
-        image_format=manifest.pdf.image_format,
+        image_format="webp" if of_image else manifest.pdf.image_format,
         quality=manifest.image.compress_quality,
         max_pages=manifest.pdf.max_pages,
+        max_edge=manifest.image.thumbnail_max_edge,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from latent_core.domain.errors import IngestFailed
 
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
-_BOMS: Final = (
+BOMS: Final = (
     # UTF-32 first: its little-endian mark begins with that of UTF-16.
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -35,7 +35,7 @@ class Decoded:
 def decode(data: bytes) -> Decoded:
     """Text of ``data``: by its byte order mark, else UTF-8, UTF-16 by its zero bytes, else one of
     the Western single-byte sets, which know every byte."""
-    for mark, encoding in _BOMS:
+    for mark, encoding in BOMS:
         if data.startswith(mark):
             return _as(data[len(mark) :], encoding)
     wide = utf16_without_mark(data)

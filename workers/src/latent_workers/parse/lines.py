@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final
 
 _ENDS: Final = re.compile(r"\r\n|\n|\r")
@@ -15,9 +16,16 @@ class Lines:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        ends = [match.span() for match in _ENDS.finditer(text)]
-        self._starts = [0, *(after for _, after in ends)]
-        self._ends = [*(before for before, _ in ends), len(text)]
+        if "\r" in text:
+            ends = [match.span() for match in _ENDS.finditer(text)]
+            self._starts = [0, *(after for _, after in ends)]
+            self._ends = [*(before for before, _ in ends), len(text)]
+        else:
+            # The same, several times faster.
+            sizes = [len(line) + 1 for line in text.split("\n")]
+            after = list(accumulate(sizes))
+            self._starts = [0, *after[:-1]]
+            self._ends = [end - 1 for end in after]
 
     def __len__(self) -> int:
         """Number of lines; what follows the last line end counts only when it is not empty."""
@@ -31,6 +39,10 @@ class Lines:
         """Offsets of the lines ``first`` to ``last``, without the end of the last."""
         return self._starts[first - 1], self._ends[last - 1]
 
+    def spans(self) -> list[tuple[int, int]]:
+        """Offsets of each line, without its end."""
+        return list(zip(self._starts[: len(self)], self._ends, strict=False))
+
     def text(self, number: int) -> str:
         """The line without its end."""
         start, end = self.span(number, number)
@@ -38,7 +50,7 @@ class Lines:
 
     def texts(self) -> Iterator[str]:
         """Each line without its end."""
-        for start, end in zip(self._starts[: len(self)], self._ends, strict=False):
+        for start, end in self.spans():
             yield self._text[start:end]
 
     def filled(self) -> list[bool]:

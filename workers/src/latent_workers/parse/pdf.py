@@ -1,64 +1,71 @@
-"""PDF by PyMuPDF: text a page in the order it was written, sizes, metadata, headings by the outline."""
+"""PDF by PyMuPDF: text in reading order under its headings, tables as Markdown, without running headers and footers."""
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO, Final
 
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_workers.parse import mupdf
-from latent_workers.parse.decode import clean
 from latent_workers.parse.parsed import Block, Parsed, ParsedPage
+from latent_workers.parse.pdf_headings import Typography, typography
 from latent_workers.parse.pdf_info import meta_of, outline_of, title_of
-from latent_workers.parse.pdf_outline import Outlined
+from latent_workers.parse.pdf_order import Item
+from latent_workers.parse.pdf_parts import Part, Writer, is_told
+from latent_workers.parse.pdf_running import Margins, running
+from latent_workers.parse.pdf_sheet import Sheet, sheet_of
+from latent_workers.parse.pdf_spill import over_pages, within_page
+from latent_workers.parse.pdf_text import Vocabulary
 from latent_workers.parse.source import Source
 
 PAGE_BREAK: Final = "\f"
+SPILL_BREAK: Final = " "
+"""Between pages where a paragraph runs over: it is whole, and each page still has its own text."""
 BLOCK_BREAK: Final = "\n\n"
 _MAX_LISTED = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """One page as MuPDF gives it; ``blocks`` is ``None`` when the page cannot be read."""
-
-    number: int
-    width: float
-    height: float
-    blocks: tuple[str, ...] | None
-    replaced: int
-
-    @property
-    def text(self) -> str:
-        return BLOCK_BREAK.join(self.blocks or ())
+_SHRINK_EVERY = 50
+_FEW_LETTERS: Final = 24
+"""Of a page whose words are in its picture."""
+_UNREADABLE: Final = 0.3
+"""Share of characters without a meaning, from which on a text layer is none."""
 
 
 def parse(source: Source) -> Parsed:
     document = open_document(source.file, source.name)
     total = document.page_count
     sheets = [_sheet(document, number) for number in range(1, min(total, source.max_pages) + 1)]
-    if all(sheet.blocks is None for sheet in sheets):
+    if all(sheet.items is None for sheet in sheets):
         raise IngestFailed(f"no page of '{source.name}' can be read")
-    outlined = Outlined(outline_of(document))
-    blocks: list[Block] = []
-    pages: list[ParsedPage] = []
-    offset = 0
-    for sheet in sheets:
-        placed = list(_placed(sheet, outlined, offset))
-        text = BLOCK_BREAK.join(block.text for block in placed)
-        blocks += placed
-        pages.append(ParsedPage(sheet.number, text, sheet.width, sheet.height))
-        offset += len(text) + len(PAGE_BREAK)
+    types = typography(
+        item.lines for sheet in sheets for item in sheet.items or () if not item.aside
+    )
+    ran = running([_margins(sheet) for sheet in sheets], types.body)
+    contents = [_without(sheet, lines) for sheet, lines in zip(sheets, ran, strict=True)]
+    vocabulary = Vocabulary(line for items in contents for item in items for line in item.lines)
+    outline = outline_of(document)
+    told = is_told(outline, sheets)
+    writer = Writer(outline, Typography(types.body) if told else types, vocabulary)
+    pages = [
+        within_page(list(writer.parts(sheet.number, items)), vocabulary)
+        for sheet, items in zip(sheets, contents, strict=True)
+    ]
+    spilled = over_pages(pages, vocabulary)
+    text, blocks = _written(pages, spilled)
     return Parsed(
-        text=PAGE_BREAK.join(page.text for page in pages),
-        title=title_of(document),
+        text=text,
+        title=title_of(document) or _title(pages[0]),
         blocks=tuple(blocks),
-        pages=tuple(pages),
+        pages=tuple(_pages(sheets, pages)),
         meta=meta_of(document),
         warnings=tuple(_warnings(sheets, total)),
         replaced_characters=sum(sheet.replaced for sheet in sheets),
+        scanned_pages=tuple(
+            sheet.number
+            for sheet, items in zip(sheets, contents, strict=True)
+            if _is_unreadable(items) or (sheet.pictured and _is_wordless(items))
+        ),
     )
 
 
@@ -83,59 +90,118 @@ def open_document(file: BinaryIO, name: str) -> Any:
 
 
 def _sheet(document: Any, number: int) -> Sheet:
+    if number % _SHRINK_EVERY == 0:
+        # Fonts and images of past pages would pile up.
+        mupdf.load().TOOLS.store_shrink(100)
     try:
         with mupdf.reading():
             return sheet_of(document[number - 1], number)
     except mupdf.PdfError:
-        return Sheet(number, 0.0, 0.0, None, 0)
+        return Sheet(number, 0.0, 0.0)
 
 
-def sheet_of(page: Any, number: int) -> Sheet:
-    """What a page holds; raises what MuPDF raises."""
-    pymupdf = mupdf.load()
-    # Ligatures are taken apart: words should be found as they are typed.
-    flags = pymupdf.TEXT_PRESERVE_WHITESPACE | pymupdf.TEXT_MEDIABOX_CLIP
-    blocks, replaced = [], 0
-    for block in page.get_text("blocks", flags=flags):
-        text, bad = clean(_tidy(block[4]))
-        replaced += bad
-        if text:
-            blocks.append(text)
-    return Sheet(number, page.rect.width, page.rect.height, tuple(blocks), replaced)
+def _margins(sheet: Sheet) -> Margins:
+    tables = any(item.table is not None for item in sheet.items or ())
+    return Margins(sheet.lines, sheet.text_height, tables)
 
 
-def _tidy(text: str) -> str:
-    """Lines without white space at their ends and without empty ones."""
-    lines = (line.strip() for line in text.replace("\f", " ").split("\n"))
-    return "\n".join(line for line in lines if line)
+def _title(parts: Sequence[Part]) -> str | None:
+    """The first heading of the highest level on the first page."""
+    headings = [part for part in parts if part.level is not None]
+    best = min(headings, key=lambda part: part.level or 0, default=None)
+    return best.text if best else None
 
 
-def _placed(sheet: Sheet, outlined: Outlined, offset: int) -> Iterator[Block]:
-    for part in outlined.parts(sheet.number, sheet.blocks or ()):
-        end = offset + len(part.text)
-        yield Block(
-            kind=part.kind,
-            text=part.text,
-            offset_start=offset,
-            offset_end=end,
-            page=sheet.number,
-            heading_path=part.heading_path,
-            level=part.level,
-        )
-        offset = end + len(BLOCK_BREAK)
+def _without(sheet: Sheet, running_lines: set[int]) -> list[Item]:
+    """The items of a page without its running lines, which are told by their place among its lines."""
+    kept: list[Item] = []
+    place = 0
+    for item in sheet.items or ():
+        numbers = range(place, place + len(item.lines))
+        place += len(item.lines)
+        lines = [
+            line
+            for number, line in zip(numbers, item.lines, strict=True)
+            if number not in running_lines
+        ]
+        if lines or item.table is not None:
+            whole = len(lines) == len(item.lines)
+            kept.append(item if whole else replace(Item.of(lines), aside=item.aside))
+    return kept
 
 
-def _warnings(sheets: list[Sheet], total: int) -> Iterator[Issue]:
+def _written(pages: Sequence[Sequence[Part]], spilled: set[int]) -> tuple[str, list[Block]]:
+    """The text of all pages, and the blocks in it."""
+    text: list[str] = []
+    spans: list[tuple[Part, int, int, int, int]] = []
+    offset = 0
+    for number, parts in enumerate(pages):
+        for place, part in enumerate(parts):
+            if place:
+                text.append(BLOCK_BREAK)
+                offset += len(BLOCK_BREAK)
+            start, offset = offset, offset + len(part.text)
+            text.append(part.text)
+            if place == 0 and number - 1 in spilled:
+                first, began, _, page, _ = spans[-1]
+                spans[-1] = first, began, offset, page, number + 1
+            else:
+                spans.append((part, start, offset, number + 1, number + 1))
+        if number + 1 < len(pages):
+            text.append(SPILL_BREAK if number in spilled else PAGE_BREAK)
+            offset += 1
+    whole = "".join(text)
+    return whole, [_block(whole, *span) for span in spans]
+
+
+def _block(text: str, part: Part, start: int, end: int, page: int, page_end: int) -> Block:
+    return Block(
+        kind=part.kind,
+        text=text[start:end],
+        offset_start=start,
+        offset_end=end,
+        page=page,
+        page_end=page_end if page_end != page else None,
+        heading_path=part.path,
+        level=part.level,
+    )
+
+
+def _pages(sheets: Sequence[Sheet], pages: Sequence[Sequence[Part]]) -> Iterator[ParsedPage]:
+    for sheet, parts in zip(sheets, pages, strict=True):
+        text = BLOCK_BREAK.join(part.text for part in parts)
+        yield ParsedPage(sheet.number, text, sheet.width, sheet.height)
+
+
+def _is_wordless(items: Sequence[Item]) -> bool:
+    """Whether a page says nothing that can be read, but for running lines."""
+    if any(item.table is not None for item in items):
+        return False
+    return sum(map(str.isalnum, _chars(items))) < _FEW_LETTERS
+
+
+def _is_unreadable(items: Sequence[Item]) -> bool:
+    """Whether the letters of a page are drawn by a font that does not tell which they are."""
+    chars = _chars(items)
+    unknown = sum(1 for char in chars if char == "\ufffd" or "\ue000" <= char <= "\uf8ff")
+    return len(chars) >= _FEW_LETTERS and unknown >= _UNREADABLE * len(chars)
+
+
+def _chars(items: Sequence[Item]) -> list[str]:
+    return [char for item in items for line in item.lines for char in line.text if char > " "]
+
+
+def _warnings(sheets: Sequence[Sheet], total: int) -> Iterator[Issue]:
     if total > len(sheets):
         yield _warning(
             f"Only the first {len(sheets)} of {total} pages were read (pdf.max_pages).",
             pages_read=len(sheets),
             pages=total,
         )
-    unread = [sheet.number for sheet in sheets if sheet.blocks is None]
+    unread = [sheet.number for sheet in sheets if sheet.items is None]
     if unread:
         yield _warning(f"Pages that cannot be read: {listed(unread)}.", unreadable_pages=unread)
-    blank = [sheet.number for sheet in sheets if sheet.blocks == ()]
+    blank = [sheet.number for sheet in sheets if sheet.items == ()]
     if blank:
         yield _warning(
             f"Pages without text (scanned or empty): {listed(blank)}.", pages_without_text=blank

@@ -36,10 +36,11 @@ PARSERS: Final[Mapping[SourceType, Parser]] = {
     SourceType.TEXT: Parser("latent_workers.parse.text", "text"),
     SourceType.MARKDOWN: Parser("latent_workers.parse.markdown", "Markdown"),
     SourceType.PDF: Parser("latent_workers.parse.pdf", "PDF"),
-    SourceType.CODE: Parser("latent_workers.parse.text", "source code"),
-    SourceType.YAML: Parser("latent_workers.parse.text", "YAML"),
-    SourceType.JSON: Parser("latent_workers.parse.text", "JSON"),
-    SourceType.WEB: Parser("latent_workers.parse.text", "HTML"),
+    SourceType.CODE: Parser("latent_workers.parse.code", "source code"),
+    SourceType.YAML: Parser("latent_workers.parse.yaml_file", "YAML"),
+    SourceType.JSON: Parser("latent_workers.parse.json_file", "JSON"),
+    SourceType.IMAGE: Parser("latent_workers.parse.image", "image"),
+    SourceType.WEB: Parser("latent_workers.parse.web", "HTML"),
 }
 
 
@@ -74,6 +75,8 @@ def detect(name: str, head: bytes, mime: str | None = None) -> Detected:
     kind = signatures.recognise(head)
     if kind == signatures.PDF:
         return Detected(SourceType.PDF, "application/pdf")
+    if kind in signatures.IMAGES:
+        return Detected(SourceType.IMAGE, signatures.IMAGES[kind])
     by_name = _by_name(name) or _by_mime(mime)
     if kind is None and by_name is not None and by_name.source_type is SourceType.PDF:
         return by_name  # broken at the start; the parser may still repair it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -31,6 +31,8 @@ async def parse_file(
     name: str,
     source_type: SourceType,
     max_pages: int = 1000,
+    charset: str | None = None,
+    sanitize_rules: Sequence[str] = (),
     budget: Budget = PARSE_BUDGET,
 ) -> Parsed:
     """Parse one file (a path, or an open descriptor that stays the caller's).
@@ -38,7 +40,13 @@ async def parse_file(
     ``IngestFailed`` says why it cannot be ingested: what the parser said, or how it ended.
     """
     label = parser_of(source_type).label
-    arguments = {"name": name, "source_type": source_type, "max_pages": max_pages}
+    arguments = {
+        "name": name,
+        "source_type": source_type,
+        "max_pages": max_pages,
+        "charset": charset,
+        "sanitize_rules": list(sanitize_rules),
+    }
     item = await sandbox.run("parse", arguments, files=[file], budget=budget, label=label)
     return _checked(wire.unpack, item, label)
 

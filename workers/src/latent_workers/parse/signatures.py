@@ -9,8 +9,18 @@ from typing import Final
 from latent_workers.parse.decode import utf16_without_mark
 
 PDF: Final = "a PDF"
+IMAGES: Final = {
+    "a PNG image": "image/png",
+    "a JPEG image": "image/jpeg",
+    "a GIF image": "image/gif",
+    "a TIFF image": "image/tiff",
+    "a BMP image": "image/bmp",
+    "a WebP image": "image/webp",
+}
+"""Kinds that are read as pictures, and their types."""
 _ZIP: Final = "a ZIP archive"
 _OLE: Final = "an old Office document"
+_HEIC: Final = "an HEIC image; save it as JPEG or PNG"
 
 _SIGNATURES: Final = (
     (0, b"%PDF-", PDF),
@@ -20,10 +30,18 @@ _SIGNATURES: Final = (
     (0, b"GIF89a", "a GIF image"),
     (0, b"II*\x00", "a TIFF image"),
     (0, b"MM\x00*", "a TIFF image"),
+    (0, b"II+\x00", "a TIFF image"),
+    (0, b"MM\x00+", "a TIFF image"),
     (0, b"BM", "a BMP image"),
     (8, b"WEBP", "a WebP image"),
     (8, b"WAVE", "a WAV sound"),
-    (4, b"ftyp", "an MP4, HEIC or AVIF file"),
+    (4, b"ftypheic", _HEIC),
+    (4, b"ftypheix", _HEIC),
+    (4, b"ftyphevc", _HEIC),
+    (4, b"ftypmif1", _HEIC),
+    (4, b"ftypmsf1", _HEIC),
+    (4, b"ftypavi", "an AVIF image; save it as JPEG or PNG"),
+    (4, b"ftyp", "an MP4 or QuickTime file"),
     (0, b"PK\x03\x04", _ZIP),
     (0, b"PK\x05\x06", _ZIP),
     (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", _OLE),

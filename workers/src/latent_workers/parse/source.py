@@ -17,6 +17,10 @@ class Source:
     source_type: SourceType
     max_pages: int
     """Pages read of a paged source; the rest is left out with a warning."""
+    charset: str | None = None
+    """What the server said a page is written in."""
+    sanitize_rules: tuple[str, ...] = ()
+    """Of a page: ``latent_core.domain.manifest.SANITIZE_RULES``."""
 
     def read(self) -> bytes:
         return self.file.read()

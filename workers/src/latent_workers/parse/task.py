@@ -15,9 +15,16 @@ from latent_workers.sandbox.frames import Output
 
 
 def parse(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
-    """``name, source_type, max_pages`` and the file; gives one packed ``Parsed``."""
+    """The fields of ``Source`` and the file; gives one packed ``Parsed``."""
     source_type = SourceType(arguments["source_type"])
-    source = Source(arguments["name"], files[0], source_type, arguments["max_pages"])
+    source = Source(
+        name=arguments["name"],
+        file=files[0],
+        source_type=source_type,
+        max_pages=arguments["max_pages"],
+        charset=arguments.get("charset"),
+        sanitize_rules=tuple(arguments.get("sanitize_rules", ())),
+    )
     parser = importlib.import_module(parser_of(source_type).module)
     yield wire.pack(parser.parse(source))
 

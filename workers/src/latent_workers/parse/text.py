@@ -1,4 +1,4 @@
-"""Plain text, and for now code, YAML and JSON: paragraphs between blank lines."""
+"""Plain text, and structured data that is broken: paragraphs between blank lines."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from latent_workers.render.rows import Row
 _LONG_WORD: Final = re.compile(r"\S{31,}")
 _ROWS_AT_ONCE: Final = 100
 _BREAK: Final = "\u200b"
-_JOINTS: Final = re.compile(r"(?<=[_./:\-=&?#,;])(?=\w)")
+_JOINTS: Final = re.compile(r"(?<=[_./:\-=&?#,;])(?=\w)(?<!\d[.,:\-])|(?<=\d[.,:\-])(?=[^\W\d])")
+"""After punctuation, but not within a number, a time or a date."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ MIME = {"webp": "image/webp", "png": "image/png"}
 
 
 class RenderOptions(BaseModel):
-    """From the manifest: ``pdf.render_dpi``, ``pdf.image_format``, ``pdf.max_pages``, a quality of 1 to 100."""
+    """From the manifest: ``pdf.render_dpi``, ``pdf.image_format``, ``pdf.max_pages``,
+    ``image.thumbnail_max_edge``, a quality of 1 to 100."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -22,6 +23,8 @@ class RenderOptions(BaseModel):
     quality: int = Field(default=80, ge=1, le=100)
     """Of WebP; PNG loses nothing."""
     max_pages: int = Field(default=1000, ge=1)
+    max_edge: int = Field(default=2048, ge=1)
+    """Pixels of the longest edge, of images only."""
 
 
 class PageInfo(BaseModel):

@@ -7,7 +7,8 @@ from typing import Any, BinaryIO
 
 from latent_core.domain.errors import Issue, IssueCode
 from latent_workers.parse import mupdf
-from latent_workers.parse.pdf import listed, open_document, sheet_of
+from latent_workers.parse.decode import clean
+from latent_workers.parse.pdf import listed, open_document
 from latent_workers.render import raster
 from latent_workers.render.page import End, PageInfo, RenderOptions
 
@@ -38,7 +39,7 @@ def _page(page: Any, number: int, total: int, options: RenderOptions) -> Drawn:
     scale = raster.scale_for(page.rect.width, page.rect.height, options.dpi)
     pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB)
     image = raster.encoded(pixmap.this, options)
-    text = sheet_of(page, number).text
+    text = clean(page.get_text().strip())[0]
     info = PageInfo(number=number, total=total, width=pixmap.width, height=pixmap.height, text=text)
     return info, image
 

@@ -27,6 +27,9 @@ from pygments.util import ClassNotFound
 COLUMNS: Final = 100
 MAX_HIGHLIGHTED_CHARS: Final = 400_000
 _TAB: Final = 4
+_RAGGED: Final = 30
+"""Columns a row may fall short of, so that no word is broken."""
+_BREAKS: Final = frozenset(" \t,;:([{/|=")
 _STYLES: Final[Sequence[tuple[_TokenType, str]]] = (
     (Comment, "c"),
     (String, "s"),
@@ -79,7 +82,7 @@ def rows(lines: Sequence[tuple[int, str]], lexer: Lexer, first_line: int) -> Ite
 
 def _coloured(code: str, lexer: Lexer) -> list[tuple[str, str]]:
     tokens = list(lexer.get_tokens(code))
-    styles = {kind: _style(kind) for kind, _ in tokens}
+    styles = {kind: _style(kind) for kind in {kind for kind, _ in tokens}}
     words = [(styles[kind], text) for kind, text in tokens]
     # A lexer that changes the text (some normalise it) cannot be trusted with places.
     return words if "".join(text for _, text in words) == code else [("", code)]
@@ -102,27 +105,65 @@ def _by_line(words: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]
 
 def _wrapped(offset: int, words: Sequence[tuple[str, str]], line: int) -> Iterator[Row]:
     """Rows of at most ``COLUMNS`` columns."""
-    if sum(len(text) for _, text in words) * 2 <= COLUMNS and all(
-        "\t" not in text for _, text in words
-    ):
-        yield Row(offset, "".join(_span(style, text) for style, text in words), line)
+    text = "".join(part for _, part in words)
+    if len(text) * 2 <= COLUMNS and "\t" not in text:
+        yield Row(offset, "".join(_span(style, part) for style, part in words), line)
         return
-    number: int | None = line
-    parts: list[str] = []
-    column, start, at = 0, offset, offset
-    for style, text in words:
-        shown: list[str] = []
-        for char in text:
-            width = _width(char, column)
-            if column + width > COLUMNS:
-                yield Row(start, "".join([*parts, _span(style, "".join(shown))]), number)
-                parts, shown, column, start, number = [], [], 0, at, None
-                width = _width(char, 0)
-            shown.append(" " * width if char == "\t" else char)
+    starts = list(_row_starts(text))
+    cuts = _cut(words, [*starts[1:], len(text)])
+    for start, parts in zip(starts, cuts, strict=True):
+        shown = "".join(_span(style, part) for style, part in parts)
+        yield Row(offset + start, shown, None if start else line)
+
+
+def _row_starts(text: str) -> Iterator[int]:
+    """Where rows begin: behind a blank or a mark near the end of the row before, failing that anywhere."""
+    start = at = column = 0
+    narrow = text.isascii() and "\t" not in text
+    yield 0
+    while at < len(text):
+        if narrow and column == 0:  # each character takes a column: no need to look at them
+            at = min(len(text), start + COLUMNS)
+            column = at - start
+            continue
+        width = _width(text[at], column)
+        if column + width > COLUMNS:
+            near = range(at, max(start, at - _RAGGED), -1)
+            start = at = next((k for k in near if text[k - 1] in _BREAKS), at)
+            column = 0
+            yield start
+        else:
             column += width
             at += 1
-        parts.append(_span(style, "".join(shown)))
-    yield Row(start, "".join(parts), number)
+
+
+def _cut(words: Sequence[tuple[str, str]], stops: Sequence[int]) -> Iterator[list[tuple[str, str]]]:
+    """The words of each row, by where the rows end in their line; with tabs as blanks."""
+    row: list[tuple[str, str]] = []
+    at = column = ended = 0
+    for style, text in words:
+        taken = 0
+        while taken < len(text):
+            part = text[taken : taken + stops[ended] - at]
+            taken, at = taken + len(part), at + len(part)
+            shown, column = _without_tabs(part, column)
+            row.append((style, shown))
+            if at == stops[ended] and ended + 1 < len(stops):
+                yield row
+                row, column, ended = [], 0, ended + 1
+    yield row
+
+
+def _without_tabs(text: str, column: int) -> tuple[str, int]:
+    """``text`` from ``column`` on with blanks for tabs, and the column after it."""
+    if "\t" not in text and text.isascii():
+        return text, column + len(text)
+    shown: list[str] = []
+    for char in text:
+        width = _width(char, column)
+        shown.append(" " * width if char == "\t" else char)
+        column += width
+    return "".join(shown), column
 
 
 def _width(char: str, column: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,9 @@ from latent_workers.sandbox.frames import Item
 from latent_workers.sandbox.pool import Sandbox
 
 RENDER_BUDGET: Final = Budget(cpu_seconds=900, wall_seconds=1800, output_bytes=2048 * MIB)
+PAGE_PDF_BUDGET: Final = Budget(cpu_seconds=60, wall_seconds=120, output_bytes=256 * MIB)
 _LABEL: Final = "the page renderer"
+_TASKS: Final = {SourceType.PDF: "pdf_pages", SourceType.IMAGE: "picture"}
 _MAGIC: Final[dict[ImageFormat, tuple[int, bytes]]] = {"webp": (8, b"WEBP"), "png": (1, b"PNG")}
 
 
@@ -84,6 +86,8 @@ async def render(
     name: str,
     source_type: SourceType,
     options: RenderOptions,
+    charset: str | None = None,
+    sanitize_rules: Sequence[str] = (),
     budget: Budget = RENDER_BUDGET,
 ) -> AsyncIterator[Pages]:
     """Draw the pages of a file (a path, or an open descriptor that stays the caller's)::
@@ -92,9 +96,32 @@ async def render(
             async for page in pages:
                 …
 
-    ``IngestFailed`` while iterating says why it cannot go on.
+    ``charset`` and ``sanitize_rules`` are those by which a web page was read. ``IngestFailed`` while
+    iterating says why it cannot go on.
     """
-    task = "pdf_pages" if source_type is SourceType.PDF else "story_pages"
-    arguments = {"name": name, "source_type": source_type, "options": options.model_dump()}
+    task = _TASKS.get(source_type, "story_pages")
+    arguments = {
+        "name": name,
+        "source_type": source_type,
+        "options": options.model_dump(),
+        "charset": charset,
+        "sanitize_rules": list(sanitize_rules),
+    }
     async with sandbox.stream(task, arguments, files=[file], budget=budget, label=_LABEL) as items:
         yield Pages(items, options.image_format)
+
+
+async def page_pdf(
+    sandbox: Sandbox,
+    file: Path | int,
+    *,
+    name: str,
+    number: int,
+    budget: Budget = PAGE_PDF_BUDGET,
+) -> bytes:
+    """Page ``number`` of a PDF, from 1, as a PDF. ``IngestFailed`` says why it cannot be taken out."""
+    arguments = {"name": name, "number": number}
+    item = await sandbox.run("page_pdf", arguments, files=[file], budget=budget, label=_LABEL)
+    if not item.attachment.startswith(b"%PDF-"):
+        raise IngestFailed(f"{_LABEL} gave a page that is no PDF")
+    return item.attachment

@@ -8,13 +8,12 @@ from typing import Any, BinaryIO
 from latent_core.domain.chunk import SourceType
 from latent_workers.parse.decode import decode_filled
 from latent_workers.parse.lines import Lines
-from latent_workers.render import elements, markdown, pdf
+from latent_workers.parse.source import Source
+from latent_workers.render import elements, image, markdown, pdf, single
 from latent_workers.render.page import End, RenderOptions
 from latent_workers.render.rows import lexer_for, rows
 from latent_workers.render.story import Drawn, Layout
 from latent_workers.sandbox.frames import Output
-
-_PROSE = (SourceType.TEXT, SourceType.WEB)
 
 
 def pdf_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
@@ -23,21 +22,51 @@ def pdf_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[
     return _outputs(pdf.pages(files[0], arguments["name"], options))
 
 
+def picture(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
+    """``name``, ``options`` and the image."""
+    options = RenderOptions.model_validate(arguments["options"])
+    return _outputs(image.pages(files[0], arguments["name"], options))
+
+
+def page_pdf(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
+    """``name``, ``number`` and the PDF; gives that page as a PDF."""
+    yield Output({}, single.page_pdf(files[0], arguments["name"], arguments["number"]))
+
+
 def story_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
-    """``name``, ``source_type``, ``options`` and the text file."""
+    """``name``, ``source_type``, ``options``, what a web page is read by, and the text file."""
     name, options = arguments["name"], RenderOptions.model_validate(arguments["options"])
-    text = decode_filled(files[0].read(), name).text
-    found = elements_of(text, name, SourceType(arguments["source_type"]))
-    return _outputs(Layout(text, name, options).pages(found))
+    source_type = SourceType(arguments["source_type"])
+    if source_type is SourceType.WEB:
+        text = _main_text(arguments, files[0])
+    else:
+        text = decode_filled(files[0].read(), name).text
+    return _outputs(Layout(text, name, options).pages(elements_of(text, name, source_type)))
+
+
+def _main_text(arguments: dict[str, Any], file: BinaryIO) -> str:
+    """A web page as its chunks know it, by line: the Markdown it was read as."""
+    # Here, since no other source needs the readers of web pages, which are slow to load.
+    from latent_workers.parse import web
+
+    source = Source(
+        name=arguments["name"],
+        file=file,
+        source_type=SourceType.WEB,
+        max_pages=1,
+        charset=arguments["charset"],
+        sanitize_rules=tuple(arguments["sanitize_rules"]),
+    )
+    return web.parse(source).text
 
 
 def elements_of(text: str, name: str, source_type: SourceType) -> Iterator[elements.Element]:
     """What to lay out for a text of that type."""
-    if source_type is SourceType.MARKDOWN:
+    if source_type in (SourceType.MARKDOWN, SourceType.WEB):
         return markdown.elements(text)
     lines = Lines(text)
     source = [(lines.span(n, n)[0], lines.text(n)) for n in range(1, len(lines) + 1)]
-    if source_type in _PROSE:
+    if source_type is SourceType.TEXT:
         return elements.prose(source)
     return elements.code(rows(source, lexer_for(name), 1), numbered=True)
 
@@ -47,5 +76,5 @@ def _outputs(pages: Iterable[Drawn | End]) -> Iterator[Output]:
         if isinstance(page, End):
             yield Output(page.model_dump())
         else:
-            info, image = page
-            yield Output(info.model_dump(), image)
+            info, pixels = page
+            yield Output(info.model_dump(), pixels)

@@ -1,6 +1,7 @@
 """The child's side: lock the doors, say so, then one task after another until the parent closes.
 
-Started as ``python -m latent_workers.sandbox.child SOCKET_FD LIFELINE_FD [IMPORT_PATH…]``.
+Started as ``python -m latent_workers.sandbox.child SOCKET_FD LIFELINE_FD PROGRAMS NICENESS [IMPORT_PATH…]``;
+PROGRAMS is ``1`` when it may start other programs.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _TRACE_CHARS = 4000
 
 def main(arguments: list[str]) -> None:
     sock = socket.socket(fileno=int(arguments[0]))
-    sys.path.extend(arguments[2:])
-    layers = confine.confine()
+    sys.path.extend(arguments[4:])
+    os.nice(int(arguments[3]))
+    layers = confine.confine(programs=arguments[2] == "1")
     # After the doors are closed: a change of credentials clears the signal, and threads must not
     # exist before the namespace is left.
     signal_on_parent_death()

@@ -21,14 +21,17 @@ _STATM = Path("/proc/self/statm")
 Layers = Mapping[str, bool | str]
 
 
-def confine() -> dict[str, bool | str]:
-    """Close every door once and for all; to be called while the process has a single thread."""
+def confine(*, programs: bool = False) -> dict[str, bool | str]:
+    """Close every door once and for all; to be called while the process has a single thread.
+
+    ``programs`` leaves one ajar: other programs may be started, which inherit all the rest.
+    """
     linux = sys.platform.startswith("linux")
     lower(resource.RLIMIT_CORE, 0)
     lower(resource.RLIMIT_FSIZE, 0)
     lower(resource.RLIMIT_NOFILE, _OPEN_FILES)
     namespace = linux and leave_network()
-    filtered = linux and seccomp.install()
+    filtered = linux and seccomp.install(programs=programs)
     missing = f"not on {sys.platform}"
     return {
         "session": True,
@@ -38,8 +41,12 @@ def confine() -> dict[str, bool | str]:
         "file_writes": True,
         "network_namespace": namespace if linux else missing,
         "network_filter": filtered if linux else missing,
-        "no_new_processes": filtered if linux else missing,
+        "no_new_processes": _no_programs(filtered, programs) if linux else missing,
     }
+
+
+def _no_programs(filtered: bool, programs: bool) -> bool | str:
+    return "the OCR engine is a program of its own" if programs else filtered
 
 
 def lower(kind: int, limit: int) -> None:

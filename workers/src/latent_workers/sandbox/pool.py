@@ -11,15 +11,15 @@ from typing import Any, Final, Self
 
 from latent_core.domain.errors import Unavailable
 from latent_workers.sandbox import reasons
-from latent_workers.sandbox.budget import MIB, Budget
+from latent_workers.sandbox.budget import Budget
 from latent_workers.sandbox.conversation import Call, Conversation
 from latent_workers.sandbox.frames import MAX_FILES, Item
 from latent_workers.sandbox.inputs import opened
 from latent_workers.sandbox.process import Child
+from latent_workers.sandbox.profile import PARSING, Profile
 from latent_workers.sandbox.tasks import TASKS
 
 _DEFAULT_BUDGET: Final = Budget()
-_KEEP_RESIDENT_BYTES = 256 * MIB
 
 
 class Sandbox:
@@ -36,12 +36,14 @@ class Sandbox:
         tasks_per_child: int = 200,
         tasks: Mapping[str, str] = TASKS,
         import_paths: Sequence[Path] = (),
+        profile: Profile = PARSING,
     ) -> None:
         self._slots = asyncio.Semaphore(children)
         self._idle_seconds = idle_seconds
         self._tasks_per_child = tasks_per_child
         self._tasks = tasks
         self._import_paths = tuple(import_paths)
+        self._profile = profile
         self._idle: dict[Child, asyncio.TimerHandle] = {}
         self._leaving: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -136,11 +138,12 @@ class Sandbox:
                 return child
             child.kill()
             self._later(child.reap())
-        return await Child.spawn(self._import_paths)
+        return await Child.spawn(self._import_paths, self._profile)
 
     def _worn(self, child: Child, resident_bytes: int) -> bool:
         child.tasks_done += 1
-        return child.tasks_done >= self._tasks_per_child or resident_bytes > _KEEP_RESIDENT_BYTES
+        too_large = resident_bytes > self._profile.keep_resident_bytes
+        return too_large or child.tasks_done >= self._tasks_per_child
 
     def _give_back(self, child: Child) -> None:
         if self._closed:

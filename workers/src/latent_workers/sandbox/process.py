@@ -23,10 +23,11 @@ from latent_workers.sandbox.frames import (
     Ready,
     Request,
 )
+from latent_workers.sandbox.profile import PARSING, Profile
 
 logger = logging.getLogger(__name__)
 
-_START_SECONDS = 30.0
+_START_SECONDS = 60.0
 _REAP_SECONDS = 10.0
 _SEND_SECONDS = 10.0
 _TAIL_BYTES = 4096
@@ -64,7 +65,7 @@ class Child:
         self.tasks_done = 0
 
     @classmethod
-    async def spawn(cls, import_paths: Sequence[Path] = ()) -> Child:
+    async def spawn(cls, import_paths: Sequence[Path] = (), profile: Profile = PARSING) -> Child:
         """Start a child and wait until it has locked itself in; ``Unavailable`` when it does not."""
         with ExitStack() as on_failure, ExitStack() as given:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -74,7 +75,7 @@ class Child:
             on_failure.callback(os.close, lifeline_write)
             given.callback(os.close, lifeline_read)
             try:
-                process = await _start(theirs.fileno(), lifeline_read, import_paths)
+                process = await _start(theirs.fileno(), lifeline_read, import_paths, profile)
             except OSError as exc:
                 raise Unavailable(f"no parser process could be started: {exc}") from exc
             ours.setblocking(False)
@@ -193,12 +194,13 @@ class Child:
 
 
 async def _start(
-    sock: int, lifeline: int, import_paths: Sequence[Path]
+    sock: int, lifeline: int, import_paths: Sequence[Path], profile: Profile
 ) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         *("-I", "-B", "-m", "latent_workers.sandbox.child"),
-        *(str(sock), str(lifeline), *map(str, import_paths)),
+        *(str(sock), str(lifeline), str(int(profile.programs)), str(profile.niceness)),
+        *map(str, import_paths),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -39,13 +39,18 @@ class _Machine:
     clone: int
     clone3: int
     denied: tuple[int, ...]
-    """socket, fork, vfork, execve, execveat, ptrace, kill, pidfd_send_signal, io_uring_setup."""
+    """socket, execveat, ptrace, kill, pidfd_send_signal, io_uring_setup, setsid, setpgid: what would
+    leave the process group is out of reach of the parent's kill."""
+    starting: tuple[int, ...]
+    """fork, vfork, execve, where they exist."""
 
 
 _MACHINES: Final[Mapping[str, _Machine]] = MappingProxyType(
     {
-        "x86_64": _Machine(0xC000003E, 56, 435, (41, 57, 58, 59, 322, 101, 62, 424, 425)),
-        "aarch64": _Machine(0xC00000B7, 220, 435, (198, 221, 281, 117, 129, 424, 425)),
+        "x86_64": _Machine(
+            0xC000003E, 56, 435, (41, 322, 101, 62, 424, 425, 112, 109), (57, 58, 59)
+        ),
+        "aarch64": _Machine(0xC00000B7, 220, 435, (198, 281, 117, 129, 424, 425, 157, 154), (221,)),
     }
 )
 
@@ -54,12 +59,15 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
-def install() -> bool:
-    """Filter this process from now on; ``False`` where the machine or kernel does not know how."""
+def install(*, programs: bool = False) -> bool:
+    """Filter this process from now on; ``False`` where the machine or kernel does not know how.
+
+    A filter cannot read the name of the program that is started, so ``programs`` means any.
+    """
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return False
-    code = b"".join(_instructions(machine))
+    code = b"".join(_instructions(machine, programs))
     program = _Program(len(code) // 8, code)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
@@ -67,8 +75,9 @@ def install() -> bool:
     return not libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
 
 
-def _instructions(machine: _Machine) -> list[bytes]:
+def _instructions(machine: _Machine, programs: bool) -> list[bytes]:
     """Jumps count instructions to skip: (if true, if false)."""
+    denied = machine.denied if programs else (*machine.denied, *machine.starting)
     return [
         _op(_LOAD, _ARCHITECTURE),
         _op(_EQUAL, machine.audit, 1, 0),
@@ -76,15 +85,21 @@ def _instructions(machine: _Machine) -> list[bytes]:
         _op(_LOAD, _NUMBER),
         _op(_AT_LEAST, _X32_BIT, 0, 1),
         _deny(EPERM),
-        *[step for number in machine.denied for step in (_op(_EQUAL, number, 0, 1), _deny(EPERM))],
+        *[step for number in denied for step in (_op(_EQUAL, number, 0, 1), _deny(EPERM))],
         # glibc falls back from clone3, whose flags a filter cannot read, to clone.
         _op(_EQUAL, machine.clone3, 0, 1),
         _deny(ENOSYS),
+        *([] if programs else _only_threads(machine)),
+        _op(_RETURN, _ALLOW),
+    ]
+
+
+def _only_threads(machine: _Machine) -> list[bytes]:
+    return [
         _op(_EQUAL, machine.clone, 0, 3),
         _op(_LOAD, _ARGUMENT_0),
         _op(_HAS_BITS, _CLONE_THREAD, 1, 0),
         _deny(EPERM),
-        _op(_RETURN, _ALLOW),
     ]
 
 

@@ -14,5 +14,8 @@ TASKS: Final[Mapping[str, str]] = {
     "parse": "latent_workers.parse.task:parse",
     "records": "latent_workers.parse.task:records",
     "pdf_pages": "latent_workers.render.task:pdf_pages",
+    "page_pdf": "latent_workers.render.task:page_pdf",
     "story_pages": "latent_workers.render.task:story_pages",
+    "picture": "latent_workers.render.task:picture",
+    "ocr_page": "latent_workers.ocr.task:page",
 }

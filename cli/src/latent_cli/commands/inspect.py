@@ -1,0 +1,102 @@
+"""``latent inspect``"""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from latent_cli.chunks_shown import show_chunk, show_list, show_sizes
+from latent_cli.commands.documents import identity
+from latent_cli.options import InContainer, Json, command_app
+from latent_cli.output import answers, emit, notes
+from latent_cli.session import ask
+from latent_client import AsyncClient
+from latent_client.answers import ChunkView
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import Invalid
+
+app = command_app()
+
+
+@app.command()
+def inspect(
+    container: InContainer,
+    chunk: Annotated[
+        UUID | None, typer.Option("--chunk", help="Show this one whole, with its lineage.")
+    ] = None,
+    sizes: Annotated[bool, typer.Option("--sizes", help="How long the chunks are.")] = False,
+    document: Annotated[
+        str | None, typer.Option("--document", "-d", help="Of this one: id, source uri or path.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", help="Of sources whose uri or path begins so.")
+    ] = None,
+    source_type: Annotated[
+        SourceType | None, typer.Option("--type", help="Of this source type.")
+    ] = None,
+    page: Annotated[int | None, typer.Option("--page", min=1, help="On this page.")] = None,
+    meta: Annotated[
+        list[str] | None, typer.Option("--meta", metavar="FIELD=VALUE", help="Repeatable.")
+    ] = None,
+    contains: Annotated[
+        str | None, typer.Option("--contains", help="With this in their text, in any case.")
+    ] = None,
+    duplicates: Annotated[
+        bool | None,
+        typer.Option("--duplicates/--originals", help="Only near-duplicates, or none of them."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Look at chunks as they are stored, one or many, and at their sizes."""
+    doc_id = None if document is None else identity(container, document)
+    if sizes:
+        found = ask(lambda client: client.chunk_sizes(container, doc_id=doc_id))
+        emit(found) if as_json else show_sizes(answers(), found)
+        return
+    if chunk is not None:
+        one = ask(lambda client: client.chunk(container, chunk))
+        emit({"chunk": one}) if as_json else show_chunk(answers(), one)
+        return
+    fields = _fields(meta or [])
+
+    async def some(client: AsyncClient) -> list[ChunkView]:
+        listed: list[ChunkView] = []
+        async for entry in client.chunks(
+            container,
+            doc_id=doc_id,
+            source_uri=_prefix(source),
+            source_type=None if source_type is None else source_type.value,
+            page=page,
+            contains=contains,
+            duplicates=duplicates,
+            meta=fields,
+        ):
+            listed.append(entry)
+            if len(listed) == limit:
+                break
+        return listed
+
+    chunks = ask(some)
+    if as_json:
+        emit({"chunks": chunks})
+        return
+    show_list(answers(), chunks)
+    if len(chunks) == limit:
+        notes().print(f"the first {limit}; more with --limit, one whole with --chunk ID")
+
+
+def _prefix(source: str | None) -> str | None:
+    return source if source is None or "://" in source else f"file:///{source}"
+
+
+def _fields(given: list[str]) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for pair in given:
+        name, separator, value = pair.partition("=")
+        if not name or not separator:
+            raise Invalid(f"--meta '{pair}': write FIELD=VALUE")
+        fields[name] = value
+    return fields

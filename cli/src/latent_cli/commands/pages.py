@@ -1,0 +1,66 @@
+"""``latent pages``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from latent_cli.commands.documents import identity
+from latent_cli.exits import FOUND
+from latent_cli.options import InContainer, Json, command_app
+from latent_cli.output import amount, answers, emit, notes, safe
+from latent_cli.progress import Bars
+from latent_cli.session import ask
+from latent_client.pages import PagesReport, export_pages
+
+app = command_app()
+
+MISSING_SHOWN = 20
+
+
+@app.callback()
+def pages() -> None:
+    """Export the page images of documents."""
+
+
+@app.command()
+def export(
+    container: InContainer,
+    out: Annotated[Path, typer.Option("--out", help="The folder; made when it is not there.")],
+    documents: Annotated[
+        list[str] | None,
+        typer.Option("--document", "-d", help="Only this one: id, source uri or path; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write <doc_id>/pages/<number>.webp and <doc_id>/pages.jsonl of each document.
+
+    Images that are there already are kept: an export that was interrupted goes on. Exit 4 when
+    images are missing.
+    """
+    ids = [identity(container, name) for name in documents or []]
+    with Bars() as bars:
+
+        def told(done: int, total: int, images: int) -> None:
+            bars.set("documents", done, total)
+            bars.set("pages", images, None)
+
+        report = ask(lambda client: export_pages(client, container, out, ids, told))
+    emit(report) if as_json else _show(report)
+    if report.missing:
+        raise typer.Exit(FOUND)
+
+
+def _show(report: PagesReport) -> None:
+    done = f"{amount(report.pages, 'page')} of {amount(report.documents, 'document')}"
+    answers().print(
+        safe(f"{done} in {report.folder}: {report.written} written, {report.kept} there already")
+    )
+    for one in report.missing[:MISSING_SHOWN]:
+        why = "still being drawn; export again later" if one.state == "pending" else one.cause
+        told = f"{one.source_uri}: images are missing: {why or 'nothing draws them'}"
+        notes().print(safe(told), soft_wrap=True)
+    if len(report.missing) > MISSING_SHOWN:
+        notes().print(f"and of {len(report.missing) - MISSING_SHOWN} more documents")

@@ -1,0 +1,318 @@
+"""``latent ingest --dry-run``: what an ingest would do and cost. The parsers run here, in their sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from latent_cli.figures import DryRun, Estimate, Tally
+from latent_cli.ingesting import FileSource, FolderSource, Source, WebSource
+from latent_cli.progress import IngestBars
+from latent_client import AsyncClient, plan_folder
+from latent_client.folder import SkippedFile
+from latent_client.sending import in_parallel
+from latent_client.sidecars import Metas, beside, read_meta, read_sidecars
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.doc_meta import accepted_meta, published_meta
+from latent_core.domain.errors import IngestFailed, LatentError
+from latent_core.domain.manifest import Manifest
+from latent_core.embedding.pieces import PieceTokenizer
+from latent_core.embedding.port import Embedder, EmbeddingModel
+from latent_core.embedding.resolve import TEXTS_PER_MINUTE, Embedders
+from latent_core.settings import Settings
+from latent_workers.chunk.counting import WordCounter
+from latent_workers.chunk.drafting import drafts_of
+from latent_workers.parse import jsonl
+from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.registry import HEAD_BYTES, Detected, detect
+from latent_workers.parse.run import parse_file, read_records
+from latent_workers.sandbox.pool import Sandbox
+
+PARSERS: Final = 2
+RECORD_TYPE: Final = Detected(SourceType.TEXT, "text/plain")
+SAMPLE: Final = 24
+"""Chunks that are embedded to measure how fast that goes here."""
+MOST_FAILURES: Final = 1_000
+"""Told one by one: a corpus may have a million bad lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file to be looked at."""
+
+    shown: str
+    path: Path
+    uri: str
+    meta: dict[str, Any]
+    new: bool
+    """New or changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kit:
+    """What documents are made with."""
+
+    manifest: Manifest
+    model: EmbeddingModel
+    counter: WordCounter
+    embedder: Embedder | None
+    """None when it is not to be had on this machine."""
+    sandbox: Sandbox
+
+
+class Rehearsal:
+    """One dry run over sources of one container."""
+
+    def __init__(self, container_id: str, settings: Settings, bars: IngestBars) -> None:
+        self._container_id = container_id
+        self._settings = settings
+        self._bars = bars
+        self._tallies: dict[str, Tally] = {}
+        self._failures: list[SkippedFile] = []
+        self._skipped: list[SkippedFile] = []
+        self._kept: list[str] = []
+        self._sample: list[str] = []
+        self._seen = self._unchanged = self._deletions = self._ignored = 0
+        self._texts = self._tokens = self._more_failures = 0
+        self._random = random.Random(0)
+
+    async def run(
+        self, client: AsyncClient, sources: Sequence[Source], meta: dict[str, Any], *, rebuild: bool
+    ) -> DryRun:
+        """Look at everything; nothing is sent, stored or deleted."""
+        description = await client.describe(self._container_id)
+        manifest = Manifest.model_validate(description.manifest)
+        candidates = [
+            one
+            for source in sources
+            for one in await self._candidates(client, source, meta, rebuild=rebuild)
+        ]
+        self._unchanged = sum(not one.new for one in candidates)
+        async with self._kit(manifest) as kit:
+            began = time.monotonic()
+            await self._look(kit, candidates)
+            parse_seconds = time.monotonic() - began
+            estimate = await self._estimate(kit, parse_seconds)
+        return self._report(kit, candidates, estimate)
+
+    async def _candidates(
+        self, client: AsyncClient, source: Source, meta: dict[str, Any], *, rebuild: bool
+    ) -> list[Candidate]:
+        match source:
+            case WebSource(address):
+                reason = "an address is fetched by the server: a dry run leaves it alone"
+                self._skipped.append(SkippedFile(path=address, reason=reason))
+                return []
+            case FileSource(file, uri):
+                sidecar = await asyncio.to_thread(beside, file)
+                said = await asyncio.to_thread(read_meta, sidecar) if sidecar else {}
+                return [Candidate(str(file), file, uri, {**said, **meta}, new=True)]
+            case FolderSource(folder, root):
+                return await self._of_folder(client, folder, root, meta, rebuild=rebuild)
+
+    async def _of_folder(
+        self, client: AsyncClient, folder: Path, root: str, meta: dict[str, Any], *, rebuild: bool
+    ) -> list[Candidate]:
+        plan = await plan_folder(
+            client,
+            self._container_id,
+            folder,
+            root,
+            self._bars.show_folder,
+            meta=meta,
+            rebuild=rebuild,
+        )
+        metas: Metas = await asyncio.to_thread(read_sidecars, plan.files, meta)
+        self._skipped += plan.skipped
+        self._ignored += plan.ignored
+        self._deletions += 0 if plan.kept else plan.vanished
+        self._kept += [f"{root}: {plan.kept}"] if plan.kept else []
+        return [
+            Candidate(
+                f"{root}/{file.path}",
+                file.file,
+                f"file:///{root}/{file.path}",
+                metas.of(file.path),
+                new=file.path in plan.need,
+            )
+            for file in plan.files
+        ]
+
+    @asynccontextmanager
+    async def _kit(self, manifest: Manifest) -> AsyncIterator[_Kit]:
+        with TemporaryDirectory(prefix="latent-dry-run-") as scratch:
+            kept = self._settings.data_dir / "models"
+            models = kept if await asyncio.to_thread(kept.is_dir) else Path(scratch)
+            embedders = Embedders(self._settings, models)
+            try:
+                model = embedders.model_of(manifest)
+                embedder = _opened(embedders, model)
+                counter = WordCounter(embedder.tokenizer if embedder else PieceTokenizer())
+                async with Sandbox(children=PARSERS) as sandbox:
+                    yield _Kit(manifest, model, counter, embedder, sandbox)
+            finally:
+                await embedders.close()
+
+    async def _look(self, kit: _Kit, candidates: Sequence[Candidate]) -> None:
+        done = 0
+
+        async def one(candidate: Candidate) -> None:
+            nonlocal done
+            try:
+                await self._examine(kit, candidate)
+            except LatentError as exc:
+                self._fail(candidate.shown, exc.message)
+            done += 1
+            self._bars.set("files read", done, len(candidates))
+
+        await in_parallel(candidates, one)
+
+    async def _examine(self, kit: _Kit, candidate: Candidate) -> None:
+        said = accepted_meta(kit.manifest, candidate.uri, candidate.meta)
+        name = candidate.path.name
+        detected = await asyncio.to_thread(_detect, candidate.path, name)
+        tally = Tally(files=1)
+        if detected.corpus:
+            await self._corpus(kit, candidate, said, tally)
+        else:
+            parsed = await parse_file(
+                kit.sandbox,
+                candidate.path,
+                name=name,
+                source_type=detected.source_type,
+                max_pages=kit.manifest.pdf.max_pages,
+                sanitize_rules=kit.manifest.web.sanitize_rules,
+            )
+            await self._document(kit, candidate, parsed, detected, said, tally)
+        kind = "jsonl" if detected.corpus else detected.source_type.value
+        self._tallies.setdefault(kind, Tally()).join(tally)
+
+    async def _corpus(
+        self, kit: _Kit, candidate: Candidate, said: dict[str, Any], tally: Tally
+    ) -> None:
+        offset, line, total = 0, 1, 1
+        while offset < total:
+            batch = await read_records(kit.sandbox, candidate.path, offset=offset, line=line)
+            for failure in batch.failures:
+                self._fail(f"{candidate.shown}, line {failure.line}", failure.message)
+            for record in batch.records:
+                try:
+                    parsed = jsonl.parsed(record)
+                    await self._document(kit, candidate, parsed, RECORD_TYPE, said, tally)
+                except LatentError as exc:
+                    self._fail(f"{candidate.shown}, line {record.line}", exc.message)
+            if batch.next_offset <= offset:
+                return
+            offset, line, total = batch.next_offset, batch.next_line, batch.total_bytes
+
+    async def _document(
+        self,
+        kit: _Kit,
+        candidate: Candidate,
+        parsed: Parsed,
+        detected: Detected,
+        said: dict[str, Any],
+        tally: Tally,
+    ) -> None:
+        published_meta(kit.manifest, parsed.meta, said)
+        _, drafts = await asyncio.to_thread(
+            drafts_of,
+            parsed,
+            detected.source_type,
+            kit.manifest.chunker,
+            kit.counter,
+            kit.model.window,
+        )
+        if not drafts and not parsed.scanned_pages:
+            raise IngestFailed("holds no text that could be found again")
+        tally.add(parsed, drafts)
+        if not candidate.new:
+            return
+        for draft in drafts:
+            self._texts += max(1, -(-draft.token_count // kit.model.window))
+            self._tokens += draft.token_count
+            self._draw(draft.embed_text)
+
+    def _fail(self, path: str, reason: str) -> None:
+        if len(self._failures) < MOST_FAILURES:
+            self._failures.append(SkippedFile(path=path, reason=reason))
+        else:
+            self._more_failures += 1
+
+    def _draw(self, text: str) -> None:
+        """Keep a fair sample of all texts seen."""
+        self._seen += 1
+        if len(self._sample) < SAMPLE:
+            self._sample.append(text)
+        elif (place := self._random.randrange(self._seen)) < SAMPLE:
+            self._sample[place] = text
+
+    async def _estimate(self, kit: _Kit, parse_seconds: float) -> Estimate:
+        embed_seconds, basis = await self._embedding(kit)
+        total = None if embed_seconds is None else round(parse_seconds + embed_seconds, 1)
+        return Estimate(
+            parse_seconds=round(parse_seconds, 1),
+            embed_seconds=None if embed_seconds is None else round(embed_seconds, 1),
+            total_seconds=total,
+            basis=basis,
+        )
+
+    async def _embedding(self, kit: _Kit) -> tuple[float | None, str]:
+        """Seconds for all texts to send, and what they are reckoned by."""
+        if not self._sample:
+            return 0.0, "nothing is to be embedded"
+        if kit.embedder is None or not kit.model.embedder.startswith("local"):
+            rate = self._settings.embed_rate_limit_per_min or TEXTS_PER_MINUTE
+            basis = f"the limit of {rate} texts a minute (LLC_EMBED_RATE_LIMIT_PER_MIN)"
+            return self._texts * 60.0 / rate, basis
+        await kit.embedder.embed_documents(self._sample[:1])  # the model is loaded first
+        began = time.monotonic()
+        await kit.embedder.embed_documents(self._sample)
+        seconds = max(time.monotonic() - began, 1e-6)
+        tokens = max(1, sum(kit.counter.count(self._sample)))
+        basis = f"measured on this machine: {tokens / seconds:,.0f} tokens a second, over {len(self._sample)} chunks"
+        return self._tokens * seconds / tokens, basis
+
+    def _report(self, kit: _Kit, candidates: Sequence[Candidate], estimate: Estimate) -> DryRun:
+        total = Tally()
+        for tally in self._tallies.values():
+            total.join(tally)
+        own = kit.embedder is not None and kit.model.embedder.startswith("local")
+        stand_in = "a stand-in, since the embedder's own is on its server"
+        return DryRun(
+            container_id=self._container_id,
+            embedder=kit.model.embedder,
+            tokenizer=f"{kit.model.embedder}'s own" if own else stand_in,
+            types={name: tally.figures() for name, tally in sorted(self._tallies.items())},
+            total=total.figures(),
+            to_send=sum(one.new for one in candidates),
+            unchanged=self._unchanged,
+            would_delete=self._deletions,
+            ignored=self._ignored,
+            embedding_texts=self._texts,
+            embedding_tokens=self._tokens,
+            estimate=estimate,
+            would_fail=sorted(self._failures, key=lambda one: one.path),
+            would_fail_more=self._more_failures,
+            skipped=self._skipped,
+            kept=self._kept,
+        )
+
+
+def _opened(embedders: Embedders, model: EmbeddingModel) -> Embedder | None:
+    try:
+        return embedders.for_space(model)
+    except LatentError:  # a server that is not named here, or a model that only the gateway has
+        return None
+
+
+def _detect(path: Path, name: str) -> Detected:
+    with path.open("rb") as file:
+        return detect(name, file.read(HEAD_BYTES))

@@ -1,0 +1,135 @@
+"""The figures of a dry run: what a source type would become, and what all of it would cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import BaseModel
+
+from latent_client.folder import SkippedFile
+from latent_core.domain.chunk import DraftChunk
+from latent_workers.parse.parsed import Parsed
+
+BUCKETS: Final = (32, 64, 128, 256, 512, 1024)
+"""Tokens: upper ends of the histogram's bars, not included; the last has none."""
+
+
+class Bar(BaseModel):
+    """Chunks of ``least`` to ``most`` tokens, both included."""
+
+    least: int
+    most: int | None
+    chunks: int
+
+
+class Figures(BaseModel):
+    """What a source type, or all of them, would become."""
+
+    files: int = 0
+    documents: int = 0
+    """More than files where a file is a corpus."""
+    chunks: int = 0
+    tokens: int = 0
+    """Of all chunks, by the embedder's own tokenizer where it is here."""
+    tokens_min: int | None = None
+    tokens_avg: float | None = None
+    tokens_max: int | None = None
+    histogram: list[Bar] = []
+    tables: int = 0
+    pages: int = 0
+    """Of sources that have pages themselves; others are drawn when they are in."""
+    scanned_pages: int = 0
+    """Of these and of images, those that OCR will read: their text is not counted here."""
+
+
+class Estimate(BaseModel):
+    """How long it would take. Seconds."""
+
+    parse_seconds: float
+    embed_seconds: float | None
+    total_seconds: float | None
+    basis: str
+    """Where the rate comes from."""
+
+
+class DryRun(BaseModel):
+    container_id: str
+    embedder: str
+    tokenizer: str
+    """Whose tokens are counted."""
+    types: dict[str, Figures]
+    total: Figures
+    to_send: int
+    """Files that are new or changed."""
+    unchanged: int
+    would_delete: int
+    ignored: int
+    embedding_texts: int
+    """Of the files to send: how many texts the embedder reads at most; those it has read before cost nothing."""
+    embedding_tokens: int
+    estimate: Estimate
+    would_fail: list[SkippedFile] = []
+    """Files, and lines of corpora, that could not be ingested, with the reason."""
+    would_fail_more: int = 0
+    """Those beyond the first thousand."""
+    skipped: list[SkippedFile] = []
+    kept: list[str] = []
+    """Why documents that seem to have vanished would not be deleted."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Figures of one source type as they grow; memory does not."""
+
+    files: int = 0
+    documents: int = 0
+    tables: int = 0
+    pages: int = 0
+    scanned: int = 0
+    sizes: Counter[int] = field(default_factory=Counter)
+    """Tokens of a chunk to the number of such chunks."""
+
+    def add(self, parsed: Parsed, drafts: Sequence[DraftChunk]) -> None:
+        self.documents += 1
+        self.pages += len(parsed.pages)
+        self.scanned += len(parsed.scanned_pages)
+        self.sizes.update(draft.token_count for draft in drafts)
+        tables = {d.place.table_id for d in drafts if d.place.table_id is not None}
+        self.tables += len(tables)
+
+    def join(self, other: Tally) -> None:
+        self.files += other.files
+        self.documents += other.documents
+        self.tables += other.tables
+        self.pages += other.pages
+        self.scanned += other.scanned
+        self.sizes.update(other.sizes)
+
+    def figures(self) -> Figures:
+        chunks = self.sizes.total()
+        tokens = sum(size * count for size, count in self.sizes.items())
+        return Figures(
+            files=self.files,
+            documents=self.documents,
+            chunks=chunks,
+            tokens=tokens,
+            tokens_min=min(self.sizes, default=None),
+            tokens_avg=round(tokens / chunks, 1) if chunks else None,
+            tokens_max=max(self.sizes, default=None),
+            histogram=_histogram(self.sizes),
+            tables=self.tables,
+            pages=self.pages,
+            scanned_pages=self.scanned,
+        )
+
+
+def _histogram(sizes: Counter[int]) -> list[Bar]:
+    bars, least = [], 0
+    for end in (*BUCKETS, None):
+        count = sum(n for size, n in sizes.items() if size >= least and (end is None or size < end))
+        bars.append(Bar(least=least, most=None if end is None else end - 1, chunks=count))
+        least = end or 0
+    return bars

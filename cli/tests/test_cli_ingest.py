@@ -1,0 +1,137 @@
+"""``latent ingest``: meta, dry runs, rebuilds and watches."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from latent_cli.testing import Latent
+from latent_cli.watch_shown import told
+from latent_client.folder import FolderReport
+from latent_client.testing.gateway import FakeGateway
+from latent_client.watching import Change, WatchEvent
+
+
+def metas(gateway: FakeGateway) -> dict[str, dict[str, object]]:
+    return {d.view.title or "": d.view.meta for d in gateway.documents.values()}
+
+
+def test_meta_comes_by_flags_over_a_file_over_sidecars(
+    latent: Latent, gateway: FakeGateway, museum: Path, tmp_path: Path
+) -> None:
+    (museum / "lamp.md.meta.yaml").write_text("city: Kiel\nroom: 7\n", encoding="utf-8")
+    common = tmp_path / "common.yaml"
+    common.write_text("city: Berlin\nlang: de\n", encoding="utf-8")
+    result = latent(
+        *("ingest", museum, "-c", "notes", "--meta-file", common),
+        *("--meta", "lang=en", "--meta", "tag=a", "--meta", "tag=b=c"),
+    )
+    assert result.code == 0
+    flags = {"city": "Berlin", "lang": "en", "tag": ["a", "b=c"]}
+    assert metas(gateway) == {"lamp.md": {"room": 7, **flags}, "lens.txt": flags}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--meta", "city"], "--meta 'city': write it as key=value"),
+        (["--meta", "=x"], "--meta '=x': write it as key=value"),
+        (["--meta-file", "m.yaml"], "m.yaml, line 2: "),
+        (["--watch", "--rebuild"], "--watch goes with none of"),
+        (["--watch", "other"], "--watch keeps one folder in step"),
+    ],
+)
+def test_flags_that_cannot_be_obeyed_are_refused_before_anything_is_sent(
+    arguments: list[str], said: str, latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    Path("m.yaml").write_text("a: [\n", encoding="utf-8")
+    Path("other").mkdir()
+    result = latent("ingest", museum, *arguments, "-c", "notes")
+    assert result.code == 2
+    assert said in result.err
+    assert not gateway.requests
+
+
+def test_files_named_with_their_sidecars_are_sent_without_them(
+    latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    (museum / "lamp.md.meta.yaml").write_text("city: Kiel\n", encoding="utf-8")
+    assert latent("ingest", *sorted(museum.iterdir()), "-c", "notes").code == 0
+    assert metas(gateway) == {"lamp.md": {"city": "Kiel"}, "lens.txt": {}}
+
+
+def test_a_rebuild_sends_everything_again(
+    latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    latent("ingest", museum, "-c", "notes")
+    result = latent("ingest", museum, "-c", "notes", "--rebuild")
+    assert "museum: 2 files, 2 sent, 0 unchanged" in result.out
+    assert [r.json().get("rebuild") for r in gateway.asked("POST .*/add")] == [
+        None,
+        None,
+        True,
+        True,
+    ]
+
+
+def test_a_dry_run_counts_by_the_local_embedders_own_tokens_and_measures_its_rate(
+    latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    (museum / "image.md").write_bytes(b"\x7fELF\x00\x01\x02binary")
+    (museum / "empty.md").touch()
+    result = latent("ingest", museum, "-c", "notes", "--dry-run", "--json")
+    assert result.code == 0, result.err
+    report = result.json
+    assert report["tokenizer"] == "local's own"
+    assert re.fullmatch(
+        r"measured on this machine: [\d,]+ tokens a second, over 2 chunks",
+        report["estimate"]["basis"],
+    )
+    assert {name: f["chunks"] for name, f in report["types"].items()} == {"markdown": 1, "text": 1}
+    assert report["embedding_tokens"] == report["total"]["tokens"] > 8
+    assert [one["path"] for one in report["would_fail"]] == ["museum/image.md"]
+    assert [one["path"] for one in report["skipped"]] == ["empty.md"]
+    assert not gateway.documents
+
+
+def test_a_dry_run_is_shown_as_a_table_with_what_is_left_out(latent: Latent, museum: Path) -> None:
+    (museum / "empty.md").touch()
+    out = latent("ingest", museum, "https://a.example", "-c", "notes", "--dry-run").out
+    assert "skipped: empty.md: empty" in out
+    assert "skipped: https://a.example: an address is fetched by the server" in out
+    assert re.search(r"TYPE +FILES +DOCUMENTS +CHUNKS +TOKENS +MIN/AVG/MAX +TABLES +PAGES", out)
+    assert re.search(r"total +2 +2 +2 +\d+ +\d+/[\d.]+/\d+ +0 +0", out)
+    assert re.search(r"time: about [\d.]+ s: [\d.]+ s to parse \(measured just now\)", out)
+
+
+def test_what_a_dry_run_cannot_look_at_is_told_by_the_field_of_the_schema(
+    latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    manifest = gateway.manifests["notes"].model_dump(exclude_unset=True)
+    schema = {"custom_schema": {"room": {"type": "integer", "required": True}}}
+    gateway.create(type(gateway.manifests["notes"])(**manifest, metadata=schema))
+    report = latent("ingest", museum, "-c", "notes", "--dry-run", "--json").json
+    reasons = [one["reason"] for one in report["would_fail"]]
+    assert len(reasons) == 2
+    assert all(reason.startswith("meta.room is missing") for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (WatchEvent(change=Change.SENT, path="a.md", job_id=7), "sent a.md (job 7)"),
+        (WatchEvent(change=Change.DELETED, path="a.md"), "deleted a.md"),
+        (WatchEvent(change=Change.SKIPPED, path="a.md", message="empty"), "skipped a.md: empty"),
+        (WatchEvent(change=Change.INDEXED, count=1), "searchable: 1 document"),
+        (WatchEvent(change=Change.AWAY, message="gone"), "waiting for the gateway: gone"),
+        (WatchEvent(change=Change.BACK), "the gateway answers again"),
+        (
+            WatchEvent(change=Change.SYNCED, report=FolderReport(root="r", files=2, ignored=0)),
+            "in step: 2 files, 0 sent, 0 unchanged, 0 deleted",
+        ),
+    ],
+)
+def test_each_change_is_one_line(event: WatchEvent, said: str) -> None:
+    assert told(event) == said

@@ -1,0 +1,108 @@
+"""A folder's files announced to the server, part by part, and those it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from latent_client.answers import ListedFile, ListingAnswer, RefusedFile
+from latent_client.client import AsyncClient
+from latent_client.walk import FoundFile
+
+LISTING_FILES: Final = 5_000
+"""Files announced in one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is announced, and where."""
+
+    container_id: str
+    root: str
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the server said of announced files."""
+
+    need: list[str] = field(default_factory=list)
+    unsure: list[str] = field(default_factory=list)
+    """Those whose hash decides."""
+    refused: list[RefusedFile] = field(default_factory=list)
+    unchanged: int = 0
+    open_jobs: list[int] = field(default_factory=list)
+    vanished: int = 0
+    """Documents whose files are gone, when they were only to be counted."""
+    deleted: list[str] = field(default_factory=list)
+    delete_jobs: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Files next to each other in order of their paths, and the gap before and between them."""
+
+    files: Sequence[ListedFile]
+    after: str | None
+    through: str | None
+
+
+class Announcer:
+    """The files of one root. Those of a call are sorted by path, and so are the calls."""
+
+    def __init__(self, client: AsyncClient, target: Target) -> None:
+        self._client = client
+        self._target = target
+
+    async def announce(
+        self, part: Part, verdict: Verdict, *, delete: bool = False, count: bool = False
+    ) -> None:
+        """Announce one part; with ``delete``, again as long as more has vanished from it than one call deletes."""
+        answer = await self._list(part, delete=delete, count=count)
+        verdict.need += answer.need
+        verdict.unsure += answer.hash
+        verdict.refused += answer.refused
+        verdict.unchanged += answer.unchanged
+        verdict.open_jobs += answer.open_jobs
+        verdict.vanished += 0 if delete else answer.vanished
+        while True:
+            verdict.deleted += answer.deleted
+            verdict.delete_jobs += answer.delete_jobs
+            if not (delete and answer.partial and answer.deleted):
+                return
+            answer = await self._list(part, delete=True, count=False)
+
+    async def _list(self, part: Part, *, delete: bool, count: bool) -> ListingAnswer:
+        return await self._client.listing(
+            self._target.container_id,
+            self._target.root,
+            part.files,
+            after=part.after,
+            through=part.through,
+            delete_vanished=delete,
+            count_vanished=count,
+        )
+
+
+def parts(listed: Sequence[ListedFile], size: int | None = None) -> Iterator[Part]:
+    """Parts that together cover the whole root, in order; ``listed`` is sorted by path, code point by code point."""
+    step = size or LISTING_FILES
+    after: str | None = None
+    for start in range(0, max(len(listed), 1), step):
+        files = listed[start : start + step]
+        last = start + step >= len(listed)
+        through = None if last else files[-1].path
+        yield Part(files, after, through)
+        after = through
+
+
+def listed_file(
+    file: FoundFile, digests: Mapping[str, str | None], sha256: str | None = None
+) -> ListedFile:
+    return ListedFile(
+        path=file.path,
+        bytes=file.bytes,
+        mtime_ns=file.mtime_ns,
+        sha256=sha256,
+        meta_sha256=digests.get(file.path),
+    )

@@ -1,0 +1,192 @@
+"""Page images of documents, written to a folder: what is there already is not fetched again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from pydantic import BaseModel
+
+from latent_client.answers import ListedPage, PagesPage
+from latent_client.client import AsyncClient
+from latent_client.files import sha256_of
+from latent_core.domain.document import DocumentView
+from latent_core.domain.errors import Forbidden, NotFound, Unauthorized, Unavailable
+
+CONCURRENCY: Final = 8
+LISTING: Final = "pages.jsonl"
+ENDINGS: Final = {"image/webp": "webp", "image/png": "png", "image/jpeg": "jpg"}
+"""Of images; any other is refused."""
+
+
+class MissingPages(BaseModel):
+    """A document whose images are not all there."""
+
+    doc_id: UUID
+    source_uri: str
+    state: str
+    """``pending``, ``failed`` or ``none``."""
+    cause: str | None = None
+
+
+class PagesReport(BaseModel):
+    """What became of an export."""
+
+    folder: str
+    documents: int = 0
+    """With pages."""
+    pages: int = 0
+    written: int = 0
+    kept: int = 0
+    """Images that were there already."""
+    missing: list[MissingPages] = []
+
+
+OnPages = Callable[[int, int, int], None]
+"""Told the documents done, all of them, and the pages so far."""
+
+
+async def export_pages(
+    client: AsyncClient,
+    container_id: str,
+    folder: Path,
+    doc_ids: Sequence[UUID] = (),
+    on_progress: OnPages | None = None,
+) -> PagesReport:
+    """Write ``<doc_id>/pages/<number>.webp`` and ``<doc_id>/pages.jsonl`` of each document, or of those named.
+
+    The same pages give the same files. Records of a corpus have no pages.
+    """
+    return await _Export(client, container_id, folder, on_progress).run(doc_ids)
+
+
+class _Export:
+    """One run."""
+
+    def __init__(
+        self, client: AsyncClient, container_id: str, folder: Path, on_progress: OnPages | None
+    ) -> None:
+        self._client = client
+        self._container_id = container_id
+        self._folder = folder
+        self._on_progress = on_progress
+        self._report = PagesReport(folder=str(folder))
+        self._slots = asyncio.Semaphore(CONCURRENCY)
+
+    async def run(self, doc_ids: Sequence[UUID]) -> PagesReport:
+        documents = [d async for d in self._documents(doc_ids)]
+        for done, document in enumerate(documents, start=1):
+            await self._document(document)
+            if self._on_progress is not None:
+                self._on_progress(done, len(documents), self._report.pages)
+        return self._report
+
+    async def _documents(self, doc_ids: Sequence[UUID]) -> AsyncIterator[DocumentView]:
+        for doc_id in dict.fromkeys(doc_ids):
+            yield await self._client.document(self._container_id, doc_id)
+        if not doc_ids:
+            async for document in self._client.documents(self._container_id):
+                if document.parent_id is None and document.chunks:
+                    yield document
+
+    async def _document(self, document: DocumentView) -> None:
+        target = self._folder / str(document.doc_id)
+        lines: list[dict[str, Any]] = []
+        lacking: PagesPage | None = None
+        try:
+            async for page in self._client.pages(document.doc_id):
+                there = [one for one in page.pages if one.sha256 is not None]
+                await self._images(document.doc_id, target, there)
+                lines += [_line(document, one) for one in there]
+                lacking = page if page.page_images != "ready" else lacking
+        except NotFound:
+            return  # deleted meanwhile
+        if lines:
+            await asyncio.to_thread(_write, target / LISTING, _joined(lines))
+            self._report.documents += 1
+        if lacking is not None:
+            self._report.missing.append(
+                MissingPages(
+                    doc_id=document.doc_id,
+                    source_uri=document.source_uri,
+                    state=lacking.page_images,
+                    cause=lacking.page_images_cause,
+                )
+            )
+
+    async def _images(self, doc_id: UUID, target: Path, pages: Iterable[ListedPage]) -> None:
+        """Some at a time; the first error ends all."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for page in pages:
+                    group.create_task(self._image(doc_id, target / _name(page), page))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _image(self, doc_id: UUID, file: Path, page: ListedPage) -> None:
+        async with self._slots:
+            if await asyncio.to_thread(file.is_file) and await sha256_of(file) == page.sha256:
+                self._report.kept += 1
+            else:
+                content = await self._fetched(doc_id, page)
+                await asyncio.to_thread(_write, file, content)
+                self._report.written += 1
+            self._report.pages += 1
+
+    async def _fetched(self, doc_id: UUID, page: ListedPage) -> bytes:
+        """The image; by a fresh link when the first one has expired meanwhile."""
+        link = page.page_uri
+        for _ in range(2):
+            if link is None:
+                break
+            try:
+                content = (await self._client.fetch(link)).content
+            except (Unauthorized, Forbidden):
+                link = (await self._client.page(doc_id, page.page)).page_uri
+                continue
+            if hashlib.sha256(content).hexdigest() == page.sha256:
+                return content
+            break
+        raise Unavailable(
+            f"the image of page {page.page} of document {doc_id} is not what was listed; export again"
+        )
+
+
+def _name(page: ListedPage) -> str:
+    ending = ENDINGS.get(page.mime or "")
+    if ending is None:
+        raise Unavailable(f"page {page.page} is an image of unknown kind: {page.mime}")
+    return f"pages/{page.page:04d}.{ending}"
+
+
+def _line(document: DocumentView, page: ListedPage) -> dict[str, Any]:
+    """A line of the listing. ``uri`` is the file's place beside it: a link would expire, and differ each time."""
+    return {
+        "doc_id": str(document.doc_id),
+        "page": page.page,
+        "uri": _name(page),
+        "sha256": page.sha256,
+        "bytes": page.bytes,
+        "width": page.width,
+        "height": page.height,
+        "source_pdf": document.source_uri if document.source_type == "pdf" else None,
+        "source_file": document.source_uri,
+    }
+
+
+def _joined(lines: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
+
+
+def _write(file: Path, content: bytes) -> None:
+    """All of it or nothing: an interrupted export leaves no half file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f"{file.name}.part")
+    draft.write_bytes(content)
+    os.replace(draft, file)

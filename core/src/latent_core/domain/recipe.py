@@ -1,0 +1,25 @@
+"""What decides a document's chunks beside its content: when it changes, a listing asks for the document anew."""
+
+from __future__ import annotations
+
+import hashlib
+
+import orjson
+
+from latent_core.domain import versions
+from latent_core.domain.manifest import Manifest
+
+
+def recipe(manifest: Manifest, space_id: int) -> str:
+    """Digest of the makers' versions, the settings they obey and the space the vectors are of."""
+    deciding = {
+        "versions": versions.HANDLER,
+        "chunker": manifest.chunker.model_dump(mode="json"),
+        "max_pages": manifest.pdf.max_pages,
+        "sanitize_rules": sorted(set(manifest.web.sanitize_rules)),
+        "meta_from_path": manifest.ingest.meta_from_path,
+        "custom_schema": manifest.metadata.custom_schema,
+        "space": space_id,
+    }
+    written = orjson.dumps(deciding, option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(written, digest_size=16).hexdigest()

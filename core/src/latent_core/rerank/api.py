@@ -1,0 +1,235 @@
+"""A reranker over HTTP, with its trouble waited out as long as the deadline allows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import httpx
+import orjson
+from pydantic import SecretStr
+
+from latent_core.domain.errors import Invalid, LatentError, RateLimited, TimedOut, Unavailable
+from latent_core.rerank.dialects import SHAPES, Dialect, Named, dialect_of, endpoint_of, parse_url
+from latent_core.rerank.scores import read_scores
+
+CONNECTIONS: Final = 16
+BYTES_A_SCORE: Final = 512
+"""The most that one result takes in an answer, its text not counted …"""
+BYTES_AROUND: Final = 64 * 1024
+"""… what may stand around them …"""
+ESCAPED: Final = 6
+"""… and by how much a text grows that is sent back, as vLLM does, when each of its bytes is escaped."""
+_SAID: Final = 200
+_TRY_AGAIN: Final = frozenset({408, 409, 424, 425})  # 424: TEI, when its model fails
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a reranker is reached, and as whom."""
+
+    url: str
+    api_key: SecretStr | None = None
+    model: str | None = None
+    dialect: Dialect | None = None
+    """Default: what the host is known to speak, else that of the contract."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How trouble is waited out, within the deadline of the call. Seconds."""
+
+    attempts: int = 3
+    first_wait: float = 0.2
+    longest_pause: float = 300.0
+    """A server that asks for more is asked again after this."""
+
+
+class ApiReranker:
+    """Implements ``Reranker``. Proxies and credentials of the environment are not used, redirects not followed."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        patience: Patience = Patience(),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """``Invalid`` when the address cannot be one, or the dialect needs a model that is not named."""
+        given = parse_url(endpoint.url)
+        dialect = endpoint.dialect or dialect_of(given)
+        self._shape = SHAPES[dialect]
+        if self._shape.model is Named.ALWAYS and endpoint.model is None:
+            raise Invalid(f"the {dialect} dialect names a model: set LLC_RERANK_MODEL")
+        self._url = endpoint_of(given, dialect)
+        self._model = endpoint.model
+        self._key = _sendable(endpoint.api_key)
+        self._patience = patience
+        self._paused_until = -math.inf
+        """A time of the event loop."""
+        self._sleep = sleep
+        self._jitter = jitter
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if self._key is not None:
+            self._headers["Authorization"] = f"Bearer {self._key}"
+        self._http = httpx.AsyncClient(
+            trust_env=False,
+            follow_redirects=False,
+            timeout=None,  # each call has its deadline
+            limits=httpx.Limits(max_connections=CONNECTIONS),
+        )
+
+    @property
+    def name(self) -> str:
+        return f"the reranker at {self._url.host}"
+
+    async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
+        """As of the port. More texts than a request may hold go in several, one after the other."""
+        self._refuse_while_paused()
+        scores: list[float] = []
+        try:
+            async with asyncio.timeout_at(deadline):
+                for start in range(0, len(texts), self._shape.most):
+                    part = texts[start : start + self._shape.most]
+                    scores += await self._persist(query, part, deadline)
+        except TimeoutError as exc:
+            raise TimedOut(f"{self.name} did not answer within its deadline") from exc
+        return scores
+
+    async def _persist(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
+        """Ask until there is an answer, the trouble is no passing one, or no time is left to ask again."""
+        for attempt in range(1, self._patience.attempts):
+            try:
+                return await self._ask(query, texts)
+            except (RateLimited, Unavailable) as exc:
+                asked = exc.details.get("retry_after")
+                seconds = self._backoff(attempt, asked)
+                if asyncio.get_running_loop().time() + seconds >= deadline:
+                    self._pause(asked)
+                    raise
+            await self._sleep(seconds)
+        return await self._ask(query, texts)
+
+    def _pause(self, asked: float | None) -> None:
+        """Leave the server alone for as long as it asks, so that searches do not wait for its refusals."""
+        if asked is not None:
+            pause = min(asked, self._patience.longest_pause)
+            self._paused_until = asyncio.get_running_loop().time() + pause
+
+    def _refuse_while_paused(self) -> None:
+        left = self._paused_until - asyncio.get_running_loop().time()
+        if left > 0:
+            raise RateLimited(
+                f"{self.name} asked not to be called for another {left:.0f} s", retry_after=left
+            )
+
+    def _backoff(self, attempt: int, asked: float | None) -> float:
+        """Full jitter, or what the server asks for."""
+        if asked is not None:
+            return asked
+        return self._jitter(0.0, self._patience.first_wait * 2 ** (attempt - 1))
+
+    async def _ask(self, query: str, texts: Sequence[str]) -> list[float]:
+        body = self._shape.body(query, texts, self._model)
+        try:
+            answer = await self._post(body, len(texts))
+        except httpx.HTTPError as exc:
+            raise Unavailable(
+                f"{self.name} cannot be reached: {str(exc) or type(exc).__name__}"
+            ) from exc
+        return read_scores(answer, len(texts), self.name)
+
+    async def _post(self, body: bytes, texts: int) -> Any:
+        request = self._http.stream("POST", self._url, content=body, headers=self._headers)
+        async with request as response:
+            most = BYTES_AROUND + texts * BYTES_A_SCORE + ESCAPED * len(body)
+            content = await self._read(response, most)
+        if response.status_code != 200:
+            raise self._refusal(response, content)
+        try:
+            return _parsed(content)
+        except (ValueError, RecursionError) as exc:
+            raise Unavailable(f"{self.name} sent an answer that is not whole JSON") from exc
+
+    async def _read(self, response: httpx.Response, most: int) -> bytes:
+        good = response.status_code == 200
+        content = bytearray()
+        async for piece in response.aiter_bytes():
+            content += piece
+            if good and len(content) > most:
+                raise Invalid(
+                    f"{self.name} answers more than {most} bytes, which no scores need:"
+                    " check LLC_RERANK_API_URL"
+                )
+            if not good and len(content) > BYTES_AROUND:
+                break
+        return bytes(content)
+
+    def _refusal(self, response: httpx.Response, content: bytes) -> LatentError:
+        """The error for an answer that is not a success."""
+        status = response.status_code
+        said = self._said(content)
+        if status == 429:
+            seconds = _retry_after(response.headers.get("Retry-After"))
+            details = {} if seconds is None else {"retry_after": seconds}
+            return RateLimited(
+                f"{self.name} accepts no more now (429): {said}", upstream_status=status, **details
+            )
+        if status >= 500 or status in _TRY_AGAIN:
+            return Unavailable(f"{self.name} failed ({status}): {said}", upstream_status=status)
+        if status in (401, 403):  # what it says may show a part of the key
+            told = f"{self.name} does not accept the key ({status}): check LLC_RERANK_API_KEY"
+        elif 300 <= status < 400:
+            told = f"{self.name} redirects ({status}): set LLC_RERANK_API_URL to the final address"
+        else:
+            told = (
+                f"{self.name} refuses the request ({status}): {said};"
+                " check LLC_RERANK_API_URL, LLC_RERANK_DIALECT and LLC_RERANK_MODEL"
+            )
+        return Invalid(told, upstream_status=status)
+
+    def _said(self, content: bytes) -> str:
+        """The beginning of what the server says of its trouble, the key made unreadable."""
+        said = " ".join(content.decode("utf-8", "replace").split())
+        return (said.replace(self._key, "…") if self._key else said)[:_SAID]
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+def _sendable(key: SecretStr | None) -> str | None:
+    """The key, if a header can hold it: what cannot be sent would be shown in the error that says so."""
+    told = key.get_secret_value().strip() if key is not None else ""
+    if not (told.isascii() and told.isprintable()):
+        raise Invalid("LLC_RERANK_API_KEY holds characters that cannot be sent: copy the key again")
+    return told or None
+
+
+def _parsed(content: bytes) -> Any:
+    """The JSON of an answer. The slow parser reads the ``NaN`` of sloppy servers, to be refused by name later."""
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return json.loads(content)
+
+
+def _retry_after(header: str | None) -> float | None:
+    """Seconds to wait, from a ``Retry-After`` header: a number or a date (RFC 9110 §10.2.3)."""
+    if header is None:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            seconds = (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds()
+        except (ValueError, TypeError):  # no date, or one without a zone
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None

@@ -1,0 +1,206 @@
+"""Filters judged by Postgres: the very chunks that a naive reading of the filter names, whatever they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings, strategies as st
+from psycopg.types.json import Jsonb
+
+from latent_core.domain.custom_schema import CustomSchema
+from latent_core.domain.filter_syntax import parse
+from latent_core.domain.filters import UNDECLARED, MetaFields
+from latent_core.domain.manifest import Manifest
+from latent_core.registry import chunks, containers
+from latent_core.registry.conditions import Condition, condition, glob_pattern
+from latent_core.registry.connection import Database
+from latent_core.testing.filter_oracle import GLOBS, NASTY, Judge, Row, filters, fits, random_rows
+
+T = TypeVar("T")
+
+NOW: Final = datetime.now(UTC)
+ROWS: Final = random_rows(150, NOW, seed=11)
+WITH_DATES: Final = MetaFields(CustomSchema.of({"when": "date"}).rules)
+
+DOCUMENT: Final = """
+INSERT INTO documents (id, container_id, uri, live_generation, language, source_modified_at, first_fetched_at,
+                       fetched_at, meta)
+VALUES (%(id)s, 'lamps', %(uri)s, 1, %(language)s, %(modified)s, %(first_fetched)s, %(fetched)s, %(meta)s)
+ON CONFLICT DO NOTHING
+"""
+CHUNK: Final = """
+INSERT INTO chunks (doc_id, generation, ordinal, id, container_id, ord, modality, source_type, block_type, text,
+                    embed_text, page, page_end, key_path, offset_start, offset_end, content_hash, token_count,
+                    windows, tsv, length, provenance, meta)
+VALUES (%(doc_id)s, 1, %(ord)s, gen_random_uuid(), 'lamps', %(ord)s, %(modality)s, %(source_type)s, 'paragraph',
+        'x', 'x', %(page)s, %(page_end)s, %(key_path)s, 0, 1, '0', 1, 1, '', 1, '{}', %(meta)s)
+"""
+
+
+async def fill(db: Database, rows: Sequence[Row]) -> None:
+    async with db.transaction() as conn:
+        await containers.insert(conn, Manifest(id="lamps", name="Lamps"), "1")
+        for row in rows:
+            document = {
+                "id": row.doc_id,
+                "uri": row.uri,
+                "language": row.language,
+                "modified": row.modified,
+                "first_fetched": row.first_fetched,
+                "fetched": row.fetched,
+                "meta": Jsonb(row.doc_meta),
+            }
+            await conn.execute(DOCUMENT, document)
+            names = ("doc_id", "ord", "modality", "source_type", "page", "page_end", "key_path")
+            chunk = {name: getattr(row, name) for name in names}
+            await conn.execute(CHUNK, chunk | {"meta": Jsonb(row.chunk_meta)})
+
+
+@dataclass
+class World:
+    """A database with the rows, and the loop it lives in."""
+
+    runner: asyncio.Runner
+    db: Database
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    async def judged(self, written: Mapping[str, Any], meta: MetaFields, limit: int) -> set[int]:
+        """By ``allowed``, if that is complete, and by ``live``; both must agree."""
+        asked = condition(parse(written, meta))
+        assert asked
+        async with self.db.reading() as conn:
+            allowed = await chunks.allowed(conn, "lamps", asked, limit)
+            ords = np.arange(len(ROWS) + 10, dtype=np.int64)
+            live = set(await chunks.live(conn, "lamps", ords, asked))
+        assert allowed.complete is (len(live) <= limit)
+        assert set(allowed.ords.tolist()) == (live if allowed.complete else set())
+        assert len(allowed.ords) == len(allowed.point_ids)
+        return live
+
+
+@pytest.fixture
+def world(dsn: str) -> Iterator[World]:
+    with asyncio.Runner() as runner:
+        db = runner.run(Database.open(dsn, name="test"))
+        runner.run(fill(db, ROWS))
+        yield World(runner, db)
+        runner.run(db.close())
+
+
+def expected(written: Mapping[str, Any], dated: frozenset[str] = frozenset()) -> set[int]:
+    judge = Judge(NOW, dated)
+    return {row.ord for row in ROWS if judge.passes(written, row)}
+
+
+def test_postgres_lets_through_what_a_filter_names_and_nothing_else(world: World) -> None:
+    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(filters(ROWS), st.sampled_from([10, 60, 1000]))
+    @example({"meta.a.b": {"exists": True}}, 1000)
+    @example({"not": {"not": {"meta.year": {"gt": 2020}}}}, 1000)
+    def judged(written: dict[str, Any], limit: int) -> None:
+        assert world.run(world.judged(written, UNDECLARED, limit)) == expected(written)
+
+    judged()
+
+
+def test_fields_declared_as_dates_are_compared_as_moments_and_hold_no_trap(world: World) -> None:
+    dated = frozenset({"when"})
+
+    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(filters(ROWS, dated).filter(lambda written: "meta.when" in str(written)))
+    def judged(written: dict[str, Any]) -> None:
+        assert world.run(world.judged(written, WITH_DATES, 1000)) == expected(written, dated)
+
+    judged()
+
+
+def test_every_field_parts_the_rows_somewhere() -> None:
+    """Otherwise the comparison above would say little."""
+    for written in (
+        {"path": "docs/**"},
+        {"key_path": "services.api"},
+        {"page": {"gte": 4, "lte": 5}},
+        {"max_age": "30d"},
+        {"language": "german"},
+        {"meta.year": {"gte": 2020}},
+        {"meta.tags": {"contains": "a"}},
+        {"modified": "2024-01-31"},
+        {"meta.a.b": {"exists": True}},
+    ):
+        assert 0 < len(expected(written)) < len(ROWS), written
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_what_looks_like_sql_is_a_value_and_a_name_like_any_other(world: World, text: str) -> None:
+    for written in (
+        {f"meta.{text}": {"exists": True}},
+        {f"meta.{text}.{text}": text},
+        {"meta.title": [text]},
+        {"meta.title": {"gte": text, "contains": text}},
+        {"path": {"contains": text}},
+        {"path": f"odd/{text}"},
+        {"key_path": text},
+    ):
+        assert world.run(world.judged(written, UNDECLARED, 1000)) == expected(written)
+
+
+def test_an_invisible_document_is_not_let_through_by_any_filter(world: World) -> None:
+    async def hidden() -> set[int]:
+        async with world.db.transaction() as conn:
+            await conn.execute("UPDATE documents SET deleted_at = now()")
+        return await world.judged({"not": {"meta.year": 5}}, UNDECLARED, 1000)
+
+    assert world.run(hidden()) == set()
+
+
+def test_no_filter_is_no_condition() -> None:
+    assert not condition(None)
+    assert condition(None) == Condition()
+
+
+_WORDS: Final = st.sampled_from(["docs", "lamp.md", "a", "", "Ä", "a+b", "x.y"])
+_PATTERNS: Final = st.lists(
+    st.text("*?ab.+[", max_size=4) | st.sampled_from(["**", "docs", "*.md"]), min_size=1, max_size=4
+).map("/".join)
+
+
+def test_a_glob_means_the_same_to_postgres_as_to_a_reader(world: World) -> None:
+    async def matched(pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        async with world.db.reading() as conn:
+            cursor = await conn.execute(
+                """SELECT path COLLATE "C" ~ pattern AS fits
+                FROM unnest(%(paths)s::text[], %(patterns)s::text[]) WITH ORDINALITY AS u(path, pattern, n) ORDER BY n""",
+                {"paths": [p for p, _ in pairs], "patterns": [glob_pattern(g) for _, g in pairs]},
+            )
+            return [row["fits"] for row in await cursor.fetchall()]
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(
+        st.lists(
+            st.tuples(
+                st.lists(_WORDS | st.text("ab./+", max_size=4), min_size=1, max_size=4).map(
+                    "/".join
+                ),
+                _PATTERNS.filter(
+                    lambda glob: not glob.endswith("/") and not glob.startswith("/")
+                ).filter(bool)
+                | st.sampled_from(
+                    [g for g in GLOBS if not g.endswith("/") and not g.startswith("/")]
+                ),
+            ),
+            min_size=1,
+            max_size=20,
+        )
+    )
+    def judged(pairs: list[tuple[str, str]]) -> None:
+        assert world.run(matched(pairs)) == [fits(glob, path) for path, glob in pairs]
+
+    judged()

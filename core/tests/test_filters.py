@@ -1,0 +1,184 @@
+"""The filter language: what it reads, how it shows it, and what it refuses, by the name of the place."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.filter_syntax import parse, shown
+from latent_core.domain.filters import AllOf, Column, MetaField, Not, Op, Test
+from latent_core.domain.languages import LANGUAGES, language_named
+from latent_core.keywords.language import detect_language
+from latent_core.testing.filter_oracle import filters, random_rows
+
+ROWS: Final = random_rows(20, datetime(2026, 11, 20, tzinfo=UTC), seed=3)
+
+
+def refusal(written: dict[str, Any]) -> Invalid:
+    with pytest.raises(Invalid) as caught:
+        parse(written)
+    return caught.value
+
+
+@settings(max_examples=300, deadline=None)
+@given(filters(ROWS))
+def test_what_is_shown_reads_as_the_same_filter(written: dict[str, Any]) -> None:
+    node = parse(written)
+    assert node is not None
+    assert parse(shown(node)) == node
+
+
+def test_an_empty_filter_is_none() -> None:
+    assert parse({}) is None
+
+
+def test_a_day_is_the_whole_day() -> None:
+    day, after = datetime(2026, 1, 31, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
+    bounds = (
+        Test(Column.MODIFIED, Op.GTE, (day,)),
+        Test(Column.MODIFIED, Op.LT, (after,)),
+    )
+    assert parse({"modified": "2026-01-31"}) == AllOf(bounds)
+    assert parse({"modified": {"ne": "2026-01-31"}}) == Not(AllOf(bounds))
+    assert parse({"modified": {"gt": "2026-01-31"}}) == Test(Column.MODIFIED, Op.GTE, (after,))
+    assert parse({"modified": {"lte": "2026-01-31"}}) == bounds[1]
+
+
+def test_a_time_without_a_zone_is_utc_and_one_with_a_zone_is_that_moment() -> None:
+    assert parse({"ingested": {"lt": "2026-01-31T12:00:00"}}) == parse(
+        {"ingested": {"lt": "2026-01-31T14:00:00+02:00"}}
+    )
+
+
+def test_a_language_is_known_by_its_name_its_codes_and_its_tags() -> None:
+    for written in ("german", "German", "de", "deu", "ger", "de-AT", "de_CH"):
+        assert language_named(written) == "german"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the cat and the dog are in the house",
+        "der Hund und die Katze sind nicht in dem Haus und das ist gut",
+        "Это просто русский текст",
+        "αυτό είναι ελληνικό κείμενο",
+        "这是中文",
+    ],
+)
+def test_every_language_that_is_detected_can_be_asked_for(text: str) -> None:
+    assert detect_language(text) in LANGUAGES
+
+
+def test_true_is_not_one_and_each_value_counts_once() -> None:
+    assert parse({"meta.a": [1, True, 1, "1", 1.0]}) == Test(MetaField("a"), Op.IN, (1, True, "1"))
+    read = parse({"meta.a": [1, True]})
+    assert isinstance(read, Test)
+    assert [type(value) for value in read.values] == [int, bool]
+
+
+def test_a_path_may_be_written_as_a_uri_and_a_folder_with_a_slash() -> None:
+    assert parse({"path": "file:///docs/"}) == parse({"path": "/docs/**"})
+    assert parse({"path": ["docs/**"]}) == Test(Column.PATH, Op.GLOB, ("docs/**",))
+
+
+def nested(depth: int) -> dict[str, Any]:
+    written: dict[str, Any] = {"page": 1}
+    for n in range(depth):
+        written = {"not": written} if n % 2 else {"and": [written]}
+    return written
+
+
+NUL = "a\x00b"
+REFUSED: Final = [
+    ({"colour": "red"}, "colour: is an unknown field; known are source_type"),
+    ({"sourcetype": "pdf"}, "sourcetype: is an unknown field; did you mean 'source_type'"),
+    ({"meta": {"year": 1}}, "meta: is an unknown field"),
+    ({"meta.": 1}, "a name of 1 to"),
+    ({"source_type": "film"}, "source_type: 'film' is none of code, markdown"),
+    ({"source_type": []}, "source_type: must be a list of at least one"),
+    ({"source_type": [1]}, "source_type: 1 is none of"),
+    ({"source_type": {"gt": "pdf"}}, "source_type.gt: cannot be asked here; operators are eq"),
+    ({"source_type": {"equals": "pdf"}}, "source_type.equals: is an unknown operator"),
+    ({"modality": None}, 'modality: is null; .* {"exists": false}'),
+    ({"doc_id": "not-an-id"}, "doc_id: 'not-an-id' is no document id"),
+    ({"language": "elvish"}, "language: 'elvish' is no language"),
+    ({"page": "3"}, "page: must be a page number, .* not '3'"),
+    ({"page": True}, "page: must be a page number"),
+    ({"page": 2**40}, "page: must be a page number"),
+    ({"page": {"gte": [1]}}, "page.gte: must be a page number, .* not a list of 1"),
+    ({"modified": {"gte": "2026-02-30"}}, "modified.gte: '2026-02-30' is no day"),
+    ({"modified": {"gte": "yesterday"}}, "modified.gte: must be a date such as"),
+    ({"modified": {"gte": 20260101}}, "modified.gte: must be a date"),
+    ({"modified": {"gt": "9999-12-31"}}, "modified.gt: '9999-12-31' is no day"),
+    ({"ingested": "0001-01-01T00:00+14:00"}, "ingested: .* is no day"),
+    ({"max_age": "3 days"}, "max_age: must be an age such as"),
+    ({"max_age": "0d"}, "max_age: must be more than nothing"),
+    ({"max_age": "999999999y"}, "max_age: .* at most 100 years"),
+    ({"meta.a": {"gt": True}}, "meta.a.gt: must be a number or a text"),
+    ({"meta.a": {"exists": 1}}, "meta.a.exists: must be true or false, not 1"),
+    ({"meta.a": {"contains": ""}}, "meta.a.contains: must not be empty"),
+    ({"meta.a": {"in": 5}}, "meta.a.in: must be a list"),
+    ({"meta.a": {"eq": {}}}, "meta.a.eq: must be a text, a number, .* not an object"),
+    ({"meta.a": {}}, "meta.a: is empty; operators are"),
+    ({"meta.a": 2**64}, "meta.a: must not be an integer of more than 64 bits"),
+    ({"meta.a": float("nan")}, "meta.a: must be a text, a number"),
+    ({"meta.a": NUL}, r"meta.a: must not hold the control character U\+0000"),
+    ({f"meta.{NUL}": 1}, r"meta.a\\u0000b: the name must not hold the control character U\+0000"),
+    ({NUL: 1}, r"a\\u0000b: is an unknown field"),
+    ({"meta.a": "\ud800"}, r"meta.a: must not hold half a character"),
+    ({"meta.\ud800": 1}, r"meta.\\ud800: the name must not hold half a character"),
+    ({"meta.a": "x" * 1025}, "meta.a: has 1025 characters"),
+    ({"path": {"glob": "x" * 1025}}, "path.glob: has 1025 characters"),
+    ({"path": ["a*"] * 33}, "path: brings more globs and prefixes"),
+    ({"and": {"page": 1}}, "and: must be a list"),
+    ({"or": []}, "or: must be a list of at least one object"),
+    ({"or": [1]}, r"or\[0\]: must be an object"),
+    ({"and": [{"page": 1}, {}]}, r"and\[1\]: is empty"),
+    ({"and": [{"not": {"or": [{"page": "x"}]}}]}, r"and\[0\].not.or\[0\].page: must be"),
+    (nested(100), "is nested too deep: 16 levels"),
+    ({"meta.a": list(range(10_000))}, "brings more values than a filter may have: 1000"),
+    ({"meta.a": [1] * 600, "meta.b": [1] * 600}, "meta.b: brings more values"),
+    ({f"meta.f{n}": 1 for n in range(10_000)}, "meta.f256: is one condition too many"),
+    ({"or": [{"page": 1}] * 10_000}, "is one condition too many: a filter may have 256"),
+    ({"ingested": {"in": ["2026-01-01"] * 300}}, "is one condition too many"),
+    ({"meta." + ".".join("abcdefghi"): 1}, "goes too deep: 8 names"),
+]
+
+
+@pytest.mark.parametrize(("written", "told"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_read_is_refused_by_name(written: dict[str, Any], told: str) -> None:
+    error = refusal(written)
+    with pytest.raises(Invalid, match=told):
+        raise error
+    assert error.message.isprintable()
+    assert error.details["field"].isprintable()
+    assert len(error.message) < 1000
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from([*Column, *Op, "and", "or", "not", "meta.a", "x", NUL]),
+                inner,
+                max_size=3,
+            )
+        ),
+        max_leaves=8,
+    ).filter(lambda written: isinstance(written, dict))
+)
+def test_whatever_is_written_is_read_or_refused(written: Any) -> None:
+    told = ""
+    try:
+        node = parse(written)
+    except Invalid as error:
+        node, told = None, error.message
+    assert told.isprintable()
+    assert node is None or parse(shown(node)) == node

@@ -1,0 +1,436 @@
+"""Rerankers over HTTP, against a real server that speaks every dialect and can be told to misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import typing
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from hypothesis import given, settings, strategies as st
+from pydantic import SecretStr
+
+from latent_core.domain.errors import Invalid, LatentError, RateLimited, TimedOut, Unavailable
+from latent_core.rerank.api import ApiReranker, Endpoint, Patience
+from latent_core.rerank.dialects import Dialect, dialect_of, endpoint_of
+from latent_core.rerank.resolve import Provider, Rerankers
+from latent_core.rerank.scores import read_scores
+from latent_core.settings import Settings
+from latent_core.testing.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
+from latent_core.testing.rerank_server import PATHS, Misbehaviour, RerankServer, overlap
+
+KEY = SecretStr("sk-secret")
+EXPECTED = [overlap(QUERY, text) for text in TEXTS]
+
+
+def dialect_at(path: str) -> Dialect:
+    original = path.split("/")[1]
+    return Dialect.CONTRACT if original == "scores" else Dialect(original)
+
+
+@dataclass
+class Naps:
+    """Sleeps that take no time."""
+
+    taken: list[float] = field(default_factory=list)
+
+    async def sleep(self, seconds: float) -> None:
+        self.taken.append(seconds)
+
+
+def reranker_at(
+    url: str,
+    dialect: Dialect | None = None,
+    *,
+    key: SecretStr | None = KEY,
+    naps: Naps | None = None,
+    attempts: int = 3,
+) -> ApiReranker:
+    return ApiReranker(
+        Endpoint(url, key, "reranker-1", dialect),
+        patience=Patience(attempts=attempts, first_wait=0.25),
+        sleep=(naps or Naps()).sleep,
+        jitter=lambda _, most: most,
+    )
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RerankServer]:
+    async with RerankServer(key=KEY.get_secret_value()) as server:
+        yield server
+
+
+@pytest.fixture
+def naps() -> Naps:
+    return Naps()
+
+
+@pytest.fixture
+async def patient(server: RerankServer, naps: Naps) -> AsyncIterator[ApiReranker]:
+    reranker = reranker_at(server.url(), naps=naps)
+    yield reranker
+    await reranker.close()
+
+
+@pytest_asyncio.fixture(scope="class", loop_scope="class", params=PATHS)
+async def reranker(request: pytest.FixtureRequest) -> AsyncIterator[ApiReranker]:
+    async with RerankServer(key=KEY.get_secret_value()) as server:
+        reranker = reranker_at(server.url(request.param), dialect_at(request.param))
+        yield reranker
+        await reranker.close()
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestContract(RerankerContract):
+    """In every dialect."""
+
+
+class TestRequests:
+    async def test_the_request_is_that_of_the_contract_unless_said_otherwise(
+        self, server: RerankServer
+    ) -> None:
+        reranker = ApiReranker(Endpoint(server.url(), KEY))
+        assert await scores_of(reranker, TEXTS) == pytest.approx(EXPECTED)
+        await reranker.close()
+        (asked,) = server.asked
+        assert asked.body == {
+            "query": QUERY,
+            "documents": TEXTS,
+            "top_k": len(TEXTS),
+            "return_documents": False,
+        }
+        assert asked.headers["authorization"] == "Bearer sk-secret"
+
+    async def test_more_texts_than_a_server_takes_go_in_several_requests(
+        self, server: RerankServer
+    ) -> None:
+        texts = [f"rye {n}" for n in range(70)]
+        reranker = reranker_at(server.url("/tei/rerank"), Dialect.TEI)
+        assert await scores_of(reranker, texts) == [overlap(QUERY, text) for text in texts]
+        await reranker.close()
+        assert [len(asked.body["texts"]) for asked in server.asked] == [32, 32, 6]
+
+    async def test_a_dialect_that_the_server_does_not_speak_is_refused_and_named(
+        self, server: RerankServer
+    ) -> None:
+        reranker = reranker_at(server.url("/voyage/v1/rerank"), Dialect.COHERE)
+        with pytest.raises(Invalid, match="LLC_RERANK_DIALECT"):
+            await scores_of(reranker, TEXTS)
+        await reranker.close()
+
+    @pytest.mark.parametrize(
+        ("url", "dialect", "endpoint"),
+        [
+            ("https://api.cohere.com", Dialect.COHERE, "https://api.cohere.com/v2/rerank"),
+            ("https://api.cohere.com/v2/", Dialect.COHERE, "https://api.cohere.com/v2/rerank"),
+            ("https://api.jina.ai/v1/rerank", Dialect.JINA, "https://api.jina.ai/v1/rerank"),
+            ("https://api.voyageai.com/v1", Dialect.VOYAGE, "https://api.voyageai.com/v1/rerank"),
+            ("http://ranker:8000/any/way?a=b", Dialect.CONTRACT, "http://ranker:8000/any/way?a=b"),
+            ("http://ranker:8000/v1", Dialect.CONTRACT, "http://ranker:8000/v1"),
+            ("https://api.jina.ai.example", Dialect.CONTRACT, "https://api.jina.ai.example/"),
+        ],
+    )
+    def test_hosts_tell_dialects_and_bases_are_completed(
+        self, url: str, dialect: Dialect, endpoint: str
+    ) -> None:
+        given = httpx.URL(url)
+        assert dialect_of(given) is dialect
+        assert str(endpoint_of(given, dialect)) == endpoint
+
+    @pytest.mark.parametrize(
+        ("url", "said"),
+        [
+            ("ranker.local/v1", "LLC_RERANK_API_URL"),
+            ("ftp://host/v1", "LLC_RERANK_API_URL"),
+            ("http://", "LLC_RERANK_API_URL"),
+            ("http://[::1", "LLC_RERANK_API_URL"),
+            ("http://me:sk-secret@ranker/v1", "LLC_RERANK_API_KEY"),
+        ],
+    )
+    def test_an_address_that_is_none_is_refused(self, url: str, said: str) -> None:
+        with pytest.raises(Invalid, match=said) as caught:
+            ApiReranker(Endpoint(url))
+        assert "sk-" not in str(caught.value.issue())
+
+    def test_a_dialect_that_names_its_model_is_not_used_without_one(self) -> None:
+        with pytest.raises(Invalid, match="LLC_RERANK_MODEL"):
+            ApiReranker(Endpoint("https://api.cohere.com", KEY))
+
+
+class TestTrouble:
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            Misbehaviour.SERVER_ERROR,
+            Misbehaviour.HUNG_UP,
+            Misbehaviour.GARBAGE,
+            Misbehaviour.TRUNCATED,
+        ],
+    )
+    async def test_passing_trouble_is_waited_out_with_growing_pauses(
+        self, server: RerankServer, patient: ApiReranker, naps: Naps, kind: Misbehaviour
+    ) -> None:
+        server.misbehave(kind, times=2)
+        assert await scores_of(patient, TEXTS) == pytest.approx(EXPECTED)
+        assert naps.taken == [0.25, 0.5]
+
+    async def test_trouble_that_stays_is_unavailable(
+        self, server: RerankServer, patient: ApiReranker
+    ) -> None:
+        server.misbehave(Misbehaviour.SERVER_ERROR, times=99)
+        with pytest.raises(Unavailable, match="500"):
+            await scores_of(patient, TEXTS)
+        assert len(server.asked) == 3
+
+    async def test_retry_after_is_honoured(
+        self, server: RerankServer, patient: ApiReranker, naps: Naps
+    ) -> None:
+        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after="7")
+        await scores_of(patient, TEXTS)
+        assert naps.taken == [7.0]
+
+    @pytest.mark.parametrize("as_date", [False, True])
+    async def test_nothing_is_tried_again_when_the_deadline_leaves_no_time(
+        self, server: RerankServer, patient: ApiReranker, naps: Naps, as_date: bool
+    ) -> None:
+        later = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after=later if as_date else "3600")
+        with pytest.raises(RateLimited) as caught:
+            await scores_of(patient, TEXTS)
+        assert caught.value.details["retry_after"] == pytest.approx(3600, abs=60)
+        assert (naps.taken, len(server.asked)) == ([], 1)
+
+    async def test_a_server_that_asks_for_a_pause_is_left_alone_and_asked_again_after_it(
+        self, server: RerankServer
+    ) -> None:
+        hasty = ApiReranker(Endpoint(server.url(), KEY), patience=Patience(longest_pause=0.05))
+        patient = reranker_at(server.url())
+        server.misbehave(Misbehaviour.RATE_LIMITED, times=2, retry_after="3600")
+        for reranker in (hasty, patient):
+            with pytest.raises(RateLimited, match="429"):
+                await scores_of(reranker, TEXTS)
+        with pytest.raises(RateLimited, match="another"):
+            await scores_of(patient, TEXTS)
+        assert len(server.asked) == 2
+        async with asyncio.timeout(30.0):
+            while True:
+                with suppress(RateLimited):
+                    assert await scores_of(hasty, TEXTS) == pytest.approx(EXPECTED)
+                    break
+                await asyncio.sleep(0)
+        await hasty.close()
+        await patient.close()
+
+    @pytest.mark.parametrize("header", ["soon", "-5", "nan", ""])
+    async def test_a_retry_after_that_says_nothing_is_not_believed(
+        self, server: RerankServer, patient: ApiReranker, header: str
+    ) -> None:
+        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after=header)
+        assert await scores_of(patient, TEXTS) == pytest.approx(EXPECTED)
+
+    async def test_a_silent_server_is_given_up_at_the_deadline(
+        self, server: RerankServer, patient: ApiReranker
+    ) -> None:
+        server.misbehave(Misbehaviour.SILENT)
+        with pytest.raises(TimedOut, match="deadline"):
+            await patient.rerank(QUERY, TEXTS, asyncio.get_running_loop().time() + 0.05)
+        assert await scores_of(patient, TEXTS) == pytest.approx(EXPECTED)
+
+    async def test_a_server_that_is_not_there_is_unavailable(self) -> None:
+        async with RerankServer() as gone:
+            url = gone.url()
+        reranker = reranker_at(url)
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            await scores_of(reranker, TEXTS)
+        await reranker.close()
+
+    @pytest.mark.parametrize(
+        ("kind", "said"),
+        [
+            (Misbehaviour.REFUSED, "422"),
+            (Misbehaviour.REDIRECT, "307"),
+            (Misbehaviour.WRONG_COUNT, "5 scores for 6 texts"),
+            (Misbehaviour.DUPLICATE, "two scores"),
+            (Misbehaviour.OUT_OF_RANGE, "text 6 of 6"),
+            (Misbehaviour.NOT_A_NUMBER, "not a finite number"),
+            (Misbehaviour.HUGE, "more than"),
+        ],
+    )
+    async def test_what_will_not_pass_is_refused_whole_and_at_once(
+        self, server: RerankServer, patient: ApiReranker, kind: Misbehaviour, said: str
+    ) -> None:
+        server.misbehave(kind)
+        with pytest.raises(Invalid, match=said):
+            await scores_of(patient, TEXTS)
+        assert len(server.asked) == 1
+        assert await scores_of(patient, TEXTS) == pytest.approx(EXPECTED)
+
+    @pytest.mark.parametrize(
+        "kind", [Misbehaviour.SERVER_ERROR, Misbehaviour.REFUSED, Misbehaviour.HUNG_UP]
+    )
+    async def test_the_key_is_never_shown_even_when_the_server_shows_it(
+        self, server: RerankServer, kind: Misbehaviour, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        server.misbehave(kind, times=9)
+        reranker = reranker_at(server.url())
+        with pytest.raises(LatentError) as caught:
+            await scores_of(reranker, TEXTS)
+        await reranker.close()
+        told = f"{caught.value.issue()} {caplog.text} {reranker.name} {reranker!r}"
+        assert "sk-" not in told
+
+    @pytest.mark.parametrize("key", [None, SecretStr("sk-wrong")])
+    async def test_a_wrong_key_is_said_and_never_shown(
+        self, server: RerankServer, key: SecretStr | None
+    ) -> None:
+        reranker = reranker_at(server.url(), key=key)
+        with pytest.raises(Invalid, match="LLC_RERANK_API_KEY") as caught:
+            await scores_of(reranker, TEXTS)
+        await reranker.close()
+        assert "sk-" not in str(caught.value.issue())
+
+    @pytest.mark.parametrize("key", ["sk-se\ncret", "sk-sécret", "sk-\x00"])
+    def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(self, key: str) -> None:
+        with pytest.raises(Invalid, match="LLC_RERANK_API_KEY") as caught:
+            ApiReranker(Endpoint("http://ranker", SecretStr(key)))
+        assert "sk-" not in str(caught.value.issue())
+
+    async def test_an_answer_nested_deeper_than_any_parser_goes_is_no_answer(
+        self, server: RerankServer
+    ) -> None:
+        server.say(b"[" * 20_000)
+        reranker = reranker_at(server.url(), attempts=1)
+        with pytest.raises(Unavailable, match="JSON"):
+            await scores_of(reranker, TEXTS)
+        await reranker.close()
+
+
+class TestAnswers:
+    @pytest.mark.parametrize(
+        "body",
+        [
+            "null",
+            "3",
+            "{}",
+            '{"results": {}}',
+            '{"results": [1, 2]}',
+            '{"results": [{"index": 0}, {"index": 1}]}',
+            '{"results": [{"relevance_score": 1}, {"relevance_score": 2}]}',
+            '{"results": [{"index": "0", "score": 1}, {"index": 1, "score": 1}]}',
+            '{"results": [{"index": true, "score": 1}, {"index": 0, "score": 1}]}',
+            '{"results": [{"index": -1, "score": 1}, {"index": 0, "score": 1}]}',
+            '{"results": [{"index": 0, "score": null}, {"index": 1, "score": 1}]}',
+            '{"scores": [1]}',
+            '{"scores": [1, "2"]}',
+            '{"scores": [1, true]}',
+            '{"scores": [1, Infinity]}',
+            '{"scores": [1, 1e999]}',
+            '{"scores": [1, ' + "9" * 400 + "]}",
+            '{"scores": "12"}',
+        ],
+    )
+    def test_what_is_not_one_number_a_text_is_refused(self, body: str) -> None:
+        with pytest.raises(Invalid, match="the reranker"):
+            read_scores(json.loads(body), 2, "the reranker")
+
+    @settings(max_examples=100)
+    @given(st.lists(st.floats(-1e6, 1e6), max_size=20), st.randoms(use_true_random=False))
+    def test_every_shape_in_any_order_gives_the_same_scores(
+        self, scores: list[float], random: typing.Any
+    ) -> None:
+        order = list(enumerate(scores))
+        random.shuffle(order)
+        results = [{"index": index, "relevance_score": score} for index, score in order]
+        bare = [{"index": index, "score": score} for index, score in order]
+        for answer in ({"results": results}, {"data": results}, bare, {"scores": scores}):
+            assert read_scores(answer, len(scores), "x") == scores
+
+
+class TestResolve:
+    """Which reranker a manifest's provider means."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        for name in ("model.onnx", "tokenizer.json"):
+            (tmp_path / name).touch()
+        return tmp_path
+
+    async def test_what_is_configured_is_used_the_server_first(
+        self, server: RerankServer, folder: Path
+    ) -> None:
+        both = Rerankers.of(Settings(rerank_api_url=server.url(), rerank_folder=folder))
+        local = Rerankers.of(Settings(rerank_folder=folder))
+        preferring = Rerankers.of(
+            Settings(rerank_api_url=server.url(), rerank_folder=folder, rerank_provider="local")
+        )
+        assert both.named() is both.named("api") is both.api
+        assert both.named("local") is both.local
+        assert local.named() is local.local
+        assert preferring.named() is preferring.local
+        assert preferring.named("api") is preferring.api
+        for rerankers in (both, local, preferring):
+            await rerankers.close()
+
+    @pytest.mark.parametrize(
+        ("provider", "said"),
+        [
+            ("none", "LLC_RERANK_API_URL or LLC_RERANK_FOLDER"),
+            ("api", "LLC_RERANK_API_URL"),
+            ("local", "LLC_RERANK_FOLDER"),
+        ],
+    )
+    def test_what_is_not_configured_is_unavailable_and_says_what_to_set(
+        self, provider: Provider, said: str
+    ) -> None:
+        with pytest.raises(Unavailable, match=said):
+            Rerankers.of(Settings()).named(provider)
+
+    @pytest.mark.parametrize("provider", typing.get_args(Provider))
+    def test_none_turns_rerank_off_whatever_else_is_configured(
+        self, provider: Provider, folder: Path
+    ) -> None:
+        off = Settings(rerank_provider="none", rerank_api_url="http://ranker", rerank_folder=folder)
+        with pytest.raises(Unavailable, match="turned off"):
+            Rerankers.of(off).named(provider)
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            (Settings(rerank_provider="api"), "LLC_RERANK_API_URL"),
+            (Settings(rerank_provider="local"), "LLC_RERANK_FOLDER"),
+            (Settings(rerank_folder=Path("/nowhere")), "LLC_RERANK_FOLDER"),
+            (Settings(rerank_api_url="http://r", rerank_dialect="jina"), "LLC_RERANK_MODEL"),
+        ],
+    )
+    def test_settings_that_do_not_fit_are_refused_at_the_start(
+        self, given: Settings, said: str
+    ) -> None:
+        with pytest.raises(Invalid, match=said):
+            Rerankers.of(given)
+
+    @pytest.mark.parametrize("path", PATHS)
+    async def test_settings_choose_the_dialect(self, server: RerankServer, path: str) -> None:
+        given = Settings(
+            rerank_api_url=server.url(path),
+            rerank_api_key=KEY,
+            rerank_model="reranker-1",
+            rerank_dialect=dialect_at(path).value,
+        )
+        rerankers = Rerankers.of(given)
+        scores = await rerankers.named("api").rerank(QUERY, TEXTS, soon())
+        await rerankers.close()
+        assert scores == pytest.approx(EXPECTED)
+
+    def test_settings_name_every_dialect(self) -> None:
+        named = typing.get_args(Settings.model_fields["rerank_dialect"].annotation)
+        assert set(named) == {"auto", *Dialect}

@@ -1,0 +1,202 @@
+"""Chunks as they are stored: listed by what they are, one of them whole, and how long they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
+from latent_core.domain.text import Text, unsound
+from latent_core.registry import inspection
+from latent_core.registry.inspection import CHARACTER_STEPS, TOKEN_STEPS, Found, Sizes, Wanted
+from latent_gateway.answers import json_answer
+from latent_gateway.api import cursors
+from latent_gateway.api.bodies import (
+    ChunkAnswer,
+    ChunkPage,
+    ChunkSizes,
+    ChunkView,
+    Class,
+    Distribution,
+    SizesAnswer,
+)
+from latent_gateway.auth import access
+from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.search.render import place_view
+
+router = APIRouter(tags=["chunks"])
+
+SECONDS: Final = 2.0
+"""A list that takes longer ends early, with a cursor to go on."""
+MOST_FIELDS: Final = 20
+_FIELD: Final = "meta."
+
+
+@router.get("/v1/containers/{container_id}/chunks", response_model=ChunkPage)
+async def list_chunks(
+    container_id: str,
+    request: Request,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    doc_id: UUID | None = None,
+    source_uri: Annotated[Text | None, Query(max_length=4096)] = None,
+    source_type: SourceType | None = None,
+    page: Annotated[int | None, Query(ge=1, lt=2**31)] = None,
+    duplicates: bool | None = None,
+    contains: Annotated[str | None, Query(min_length=1, max_length=1024)] = None,
+    meta: Annotated[str | None, Query(max_length=4096)] = None,
+    limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 50,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
+) -> Response:
+    """Visible chunks in the order they were stored, whole: raw text, embedded text, place, lineage.
+
+    ``source_uri`` is a beginning; ``meta`` a JSON object that theirs must contain, and ``meta.<field>=<value>``
+    asks for single fields.
+    """
+    wanted = Wanted(
+        doc_id=doc_id,
+        uri_prefix=source_uri,
+        source_type=None if source_type is None else source_type.value,
+        page=page,
+        duplicates=duplicates,
+        contains=contains,
+        meta=_meta(meta),
+        fields=_fields(request),
+    )
+    after = cursors.decode_int(cursor, -1)
+    async with shared.stack.db.reading() as conn:
+        container = await access.readable_one(conn, caller, container_id)
+        found = await inspection.find(
+            conn, container.id, wanted, after=after, limit=limit, seconds=SECONDS
+        )
+    return json_answer(_page(found), request_id)
+
+
+def _page(found: Found) -> ChunkPage:
+    cursor = None if found.more_after is None else cursors.encode(found.more_after)
+    chunks = [view(row) for row in found.rows]
+    if found.in_time:
+        return ChunkPage(chunks=chunks, next_cursor=cursor)
+    told = f"the list was ended after {SECONDS:g} s; more may follow: go on with next_cursor"
+    issue = Issue(code=IssueCode.TIMEOUT, message=told)
+    return ChunkPage(chunks=chunks, next_cursor=cursor, partial=True, issues=[issue])
+
+
+def _meta(given: str | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    try:
+        meta = orjson.loads(given)
+    except orjson.JSONDecodeError as exc:
+        raise Invalid(f"meta: is no JSON: {exc}") from exc
+    if not isinstance(meta, dict):
+        raise Invalid('meta: must be a JSON object, such as {"author": "Ada"}')
+    wrong = unsound(meta)
+    if wrong is not None:
+        raise Invalid(f"meta: '{wrong[0]}' {wrong[1]}")
+    return meta
+
+
+def _fields(request: Request) -> dict[str, str]:
+    """``meta.<field>=<value>`` of the query."""
+    given = [
+        (name.removeprefix(_FIELD), value)
+        for name, value in request.query_params.multi_items()
+        if name.startswith(_FIELD)
+    ]
+    fields = dict(given)
+    if len(given) > MOST_FIELDS or len(fields) < len(given):
+        raise Invalid(f"meta.<field>: name each field once, and at most {MOST_FIELDS} of them")
+    wrong = unsound(fields)
+    if wrong is not None:
+        raise Invalid(f"meta.{wrong[0]}: {wrong[1]}")
+    return fields
+
+
+@router.get("/v1/containers/{container_id}/chunks/stats", response_model=SizesAnswer)
+async def sizes(
+    container_id: str,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    doc_id: UUID | None = None,
+) -> Response:
+    """How long the visible chunks are, in tokens and in characters, by source type."""
+    async with shared.stack.db.reading() as conn:
+        container = await access.readable_one(conn, caller, container_id)
+        found = await inspection.sizes(conn, container.id, doc_id)
+    total = next((_sizes(one) for one in found if one.source_type is None), None)
+    kinds = {one.source_type: _sizes(one) for one in found if one.source_type is not None}
+    return json_answer(SizesAnswer(total=total, by_source_type=kinds), request_id)
+
+
+def _sizes(found: Sizes) -> ChunkSizes:
+    return ChunkSizes(
+        chunks=found.row["chunks"],
+        duplicates=found.row["duplicates"],
+        tokens=_distribution(found, "tokens", TOKEN_STEPS, found.tokens),
+        characters=_distribution(found, "characters", CHARACTER_STEPS, found.characters),
+    )
+
+
+def _distribution(
+    found: Sizes, measure: str, steps: Sequence[int], counts: Sequence[int]
+) -> Distribution:
+    bounds = zip((0, *steps), (*steps, None), counts, strict=True)
+    return Distribution(
+        min=found.row[f"{measure}_min"],
+        p50=found.row[f"{measure}_p50"],
+        p95=found.row[f"{measure}_p95"],
+        max=found.row[f"{measure}_max"],
+        histogram=[Class(at_least=low, below=high, chunks=n) for low, high, n in bounds],
+    )
+
+
+@router.get("/v1/containers/{container_id}/chunks/{chunk_id}", response_model=ChunkAnswer)
+async def show(
+    container_id: str, chunk_id: UUID, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """One chunk, whole."""
+    async with shared.stack.db.reading() as conn:
+        container = await access.readable_one(conn, caller, container_id)
+        row = await inspection.one(conn, container.id, chunk_id)
+    if row is None:
+        raise NotFound(
+            f"container '{container_id}' has no chunk '{chunk_id}'", chunk_id=str(chunk_id)
+        )
+    return json_answer(ChunkAnswer(chunk=view(row)), request_id)
+
+
+def view(row: dict[str, Any]) -> ChunkView:
+    return ChunkView(
+        chunk_id=row["id"],
+        doc_id=row["doc_id"],
+        source_uri=row["uri"],
+        file_hash=row["sha256"],
+        ord=row["ord"],
+        ordinal=row["ordinal"],
+        modality=row["modality"],
+        source_type=row["source_type"],
+        block_type=row["block_type"],
+        text=row["text"],
+        embed_text=row["embed_text"],
+        place=place_view(row),
+        parent_section=row["parent_section"],
+        key_path=row["key_path"],
+        table_id=row["table_id"],
+        row_group=row["row_group"],
+        offsets=(row["offset_start"], row["offset_end"]),
+        content_hash=row["content_hash"],
+        token_count=row["token_count"],
+        windows=row["windows"],
+        duplicate_of=row["duplicate_of"],
+        provenance=row["provenance"],
+        meta=row["meta"],
+        indexed_at=row["created_at"],
+    )

@@ -1,0 +1,213 @@
+"""The exact channel: chunks that hold all of some terms and match one of some regular expressions, as written.
+
+Expressions are RE2's: linear in the text, whatever is asked (reliability: a pattern is hostile until proven).
+Postgres gives candidates by their signatures; every one is read and judged here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import numpy as np
+import re2
+from numpy.typing import NDArray
+
+from latent_core.domain.errors import Invalid
+from latent_core.keywords.exact import ExactIndex, Text, Wanted
+from latent_core.keywords.literals import required
+
+MOST_MATCHES: Final = 1000
+"""Chunks that are looked for; when there are more the answer says that it is not complete."""
+COUNTED: Final = 100
+"""Places of one pattern that are counted in one chunk."""
+LINES: Final = 20
+"""Lines of them that are told."""
+PATTERN_BYTES: Final = 4 << 20
+"""What RE2 may spend on one compiled pattern."""
+
+Kind = Literal["term", "regex"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExactQuery:
+    """What is asked for as it is written."""
+
+    must_terms: tuple[str, ...] = ()
+    """All of them, as substrings."""
+    regexes: tuple[str, ...] = ()
+    """Any of them."""
+    path_like: str | None = None
+    """A glob with ``*`` and ``?``, else a part of the path; in any case."""
+    ignore_case: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.must_terms or self.regexes or self.path_like)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where one pattern stands in a chunk."""
+
+    kind: Kind
+    pattern: str
+    count: int
+    lines: tuple[int, ...]
+    """Of the source; none where it has no lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A chunk that holds what was asked for."""
+
+    ord: int
+    doc_id: UUID
+    found: tuple[Found, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(one.count for one in self.found)
+
+
+@dataclass(slots=True)
+class Matches:
+    """Chunks that match, the ones with the most matches first; ties by ord."""
+
+    by_ord: dict[int, Match] = field(default_factory=dict)
+    complete: bool = False
+    """There are no others in the container."""
+    late: bool = False
+    """Time ran out before all were looked at."""
+
+    def ranked(self) -> list[Match]:
+        return sorted(self.by_ord.values(), key=lambda m: (-len(m.found), -m.count, m.ord))
+
+
+class Matcher:
+    """A compiled query. Making one raises ``Invalid`` naming the pattern that cannot be used."""
+
+    def __init__(self, query: ExactQuery) -> None:
+        self.query = query
+        self._terms = [(t, _compiled(re2.escape(t), query.ignore_case)) for t in query.must_terms]
+        self._regexes = [(r, _compiled(r, query.ignore_case)) for r in query.regexes]
+
+    @property
+    def wanted(self) -> Wanted:
+        """What a text must hold, for the candidates."""
+        return Wanted(
+            all_of=self.query.must_terms,
+            any_of=tuple(tuple(required(pattern)) for pattern in self.query.regexes),
+            path=_like(self.query.path_like),
+        )
+
+    def judge(self, text: Text) -> Match | None:
+        found = [_found("term", term, pattern, text) for term, pattern in self._terms]
+        if not all(found):
+            return None
+        if self._regexes:
+            matched = [_found("regex", given, pattern, text) for given, pattern in self._regexes]
+            if not any(matched):
+                return None
+            found += matched
+        return Match(text.ord, text.doc_id, tuple(one for one in found if one is not None))
+
+
+async def exact_matches(
+    index: ExactIndex,
+    container_id: str,
+    matcher: Matcher,
+    *,
+    ords: NDArray[np.int64] | None = None,
+    timeout_seconds: float,
+) -> Matches:
+    """Chunks of the container that match (of ``ords`` alone, when given), at most ``MOST_MATCHES``."""
+    matches = Matches()
+    candidates = index.candidates(container_id, matcher.wanted, ords=ords)
+    try:
+        async with asyncio.timeout(timeout_seconds), aclosing(candidates):
+            async for texts in candidates:
+                for match in await asyncio.to_thread(_judged, matcher, texts):
+                    matches.by_ord[match.ord] = match
+                if len(matches.by_ord) >= MOST_MATCHES:
+                    return matches
+    except TimeoutError:
+        matches.late = True
+        return matches
+    matches.complete = True
+    return matches
+
+
+def _judged(matcher: Matcher, texts: Sequence[Text]) -> list[Match]:
+    return [match for text in texts if (match := matcher.judge(text)) is not None]
+
+
+def _compiled(pattern: str, ignore_case: bool) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = PATTERN_BYTES
+    options.case_sensitive = not ignore_case
+    try:
+        return re2.compile(f"(?m:{pattern})", options)
+    except re2.error as exc:
+        raise Invalid(
+            f"the regular expression '{pattern[:80]}' cannot be used: {_reason(exc)} (RE2 syntax: no look-around, no back-references)",
+            regex=pattern[:200],
+        ) from exc
+
+
+def _reason(exc: Exception) -> str:
+    given = exc.args[0] if exc.args else ""
+    text = given.decode("utf-8", "replace") if isinstance(given, bytes) else str(given)
+    return text.replace("(?m:", "", 1)
+
+
+def _found(kind: Kind, given: str, pattern: Any, text: Text) -> Found | None:
+    spans = [m.start() for m in islice(pattern.finditer(text.text), COUNTED)]
+    # What is repeated at the beginning stands elsewhere, and is counted there.
+    own = [start for start in spans if start >= text.repeated_chars] or spans
+    if not own:
+        return None
+    return Found(kind, given, len(own), tuple(_lines(text, own)))
+
+
+def _lines(text: Text, starts: Iterable[int]) -> list[int]:
+    if text.line_start is None:
+        return []
+    lines: dict[int, None] = {}
+    at, line = text.repeated_chars, text.line_start
+    for start in starts:
+        if start < at:
+            continue
+        line += _breaks(text.text, at, start)
+        at = start
+        lines[line] = None
+        if len(lines) == LINES:
+            break
+    return list(lines)
+
+
+def _breaks(text: str, start: int, end: int) -> int:
+    """Line ends that begin between two offsets: LF, CR LF, and CR alone."""
+    part = text[start:end]
+    both = part.count("\r\n")
+    return (
+        part.count("\n")
+        + part.count("\r")
+        - both
+        - (part.endswith("\r") and text[end : end + 1] == "\n")
+    )
+
+
+def _like(path: str | None) -> str | None:
+    """A LIKE pattern on uris."""
+    if path is None:
+        return None
+    escaped = path.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    if "*" in path or "?" in path:
+        return "%/" + escaped.lstrip("/").replace("*", "%").replace("?", "_")
+    return f"%{escaped}%"

@@ -1,0 +1,158 @@
+"""Rerank: the head of the fused candidates in a better order. A slow and costly second look at a few.
+
+The head is scored by a reranker that reads query and text together; the rest stands below it in its fused
+order. Whatever goes wrong, the fused order stands, and an issue says so.
+
+Scores stay in 0..1 and fall along the order, so that they may be sorted, merged and made fresh as before:
+the head has what the reranker says (numbers beyond 0..1 are taken for log-odds), the rest its fused score
+times the least of the head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
+from latent_core.domain.manifest import Rerank, SearchMode
+from latent_core.rerank.port import Reranker
+
+logger = logging.getLogger(__name__)
+
+MAX_SECONDS: Final = 5.0
+"""CONTRACT "Retrieval"."""
+_LEAST: Final = 1e-6
+"""A score of the head; with 0 the rest could not be told apart."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Standing(NamedTuple, Generic[K]):
+    """A candidate in the fused order. ``key`` is whatever the caller knows it by."""
+
+    key: K
+    score: float
+    """0..1"""
+
+
+class Placed(NamedTuple, Generic[K]):
+    """A candidate in the new order."""
+
+    key: K
+    score: float
+    """0..1, falling along the order."""
+    reranked: float | None
+    """As the reranker said it; None below the head."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reordered(Generic[K]):
+    """All candidates, each once."""
+
+    order: list[Placed[K]]
+    milliseconds: float = 0.0
+    issue: Issue | None = None
+    """Why the fused order stands; the answer is partial then."""
+
+    @property
+    def reranked(self) -> int:
+        return sum(placed.reranked is not None for placed in self.order)
+
+
+def head_size(mode: SearchMode, how: Rerank, asked: int | None) -> int:
+    """How many candidates are reranked, 0 for none. ``asked`` is ``rerank_k``, if the request names it."""
+    if mode is not SearchMode.RERANK and not how.enabled:
+        return 0
+    return how.top_k_in if asked is None else asked
+
+
+async def rerank(
+    reranker: Callable[[], Reranker],
+    query: str,
+    candidates: Sequence[Standing[K]],
+    texts: Mapping[K, str],
+    deadline: float,
+) -> Reordered[K]:
+    """Rerank those of ``candidates`` (fused, best first) that have a text; the others are the rest.
+
+    ``texts`` is of the head: the first ``head_size`` candidates. One without words cannot be judged and
+    falls behind it. ``reranker`` answers or raises what keeps it from being had. ``deadline`` is a time of
+    the event loop; five seconds from now is the latest.
+    """
+    begun = perf_counter()
+    head = [c for c in candidates if texts.get(c.key, "").strip()]
+    if not head:
+        return Reordered(_as_fused(candidates))
+    latest = min(deadline, asyncio.get_running_loop().time() + MAX_SECONDS)
+    try:
+        scores = await _scored(reranker(), query, [texts[c.key] for c in head], latest)
+    except LatentError as error:
+        logger.warning("rerank_failed", extra={"cause": error.message})
+        return Reordered(_as_fused(candidates), _since(begun), _issue(error))
+    judged = {c.key for c in head}
+    rest = [c for c in candidates if c.key not in judged]
+    return Reordered(_falling(_placed(head, scores, rest)), _since(begun))
+
+
+async def _scored(
+    reranker: Reranker, query: str, texts: Sequence[str], deadline: float
+) -> list[float]:
+    """Its scores by the deadline, whether it keeps it or not."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await reranker.rerank(query, texts, deadline)
+    except TimeoutError as exc:
+        raise TimedOut(f"{reranker.name} was not done within its deadline") from exc
+
+
+def _placed(
+    head: Sequence[Standing[K]], scores: Sequence[float], rest: Sequence[Standing[K]]
+) -> list[Placed[K]]:
+    """The head best first, ties in fused order; then the rest."""
+    pairs = zip(head, scores, _shares(scores), strict=True)
+    first = sorted(
+        (Placed(c.key, share, score) for c, score, share in pairs),
+        key=lambda placed: -(placed.reranked or 0.0),
+    )
+    least = first[-1].score
+    return first + [Placed(c.key, c.score * least, None) for c in rest]
+
+
+def _shares(scores: Sequence[float]) -> list[float]:
+    """Scores in 0..1, in the same order."""
+    if any(not 0.0 <= score <= 1.0 for score in scores):
+        scores = [0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores]
+    return [max(_LEAST, score) for score in scores]
+
+
+def _falling(order: Sequence[Placed[K]]) -> list[Placed[K]]:
+    """Equal scores a hair apart, so that sorting by them keeps the order."""
+    falling: list[Placed[K]] = []
+    above = math.inf
+    for placed in order:
+        above = min(placed.score, math.nextafter(above, 0.0))
+        falling.append(placed._replace(score=above))
+    return falling
+
+
+def _as_fused(candidates: Sequence[Standing[K]]) -> list[Placed[K]]:
+    return [Placed(c.key, c.score, None) for c in candidates]
+
+
+def _issue(error: LatentError) -> Issue:
+    """To a searcher it is a service that is away or late, whatever its owner has to change."""
+    late = isinstance(error, TimedOut)
+    return Issue(
+        code=IssueCode.TIMEOUT if late else IssueCode.UNAVAILABLE,
+        message=f"not reranked, the hits stand in their fused order: {error.message}",
+        details={"stage": "rerank", "cause": error.code.value, **error.details},
+    )
+
+
+def _since(begun: float) -> float:
+    return round((perf_counter() - begun) * 1000, 3)

@@ -1,0 +1,224 @@
+"""Source code in windows of lines that overlap and prefer to end where a definition ends."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice, takewhile
+from typing import Any, Final
+
+from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType
+from latent_core.domain.ids import content_hash
+from latent_workers.chunk.counting import WordCounter
+from latent_workers.chunk.headings import under
+from latent_workers.parse.lines import Lines
+from latent_workers.parse.parsed import Block, Parsed
+
+CHARS_PER_LINE: Final = 120
+"""A window holds so many characters for each line it may have: generated code has lines of any length."""
+_OVERLAP_SHARE: Final = 4
+"""The overlap takes at most one part in so many of those characters."""
+_MOST_SYMBOLS: Final = 50
+_BLANK, _ANYWHERE = 98, 99
+"""Ranks below those of all definitions."""
+_BREAKS: Final = re.compile(r"[\s;,{}()\[\]]")
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Most lines of a window, and lines that neighbours share."""
+
+    lines: int
+    overlap: int
+
+    @property
+    def chars(self) -> int:
+        return self.lines * CHARS_PER_LINE
+
+    @property
+    def shared(self) -> int:
+        """Windows that share more than half would hardly get on."""
+        return min(self.overlap, self.lines // 2)
+
+
+def chunk_code(
+    parsed: Parsed, limits: Windows, budget_tokens: int, counter: WordCounter
+) -> list[DraftChunk]:
+    """Chunks in the order of the text. The embedder reads a window under the name of the file and of
+    the definition in whose middle it begins."""
+    windows = list(_Cutter(parsed, limits).windows())
+    texts = [parsed.text[w.place.offset_start : w.place.offset_end] for w in windows]
+    title = (parsed.title,) if parsed.title else ()
+    embedded = [
+        under((*title, *window.above), text, budget_tokens, counter)
+        for window, text in zip(windows, texts, strict=True)
+    ]
+    counts = counter.count(embedded)
+    language = parsed.meta.get("code_language")
+    return [
+        DraftChunk(
+            text=text,
+            embed_text=embed_text,
+            place=window.place,
+            source_type=SourceType.CODE,
+            block_type=BlockType.CODE,
+            content_hash=content_hash(text),
+            token_count=tokens,
+            meta=_meta(language, window.symbols),
+        )
+        for window, text, embed_text, tokens in zip(windows, texts, embedded, counts, strict=True)
+    ]
+
+
+def _meta(language: str | None, symbols: Sequence[str]) -> dict[str, Any]:
+    meta: dict[str, Any] = {}
+    if language:
+        meta["code_language"] = language
+    if symbols:
+        meta["symbols"] = list(symbols)
+    return meta
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    place: Place
+    above: tuple[str, ...]
+    """The definition that began before it."""
+    symbols: tuple[str, ...]
+    """What is defined in it."""
+
+
+class _Cutter:
+    """The windows of one file, over its rows: lines, and the pieces of lines too long for a window."""
+
+    def __init__(self, parsed: Parsed, limits: Windows) -> None:
+        self._text = parsed.text
+        self._limits = limits
+        self._blocks = parsed.blocks
+        self._firsts = [block.line_start or 1 for block in parsed.blocks]
+        self._rows: list[Span] = []
+        self._numbers: list[int] = []
+        for number, line in enumerate(Lines(parsed.text).spans(), start=1):
+            if line[1] - line[0] <= limits.chars:
+                self._rows.append(line)
+                self._numbers.append(number)
+            else:
+                pieces = _pieces(parsed.text, line, limits.chars)
+                self._rows += pieces
+                self._numbers += [number] * len(pieces)
+        self._filled = [bool(self._text[start:end].strip()) for start, end in self._rows]
+        self._sizes = [0, *accumulate(end - start + 1 for start, end in self._rows)]
+        self._ranks = self._ranked()
+
+    def windows(self) -> Iterator[_Window]:
+        for first, after in self.spans():
+            line, last = self._numbers[first], self._numbers[after - 1]
+            inside = self._inside(line, last)
+            place = Place(
+                offset_start=self._rows[first][0],
+                offset_end=self._rows[after - 1][1],
+                line_start=line,
+                line_end=last,
+                heading_path=_common(inside),
+            )
+            symbols = (_symbol(block) for block in inside if _begins(block, line))
+            yield _Window(place, _above(inside, line), tuple(islice(symbols, _MOST_SYMBOLS)))
+
+    def spans(self) -> Iterator[Span]:
+        """First row and the row after the last of each window; no window lies within its neighbour."""
+        first = self._next(0)
+        fresh = first
+        while first is not None and fresh is not None:
+            if self._furthest(first) <= fresh:
+                first = fresh  # what is shared leaves no room for what is new
+            after = self._end(first, fresh)
+            yield first, after
+            fresh = self._next(after)
+            first = self._next(max(first + 1, after - self._shared(after)))
+
+    def _next(self, row: int) -> int | None:
+        """The first row from ``row`` on that is not blank."""
+        return next((at for at in range(row, len(self._rows)) if self._filled[at]), None)
+
+    def _furthest(self, first: int) -> int:
+        """The row after the last that a window may hold; it holds at least one."""
+        most = min(first + self._limits.lines, len(self._rows))
+        room = self._sizes[first] + self._limits.chars
+        while most - 1 > first and self._sizes[most] - 1 > room:
+            most -= 1
+        return most
+
+    def _end(self, first: int, fresh: int) -> int:
+        """Where a window ends that must reach beyond row ``fresh``: with the file, else in its last third
+        before the outermost definition, else behind a blank line, else where it is full."""
+        after = self._furthest(first)
+        if self._next(after) is not None:
+            earliest = max(first + (after - first) * 2 // 3, fresh + 1)
+            after = min(range(after, earliest - 1, -1), key=self._ranks.__getitem__, default=after)
+        while not self._filled[after - 1]:
+            after -= 1
+        return after
+
+    def _shared(self, after: int) -> int:
+        """Rows at the end of a window that the next one begins with."""
+        room = self._limits.chars // _OVERLAP_SHARE
+        first = max(0, after - self._limits.shared)
+        while first < after and self._sizes[after] - self._sizes[first] > room:
+            first += 1
+        return after - first
+
+    def _ranked(self) -> list[int]:
+        """Of each row, how little it may be parted from the one above: the level of the definition that
+        begins there, then blank lines, then any other."""
+        ranks = [_ANYWHERE, *(_ANYWHERE if filled else _BLANK for filled in self._filled)]
+        for block in self._blocks:
+            if block.level:
+                ranks[bisect_left(self._numbers, block.line_start or 1)] = block.level
+        return ranks
+
+    def _inside(self, first: int, last: int) -> list[Block]:
+        """The blocks that hold some of the lines ``first`` to ``last``."""
+        at = max(0, bisect_right(self._firsts, first) - 1)
+        after = bisect_right(self._firsts, last)
+        return [block for block in self._blocks[at:after] if (block.line_end or 0) >= first]
+
+
+def _begins(block: Block, line: int) -> bool:
+    """Whether a definition begins with ``block``, on ``line`` or below."""
+    return block.level is not None and bool(block.heading_path) and (block.line_start or 0) >= line
+
+
+def _symbol(block: Block) -> str:
+    return ".".join(block.heading_path)
+
+
+def _above(inside: Sequence[Block], line: int) -> tuple[str, ...]:
+    if not inside:
+        return ()
+    path = inside[0].heading_path
+    return path[:-1] if _begins(inside[0], line) else path
+
+
+def _common(blocks: Sequence[Block]) -> tuple[str, ...]:
+    """The definition that all of ``blocks`` lie in."""
+    paths = [block.heading_path for block in blocks]
+    same = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+    return tuple(parts[0] for parts in same)
+
+
+def _pieces(text: str, line: Span, most: int) -> list[Span]:
+    """The line, cut into pieces of at most ``most`` characters where it is longer: after white space or
+    punctuation, if the last half of a piece has any."""
+    start, end = line
+    pieces: list[Span] = []
+    while end - start > most:
+        cut = start + most
+        marks = [match.end() for match in _BREAKS.finditer(text, start + most // 2, cut)]
+        cut = marks[-1] if marks else cut
+        pieces.append((start, cut))
+        start = cut
+    return [*pieces, (start, end)]

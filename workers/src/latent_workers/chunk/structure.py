@@ -1,0 +1,261 @@
+"""Sections of structured data: a value with its key path, split by its children when over budget.
+
+Named values at the top of a document are sections of their own; below, a value is one chunk when it
+fits, and its children else. Small neighbours go together under the key path of their parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, Final
+
+from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType
+from latent_core.domain.ids import content_hash
+from latent_workers.chunk.counting import WordCounter, cost_of
+from latent_workers.chunk.headings import SEPARATOR, fitting
+from latent_workers.chunk.packing import pack
+from latent_workers.chunk.sections import has_words
+from latent_workers.chunk.splitting import Cutter, Piece
+from latent_workers.parse.lines import Lines
+from latent_workers.parse.parsed import Block, Parsed
+from latent_workers.parse.structure import key_path
+
+_ALONE_SHARE: Final = 4
+"""A value of one part in so many of the budget is not packed with others."""
+_MOST_SECTIONS: Final = 64
+"""Documents of more named values are tables: their small values are packed."""
+
+Path = tuple[str, ...]
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A chunk before it is written: blocks, or pieces of one, by their offsets."""
+
+    path: Path
+    spans: tuple[Span, ...]
+    cost: int
+    heading: bool = False
+    """It holds no more than headings."""
+
+    @property
+    def start(self) -> int:
+        return self.spans[0][0]
+
+    @property
+    def end(self) -> int:
+        return self.spans[-1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """Neighbouring blocks under one child of a value, or one block of the value itself."""
+
+    path: Path
+    atoms: range
+    own: bool
+
+
+def chunk_structure(
+    parsed: Parsed, source_type: SourceType, budget_tokens: int, counter: WordCounter
+) -> list[DraftChunk]:
+    """Chunks in the order of the text, each within the budget."""
+    sections = _Sections(parsed, budget_tokens, counter)
+    parts = _glued(list(sections.parts()), sections)
+    return list(_Writer(parsed, source_type, sections).write(parts))
+
+
+class _Sections:
+    """Plans one file."""
+
+    def __init__(self, parsed: Parsed, budget: int, counter: WordCounter) -> None:
+        self.text = parsed.text
+        self.blocks: Sequence[Block] = parsed.blocks
+        self.budget = budget
+        self.counter = counter
+        self.several = parsed.meta.get("documents", 1) > 1
+        self._title = (parsed.title,) if parsed.title else ()
+        tokens = counter.count([block.text for block in self.blocks])
+        self._tokens = tokens
+        costs = (cost_of(n, len(block.text)) for n, block in zip(tokens, self.blocks, strict=True))
+        self._costs = [0, *accumulate(costs)]
+        self._cutter = Cutter(parsed.text, counter, max(1, budget // 8))
+        self._contexts: dict[Path, tuple[tuple[str, ...], int]] = {}
+
+    def parts(self) -> Iterator[_Part]:
+        yield from self._section((), range(len(self.blocks)))
+
+    def context(self, path: Path) -> tuple[tuple[str, ...], int]:
+        """What is read above a part, and what it costs."""
+        if path not in self._contexts:
+            self._contexts[path] = fitting((*self._title, *path), self.budget, self.counter)
+        return self._contexts[path]
+
+    def room(self, path: Path) -> int:
+        return self.budget - self.context(path)[1]
+
+    def cost(self, atoms: range) -> int:
+        return self._costs[atoms.stop] - self._costs[atoms.start]
+
+    def part(self, path: Path, atoms: range) -> _Part:
+        blocks = self.blocks[atoms.start : atoms.stop]
+        spans = tuple((block.offset_start, block.offset_end) for block in blocks)
+        heading = all(block.kind is BlockType.HEADING for block in blocks)
+        return _Part(path, spans, self.cost(atoms), heading)
+
+    def _section(self, path: Path, atoms: range) -> Iterator[_Part]:
+        top = len(path) <= self.several
+        if self.cost(atoms) <= self.room(path) and not (top and len(atoms) > 1):
+            if atoms:
+                yield self.part(path, atoms)
+        elif len(atoms) == 1:
+            yield from self._cut(path, atoms)
+        else:
+            yield from self._children(path, list(self._items(path, atoms)), top)
+
+    def _children(self, path: Path, items: Sequence[_Item], top: bool) -> Iterator[_Part]:
+        room = self.room(path)
+        sections = top and sum(not item.own for item in items) <= _MOST_SECTIONS
+        run: list[_Item] = []
+        cost = 0
+        for item in items:
+            size = self.cost(item.atoms)
+            alone = size > room or (not item.own and self._stands_alone(item, size, sections))
+            if run and (alone or cost + size > room):
+                yield self._run(path, run)
+                run, cost = [], 0
+            if alone:
+                yield from self._section(item.path, item.atoms)
+            else:
+                run.append(item)
+                cost += size
+        if run:
+            yield self._run(path, run)
+
+    def _run(self, path: Path, run: Sequence[_Item]) -> _Part:
+        atoms = range(run[0].atoms.start, run[-1].atoms.stop)
+        values = [item for item in run if not self._is_heading(item)]
+        # One value alone is called by its own name.
+        return self.part(values[0].path if len(values) == 1 else path, atoms)
+
+    def _stands_alone(self, item: _Item, size: int, sections: bool) -> bool:
+        if size * _ALONE_SHARE >= self.budget:
+            return True
+        first, last = self.blocks[item.atoms.start], self.blocks[item.atoms.stop - 1]
+        return sections and not item.path[-1].startswith("[") and first.line_start != last.line_end
+
+    def _is_heading(self, item: _Item) -> bool:
+        return item.own and self.blocks[item.atoms.start].kind is BlockType.HEADING
+
+    def _items(self, path: Path, atoms: range) -> Iterator[_Item]:
+        depth = len(path)
+        start = atoms.start
+        while start < atoms.stop:
+            own = self.blocks[start].heading_path
+            stop = start + 1
+            if len(own) > depth:
+                key = own[depth]
+                while stop < atoms.stop and self._is_below(stop, depth, key):
+                    stop += 1
+            yield _Item(own[: depth + 1], range(start, stop), len(own) == depth)
+            start = stop
+
+    def _is_below(self, at: int, depth: int, key: str) -> bool:
+        path = self.blocks[at].heading_path
+        return len(path) > depth and path[depth] == key
+
+    def _cut(self, path: Path, atoms: range) -> Iterator[_Part]:
+        """A block over budget, cut at its lines."""
+        block, tokens = self.blocks[atoms.start], self._tokens[atoms.start]
+        whole = Piece(block.offset_start, block.offset_end, BlockType.CODE, tokens)
+        pieces = self._cutter.cut(whole, self.room(path))
+        for run in pack(pieces, self.room(path), 0):
+            spans = tuple((piece.start, piece.end) for piece in run)
+            yield _Part(path, spans, sum(piece.cost for piece in run))
+
+
+def _glued(parts: Sequence[_Part], sections: _Sections) -> list[_Part]:
+    """Headings go with what follows, and what has no words with a neighbour, as far as they fit."""
+    glued: list[_Part] = []
+    for part in reversed(parts):
+        below = glued[-1] if glued else None
+        loose = part.heading or not has_words(sections.text[part.start : part.end])
+        if below and loose and _fit(part, below, below.path, sections):
+            glued[-1] = _both(part, below, below.path, heading=below.heading)
+        elif below and _wordless(below, sections) and _fit(part, below, part.path, sections):
+            glued[-1] = _both(part, below, part.path, heading=part.heading)
+        else:
+            glued.append(part)
+    return glued[::-1]
+
+
+def _wordless(part: _Part, sections: _Sections) -> bool:
+    return not has_words(sections.text[part.start : part.end])
+
+
+def _fit(one: _Part, other: _Part, path: Path, sections: _Sections) -> bool:
+    if sections.several and one.path[:1] != other.path[:1]:
+        return False
+    return one.cost + other.cost <= sections.room(path)
+
+
+def _both(one: _Part, other: _Part, path: Path, *, heading: bool) -> _Part:
+    return _Part(path, one.spans + other.spans, one.cost + other.cost, heading)
+
+
+class _Writer:
+    """Writes the chunks of one file."""
+
+    def __init__(self, parsed: Parsed, source_type: SourceType, sections: _Sections) -> None:
+        self._text = parsed.text
+        self._source_type = source_type
+        self._sections = sections
+        self._lines = Lines(parsed.text)
+
+    def write(self, parts: Sequence[_Part]) -> Iterator[DraftChunk]:
+        """A tokenizer that counts a whole as more than its parts makes a part too long: then it is halved,
+        and read without its headings when it cannot be."""
+        texts = [self._reading(part) for part in parts]
+        counts = self._sections.counter.count(texts)
+        for part, text, tokens in zip(parts, texts, counts, strict=True):
+            if tokens <= self._sections.budget:
+                yield self._draft(part, text, tokens)
+            elif len(part.spans) > 1:
+                middle = len(part.spans) // 2
+                halves = part.spans[:middle], part.spans[middle:]
+                yield from self.write([replace(part, spans=half) for half in halves])
+            else:
+                bare = self._text[part.start : part.end]
+                yield self._draft(part, bare, self._sections.counter.count([bare])[0])
+
+    def _reading(self, part: _Part) -> str:
+        headings = SEPARATOR.join(self._sections.context(part.path)[0])
+        text = self._text[part.start : part.end]
+        return f"{headings}\n\n{text}" if headings else text
+
+    def _draft(self, part: _Part, embed_text: str, tokens: int) -> DraftChunk:
+        text = self._text[part.start : part.end]
+        keys = part.path[self._sections.several :]
+        meta: dict[str, Any] = {}
+        if self._sections.several and part.path:
+            meta["document"] = int(part.path[0].rpartition(" ")[2])
+        return DraftChunk(
+            text=text,
+            embed_text=embed_text,
+            place=Place(
+                offset_start=part.start,
+                offset_end=part.end,
+                line_start=self._lines.at(part.start),
+                line_end=self._lines.at(part.end - 1),
+                key_path=key_path(keys),
+                parent_section=key_path(keys[:-1]),
+            ),
+            source_type=self._source_type,
+            block_type=BlockType.CODE,
+            content_hash=content_hash(text),
+            token_count=tokens,
+            meta=meta,
+        )

@@ -1,0 +1,68 @@
+"""Page PDF: one page of a PDF as a file of its own, made when somebody asks for it."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from uuid import UUID
+
+from latent_core.blobs.keeping import store
+from latent_core.domain.errors import IngestFailed
+from latent_core.domain.ids import Sha256
+from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.generations.page_pdf import PDF, PagePdfPayload
+from latent_core.queue.context import JobContext
+from latent_core.queue.finish import finish, hold
+from latent_core.registry import page_pdfs, pages
+from latent_core.registry.connection import Connection
+from latent_core.registry.page_pdfs import Made
+from latent_workers.deps import Deps
+from latent_workers.jobs.given_up import swept_if_given_up
+from latent_workers.render.run import page_pdf as taken_out
+
+
+async def page_pdf(ctx: JobContext, deps: Deps) -> None:
+    """Take the page out, store it and note it, as long as its generation is live."""
+    async with swept_if_given_up(ctx, deps):
+        await _page_pdf(ctx, deps)
+
+
+async def _page_pdf(ctx: JobContext, deps: Deps) -> None:
+    payload = PagePdfPayload.model_validate(ctx.job.payload)
+    if ctx.job.doc_id is None:
+        raise IngestFailed(f"job {ctx.job.id} names no document")
+    doc_id = ctx.job.doc_id
+    async with deps.stack.db.transaction() as conn:
+        wanted = await page_pdfs.wanted(conn, doc_id, payload.generation, payload.page)
+    if not wanted:
+        return  # it is there already, or something newer is
+    path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
+    data = await taken_out(deps.sandbox, path, name=payload.filename, number=payload.page)
+    await ctx.checkpoint()
+    sha256 = await store(deps.stack.db, deps.stack.blobs, data)
+    await _note(ctx, deps, doc_id, payload, sha256)
+
+
+async def _note(
+    ctx: JobContext, deps: Deps, doc_id: UUID, payload: PagePdfPayload, sha256: Sha256
+) -> None:
+    """Refer to the bytes; they are garbage when the generation is not live any more."""
+
+    async def write(conn: Connection) -> None:
+        await hold(conn, ctx.job)
+        live = await pages.is_live(conn, doc_id, payload.generation)
+        if live:
+            made = Made(sha256, PDF, _filename(payload))
+            await page_pdfs.note(conn, doc_id, payload.generation, payload.page, made)
+        await finish(conn, ctx.job)
+        if not live or ctx.job.attempts > 1:
+            await enqueue_collection(
+                conn,
+                principal=ctx.job.principal,
+                delay_seconds=LEASES_TO_WAIT * deps.settings.lease_seconds,
+            )
+
+    await ctx.transact(write)
+
+
+def _filename(payload: PagePdfPayload) -> str:
+    return f"{PurePosixPath(payload.filename).stem}-{payload.page:04d}.pdf"

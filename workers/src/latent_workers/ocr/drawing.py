@@ -1,0 +1,68 @@
+"""A page as gray pixels, as an OCR engine likes them: upright, about 300 dots an inch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from PIL import Image
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import IngestFailed
+from latent_workers.parse import mupdf, picture
+from latent_workers.parse.pdf import open_document
+from latent_workers.render import raster
+
+DPI: Final = 300
+SMALL: Final = 1000
+"""Pictures whose longest edge is below are enlarged: screenshots and thumbnails have letters of ten
+pixels, and engines are trained on thirty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Mode ``L``. ``dpi`` is None where it is anybody's guess."""
+
+    image: Image.Image
+    dpi: int | None
+
+
+def draw(file: BinaryIO, name: str, source_type: SourceType, page: int) -> Drawing:
+    """``IngestFailed`` when the page cannot be drawn."""
+    if source_type is SourceType.PDF:
+        return _of_pdf(file, name, page)
+    with picture.reading(name):
+        image = picture.opened(file)
+        image.draft("L", (raster.MAX_EDGE // 4, raster.MAX_EDGE // 4))
+        gray = picture.flat(picture.upright(image)).convert("L")
+    return Drawing(_scaled(gray), None)
+
+
+def _of_pdf(file: BinaryIO, name: str, number: int) -> Drawing:
+    document = open_document(file, name)
+    try:
+        with mupdf.reading():
+            pymupdf = mupdf.load()
+            page = document[number - 1]
+            scale = raster.scale_for(page.rect.width, page.rect.height, DPI)
+            matrix = pymupdf.Matrix(scale, scale)
+            pixmap = page.get_pixmap(matrix=matrix, colorspace=pymupdf.csGRAY)
+            size = pixmap.width, pixmap.height
+            image = Image.frombytes("L", size, pixmap.samples, "raw", "L", pixmap.stride)
+    except mupdf.PdfError as exc:
+        raise IngestFailed(f"page {number} of '{name}' cannot be drawn") from exc
+    finally:
+        mupdf.load().TOOLS.store_shrink(100)
+    return Drawing(image, max(70, round(scale * raster.POINTS_PER_INCH)))
+
+
+def _scaled(image: Image.Image) -> Image.Image:
+    width, height = image.size
+    factor = math.sqrt(raster.MAX_PIXELS / (width * height))
+    if factor >= 1.0:
+        factor = 2.0 if max(width, height) < SMALL else 1.0
+    if factor == 1.0:
+        return image
+    size = max(1, round(width * factor)), max(1, round(height * factor))
+    return image.resize(size, Image.Resampling.LANCZOS)

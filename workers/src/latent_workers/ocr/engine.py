@@ -1,0 +1,136 @@
+"""Which OCR engine there is: Tesseract when it is installed, else rapidocr, else what to install."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import logging
+import re
+import shutil
+from dataclasses import dataclass
+from typing import Final, Literal
+
+logger = logging.getLogger(__name__)
+
+Choice = Literal["auto", "tesseract", "rapidocr", "off"]
+Kind = Literal["tesseract", "rapidocr"]
+
+TESSERACT: Final = "tesseract"
+INSTALL: Final = (
+    "install the system's package tesseract-ocr, or pip install 'latent-workers[ocr]', and add the "
+    "document again"
+)
+_PACKAGES: Final = ("rapidocr", "onnxruntime")
+_VERSION: Final = re.compile(r"tesseract v?(\d[\w.\-]*)")
+_LANGUAGE: Final = re.compile(r"[A-Za-z][\w/\-]{1,40}")
+_NO_LANGUAGES: Final = frozenset({"osd", "equ", "snum"})
+_USUAL: Final = "eng"
+_MOST_LANGUAGES: Final = 4
+"""Each costs about as much time as the first; a machine with all of them installed did not choose."""
+_ANSWER_SECONDS: Final = 15.0
+_ANSWER_CHARS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An OCR engine of this machine."""
+
+    kind: Kind
+    version: str
+    program: str = ""
+    """Path of Tesseract's executable."""
+    languages: str = ""
+    """As Tesseract takes them: ``eng+deu``."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind} {self.version}"
+
+    @property
+    def key(self) -> str:
+        """Changes when the same page may be read differently."""
+        return f"{self.label} {self.languages}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class NoEngine:
+    """``why`` says what is missing and what to do."""
+
+    why: str
+
+    @property
+    def key(self) -> str:
+        return "none"
+
+
+async def find(choice: Choice, languages: str | None = None) -> Engine | NoEngine:
+    """Look for the engine that ``choice`` names; ``languages`` (``eng+deu``) are for Tesseract."""
+    if choice == "off":
+        return NoEngine("OCR is turned off (LLC_OCR=off)")
+    found: Engine | None = None
+    if choice in ("auto", "tesseract"):
+        found = await _tesseract(languages)
+    if found is None and choice in ("auto", "rapidocr"):
+        found = await asyncio.to_thread(_rapidocr)
+    if found is not None:
+        return found
+    if choice == "auto":
+        return NoEngine(f"no OCR engine is installed: {INSTALL}")
+    return NoEngine(
+        f"LLC_OCR={choice}, but {choice} is not installed or does not answer: {INSTALL}"
+    )
+
+
+async def _tesseract(languages: str | None) -> Engine | None:
+    program = await asyncio.to_thread(shutil.which, TESSERACT)
+    if program is None:
+        return None
+    told = _VERSION.search(await _said(program, "--version"))
+    if told is None:
+        logger.warning("tesseract_does_not_answer", extra={"program": program})
+        return None
+    return Engine("tesseract", told[1], program, languages or await _languages(program))
+
+
+async def _languages(program: str) -> str:
+    """Those that are installed, if they are few: installing one says that it is wanted."""
+    said = await _said(program, "--list-langs")
+    names = [line.strip() for line in said.splitlines()[1:]]
+    known = sorted(n for n in names if _LANGUAGE.fullmatch(n) and n not in _NO_LANGUAGES)
+    if not known or len(known) > _MOST_LANGUAGES:
+        return _USUAL
+    return "+".join(sorted(known, key=lambda name: (name != _USUAL, name)))
+
+
+async def _said(program: str, option: str) -> str:
+    """What the program prints; empty when it does not run or does not end."""
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program,
+            option,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    except OSError:
+        return ""
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            answer, _ = await process.communicate()
+    except TimeoutError:
+        return ""
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return answer[:_ANSWER_CHARS].decode("utf-8", "replace")
+
+
+def _rapidocr() -> Engine | None:
+    """Known by its metadata: to import it costs a gigabyte, which only its child shall have."""
+    try:
+        version, _ = map(importlib.metadata.version, _PACKAGES)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return Engine("rapidocr", version)

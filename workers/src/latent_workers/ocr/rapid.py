@@ -1,0 +1,64 @@
+"""rapidocr, for machines without Tesseract: its models lie in its wheel, and it is slower and larger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from PIL import Image
+
+from latent_workers.ocr.boxes import Box, in_order
+from latent_workers.ocr.drawing import Drawing
+from latent_workers.ocr.reading import Reading
+from latent_workers.ocr.words import reading_of
+
+_TALL: Final = 1.5
+"""A box that is so much taller than wide holds a turned line."""
+_SURE: Final = 0.8
+"""Confidence of a page below which it is tried upside down."""
+
+
+def read(drawn: Drawing) -> Reading:
+    image = drawn.image
+    boxes = list(_boxes(image))
+    if sum(map(_is_tall, boxes)) * 2 > len(boxes):
+        image = image.transpose(Image.Transpose.ROTATE_90)
+        boxes = list(_boxes(image))
+    reading = reading_of(in_order(boxes))
+    if not boxes or reading.confidence >= _SURE:
+        return reading
+    turned = reading_of(in_order(list(_boxes(image.transpose(Image.Transpose.ROTATE_180)))))
+    return max(reading, turned, key=lambda one: one.confidence)
+
+
+@lru_cache(maxsize=1)
+def _engine() -> Any:
+    """Loaded once a child."""
+    from rapidocr import RapidOCR
+
+    return RapidOCR(
+        params={
+            "Global.log_level": "critical",
+            # It would turn lines one by one, and leave a page on its head read from its end.
+            "Global.use_cls": False,
+            "EngineConfig.onnxruntime.intra_op_num_threads": 2,
+            "EngineConfig.onnxruntime.inter_op_num_threads": 1,
+            "EngineConfig.onnxruntime.enable_cpu_mem_arena": False,
+        }
+    )
+
+
+def _boxes(image: Image.Image) -> Iterator[Box]:
+    found = _engine()(np.asarray(image.convert("RGB")))
+    if found.boxes is None or found.txts is None or found.scores is None:
+        return
+    for corners, text, score in zip(found.boxes, found.txts, found.scores, strict=True):
+        xs, ys = [float(x) for x, _ in corners], [float(y) for _, y in corners]
+        if words := " ".join(text.split()):
+            yield Box(min(xs), min(ys), max(xs), max(ys), words, float(score))
+
+
+def _is_tall(box: Box) -> bool:
+    return box.bottom - box.top > _TALL * (box.right - box.left)

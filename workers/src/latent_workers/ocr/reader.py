@@ -1,0 +1,106 @@
+"""The parent's side of OCR: finds the engine, keeps its children, asks for one page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import IngestFailed
+from latent_workers.ocr.engine import Choice, Engine, Kind, NoEngine, find
+from latent_workers.ocr.reading import Reading
+from latent_workers.sandbox.budget import MIB, Budget
+from latent_workers.sandbox.pool import Sandbox
+from latent_workers.sandbox.profile import Profile
+
+BUDGETS: Final[Mapping[Kind, Budget]] = {
+    "tesseract": Budget(
+        cpu_seconds=90, wall_seconds=180, memory_bytes=1536 * MIB, output_bytes=8 * MIB
+    ),
+    # Its threads spend CPU side by side, and the first page of a child also loads the models.
+    "rapidocr": Budget(
+        cpu_seconds=240, wall_seconds=300, memory_bytes=1536 * MIB, output_bytes=8 * MIB
+    ),
+}
+"""Of one page."""
+CHILDREN: Final[Mapping[Kind, int]] = {"tesseract": 2, "rapidocr": 1}
+"""Pages at a time: one a core, but rapidocr holds a gigabyte and has threads of its own."""
+PROFILES: Final[Mapping[Kind, Profile]] = {
+    # OCR gives way to searches: it takes seconds a page, and nobody waits for one page of it.
+    "tesseract": Profile(programs=True, niceness=5),
+    "rapidocr": Profile(niceness=5, keep_resident_bytes=1280 * MIB),
+}
+
+
+def _sandbox(kind: Kind) -> Sandbox:
+    return Sandbox(children=CHILDREN[kind], profile=PROFILES[kind], tasks_per_child=100)
+
+
+class PageReader:
+    """Belongs to one event loop; use it with ``async with``.
+
+    ``languages`` (``eng+deu``) are for Tesseract; default what is installed. ``budget`` is that of a page.
+    """
+
+    def __init__(
+        self,
+        choice: Choice,
+        languages: str | None = None,
+        *,
+        budget: Budget | None = None,
+        sandbox: Callable[[Kind], Sandbox] = _sandbox,
+    ) -> None:
+        self._choice = choice
+        self._languages = languages
+        self._budget = budget
+        self._make_sandbox = sandbox
+        self._engine: Engine | None = None
+        self._sandboxes: dict[Kind, Sandbox] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for sandbox in self._sandboxes.values():
+            await sandbox.close()
+
+    async def engine(self) -> Engine | NoEngine:
+        """The engine; as long as there is none it is looked for again, so that one may be installed."""
+        if self._engine is not None:
+            return self._engine
+        found = await find(self._choice, self._languages)
+        if isinstance(found, Engine):
+            self._engine = found
+        return found
+
+    def at_a_time(self, engine: Engine) -> int:
+        return CHILDREN[engine.kind]
+
+    async def read(
+        self, engine: Engine, file: Path, *, name: str, source_type: SourceType, page: int
+    ) -> Reading:
+        """Read one page. ``IngestFailed`` says why it cannot be read."""
+        label = f"OCR ({engine.label})"
+        arguments = {
+            "engine": asdict(engine),
+            "name": name,
+            "source_type": source_type.value,
+            "page": page,
+        }
+        if engine.kind not in self._sandboxes:
+            self._sandboxes[engine.kind] = self._make_sandbox(engine.kind)
+        sandbox = self._sandboxes[engine.kind]
+        budget = self._budget or BUDGETS[engine.kind]
+        item = await sandbox.run("ocr_page", arguments, files=[file], budget=budget, label=label)
+        try:
+            return Reading.model_validate_json(item.value)
+        except ValueError as exc:
+            raise IngestFailed(f"{label} gave an answer that does not hold together") from exc

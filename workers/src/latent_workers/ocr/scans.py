@@ -1,0 +1,156 @@
+"""The scanned pages of one document: read one by one, and put in their places."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import IngestFailed, Issue, IssueCode
+from latent_workers.ocr.engine import Engine, NoEngine
+from latent_workers.ocr.merge import merged
+from latent_workers.ocr.reader import PageReader
+from latent_workers.ocr.reading import Reading
+from latent_workers.parse.parsed import OcrRead, Parsed
+
+FAILURES_IN_A_ROW: Final = 3
+"""After so many pages that cost the engine its limits or its life, the rest is not tried."""
+_MOST_LISTED: Final = 20
+_MOST_REASONS: Final = 5
+_WITHOUT_TEXT: Final = "pages_without_text"
+
+Tell = Callable[[int, int], Awaitable[None]]
+"""Hears of pages done and in all between pages; raises when the job is not to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A file with scanned pages."""
+
+    file: Path
+    name: str
+    source_type: SourceType
+
+    def of(self, pages: Sequence[int]) -> str:
+        """The pages in words, for the middle of a sentence."""
+        if self.source_type is SourceType.IMAGE:
+            return "the picture"
+        return f"page{'s' if len(pages) > 1 else ''} {_listed(pages)}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of each page."""
+
+    readings: dict[int, Reading] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+    untried: Sequence[int] = ()
+
+
+async def read_scans(reader: PageReader, scan: Scan, parsed: Parsed, tell: Tell) -> Parsed:
+    """``parsed`` with the text of its scanned pages, and warnings that name those that were not read."""
+    pages = parsed.scanned_pages
+    if not pages:
+        return parsed
+    engine = await reader.engine()
+    if isinstance(engine, NoEngine):
+        return _warned(parsed, [_unread(scan, pages, engine.why)])
+    outcome = await _read(reader, engine, scan, pages, tell)
+    whole, replaced = merged(parsed, outcome.readings)
+    complete = not outcome.failures and not outcome.untried
+    read = replace(whole, ocr=OcrRead(engine.label, replaced, complete))
+    return _warned(_told_of_blanks(read, outcome), _warnings(scan, outcome))
+
+
+def is_read(parsed: Parsed) -> bool:
+    """Whether every scanned page was read, whatever was on it."""
+    return not parsed.scanned_pages or (parsed.ocr is not None and parsed.ocr.complete)
+
+
+async def _read(
+    reader: PageReader, engine: Engine, scan: Scan, pages: Sequence[int], tell: Tell
+) -> Outcome:
+    outcome, step, bad = Outcome(), reader.at_a_time(engine), 0
+    for start in range(0, len(pages), step):
+        await tell(start, len(pages))
+        some = pages[start : start + step]
+        for page, result in zip(some, await _together(reader, engine, scan, some), strict=True):
+            if isinstance(result, Reading):
+                outcome.readings[page], bad = result, 0
+            else:
+                outcome.failures[page] = result.message
+                bad += "reason" in result.details  # a page that cannot be drawn cost nothing
+        if bad >= FAILURES_IN_A_ROW:
+            outcome.untried = pages[start + step :]
+            break
+    await tell(len(pages), len(pages))
+    return outcome
+
+
+async def _together(
+    reader: PageReader, engine: Engine, scan: Scan, pages: Sequence[int]
+) -> list[Reading | IngestFailed]:
+    async def one(page: int) -> Reading | IngestFailed:
+        try:
+            return await reader.read(
+                engine, scan.file, name=scan.name, source_type=scan.source_type, page=page
+            )
+        except IngestFailed as error:
+            return error
+
+    return list(await asyncio.gather(*map(one, pages)))
+
+
+def _told_of_blanks(parsed: Parsed, outcome: Outcome) -> Parsed:
+    """The parser called pages without text that have some now; what is left was looked at twice."""
+    read = set(outcome.readings)
+    kept, blank = [], [page for page, reading in outcome.readings.items() if not reading.paragraphs]
+    for warning in parsed.warnings:
+        pages = warning.details.get(_WITHOUT_TEXT)
+        if not isinstance(pages, list):
+            kept.append(warning)
+        else:
+            blank += [page for page in pages if page not in read]
+    if blank and len(parsed.pages) > 1:
+        kept.append(
+            _issue(
+                f"Pages without text: {_listed(sorted(set(blank)))}.",
+                pages_without_text=sorted(set(blank)),
+            )
+        )
+    return replace(parsed, warnings=tuple(kept))
+
+
+def _warnings(scan: Scan, outcome: Outcome) -> Iterator[Issue]:
+    by_reason: dict[str, list[int]] = {}
+    for page, reason in outcome.failures.items():
+        by_reason.setdefault(reason, []).append(page)
+    for reason, pages in list(by_reason.items())[:_MOST_REASONS]:
+        yield _unread(scan, pages, reason)
+    if left := [page for pages in list(by_reason.values())[_MOST_REASONS:] for page in pages]:
+        yield _unread(scan, sorted(left), "for various reasons")
+    if outcome.untried:
+        yield _unread(
+            scan, outcome.untried, f"not tried after {FAILURES_IN_A_ROW} failures in a row"
+        )
+
+
+def _unread(scan: Scan, pages: Sequence[int], why: str) -> Issue:
+    return _issue(f"The text of {scan.of(pages)} was not read: {why}.", unread_pages=list(pages))
+
+
+def _warned(parsed: Parsed, warnings: Iterator[Issue] | Sequence[Issue]) -> Parsed:
+    return replace(parsed, warnings=(*parsed.warnings, *warnings))
+
+
+def _issue(message: str, **details: Any) -> Issue:
+    return Issue(code=IssueCode.INGEST_FAIL, message=message, details=details)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_MOST_LISTED]))
+    left = len(numbers) - _MOST_LISTED
+    return f"{shown} and {left} more" if left > 0 else shown

@@ -1,0 +1,152 @@
+"""Tesseract: one run a page, the picture through its standard input, words and their places through its output."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Thread
+from typing import IO, Final
+
+from PIL import Image
+
+from latent_core.domain.errors import IngestFailed
+from latent_workers.ocr.drawing import Drawing
+from latent_workers.ocr.engine import Engine
+from latent_workers.ocr.reading import Reading
+from latent_workers.ocr.words import Word, reading_of
+from latent_workers.sandbox.budget import MIB
+
+# Threads of its own make it six times slower on two cores.
+_ENVIRONMENT: Final = {"OMP_THREAD_LIMIT": "1", "LANG": "C.UTF-8"}
+_COLUMNS: Final = 12
+_WORD_LEVEL: Final = "5"
+_HEADER: Final = "level\t"
+_PIECE: Final = 65_536
+_MOST_OUTPUT: Final = 16 * MIB
+_JOIN_SECONDS: Final = 5.0
+_SURE: Final = 0.6
+"""Confidence of a page below which it is tried upside down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run of Tesseract."""
+
+    status: int
+    output: bytes
+    complaint: str
+
+
+def read(engine: Engine, drawn: Drawing) -> Reading:
+    """``IngestFailed`` says how Tesseract failed."""
+    words = _words_on(engine, drawn)
+    reading = reading_of(words)
+    if not words or reading.confidence >= _SURE:
+        return reading
+    # Of a few lines it does not notice that they stand on their heads.
+    turned = replace(drawn, image=drawn.image.transpose(Image.Transpose.ROTATE_180))
+    return max(reading, reading_of(_words_on(engine, turned)), key=lambda one: one.confidence)
+
+
+def _words_on(engine: Engine, drawn: Drawing) -> list[Word]:
+    # psm 1 finds out how the page is turned; psm 3 reads turned pages as nothing.
+    options = ["--psm", "1", "-l", engine.languages or "eng"]
+    if drawn.dpi is not None:
+        options += ["--dpi", str(drawn.dpi)]
+    ended = _run([engine.program, "stdin", "stdout", *options, "tsv"], _pgm(drawn.image))
+    if ended.status:
+        raise _failure(ended)
+    return list(_words(ended.output.decode("utf-8", "replace")))
+
+
+def _run(command: Sequence[str], picture: bytes) -> Ended:
+    """No time limit here: the parent ends the whole process group, and the CPU limit is inherited. Nothing
+    is killed either, which a child of the sandbox may not do: what says too much loses its listener."""
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=_ENVIRONMENT, bufsize=0
+        )
+    except OSError as exc:
+        raise IngestFailed(f"Tesseract cannot be started: {exc.strerror}", reason="start") from exc
+    complaint = bytearray()
+    threads = (
+        Thread(target=_feed, args=(process.stdin, picture), daemon=True),
+        Thread(target=_hear, args=(process.stderr, complaint), daemon=True),
+    )
+    for thread in threads:
+        thread.start()
+    output = _read_some(process.stdout)
+    status = process.wait()
+    for thread in threads:
+        thread.join(_JOIN_SECONDS)
+    return Ended(status, output, complaint[-500:].decode("utf-8", "replace"))
+
+
+def _feed(stdin: IO[bytes] | None, picture: bytes) -> None:
+    if stdin is not None:
+        rest = memoryview(picture)
+        with suppress(OSError), stdin:
+            while len(rest):
+                rest = rest[stdin.write(rest) :]
+
+
+def _hear(stderr: IO[bytes] | None, complaint: bytearray) -> None:
+    if stderr is not None:
+        with stderr:
+            while part := stderr.read(_PIECE):
+                complaint += part[: _PIECE - len(complaint)]
+
+
+def _read_some(stdout: IO[bytes] | None) -> bytes:
+    output = bytearray()
+    if stdout is not None:
+        with stdout:
+            while part := stdout.read(_PIECE):
+                output += part
+                if len(output) > _MOST_OUTPUT:
+                    raise IngestFailed(
+                        f"Tesseract gave more than {_MOST_OUTPUT // MIB} MB of output",
+                        reason="output",
+                    )
+    return bytes(output)
+
+
+def _pgm(image: Image.Image) -> bytes:
+    """The simplest of all picture files: nothing to compress, nothing to go wrong."""
+    return b"P5 %d %d 255\n" % image.size + image.tobytes()
+
+
+def _failure(ended: Ended) -> IngestFailed:
+    complaint = " ".join(ended.complaint.split())[-200:]
+    if ended.status == -signal.SIGXCPU:
+        return IngestFailed("Tesseract used up its CPU time", reason="cpu")
+    if "bad_alloc" in complaint:
+        return IngestFailed("Tesseract needed more memory than it may have", reason="memory")
+    if ended.status < 0:
+        return IngestFailed(f"Tesseract crashed (signal {-ended.status})", reason="crash")
+    return IngestFailed(
+        f"Tesseract ended with status {ended.status}: {complaint or 'it did not say why'}",
+        reason="error",
+    )
+
+
+def _words(tsv: str) -> Iterator[Word]:
+    """Rows of words; columns: level, page, block, paragraph, line, word, left, top, width, height,
+    confidence (0 to 100), text."""
+    lines = tsv.split("\n")
+    if not lines[0].startswith(_HEADER):
+        raise IngestFailed("Tesseract gave an answer that cannot be read", reason="nonsense")
+    for line in lines[1:]:
+        cells = line.split("\t", _COLUMNS - 1)
+        if len(cells) != _COLUMNS or cells[0] != _WORD_LEVEL:
+            continue
+        try:
+            confidence = float(cells[10]) / 100
+        except ValueError:
+            continue
+        if text := cells[11].strip():
+            yield Word(text, confidence, (cells[2], cells[3]), cells[4])

@@ -1,0 +1,23 @@
+"""What the children of one pool may do, and how long they are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from latent_workers.sandbox.budget import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The default is what parsers get."""
+
+    programs: bool = False
+    """Whether a child may start other programs. They inherit every limit and the empty network."""
+    niceness: int = 0
+    """How much a child gives way to others; 0 to 19."""
+    keep_resident_bytes: int = 256 * MIB
+    """A child that holds more after a task is replaced."""
+
+
+PARSING: Final = Profile()

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from latent_core.domain.chunk import SourceType
+from latent_workers.parse import code, definitions
+from latent_workers.parse.decode import decode
+from latent_workers.parse.extensions import EXTENSIONS, FILE_NAMES
+from latent_workers.parse.languages import language_of
+from latent_workers.parse.lines import Lines
+from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.source import Source
+
+
+def parsed(said: str, name: str) -> Parsed:
+    return code.of_decoded(decode(said.encode()), name)
+
+
+def outline(said: str, name: str) -> list[tuple[str, int | None, int | None, int | None]]:
+    """Path, level, first and last line of each block."""
+    return [
+        (".".join(block.heading_path), block.level, block.line_start, block.line_end)
+        for block in parsed(said, name).blocks
+    ]
+
+
+PYTHON = '''"""Module."""
+import os
+
+# About f.
+@decorated
+def f(x):
+    def inner():
+        pass
+    return inner
+
+
+LIMIT = 3
+
+class Größe:
+    """Ümläute before what follows."""
+
+    async def g(self): ...
+if LIMIT:
+    print("end")
+'''
+
+
+def test_blocks_of_python_are_its_definitions_and_what_stands_between() -> None:
+    assert outline(PYTHON, "a.py") == [
+        ("", None, 1, 2),
+        ("f", 1, 4, 9),
+        ("", None, 12, 12),
+        ("Größe", 1, 14, 17),
+        ("", None, 18, 19),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "expected"),
+    [
+        (
+            "a.js",
+            "import x from 'x';\n/** Says. */\nexport default function say() {}\n"
+            "const run = async () => {\n};\nconst n = 1;\nclass A {}\n",
+            ["", "say", "run", "", "A"],
+        ),
+        (
+            "a.mts",
+            "export interface I {\n}\ntype T = string;\nnamespace N {\n}\nexport abstract class C<T> {}\n",
+            ["I", "T", "N", "C"],
+        ),
+        ("a.tsx", "const View = () => <div>{1}</div>;\nenum E { A }\n", ["View", "E"]),
+        (
+            "a.go",
+            "package p\n\n// F does.\nfunc F() {}\n\ntype S struct {\n}\n\nfunc (s *S) M() int { return 1 }\n"
+            "func (l *List[T]) P() {}\n",
+            ["", "F", "S", "S.M", "List.P"],
+        ),
+        (
+            "a.rs",
+            "use a::b;\n/// Doc.\n#[derive(Debug)]\nstruct S;\nimpl Show for S {\n}\nfn main() {}\n"
+            "macro_rules! m { () => {} }\n",
+            ["", "S", "S", "main", "m"],
+        ),
+        (
+            "A.java",
+            "package a;\nimport b.C;\n\n/** Doc. */\n@Deprecated\npublic class A {\n}\nrecord R(int x) {}\n",
+            ["", "A", "R"],
+        ),
+    ],
+)
+def test_definitions_are_known_by_name(name: str, said: str, expected: list[str]) -> None:
+    assert [path for path, *_ in outline(said, name)] == expected
+
+
+def test_comments_and_attributes_right_above_belong_to_a_definition() -> None:
+    said = "use a::b;\n\n// Far.\n\n// Near.\n#[test]\nfn f() {}\n"
+    assert outline(said, "a.rs") == [("", None, 1, 3), ("f", 1, 5, 7)]
+
+
+def test_a_long_class_is_taken_apart_into_its_methods() -> None:
+    body = "".join(f"    def m{n}(self):\n" + "        step()\n" * 30 + "\n" for n in range(3))
+    said = f"class Long:\n    x = 1\n\n{body}    y = 2\n\nclass Short:\n    def m(self): ...\n"
+    assert outline(said, "a.py") == [
+        ("Long", 1, 1, 2),
+        ("Long.m0", 2, 4, 34),
+        ("Long.m1", 2, 36, 66),
+        ("Long.m2", 2, 68, 98),
+        ("Long", None, 100, 100),
+        ("Short", 1, 102, 103),
+    ]
+
+
+def test_lines_are_told_by_offset_whatever_ends_them() -> None:
+    said = "a = 1\r\rdef f():\r\n    return 'ü'\r\n\u2028\ndef g(): pass\r"
+    assert outline(said, "a.py")[:2] == [("", None, 1, 1), ("f", 1, 3, 4)]
+    assert outline(said, "a.py")[-1] == ("g", 1, 6, 6)
+
+
+C = "#include <a.h>\n\nint f(void)\n{\n\n    return 1;\n}\n\nstatic int x;\nint g;\n"
+
+
+def test_without_a_grammar_blank_lines_and_indentation_tell() -> None:
+    assert outline(C, "a.c") == [("", 1, 1, 1), ("", 1, 3, 7), ("", 1, 9, 10)]
+
+
+def test_code_that_its_grammar_cannot_read_is_still_cut() -> None:
+    said = "}}} not python at all\n\n{{{ ((\n\nmore ]]]\n"
+    assert [block.text for block in parsed(said, "a.py").blocks] != []
+    assert len(outline(said, "a.py")) == 3
+
+
+def test_code_beyond_the_bounds_is_cut_by_its_indentation(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_grammar = outline(PYTHON, "a.py")
+    monkeypatch.setattr(definitions, "MAX_CHARS", 10)
+    assert outline(PYTHON, "a.py") != by_grammar
+    assert parsed(PYTHON, "a.py").meta["code_language"] == "python"
+
+
+def test_a_parser_that_does_not_come_to_an_end_is_stopped() -> None:
+    assert outline("((" * 200_000, "a.ts") == [("", 1, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "language"),
+    [
+        ("a.PY", "", "python"),
+        ("a.jsx", "", "javascript"),
+        ("a.cts", "", "typescript"),
+        ("Makefile", "", "make"),
+        ("run", "#!/usr/bin/env python3\nx = 1\n", "python"),
+        ("run", "#!/bin/sh\nls\n", "shell"),
+        ("a.lock", "x", None),
+    ],
+)
+def test_the_language_is_told_by_name_or_first_line(
+    name: str, said: str, language: str | None
+) -> None:
+    assert language_of(name, said) == language
+    assert parsed(said or "x", name).meta.get("code_language") == language
+
+
+def test_nearly_every_ending_of_code_has_a_language() -> None:
+    endings = {end for end, source_type in EXTENSIONS.items() if source_type is SourceType.CODE}
+    silent = {end for end in endings if language_of(f"a.{end}") is None}
+    assert silent == {"lock", "gitignore", "dockerignore"}
+    unnamed = {name for name in FILE_NAMES if language_of(name) is None}
+    assert unnamed == {"procfile", ".gitignore", ".dockerignore"}
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *("def f():", "class A:", "    x = 1", "", "  ", "@d", "# c", '"""', "}", "fn f() {", "\t"),
+        *(
+            "export const a = () => {",
+            "é = '中'",
+            "/*",
+            "*/",
+            "impl A {",
+            "func (",
+            "if x:",
+            "a" * 500,
+        ),
+    ]
+)
+NAMES = st.sampled_from(["a.py", "a.js", "a.ts", "a.tsx", "a.go", "a.rs", "A.java", "a.c", "x"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(FRAGMENTS, min_size=1, max_size=25), st.sampled_from(["\n", "\r\n", "\r"]), NAMES)
+def test_blocks_stand_in_order_and_hold_every_filled_line(
+    rows: list[str], end: str, name: str
+) -> None:
+    text = end.join(rows)
+    found = parsed(text, name)
+    lines = Lines(text)
+    done = 0
+    held: list[int] = []
+    for block in found.blocks:
+        assert block.line_start is not None
+        assert block.line_end is not None
+        assert done < block.line_start <= block.line_end
+        assert lines.span(block.line_start, block.line_end) == (
+            block.offset_start,
+            block.offset_end,
+        )
+        assert text[block.offset_start : block.offset_end] == block.text
+        done = block.line_end
+        held += range(block.line_start, block.line_end + 1)
+    assert {n for n, filled in enumerate(lines.filled(), start=1) if filled} <= set(held)
+    assert found == parsed(text, name)
+
+
+def test_a_file_is_read_with_its_title_and_what_was_replaced() -> None:
+    data = b"x = 1\0\ndef f():\n    return '\xed\xa0\x80'\n"
+    found = code.parse(Source("a.py", io.BytesIO(data), SourceType.CODE, max_pages=1))
+    assert found.title == "a.py"
+    assert found.replaced_characters == 2
+    assert [block.heading_path for block in found.blocks] == [(), ("f",)]
