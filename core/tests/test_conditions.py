@@ -20,7 +20,19 @@ from latent_core.domain.manifest import Manifest
 from latent_core.registry import chunks, containers
 from latent_core.registry.conditions import Condition, condition, glob_pattern
 from latent_core.registry.connection import Database
-from latent_core.testing.filter_oracle import GLOBS, NASTY, Judge, Row, filters, fits, random_rows
+from latent_core.testing.filter_oracle import (
+    DATES,
+    GLOBS,
+    KEY_PATHS,
+    NASTY,
+    USUAL,
+    VALUES,
+    Judge,
+    Row,
+    filters,
+    fits,
+    random_rows,
+)
 
 T = TypeVar("T")
 
@@ -109,6 +121,50 @@ def test_postgres_lets_through_what_a_filter_names_and_nothing_else(world: World
         assert world.run(world.judged(written, UNDECLARED, limit)) == expected(written)
 
     judged()
+
+
+ORDER: Final = ("eq", "ne", "gt", "gte", "lt", "lte")
+EACH: Final[list[dict[str, Any]]] = [
+    *({"page": {op: page}} for op in ORDER for page in (1, 3, 4, 5)),
+    *({name: {op: date}} for name in ("modified", "ingested") for op in ORDER for date in DATES),
+    *({"meta.year": {op: year}} for op in ORDER for year in USUAL["year"] if year is not True),
+    *({"meta.when": {op: text}} for op in ORDER for text in (DATES[0], DATES[3], "now")),
+    *(
+        {"meta.symbols": {op: value}}
+        for op in ("eq", "ne", "contains")
+        for value in VALUES
+        if value != ""
+    ),
+    *({"path": glob} for glob in GLOBS),
+    *({"path": {"prefix": prefix}} for prefix in ("docs/", "docs/l", "https", "L")),
+    *({"key_path": path} for path in KEY_PATHS),
+    *({"key_path": {"contains": part}} for part in (".", "api", "%")),
+    *({"max_age": age} for age in ("1d", "30d", "6w", "1y")),
+    *(
+        {name: {"exists": there}}
+        for name in (
+            "page",
+            "modified",
+            "ingested",
+            "language",
+            "key_path",
+            "meta.year",
+            "meta.a.b.c",
+        )
+        for there in (True, False)
+    ),
+]
+
+
+def test_each_operator_of_each_field_means_what_it_says(world: World) -> None:
+    async def judged() -> list[dict[str, Any]]:
+        return [
+            written
+            for written in EACH
+            if await world.judged(written, UNDECLARED, 1000) != expected(written)
+        ]
+
+    assert world.run(judged()) == []
 
 
 def test_fields_declared_as_dates_are_compared_as_moments_and_hold_no_trap(world: World) -> None:

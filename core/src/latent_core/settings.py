@@ -33,6 +33,7 @@ DAY_SECONDS = 86_400.0
 ENV_FILE: Final = ".env"
 OURS: Final = "LLC_"
 OF_TESTS: Final = "LLC_TEST_"
+HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 OCR_LANGUAGES: Final = re.compile(r"[A-Za-z][\w/-]*(?:\+[A-Za-z][\w/-]*){0,15}")
 
 
@@ -67,6 +68,16 @@ class Settings(BaseSettings):
     public_url: str | None = _named("LLC_PUBLIC_URL")
     """What links in answers start with; default the address of the request."""
     mcp_token: SecretStr | None = _named("LLC_MCP_TOKEN", "MCP_TOKEN")
+    mcp_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = _named(
+        "LLC_MCP_ALLOWED_HOSTS", default=()
+    )
+    """Names, with or without port, that /mcp may be called by beside those that lead to this machine itself."""
+    mcp_allowed_origins: Annotated[tuple[str, ...], NoDecode] = _named(
+        "LLC_MCP_ALLOWED_ORIGINS", default=()
+    )
+    """Origins of web pages that may call /mcp; the gateway's own always may."""
+    mcp_search_fetch: bool = _named("LLC_MCP_SEARCH_FETCH", default=True)
+    """Whether the tools ``search`` and ``fetch`` are offered, which ChatGPT's connectors ask for."""
     signing_key: SecretStr | None = _named("LLC_SIGNING_KEY")
     manifest_dir: Path | None = _named("LLC_MANIFEST_DIR")
     """Default <data_dir>/manifests."""
@@ -149,6 +160,30 @@ class Settings(BaseSettings):
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
             return tuple(Path(part).expanduser().resolve() for part in value.split(":") if part)
+        return value
+
+    @field_validator("mcp_allowed_hosts", "mcp_allowed_origins", mode="before")
+    @classmethod
+    def _by_commas(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("mcp_allowed_hosts", mode="after")
+    @classmethod
+    def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if not HOST.fullmatch(host):
+                raise ValueError(f"'{host}' is no host; write gateway.example.com or [::1]:7801")
+        return value
+
+    @field_validator("mcp_allowed_origins", mode="after")
+    @classmethod
+    def _web_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            scheme, _, host = origin.partition("://")
+            if scheme.lower() not in ("http", "https") or not HOST.fullmatch(host):
+                raise ValueError(f"'{origin}' is no origin; write https://app.example.com")
         return value
 
     @field_validator("fetch_allow", mode="before")

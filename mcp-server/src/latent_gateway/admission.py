@@ -26,8 +26,9 @@ SECONDS_BETWEEN_PIECES: Final = 60.0
 LINGER_BYTES: Final = 4 * MEGABYTE
 LINGER_SECONDS: Final = 2.0
 
-OPEN: Final = re.compile(r"/(healthz|readyz|openapi\.json|v1/blobs/[^/]+)")
-"""Answered without a token; the signature of a link is its permission."""
+OPEN: Final = re.compile(r"/(healthz|readyz|openapi\.json|v1/blobs/[^/]+|\.well-known/.*)")
+"""Answered without a token; the signature of a link is its permission. Agents look below ``.well-known`` for a way to
+log in: that there is none must be a 404, a 401 would keep them looking."""
 UPLOAD: Final = re.compile(r"/v1/containers/[^/]+/uploads")
 LISTING: Final = re.compile(r"/v1/containers/[^/]+/listing")
 

@@ -39,6 +39,9 @@ from latent_gateway.api import (
 from latent_gateway.auth.principal import Tokens
 from latent_gateway.context import Gateway
 from latent_gateway.manifest_sync import sync_manifests
+from latent_gateway.mcp import discovery
+from latent_gateway.mcp.guard import Guard, Names
+from latent_gateway.mcp.server import Surface
 from latent_gateway.telemetry import RequestMetrics, Telemetry
 from latent_gateway.warm import ended, warm_all
 
@@ -59,6 +62,7 @@ ROUTERS = (
     blobs,
     admin,
     health,
+    discovery,
 )
 SHUTDOWN_SECONDS = 10
 BACKLOG = 512
@@ -73,6 +77,9 @@ Beside = Callable[[Settings, Stack], AbstractAsyncContextManager[object]]
 
 def create_app(settings: Settings, stack: Stack) -> FastAPI:
     """The HTTP surface on an open stack."""
+    tokens = Tokens(stack.token)
+    shared = Gateway(settings, stack, tokens)
+    surface = Surface(shared)
     app = FastAPI(
         title="Latent Containers",
         version="1",
@@ -80,13 +87,15 @@ def create_app(settings: Settings, stack: Stack) -> FastAPI:
         openapi_url="/openapi.json",
         docs_url=None,
         redoc_url=None,
+        lifespan=surface.lifespan,
     )
-    tokens = Tokens(stack.token)
-    app.state.gateway = Gateway(settings, stack, tokens)
+    app.state.gateway = shared
     for module in ROUTERS:
         app.include_router(module.router)
+    surface.install(app)
     answers.install(app)
     app.add_middleware(Admission, check=tokens.authenticate)
+    app.add_middleware(Guard, names=Names.of(settings))
     app.add_middleware(Telemetry, metrics=RequestMetrics(stack.metrics.registry))
     return app
 

@@ -10,6 +10,7 @@ from typing import Final
 from latent_core.domain.errors import LatentError
 from latent_core.generations.abandon import purge_abandoned
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.registry import image_texts
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 
@@ -32,11 +33,12 @@ async def tidy(settings: Settings, stack: Stack) -> None:
 
 
 async def look(settings: Settings, stack: Stack) -> None:
-    """One look: generations that nobody will publish, and blobs that nothing refers to."""
+    """One look: generations that nobody will publish, blobs that nothing refers to, old texts of pictures."""
     lease = settings.lease_seconds
     found = await purge_abandoned(stack.db, principal=PRINCIPAL, lease_seconds=lease)
     if found:
         logger.info("abandoned_generations", extra={"documents": found})
     async with stack.db.transaction() as conn:
+        await image_texts.forget(conn)
         await enqueue_collection(conn, principal=PRINCIPAL, delay_seconds=LEASES_TO_WAIT * lease)
     stack.wake()

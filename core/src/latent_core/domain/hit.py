@@ -112,6 +112,12 @@ class Hit(BaseModel):
     """``pending``: it is still being drawn."""
     page_image_cause: str | None = None
     """Why there is none, when it failed."""
+    page_pdf_uri: str | None = None
+    """The page as a PDF of its own, presigned; where it was made before (``/v1/documents/{doc}/pages/{n}/pdf``)."""
+    read_as: Literal["text", "image"] = "text"
+    """Whether the page of ``page_uri`` is better looked at than read as text."""
+    visual_importance: float | None = None
+    """0..1: how much of that page is picture; None where that is not known (yet)."""
     offsets: tuple[int, int]
     """Characters in the source text."""
     place: PlaceView

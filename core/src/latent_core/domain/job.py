@@ -21,6 +21,8 @@ class JobKind(StrEnum):
     RENDER = "render"
     PAGE_PDF = "page_pdf"
     """One page of a PDF as a file of its own, when somebody asks for it."""
+    READ_IMAGE = "read_image"
+    """The text of an uploaded picture that somebody searches by."""
     PURGE = "purge"
     """Remove what a superseded generation or a deleted document left in the stores."""
     COMPACT = "compact"

@@ -55,6 +55,7 @@ OFFERED_MODES: Final = (
     SearchMode.SEMANTIC,
     SearchMode.LEXICAL,
     SearchMode.RERANK,
+    SearchMode.CROSSMODAL,
 )
 """The others come with later parts of the plan; a search that asks for one is refused."""
 

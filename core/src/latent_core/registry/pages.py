@@ -21,6 +21,8 @@ class PageRow:
     image_sha256: str | None = None
     line_start: int | None = None
     line_end: int | None = None
+    visual: float | None = None
+    """0 to 1, how much of it is picture; None until it is rendered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,12 @@ class BlobRef:
 
 
 UPSERT: Final = """
-INSERT INTO pages (doc_id, generation, page, text, width, height, image_sha256, line_start, line_end)
+INSERT INTO pages (doc_id, generation, page, text, width, height, image_sha256, line_start, line_end, visual)
 VALUES (%(doc_id)s, %(generation)s, %(page)s, %(text)s, %(width)s, %(height)s, %(image_sha256)s,
-        %(line_start)s, %(line_end)s)
+        %(line_start)s, %(line_end)s, %(visual)s)
 ON CONFLICT (doc_id, generation, page) DO UPDATE
 SET width = excluded.width, height = excluded.height, image_sha256 = excluded.image_sha256,
-    line_start = excluded.line_start, line_end = excluded.line_end
+    line_start = excluded.line_start, line_end = excluded.line_end, visual = excluded.visual
 """
 
 UPSERT_REF: Final = """
@@ -65,9 +67,12 @@ SET sha256 = excluded.sha256, mime = excluded.mime, filename = excluded.filename
 """
 
 IMAGES: Final = """
-SELECT p.doc_id, p.generation, p.page, p.image_sha256, r.mime, r.filename
+SELECT p.doc_id, p.generation, p.page, p.visual, p.image_sha256, r.mime, r.filename,
+       f.sha256 AS pdf_sha256, f.mime AS pdf_mime, f.filename AS pdf_filename
 FROM pages p
 LEFT JOIN blob_refs r ON r.doc_id = p.doc_id AND r.generation = p.generation AND r.role = 'page_image' AND r.part = p.page
+LEFT JOIN blob_refs f ON f.doc_id = p.doc_id AND f.generation = p.generation AND f.role = 'page_pdf' AND f.part = p.page
+                     AND f.sha256 = p.pdf_sha256
 WHERE (p.doc_id, p.generation) IN (SELECT * FROM unnest(%(doc_ids)s::uuid[], %(generations)s::integer[]))
   AND p.page = ANY(%(pages)s)
 """
@@ -143,6 +148,7 @@ async def write(conn: Connection, doc_id: UUID, generation: int, rows: Sequence[
                 "image_sha256": r.image_sha256,
                 "line_start": r.line_start,
                 "line_end": r.line_end,
+                "visual": r.visual,
             }
             for r in rows
         ],

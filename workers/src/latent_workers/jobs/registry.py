@@ -16,6 +16,7 @@ from latent_workers.jobs.garbage import garbage
 from latent_workers.jobs.ingest import ingest
 from latent_workers.jobs.page_pdf import page_pdf
 from latent_workers.jobs.purge import purge
+from latent_workers.jobs.read_image import read_image
 from latent_workers.jobs.render import render
 
 Handler = Callable[[JobContext], Awaitable[None]]
@@ -25,6 +26,7 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.CORPUS: corpus,
     JobKind.RENDER: render,
     JobKind.PAGE_PDF: page_pdf,
+    JobKind.READ_IMAGE: read_image,
     JobKind.PURGE: purge,
     JobKind.COMPACT: compact,
     JobKind.GARBAGE: garbage,

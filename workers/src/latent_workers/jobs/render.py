@@ -147,6 +147,7 @@ def _row(page: RenderedPage, sha256: str) -> PageRow:
         image_sha256=sha256,
         line_start=page.line_start,
         line_end=page.line_end,
+        visual=page.visual,
     )
 
 

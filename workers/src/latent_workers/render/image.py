@@ -25,5 +25,6 @@ def pages(
         small.thumbnail((edge, edge), Image.Resampling.LANCZOS, reducing_gap=2.0)
         buffer = io.BytesIO()
         small.convert("RGB").save(buffer, "WEBP", quality=options.quality, method=0)
-    yield PageInfo(number=1, total=1, width=small.width, height=small.height), buffer.getvalue()
+    info = PageInfo(number=1, total=1, width=small.width, height=small.height, visual=1.0)
+    yield info, buffer.getvalue()
     yield End(pages=1, warnings=[])

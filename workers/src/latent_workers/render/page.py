@@ -40,6 +40,8 @@ class PageInfo(BaseModel):
     line_start: int | None = Field(default=None, ge=1)
     line_end: int | None = Field(default=None, ge=1)
     text: str = ""
+    visual: float = Field(default=0.0, ge=0.0, le=1.0)
+    """How much of it is picture; rendered text is none."""
 
 
 class End(BaseModel):

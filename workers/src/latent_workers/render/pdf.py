@@ -11,6 +11,7 @@ from latent_workers.parse.decode import clean
 from latent_workers.parse.pdf import listed, open_document
 from latent_workers.render import raster
 from latent_workers.render.page import End, PageInfo, RenderOptions
+from latent_workers.render.visual import visual_share
 
 Drawn = tuple[PageInfo, bytes]
 
@@ -40,7 +41,14 @@ def _page(page: Any, number: int, total: int, options: RenderOptions) -> Drawn:
     pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB)
     image = raster.encoded(pixmap.this, options)
     text = clean(page.get_text().strip())[0]
-    info = PageInfo(number=number, total=total, width=pixmap.width, height=pixmap.height, text=text)
+    info = PageInfo(
+        number=number,
+        total=total,
+        width=pixmap.width,
+        height=pixmap.height,
+        text=text,
+        visual=visual_share(page),
+    )
     return info, image
 
 

@@ -38,6 +38,8 @@ class RenderedPage:
     line_start: int | None
     line_end: int | None
     text: str
+    visual: float
+    """0 to 1, how much of it is picture."""
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ class Pages:
             line_start=info.line_start,
             line_end=info.line_end,
             text=info.text,
+            visual=info.visual,
         )
 
 

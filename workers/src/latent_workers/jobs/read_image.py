@@ -1,0 +1,39 @@
+"""Read image: the text of an uploaded picture, for somebody who searches by it and waits."""
+
+from __future__ import annotations
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import IngestFailed
+from latent_core.domain.ids import Sha256
+from latent_core.generations.read_image import MOST_CHARS, ReadImagePayload
+from latent_core.queue.context import JobContext
+from latent_core.queue.finish import finish, hold
+from latent_core.registry import image_texts
+from latent_core.registry.connection import Connection
+from latent_workers.deps import Deps
+from latent_workers.ocr.engine import NoEngine
+from latent_workers.ocr.merge import BLOCK_BREAK
+
+
+async def read_image(ctx: JobContext, deps: Deps) -> None:
+    """Read the picture and keep its text, unless this engine has read it before. No text is an answer, too."""
+    payload = ReadImagePayload.model_validate(ctx.job.payload)
+    engine = await deps.ocr.engine()
+    if isinstance(engine, NoEngine):
+        raise IngestFailed(f"the picture cannot be read: {engine.why}")
+    async with deps.stack.db.reading() as conn:
+        known = await image_texts.known(conn, payload.sha256, engine.key)
+    if known:
+        return
+    path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
+    reading = await deps.ocr.read(
+        engine, path, name=payload.filename, source_type=SourceType.IMAGE, page=1
+    )
+    text = BLOCK_BREAK.join(reading.paragraphs)[:MOST_CHARS]
+
+    async def write(conn: Connection) -> None:
+        await hold(conn, ctx.job)
+        await image_texts.write(conn, payload.sha256, engine.key, text)
+        await finish(conn, ctx.job)
+
+    await ctx.transact(write)
