@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
+from psycopg.sql import SQL, Identifier
 from psycopg.types.json import Jsonb
 
 from latent_core.domain.custom_schema import CustomSchema
@@ -215,6 +216,30 @@ def test_an_invisible_document_is_not_let_through_by_any_filter(world: World) ->
         return await world.judged({"not": {"meta.year": 5}}, UNDECLARED, 1000)
 
     assert world.run(hidden()) == set()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [{"source_type": "pdf"}, {"page": {"gte": 3}}, {"meta.year": 2020}, {"path": "docs/**"}],
+    ids=str,
+)
+def test_which_chunks_pass_is_told_without_reading_them(
+    world: World, written: dict[str, Any]
+) -> None:
+    async def plan() -> str:
+        asked = condition(parse(written))
+        assert asked.where is not None
+        statement = SQL("EXPLAIN ") + chunks.ALLOWED.format(condition=asked.where)
+        async with world.db.reading() as conn:
+            await conn.execute("VACUUM ANALYZE chunks")
+        async with world.db.transaction() as conn:
+            for way in ("seqscan", "indexscan", "bitmapscan"):  # would do for rows as few as these
+                await conn.execute(SQL("SET LOCAL {} = off").format(Identifier(f"enable_{way}")))
+            values = {"container_id": "lamps", "limit": 5, **asked.values}
+            lines = await (await conn.execute(statement, values)).fetchall()
+        return "\n".join(line["QUERY PLAN"] for line in lines)
+
+    assert "Index Only Scan using chunks_document" in world.run(plan())
 
 
 def test_no_filter_is_no_condition() -> None:

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "documents": "List and delete documents of a container.",
     "inspect": "Look at chunks as they are stored, one or many, and at their sizes.",
     "pages": "Export the page images of documents.",
+    "mcp": "Speak MCP on stdin and stdout, for agents that start a command.",
     "doctor": "Compare the stores and tell every difference.",
     "config": "Print the settings, with secrets masked.",
 }

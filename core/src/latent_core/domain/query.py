@@ -33,9 +33,11 @@ class SearchRequest(BaseModel):
     containers: Annotated[list[Text], Field(min_length=1, max_length=MAX_CONTAINERS)]
     query: Annotated[str, Field(max_length=MAX_QUERY_CHARS)] = ""
     image_ref: Text | None = None
+    """An image to ask by, alone or with a query: the id of an upload to one of the containers, of a document, or
+    ``page://<doc_id>/<page>``. What it says (read by OCR) is asked for."""
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
     mode: SearchMode | None = None
-    """Default: each container's ``retrieval.mode_default``."""
+    """Default: each container's ``retrieval.mode_default``; crossmodal for an image without a query."""
     filters: dict[str, Any] = {}
     must_terms: Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)] = []
     """Substrings that every hit holds as they are written."""
@@ -60,6 +62,13 @@ class SearchRequest(BaseModel):
     """Diagnostics, with the plan in words."""
     diagnostics: bool | None = None
     """Default: as the manifests' ``debug.return_diagnostics`` say."""
+
+    @property
+    def asks_in_words(self) -> bool:
+        """By anything but an image."""
+        return bool(
+            self.query.strip() or self.must_terms or self.regexes or self.path_like is not None
+        )
 
     @property
     def asked_rerank_k(self) -> int | None:

@@ -27,6 +27,16 @@ JOIN chunks c ON c.doc_id = h.doc AND c.generation = h.generation AND c.ordinal 
 ORDER BY h.doc, h.ordinal, c.ordinal
 """
 
+BEGINNING: Final = """
+SELECT left(c.text, %(chars)s)
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL
+ORDER BY c.ordinal
+LIMIT %(chunks)s
+"""
+CHUNKS_OF_A_BEGINNING: Final = 50
+
 
 async def of_ords(conn: Connection, container_id: str, ords: Sequence[int]) -> dict[int, str]:
     """Raw texts of those of ``ords`` that are visible."""
@@ -47,3 +57,11 @@ async def around(
         "reach": reach,
     }
     return await (await conn.execute(AROUND, values)).fetchall()
+
+
+async def beginning(conn: Connection, doc_id: UUID, chars: int) -> list[str]:
+    """The first visible chunks of a document, each cut at ``chars``."""
+    values = {"doc_id": doc_id, "chars": chars, "chunks": CHUNKS_OF_A_BEGINNING}
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(BEGINNING, values)
+        return [text for (text,) in await cursor.fetchall()]

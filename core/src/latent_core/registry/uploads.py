@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -28,6 +29,11 @@ RETURNING id, container_id, sha256, filename, mime, bytes
 SELECT: Final = """
 SELECT id, container_id, sha256, filename, mime, bytes FROM uploads
 WHERE id = %(id)s AND container_id = %(container_id)s FOR SHARE
+"""
+
+AMONG: Final = """
+SELECT id, container_id, sha256, filename, mime, bytes FROM uploads
+WHERE id = %(id)s AND container_id = ANY(%(container_ids)s::text[])
 """
 
 
@@ -64,4 +70,11 @@ async def get(conn: Connection, container_id: str, upload_id: UUID) -> Upload | 
     row = await (
         await conn.execute(SELECT, {"id": upload_id, "container_id": container_id})
     ).fetchone()
+    return Upload(**row) if row else None
+
+
+async def among(conn: Connection, container_ids: Sequence[str], upload_id: UUID) -> Upload | None:
+    """An upload to one of these containers."""
+    values = {"id": upload_id, "container_ids": list(container_ids)}
+    row = await (await conn.execute(AMONG, values)).fetchone()
     return Upload(**row) if row else None

@@ -86,7 +86,7 @@ class WebSite:
         data = body.encode() if isinstance(body, str) else body
         given = {"Content-Type": "text/html; charset=utf-8", **(headers or {})}
 
-        async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+        async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
             known = asked.headers.get("if-none-match")
             if known is not None and known == given.get("ETag"):
                 writer.write(head(304, {"ETag": known}))

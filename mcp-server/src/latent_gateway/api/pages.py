@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -12,7 +10,6 @@ from fastapi import APIRouter, Query, Response
 from latent_core.domain.errors import IngestFailed, NotFound
 from latent_core.domain.job import JobState
 from latent_core.generations.page_pdf import request_page_pdf
-from latent_core.queue import admin
 from latent_core.registry import page_pdfs
 from latent_core.registry.connection import Connection
 from latent_core.registry.page_pdfs import PageSource
@@ -22,13 +19,12 @@ from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
 from latent_gateway.links import BlobLinks
+from latent_gateway.waiting import ended
 
 router = APIRouter(tags=["documents"])
 
 WAIT_MS: Final = 10_000
 MOST_WAIT_MS: Final = 60_000
-FIRST_PAUSE_SECONDS: Final = 0.03
-LONGEST_PAUSE_SECONDS: Final = 0.5
 
 
 @router.get("/v1/documents/{doc_id}/pages/{page}/pdf", response_model=PagePdfAnswer)
@@ -85,29 +81,12 @@ async def _made(
     shared: Gateway, doc_id: UUID, source: PageSource, job_id: int, seconds: float
 ) -> PageSource:
     """The page once the job has made its PDF, or as it is when the time is up. ``IngestFailed`` says why it cannot be."""
-    loop = asyncio.get_running_loop()
-    until, pause = loop.time() + seconds, FIRST_PAUSE_SECONDS
-    while loop.time() < until and not shared.stack.closing.is_set():
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min(pause, until - loop.time())):
-                await shared.stack.closing.wait()
-        async with shared.stack.db.transaction() as conn:
-            # In this order: what a job has done can be seen once its end can.
-            state, cause = await _state(conn, job_id)
-            found = await page_pdfs.source(conn, doc_id, source.page)
-        if found is not None and found.made is not None:
-            return found
-        if state is JobState.FAILED:
-            raise IngestFailed(cause, doc_id=str(doc_id), page=source.page, job_id=job_id)
-        if state is not JobState.QUEUED and state is not JobState.RUNNING:
-            break  # the document changed meanwhile, or the job was cancelled
-        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-    return source
-
-
-async def _state(conn: Connection, job_id: int) -> tuple[JobState | None, str]:
-    try:
-        job = await admin.get(conn, job_id)
-    except NotFound:
-        return None, ""
-    return job.state, job.cause.message if job.cause else f"job {job_id} failed"
+    job = await ended(shared.stack, job_id, seconds)
+    async with shared.stack.db.transaction() as conn:
+        found = await page_pdfs.source(conn, doc_id, source.page)
+    if found is not None and found.made is not None:
+        return found
+    if job is not None and job.state is JobState.FAILED:
+        cause = job.cause.message if job.cause else f"job {job_id} failed"
+        raise IngestFailed(cause, doc_id=str(doc_id), page=source.page, job_id=job_id)
+    return source  # not in time, or the document changed meanwhile, or the job was cancelled

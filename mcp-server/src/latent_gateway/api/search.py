@@ -12,6 +12,7 @@ from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
 from latent_gateway.links import BlobLinks
+from latent_gateway.search.query_image import query_image
 from latent_gateway.search.service import SearchService
 from latent_gateway.search.stores import Stores
 
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 async def search(
     body: SearchRequest, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
 ) -> Response:
-    """Find chunks in one or several containers by meaning, by words, or both."""
+    """Find chunks in one or several containers by meaning, by words, by both, or by an image."""
     return json_answer(await find(body, shared, caller, request_id, links), request_id)
 
 
@@ -34,12 +35,17 @@ async def find(
     """The answer to ``body`` for a principal; ``NotFound`` names a container that it may not read."""
     async with shared.stack.db.reading() as conn:
         readable = await access.readable(conn, caller, body.containers)
+    image = (
+        await query_image(shared, caller, body.image_ref, readable)
+        if body.image_ref is not None
+        else None
+    )
     answer = await SearchService(
         Stores.of(shared.stack, shared.queries),
         links,
         shared.settings.search_timeout_ms / 1000,
         shared.stack.metrics,
-    ).search(body, readable)
+    ).search(body, readable, image)
     logger.info(
         "search_completed",
         extra={

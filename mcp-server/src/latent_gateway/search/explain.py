@@ -22,6 +22,8 @@ def in_words(plan: Plan, order: Order) -> list[str]:
 
 
 def _steps(plan: Plan, order: Order) -> Iterator[str]:
+    if plan.by_image:
+        yield "What the image says, as far as it is known, was asked for with the query."
     for part in plan.containers:
         yield _container(part)
     if plan.filters:
@@ -42,7 +44,8 @@ def _container(part: ContainerPlan) -> str:
     found = ", ".join(WORDS[channel] for channel in part.channels)
     fused = _fusion(part.container.manifest.retrieval.fusion)
     how = f", fused by {fused}" if len(part.channels) > 1 else ""
-    return f"'{part.container.id}' was searched by {found}{how}."
+    among = " among what has an image" if part.pictured else ""
+    return f"'{part.container.id}' was searched by {found}{how}{among}."
 
 
 def _fusion(how: Fusion) -> str:

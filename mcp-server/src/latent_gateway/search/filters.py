@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from latent_core.domain.custom_schema import CustomSchema
 from latent_core.domain.filter_syntax import parse, shown
-from latent_core.domain.filters import UNDECLARED, MetaFields
+from latent_core.domain.filters import UNDECLARED, MetaFields, Node, all_of
 from latent_core.domain.manifest import Manifest
 from latent_core.registry.conditions import Condition, condition
 
@@ -28,19 +28,32 @@ class Filters:
     """As the diagnostics tell it."""
 
 
-def read_filters(written: Mapping[str, Any], manifests: Sequence[Manifest]) -> Filters:
-    """Read a request's filter; ``Invalid`` names what cannot be read, or asked in one of the containers."""
-    if not written:
-        return Filters(tuple(Condition() for _ in manifests), {})
+def read_filters(
+    written: Mapping[str, Any],
+    manifests: Sequence[Manifest],
+    modes: Sequence[Node | None] | None = None,
+) -> Filters:
+    """Read a request's filter; ``Invalid`` names what cannot be read, or asked in one of the containers.
+
+    ``modes`` is what the mode asks of each container's chunks beside it; it is not shown.
+    """
+    asked = modes or [None] * len(manifests)
     schemas = [manifest.metadata.custom_schema for manifest in manifests]
-    if not any(schemas):
-        node = parse(written)
-        return Filters((condition(node),) * len(manifests), shown(node) if node else {})
-    nodes = [parse(written, fields) for fields in _fields(schemas)]
+    if not written:
+        nodes: Sequence[Node | None] = [None] * len(manifests)
+    elif not any(schemas):
+        nodes = [parse(written)] * len(manifests)
+    else:
+        nodes = [parse(written, fields) for fields in _fields(schemas)]
     return Filters(
-        tuple(condition(node) for node in nodes),
+        tuple(_both(node, mode) for node, mode in zip(nodes, asked, strict=True)),
         next((shown(node) for node in nodes if node), {}),
     )
+
+
+def _both(node: Node | None, mode: Node | None) -> Condition:
+    parts = [part for part in (node, mode) if part is not None]
+    return condition(all_of(parts) if parts else None)
 
 
 def _fields(schemas: Sequence[Mapping[str, Any]]) -> list[MetaFields]:

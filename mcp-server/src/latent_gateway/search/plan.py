@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
+from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Forbidden, Invalid
-from latent_core.domain.manifest import Freshness, SearchMode
+from latent_core.domain.filters import Column, Node, Op, Test, any_of
+from latent_core.domain.manifest import OFFERED_MODES, Freshness, SearchMode
 from latent_core.domain.query import Detail, SearchRequest
 from latent_core.registry.conditions import Condition
 from latent_core.registry.containers import Container
@@ -26,6 +28,10 @@ BM25: Final = "bm25"
 EXACT: Final = "exact"
 EXACT_SECONDS: Final = 2.5
 """A container's deadline when texts have to be read: two seconds for its channels."""
+PICTURED: Final = any_of(
+    [Test(Column.PAGE, Op.EXISTS), Test(Column.MODALITY, Op.IN, (Modality.IMAGE.value,))]
+)
+"""What words find in mode crossmodal: chunks that stand on a page, which is drawn, and images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,9 @@ class ContainerPlan:
     mode: SearchMode
     channels: tuple[str, ...]
     condition: Condition
-    """What the filter asks of its chunks."""
+    """What the filter and the mode ask of its chunks."""
+    pictured: bool = False
+    """Only what has an image is looked for."""
 
     @property
     def freshness(self) -> Freshness:
@@ -57,6 +65,8 @@ class Plan:
     """What is done for one request. ``deadline_seconds`` is each container's own."""
 
     query: str
+    """With the text of the image that is asked by."""
+    by_image: bool
     containers: tuple[ContainerPlan, ...]
     filters: dict[str, Any]
     """The filter as it was understood."""
@@ -80,27 +90,33 @@ def make_plan(
     containers: Mapping[str, Container],
     wanted: Sequence[str],
     deadline_seconds: float,
+    image_text: str = "",
 ) -> Plan:
-    """Plan a search over ``wanted`` (ids that the principal may read, each once)."""
+    """Plan a search over ``wanted`` (ids that the principal may read, each once).
+
+    ``image_text`` is what the image of ``image_ref`` says: it is asked for with the query.
+    """
     exact = _exact(request)
-    worded = bool(request.query.strip())
+    query = f"{request.query}\n{image_text}".strip() if image_text else request.query
+    worded = bool(query.strip())
     if not worded and not exact:
         raise Invalid(
-            "the query is empty: give it at least one word, or must_terms, regexes or path_like"
+            "the query is empty: give it at least one word, or an image_ref, must_terms, regexes or path_like"
         )
-    if request.image_ref is not None:
-        raise Forbidden("search by image is not offered yet; describe the picture in words")
     chosen = [containers[c] for c in wanted]
-    filters = read_filters(request.filters, [c.manifest for c in chosen])
+    modes = [_mode(request, c) for c in chosen]
+    asked = [_asked_by(mode, request) for mode in modes]
+    filters = read_filters(request.filters, [c.manifest for c in chosen], asked)
     plans = tuple(
-        _container_plan(
-            c, request.mode or c.manifest.retrieval.mode_default, condition, worded, bool(exact)
+        ContainerPlan(
+            c, mode, _channels_of(mode, worded, bool(exact)), condition, pictured=node is not None
         )
-        for c, condition in zip(chosen, filters.conditions, strict=True)
+        for c, mode, node, condition in zip(chosen, modes, asked, filters.conditions, strict=True)
     )
     shown = request.diagnostics
     return Plan(
-        query=request.query,
+        query=query,
+        by_image=bool(image_text),
         containers=plans,
         filters=filters.shown,
         matcher=Matcher(exact) if exact else None,
@@ -143,11 +159,22 @@ def _exact(request: SearchRequest) -> ExactQuery:
     )
 
 
-def _container_plan(
-    container: Container, mode: SearchMode, condition: Condition, worded: bool, exact: bool
-) -> ContainerPlan:
-    channels = (*(_channels(mode) if worded else ()), *((EXACT,) if exact else ()))
-    return ContainerPlan(container, mode, channels, condition)
+def _mode(request: SearchRequest, container: Container) -> SearchMode:
+    """An image alone asks for what goes with it, in words or pictures."""
+    if request.mode is not None:
+        return request.mode
+    if request.image_ref is not None and not request.query.strip():
+        return SearchMode.CROSSMODAL
+    return container.manifest.retrieval.mode_default
+
+
+def _asked_by(mode: SearchMode, request: SearchRequest) -> Node | None:
+    """Words find pictures in mode crossmodal; a picture finds words, wherever they stand."""
+    return PICTURED if mode is SearchMode.CROSSMODAL and request.image_ref is None else None
+
+
+def _channels_of(mode: SearchMode, worded: bool, exact: bool) -> tuple[str, ...]:
+    return (*(_channels(mode) if worded else ()), *((EXACT,) if exact else ()))
 
 
 def _channels(mode: SearchMode) -> tuple[str, ...]:
@@ -156,11 +183,11 @@ def _channels(mode: SearchMode) -> tuple[str, ...]:
             return (VECTOR,)
         case SearchMode.LEXICAL:
             return (BM25,)
-        case SearchMode.HYBRID | SearchMode.RERANK:
+        case SearchMode.HYBRID | SearchMode.RERANK | SearchMode.CROSSMODAL:
             return (BM25, VECTOR)
-        case SearchMode.MULTIVECTOR | SearchMode.CROSSMODAL:
+        case SearchMode.MULTIVECTOR:
             raise Forbidden(
-                f"mode '{mode.value}' is not offered yet; use hybrid, semantic, lexical or rerank",
+                f"mode '{mode.value}' is not offered yet; use {', '.join(OFFERED_MODES)}",
                 mode=mode.value,
             )
         case _:

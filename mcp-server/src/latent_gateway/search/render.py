@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from latent_core.domain.chunk import BlockType
 from latent_core.domain.hit import (
     AlsoInDocument,
     Duplicate,
@@ -23,13 +25,21 @@ from latent_gateway.search.dedup import Candidate, Group
 from latent_gateway.search.hydrate import Hydrated, page_span
 from latent_gateway.search.plan import EXACT
 from latent_gateway.search.retrieve import Retrieved
+from latent_gateway.search.routing import read_as, visual_importance
 from latent_gateway.search.snippet import Snippet, make_snippet
+
+MOST_HEADER_CHARS: Final = 1000
+"""A longer header row is left out: it would be all that is shown."""
+_DELIMITER: Final = re.compile(r"[ \t>]*+\|?[ \t]*+:?-[-:| \t]*+(?:\r?\n|\Z)")
+"""The line of dashes below a header row."""
 
 
 class Links(Protocol):
     """Signs links to blobs."""
 
     def page_image(self, sha256: str, mime: str, filename: str) -> str: ...
+
+    def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str: ...
 
 
 def render(
@@ -59,7 +69,10 @@ def _hit(
     snippet = make_snippet(
         row["text"], row["language"] or "simple", retrieved.terms, display.max_snippet_chars, spans
     )
-    uris = _page_uris(row, found, links)
+    pages = _pages(row, found)
+    uris = _page_uris(pages, links)
+    page = next((p for p in pages if p["image_sha256"]), pages[0] if pages else None)
+    visual = visual_importance(page["visual"] if page else None, row["modality"])
     lack = found.lacks.get(row["doc_id"], NO_IMAGE)
     known = [
         t
@@ -87,6 +100,9 @@ def _hit(
         page_uris=uris,
         page_image="ready" if uris else lack.state,
         page_image_cause=None if uris else lack.cause,
+        page_pdf_uri=_page_pdf_uri(page, links),
+        read_as=read_as(visual),
+        visual_importance=visual,
         offsets=(row["offset_start"], row["offset_end"]),
         place=place_view(row),
         source_path=source_path(row["uri"]),
@@ -180,13 +196,24 @@ def _provenance(row: Mapping[str, Any]) -> Provenance:
     )
 
 
-def _page_uris(row: Mapping[str, Any], found: Hydrated, links: Links) -> list[str]:
-    uris = []
-    for page in page_span(dict(row)):
-        image = found.pages.get((row["doc_id"], page))
-        if image is not None and image["image_sha256"] and image["mime"]:
-            uris.append(links.page_image(image["image_sha256"], image["mime"], image["filename"]))
-    return uris
+def _pages(row: Mapping[str, Any], found: Hydrated) -> list[Mapping[str, Any]]:
+    """The pages that the chunk spans, as far as they are known."""
+    spanned = (found.pages.get((row["doc_id"], page)) for page in page_span(dict(row)))
+    return [page for page in spanned if page is not None]
+
+
+def _page_uris(pages: Sequence[Mapping[str, Any]], links: Links) -> list[str]:
+    return [
+        links.page_image(page["image_sha256"], page["mime"], page["filename"])
+        for page in pages
+        if page["image_sha256"] and page["mime"]
+    ]
+
+
+def _page_pdf_uri(page: Mapping[str, Any] | None, links: Links) -> str | None:
+    if page is None or page["pdf_sha256"] is None:
+        return None
+    return links.link(page["pdf_sha256"], page["pdf_mime"], "inline", page["pdf_filename"])
 
 
 def _rendered(display: Display, snippet: Snippet, row: Mapping[str, Any], score: float) -> str:
@@ -206,7 +233,7 @@ def _variable(name: str, snippet: Snippet, row: Mapping[str, Any], score: float)
     """Metadata a document does not have is shown as nothing."""
     match name:
         case "snippet":
-            return snippet.marked()
+            return f"{_header(row, snippet)}{snippet.marked()}"
         case "title":
             return str(row["title"] or row["uri"])
         case "doc_id":
@@ -215,3 +242,13 @@ def _variable(name: str, snippet: Snippet, row: Mapping[str, Any], score: float)
             return f"{score:.2f}"
     value = row["doc_meta"].get(name, "")
     return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _header(row: Mapping[str, Any], snippet: Snippet) -> str:
+    """The header row of a table that is shown from further below: cells without it say nothing."""
+    if row["block_type"] != BlockType.TABLE.value or not snippet.start:
+        return ""
+    header, _, rest = row["text"].partition("\n")
+    if not _DELIMITER.match(rest) or len(header) > MOST_HEADER_CHARS:
+        return ""
+    return f"{header.rstrip()}\n"

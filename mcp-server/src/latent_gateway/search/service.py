@@ -26,6 +26,7 @@ from latent_gateway.search.neighbours import with_neighbours
 from latent_gateway.search.order import Order
 from latent_gateway.search.paging import cursor_at
 from latent_gateway.search.plan import Plan, make_plan
+from latent_gateway.search.query_image import QueryImage
 from latent_gateway.search.render import Links, render
 from latent_gateway.search.retrieve import ContainerSearch, Retrieved
 from latent_gateway.search.stores import Stores
@@ -70,10 +71,22 @@ class SearchService:
     metrics: Metrics
 
     async def search(
-        self, request: SearchRequest, readable: Mapping[str, Readable]
+        self,
+        request: SearchRequest,
+        readable: Mapping[str, Readable],
+        image: QueryImage | None = None,
     ) -> SearchResponse:
+        """The answer; ``image`` is that of ``image_ref``, with its text or why there is none."""
         timings = Timings()
-        plan = make_plan(request, readable, list(readable), self.deadline_seconds)
+        if image is not None and not image.text and not request.asks_in_words:
+            return _with_image(SearchResponse(), image)
+        plan = make_plan(
+            request,
+            readable,
+            list(readable),
+            self.deadline_seconds,
+            image.text if image is not None else "",
+        )
         vectors = QueryVectors(self.stores.embedders, self.stores.queries, plan.query)
         searches = [ContainerSearch(self.stores, plan, part, vectors) for part in plan.containers]
         timings.lap("plan")
@@ -86,6 +99,8 @@ class SearchService:
         if order.milliseconds:
             timings.stages["rerank"] = order.milliseconds
         answer = _answer(request, plan, order, page, retrieved, timings)
+        if image is not None:
+            answer = _with_image(answer, image)
         self._measure(retrieved, answer.timings)
         return answer
 
@@ -234,6 +249,17 @@ def _answer(
         issues=issues,
         timings=timings.stages,
         exhausted=[r.plan.container.id for r in retrieved if r.status.exhausted],
+    )
+
+
+def _with_image(answer: SearchResponse, image: QueryImage) -> SearchResponse:
+    """With what there is to say of the image that was asked by."""
+    return answer.model_copy(
+        update={
+            "issues": [*([image.issue] if image.issue is not None else []), *answer.issues],
+            "partial": answer.partial or image.partial,
+            "timings": {**answer.timings, "image": image.milliseconds},
+        }
     )
 
 

@@ -33,6 +33,8 @@ class Snippet:
     """Character ranges in ``text``."""
     cut_before: bool
     cut_after: bool
+    start: int = 0
+    """Where it begins in the text."""
 
     def marked(self) -> str:
         """The excerpt with its words marked as ``**word**`` and ``...`` where it is cut."""
@@ -58,7 +60,13 @@ def make_snippet(
     shown = [
         (max(s, start) - start, min(e, end) - start) for s, e, _ in matches if s < end and e > start
     ]
-    return Snippet(text[start:end], _joined(shown), cut_before=start > 0, cut_after=end < len(text))
+    return Snippet(
+        text[start:end],
+        _joined(shown),
+        cut_before=start > 0,
+        cut_after=end < len(text),
+        start=start,
+    )
 
 
 def _matches(

@@ -1,0 +1,141 @@
+"""The picture a search asks by: its text, which becomes part of the query.
+
+``image_ref`` is the id of an upload to one of the searched containers, the id of a document, or
+``page://<doc_id>/<n>``. What is stored has its text; an upload is read by OCR, once, in a worker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Final
+from uuid import UUID
+
+from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
+from latent_core.domain.job import JobState
+from latent_core.generations.read_image import MOST_CHARS, request_reading
+from latent_core.registry import image_texts, texts, uploads
+from latent_core.registry.uploads import Upload
+from latent_gateway.api.page_images import page_of, readable_document
+from latent_gateway.auth.access import Readable
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Gateway
+from latent_gateway.waiting import ended
+
+_PAGE: Final = re.compile(r"page://([^/]{1,64})/([0-9]{1,9})")
+_DOCUMENT: Final = "document://"
+_QUOTES: Final = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\u00ab\u00bb', " "))
+"""What stands in quotes is a phrase that every hit must say; a picture asks for nothing like it."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryImage:
+    """What is known of the picture."""
+
+    text: str
+    """At most ``MOST_CHARS``; empty when it has no words, or when they are not known (yet)."""
+    issue: Issue | None = None
+    """Why there is no text."""
+    milliseconds: float = 0.0
+
+    @property
+    def partial(self) -> bool:
+        """Whether the answer lacks what the picture says, because that is not known."""
+        return self.issue is not None and self.issue.code is not IssueCode.NO_HITS
+
+
+async def query_image(
+    shared: Gateway, caller: Principal, ref: str, searched: Mapping[str, Readable]
+) -> QueryImage:
+    """The text of the picture ``ref`` names. ``NotFound`` alike for what is not there and what may not be read."""
+    begun = perf_counter()
+    text, issue = await _text(shared, caller, ref, searched)
+    shown = _bounded(text)
+    if not shown and issue is None:
+        issue = Issue(
+            code=IssueCode.NO_HITS,
+            message="no words are known of the image of image_ref: describe in the query what it shows",
+            details={"image_ref": ref},
+        )
+    return QueryImage(shown, issue, round((perf_counter() - begun) * 1000, 3))
+
+
+async def _text(
+    shared: Gateway, caller: Principal, ref: str, searched: Mapping[str, Readable]
+) -> tuple[str, Issue | None]:
+    page = _PAGE.fullmatch(ref)
+    if page is not None:
+        found = await page_of(shared, caller, _id(page[1], ref), int(page[2]))
+        return str(found.row["text"]), None
+    named = _id(ref.removeprefix(_DOCUMENT), ref)
+    async with shared.stack.db.reading() as conn:
+        upload = await uploads.among(conn, list(searched), named)
+    if upload is not None:
+        return await _of_upload(shared, caller, upload)
+    return await _of_document(shared, caller, named), None
+
+
+def _id(written: str, ref: str) -> UUID:
+    try:
+        return UUID(written)
+    except ValueError as exc:
+        raise Invalid(
+            f"image_ref '{ref[:100]}' is none: give the id of an upload to one of the searched containers, the id of "
+            "a document, or page://<doc_id>/<page>"
+        ) from exc
+
+
+async def _of_document(shared: Gateway, caller: Principal, doc_id: UUID) -> str:
+    async with shared.stack.db.transaction() as conn:
+        try:
+            await readable_document(conn, caller, doc_id)
+        except NotFound as exc:
+            raise NotFound(
+                f"image_ref '{doc_id}' is no upload to the searched containers and no document that may be read",
+                image_ref=str(doc_id),
+            ) from exc
+        return "\n".join(await texts.beginning(conn, doc_id, MOST_CHARS))
+
+
+async def _of_upload(
+    shared: Gateway, caller: Principal, upload: Upload
+) -> tuple[str, Issue | None]:
+    """Its text as it was read before, or by the job that reads it now, as long as the search may take."""
+    async with shared.stack.db.transaction() as conn:
+        text = await image_texts.latest(conn, upload.sha256)
+        if text is not None:
+            return text, None
+        job_id = await request_reading(conn, upload, principal=caller.name)
+    shared.stack.wake()
+    job = await ended(shared.stack, job_id, shared.settings.search_timeout_ms / 1000)
+    async with shared.stack.db.reading() as conn:
+        text = await image_texts.latest(conn, upload.sha256)
+    if text is not None:
+        return text, None
+    if job is None:
+        return "", _issue(
+            IssueCode.TIMEOUT,
+            f"the image is still being read by job {job_id}: ask again with the same image_ref",
+            job_id=job_id,
+        )
+    if job.state is JobState.FAILED and job.cause is not None:
+        return "", _issue(job.cause.code, job.cause.message, job_id=job_id)
+    return "", _issue(
+        IssueCode.INGEST_FAIL,
+        f"the image was not read, as job {job_id} was {job.state.value}: ask again",
+        job_id=job_id,
+    )
+
+
+def _issue(code: IssueCode, message: str, **details: Any) -> Issue:
+    return Issue(code=code, message=message, details=details)
+
+
+def _bounded(text: str) -> str:
+    """The beginning, cut at a word, without quotes."""
+    plain = text.translate(_QUOTES).strip()
+    if len(plain) <= MOST_CHARS:
+        return plain
+    return (plain[: MOST_CHARS + 1].rsplit(None, 1) or [""])[0][:MOST_CHARS]
