@@ -15,7 +15,8 @@ from tests.test_http_surface import add, ingest, manifest, search, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-RECORDS = {f"r{n}": f"Gull {n} was ringed on the north cliff." for n in range(6)}
+PLACES = ("north cliff", "harbour wall", "old quay", "lamp room", "herring shed", "south beach")
+RECORDS = {f"r{n}": f"Gull {n} was ringed at the {p}, in {p}." for n, p in enumerate(PLACES)}
 
 
 def _jsonl(records: dict[str, str]) -> bytes:
@@ -25,7 +26,7 @@ def _jsonl(records: dict[str, str]) -> bytes:
 
 
 async def _found(client: AsyncClient, container: str) -> set[str]:
-    answer = await search(client, container, "gull ringed cliff", mode=SearchMode.LEXICAL, top_k=50)
+    answer = await search(client, container, "gull ringed", mode=SearchMode.LEXICAL, top_k=50)
     return {hit.external_id for hit in answer.hits}
 
 

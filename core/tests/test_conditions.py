@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL
 from psycopg.types.json import Jsonb
 
 from latent_core.domain.custom_schema import CustomSchema
@@ -53,6 +53,19 @@ INSERT INTO chunks (doc_id, generation, ordinal, id, container_id, ord, modality
                     windows, tsv, length, provenance, meta)
 VALUES (%(doc_id)s, 1, %(ord)s, gen_random_uuid(), 'lamps', %(ord)s, %(modality)s, %(source_type)s, 'paragraph',
         'x', 'x', %(page)s, %(page_end)s, %(key_path)s, 0, 1, '0', 1, 1, '', 1, '{}', %(meta)s)
+"""
+
+# Wide rows, as chunks are: 10 of each of 1000 documents.
+MORE_DOCUMENTS: Final = """
+INSERT INTO documents (id, container_id, uri, live_generation)
+SELECT md5(n::text)::uuid, 'lamps', 'file:///more/' || n, 1 FROM generate_series(1, 1000) n
+"""
+MORE_CHUNKS: Final = """
+INSERT INTO chunks (doc_id, generation, ordinal, id, container_id, ord, source_type, block_type, text, embed_text,
+                    offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance)
+SELECT md5(n::text)::uuid, 1, k, gen_random_uuid(), 'lamps', 1000 + n * 10 + k, 'text', 'paragraph', repeat('x', 1500),
+       'x', 0, 1, '0', 1, 1, '', 1, '{}'
+FROM generate_series(1, 1000) n, generate_series(0, 9) k
 """
 
 
@@ -218,12 +231,8 @@ def test_an_invisible_document_is_not_let_through_by_any_filter(world: World) ->
     assert world.run(hidden()) == set()
 
 
-@pytest.mark.parametrize(
-    "written",
-    [{"source_type": "pdf"}, {"page": {"gte": 3}}, {"meta.year": 2020}, {"path": "docs/**"}],
-    ids=str,
-)
-def test_which_chunks_pass_is_told_without_reading_them(
+@pytest.mark.parametrize("written", [{"meta.year": 2020}, {"path": "docs/**"}], ids=str)
+def test_chunks_of_documents_that_pass_are_told_without_reading_them(
     world: World, written: dict[str, Any]
 ) -> None:
     async def plan() -> str:
@@ -231,11 +240,9 @@ def test_which_chunks_pass_is_told_without_reading_them(
         assert asked.where is not None
         statement = SQL("EXPLAIN ") + chunks.ALLOWED.format(condition=asked.where)
         async with world.db.reading() as conn:
-            await conn.execute("VACUUM ANALYZE chunks")
-        async with world.db.transaction() as conn:
-            for way in ("seqscan", "indexscan", "bitmapscan"):  # would do for rows as few as these
-                await conn.execute(SQL("SET LOCAL {} = off").format(Identifier(f"enable_{way}")))
-            values = {"container_id": "lamps", "limit": 5, **asked.values}
+            for fill in (MORE_DOCUMENTS, MORE_CHUNKS, "VACUUM ANALYZE chunks, documents"):
+                await conn.execute(fill)
+            values = {"container_id": "lamps", "limit": 5000, **asked.values}
             lines = await (await conn.execute(statement, values)).fetchall()
         return "\n".join(line["QUERY PLAN"] for line in lines)
 

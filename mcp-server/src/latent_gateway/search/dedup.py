@@ -47,32 +47,28 @@ def group(candidates: Sequence[Candidate], *, by_document: bool) -> list[Group]:
 
 
 def collapse(groups: Sequence[Group], repeated: Mapping[UUID, UUID]) -> list[Group]:
-    """Put groups under the one of the document they repeat, which takes the best place among them.
+    """Put groups that repeat each other under the best of them, whichever came first into the container:
+    what matches a question best is what it asks for.
 
     ``repeated`` names for a document the one whose chunk its best chunk repeats; an original that is no
     candidate hides nothing, so both have a group.
     """
-    by_document = {g.best.doc_id: g for g in groups}
+    known = {g.best.doc_id for g in groups}
     parents: dict[UUID, UUID] = {}
     for one in groups:
         child, parent = one.best.doc_id, repeated.get(one.best.doc_id)
-        if parent in by_document and _root(parent, parents) != child:
+        if parent in known and _root(parent, parents) != child:
             parents[child] = parent
-    members: dict[UUID, list[Candidate]] = {}
+    members: dict[UUID, list[Group]] = {}
     for one in groups:
-        members.setdefault(_root(one.best.doc_id, parents), []).append(one.best)
-    return [_with_duplicates(by_document[root], found) for root, found in members.items()]
+        members.setdefault(_root(one.best.doc_id, parents), []).append(one)
+    return [
+        best._replace(duplicates=tuple(g.best for g in others[:MAX_DUPLICATES]))
+        for best, *others in members.values()
+    ]
 
 
 def _root(doc_id: UUID, parents: Mapping[UUID, UUID]) -> UUID:
     while doc_id in parents:
         doc_id = parents[doc_id]
     return doc_id
-
-
-def _with_duplicates(group: Group, members: Sequence[Candidate]) -> Group:
-    """``members`` are the group's own best chunk and those that go under it, best first."""
-    others = tuple(m for m in members if m.doc_id != group.best.doc_id)
-    first = members[0]
-    best = group.best._replace(score=first.score, base=first.base, freshness=first.freshness)
-    return group._replace(best=best, duplicates=others[:MAX_DUPLICATES])

@@ -45,8 +45,11 @@ def read_filters(
         nodes = [parse(written)] * len(manifests)
     else:
         nodes = [parse(written, fields) for fields in _fields(schemas)]
+    pairs = list(zip(nodes, asked, strict=True))
+    # The same nodes, not equal ones: to Python 1 is true, and 1.0.
+    compiled = {(id(node), id(mode)): _both(node, mode) for node, mode in pairs}
     return Filters(
-        tuple(_both(node, mode) for node, mode in zip(nodes, asked, strict=True)),
+        tuple(compiled[id(node), id(mode)] for node, mode in pairs),
         next((shown(node) for node in nodes if node), {}),
     )
 
