@@ -119,7 +119,7 @@ async def test_inspect_lists_shows_and_measures(
     assert (code, "characters a chunk" in out) == (0, True)
 
 
-async def test_a_near_duplicate_is_listed_under_its_original_until_that_is_deleted(
+async def test_a_near_duplicate_is_listed_under_the_better_match_until_one_is_deleted(
     client: AsyncClient,
 ) -> None:
     await client.create(manifest("copies", dedup=Dedup(semantic_threshold=0.9)))
@@ -131,9 +131,9 @@ async def test_a_near_duplicate_is_listed_under_its_original_until_that_is_delet
     request = SearchRequest(containers=["copies"], query="tide tables really", top_k=5)
 
     answer = await client.search(request)
-    assert [hit.source_uri for hit in answer.hits] == ["file:///tides.txt", "file:///other.txt"]
+    assert [hit.source_uri for hit in answer.hits] == ["file:///copy.txt", "file:///other.txt"]
     (duplicate,) = answer.hits[0].duplicates
-    assert duplicate.source_uri == "file:///copy.txt"
+    assert duplicate.source_uri == "file:///tides.txt"
     scores = [hit.score for hit in answer.hits]
     assert scores == sorted(scores, reverse=True)
     apart = await client.search(request.model_copy(update={"dedup": False}))

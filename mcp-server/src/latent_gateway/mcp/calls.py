@@ -1,0 +1,28 @@
+"""One call of a tool: who calls, on what, and whom to tell of progress."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Protocol
+
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Gateway
+from latent_gateway.links import BlobLinks
+
+
+class Progress(Protocol):
+    """Tells the client how far a call is; silent unless the client asked to be told."""
+
+    def __call__(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> Awaitable[None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    shared: Gateway
+    caller: Principal
+    links: BlobLinks
+    request_id: str
+    progress: Progress

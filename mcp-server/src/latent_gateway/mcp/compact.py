@@ -1,0 +1,188 @@
+"""Hits as a model reads them: what it needs to judge, cite and go on, and as many as the budget holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from latent_core.domain.hit import Hit, PlaceView
+from latent_core.domain.query import Detail
+from latent_gateway.mcp.results import Answer, Told, size
+from latent_gateway.mcp.tools.port import Untrusted
+
+ENVELOPE_BYTES: Final = 900
+"""What an answer holds beside its hits: cursor, advice, a few issues."""
+LEAST_TEXT_BYTES: Final = 120
+"""A text of which less would be left is left out."""
+MARK: Final = "..."
+
+
+class Said(Untrusted):
+    """The words of a hit."""
+
+    title: str
+    source: str
+    snippet: str = ""
+    text: str = ""
+    before: list[str] = []
+    after: list[str] = []
+    section: str = ""
+    key_path: str | None = None
+    meta: dict[str, Any] = {}
+
+
+class Copy(Answer):
+    """Another document that says nearly the same."""
+
+    doc_id: str
+    score: float
+
+
+class CompactHit(Answer):
+    container_id: str
+    doc_id: str
+    chunk_id: str
+    score: float
+    uri: str
+    """Of the MCP resource: the page, else the document."""
+    page: int | None = None
+    page_end: int | None = None
+    lines: list[int] = []
+    """First and last."""
+    modality: str = "text"
+    source_type: str
+    why: list[str] = []
+    """Channels that found it."""
+    page_image: str = "none"
+    page_uri: str | None = None
+    modified_at: str | None = None
+    also_in_document: int = 0
+    """Further passages of the same document that matched."""
+    duplicates: list[Copy] = []
+    text_truncated: bool = False
+    untrusted_content: Said
+
+
+class Found(Answer):
+    """Answer of ``containers_search``."""
+
+    hits: list[CompactHit]
+    notice: str
+    truncated: bool = False
+    next_cursor: str | None = None
+    partial: bool = False
+    issues: list[Told] = []
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    hits: list[CompactHit]
+    truncated: bool
+    """Hits were left out, or a text was shortened."""
+
+
+def fit(hits: Sequence[Hit], detail: Detail, max_bytes: int) -> Fitted:
+    """The first of ``hits`` that fit into an answer of ``max_bytes``; at least one, shortened if need be."""
+    left = max_bytes - ENVELOPE_BYTES
+    kept: list[CompactHit] = []
+    for hit in hits:
+        shown = compact(hit, detail)
+        needed = size(shown.compact()) + 1
+        if needed > left:
+            short = _shortened(shown, left, must=not kept)
+            return Fitted([*kept, short] if short else kept, truncated=True)
+        kept.append(shown)
+        left -= needed
+    return Fitted(kept, truncated=False)
+
+
+def compact(hit: Hit, detail: Detail) -> CompactHit:
+    full = detail == "full"
+    place = hit.place
+    return CompactHit(
+        container_id=hit.container_id,
+        doc_id=str(hit.doc_id),
+        chunk_id=str(hit.chunk_id),
+        score=round(hit.score, 4),
+        uri=resource_uri(hit),
+        page=place.page,
+        page_end=None if place.page_end == place.page else place.page_end,
+        lines=_lines(place),
+        modality=hit.modality,
+        source_type=hit.source_type,
+        why=list(dict.fromkeys(reason.channel for reason in hit.why)),
+        page_image=hit.page_image,
+        page_uri=hit.page_uri if full else None,
+        modified_at=hit.modified_at.isoformat(timespec="seconds") if hit.modified_at else None,
+        also_in_document=len(hit.also_in_document),
+        duplicates=[
+            Copy(doc_id=str(d.doc_id), score=round(d.score, 4)) for d in hit.duplicates[:5]
+        ],
+        untrusted_content=_said(hit, full),
+    )
+
+
+def resource_uri(hit: Hit) -> str:
+    if hit.place.page is None:
+        return f"document://{hit.doc_id}"
+    return f"page://{hit.doc_id}/{hit.place.page}"
+
+
+def _lines(place: PlaceView) -> list[int]:
+    if place.line_start is None:
+        return []
+    return [place.line_start, place.line_end or place.line_start]
+
+
+def _said(hit: Hit, full: bool) -> Said:
+    return Said(
+        title=hit.title,
+        source=hit.source_path,
+        snippet="" if full and hit.text else hit.snippet,
+        text=(hit.text or "") if full else "",
+        before=[one.text for one in hit.before],
+        after=[one.text for one in hit.after],
+        section=hit.place.heading_path,
+        key_path=hit.place.key_path,
+        meta=hit.meta if full else {},
+    )
+
+
+def _shortened(hit: CompactHit, room: int, *, must: bool) -> CompactHit | None:
+    """With as much of its text as there is room for; None when that is too little, unless it ``must`` be shown."""
+    said = hit.untrusted_content
+    bare = said.model_copy(
+        update={"before": [], "after": [], "meta": {}, "text": "", "snippet": "", "section": ""}
+    )
+    update = {"text_truncated": True, "duplicates": [], "page_uri": None}
+    if must:
+        bare = bare.model_copy(
+            update={"title": cut(said.title, 200), "source": cut(said.source, 300)}
+        )
+    short = hit.model_copy(update={**update, "untrusted_content": bare})
+    left = room - size(short.compact()) - len('"snippet":"",')
+    if left < LEAST_TEXT_BYTES and not must:
+        return None
+    field = "text" if said.text else "snippet"
+    whole = said.text or said.snippet
+    texts = {field: cut(whole, max(left, 0))}
+    return short.model_copy(update={"untrusted_content": bare.model_copy(update=texts)})
+
+
+def cut(text: str, room: int) -> str:
+    """The beginning of ``text`` that takes at most ``room`` bytes as JSON, quotes not counted; at a whole word."""
+    if size(text) - 2 <= room:
+        return text
+    low, high = 0, min(len(text), max(room, 0))
+    while low < high:  # the longest beginning that fits
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _fits(text[:middle], room) else (low, middle - 1)
+    head = text[:low]
+    word = max(head.rfind(" "), head.rfind("\n"))
+    return (head[:word] if word > low // 2 else head) + MARK if low else ""
+
+
+def _fits(text: str, room: int) -> bool:
+    return size(text) - 2 + len(MARK) <= room

@@ -1,0 +1,116 @@
+"""Who may speak to ``/mcp`` at all: the Host and Origin of a request, compared before anything else is looked at.
+
+A web page that an attacker controls can let its own name resolve to this machine; the browser then sends its
+requests here. What it cannot do is name another host than its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from latent_core.domain.errors import Forbidden
+from latent_core.settings import Settings
+from latent_gateway.answers import error_answer
+
+PATH: Final = "/mcp"
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+EVERYWHERE: Final = frozenset({"0.0.0.0", "::", ""})
+HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
+ORIGIN: Final = re.compile(r"https?://(?P<host>[^/]+)")
+SHOWN: Final = 100
+
+
+class Misdirected(Forbidden):
+    """The request names a host that this gateway is not known by."""
+
+    status = 421
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What this gateway is known as, in small letters."""
+
+    hosts: frozenset[str]
+    """``name`` with whatever port, or ``name:port``."""
+    origins: frozenset[str]
+    """Of web pages that may call it, beside its own."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        own = {*LOOPBACK, *_named(settings.public_url), *_named(settings.url)}
+        if settings.bind not in EVERYWHERE:
+            own.add(f"[{settings.bind}]" if ":" in settings.bind else settings.bind)
+        hosts = _small([*own, *settings.mcp_allowed_hosts])
+        return cls(hosts, _small(settings.mcp_allowed_origins))
+
+    def check(self, hosts: list[str], origins: list[str]) -> None:
+        """``Misdirected`` or ``Forbidden`` unless one known host is named, and no strange origin."""
+        host = hosts[0].lower() if len(hosts) == 1 else ""
+        if not self._knows(host):
+            raise Misdirected(
+                f"this gateway is not known as '{_shown(host)}'; if it is to be, name that host in LLC_MCP_ALLOWED_HOSTS"
+            )
+        if origins and not (len(origins) == 1 and self._admits(origins[0].lower(), host)):
+            raise Forbidden(
+                f"web pages from '{_shown(', '.join(origins))}' may not call this gateway; if they are to, "
+                "name that origin in LLC_MCP_ALLOWED_ORIGINS"
+            )
+
+    def _knows(self, host: str) -> bool:
+        parts = HOST.fullmatch(host)
+        return parts is not None and (parts["name"] in self.hosts or host in self.hosts)
+
+    def _admits(self, origin: str, host: str) -> bool:
+        parts = ORIGIN.fullmatch(origin)
+        return parts is not None and (parts["host"] == host or origin in self.origins)
+
+
+class Guard:
+    """ASGI middleware around ``/mcp`` and what is below it."""
+
+    def __init__(self, app: ASGIApp, names: Names) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and guarded(scope["path"]):
+            try:
+                self._names.check(_values(scope, b"host"), _values(scope, b"origin"))
+            except Forbidden as error:
+                answer = error_answer(error, scope["latent.request_id"])
+                answer.headers["Connection"] = (
+                    "close"  # a body that was not read is not the next request
+                )
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def guarded(path: str) -> bool:
+    return path == PATH or path.startswith(f"{PATH}/")
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+def _named(url: str | None) -> list[str]:
+    """The host of an address, with brackets where it needs them."""
+    host = urlsplit(url).hostname if url else None
+    if not host:
+        return []
+    return [f"[{host}]" if ":" in host else host]
+
+
+def _small(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.strip().lower() for name in names)
+
+
+def _shown(text: str) -> str:
+    return text[:SHOWN].encode("ascii", "replace").decode()

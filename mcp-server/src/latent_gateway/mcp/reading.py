@@ -1,0 +1,139 @@
+"""The text of a document from its chunks, in pieces that fit a budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from latent_core.domain.errors import Invalid
+from latent_core.registry import inspection
+from latent_core.registry.connection import Connection
+from latent_core.registry.inspection import Wanted
+from latent_gateway.api import cursors
+from latent_gateway.mcp.results import size
+
+CHUNKS_A_READ: Final = 50
+MOST_READS: Final = 40
+SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where reading goes on: a chunk, and how many characters of it were read."""
+
+    ord: int
+    skip: int = 0
+
+    def encoded(self) -> str:
+        return cursors.encode(f"{self.ord}:{self.skip}")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    text: str
+    next_place: Place | None
+    """None at the end."""
+
+
+def place_of(cursor: str) -> Place:
+    """``Invalid`` for a cursor that is not one of ours."""
+    ord_, _, skip = cursors.decode(cursor).partition(":")
+    if not (ord_.isdecimal() and skip.isdecimal() and len(ord_) < 19 and len(skip) < 10):
+        raise Invalid("the cursor is not one of ours: begin again without it")
+    return Place(int(ord_), int(skip))
+
+
+async def read(
+    conn: Connection,
+    container_id: str,
+    doc_id: UUID,
+    *,
+    begin: Place | None,
+    max_bytes: int,
+    page: int | None = None,
+) -> Piece:
+    """What the document says from ``begin`` on, what neighbouring chunks share only once."""
+    wanted = Wanted(doc_id=doc_id, page=page)
+    written = _Written(max_bytes)
+    after = -1 if begin is None else begin.ord - 1
+    for number in range(MOST_READS):
+        found = await inspection.find(
+            conn, container_id, wanted, after=after, limit=CHUNKS_A_READ, seconds=SECONDS
+        )
+        if number == 0 and begin is not None:
+            _check_unchanged(found.rows, begin)
+        for row in found.rows:
+            stopped = written.add(row, begin.skip if begin and row["ord"] == begin.ord else 0)
+            if stopped is not None:
+                return Piece(written.text, stopped)
+        if found.more_after is None:
+            return Piece(written.text, None)
+        after = found.more_after
+    return Piece(written.text, Place(after + 1))
+
+
+def _check_unchanged(rows: list[dict[str, Any]], begin: Place) -> None:
+    """Numbers of chunks are never used twice: another first one means that the document is another."""
+    if not rows or rows[0]["ord"] != begin.ord:
+        raise Invalid(
+            "the document has changed since this cursor was given: begin again without it"
+        )
+
+
+class _Written:
+    """The text so far."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left = max_bytes
+        self._parts: list[str] = []
+        self._last: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def add(self, row: dict[str, Any], skip: int) -> Place | None:
+        """Take in a chunk; where to go on when it does not fit."""
+        shared = skip or (_shared(self._last, row) if self._last else 0)
+        between = _between(self._last, row, shared) if self._parts else ""
+        rest = between + row["text"][shared:]
+        needed = size(rest) - 2
+        if needed <= self._left:
+            self._parts.append(rest)
+            self._left -= needed
+            self._last = row
+            return None
+        taken = _longest(rest, self._left)
+        if not self._parts and not taken:
+            taken = rest[:1]  # whatever the budget, the reading goes on
+        if len(taken) <= len(between):
+            return Place(row["ord"], shared)
+        self._parts.append(taken)
+        return Place(row["ord"], shared + len(taken) - len(between))
+
+
+def _shared(last: dict[str, Any], row: dict[str, Any]) -> int:
+    """Characters at the beginning of the chunk that the one before ended with."""
+    overlap: int = last["offset_end"] - row["offset_start"]
+    if not 0 < overlap < len(row["text"]):
+        return 0
+    return overlap if last["text"].endswith(row["text"][:overlap]) else 0
+
+
+def _between(last: dict[str, Any] | None, row: dict[str, Any], shared: int) -> str:
+    """Line ends in place of what the chunker left out."""
+    if last is None or shared:
+        return ""
+    gap = row["offset_start"] - last["offset_end"]
+    return "\n" * min(gap, 2) if 0 <= gap <= 2 else "\n\n"
+
+
+def _longest(text: str, room: int) -> str:
+    """The longest beginning that takes at most ``room`` bytes as JSON, at a whole word if there is one."""
+    low, high = 0, min(len(text), max(room, 0))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if size(text[:middle]) - 2 <= room else (low, middle - 1)
+    word = max(text.rfind(" ", 0, low), text.rfind("\n", 0, low)) + 1
+    return text[: word if word > low // 2 else low]

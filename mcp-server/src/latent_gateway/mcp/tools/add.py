@@ -1,0 +1,71 @@
+"""``containers_add``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.text import Meta, Text
+from latent_gateway.api.bodies import MAX_PATH, AddBody
+from latent_gateway.api.ingest import accept_source
+from latent_gateway.mcp.calls import Call
+from latent_gateway.mcp.may import Scope
+from latent_gateway.mcp.results import Answer, problems
+from latent_gateway.mcp.tools.containers import ContainerId
+from latent_gateway.mcp.tools.port import Arguments, Tool
+
+
+class AddArguments(Arguments):
+    container_id: ContainerId
+    uri: Annotated[
+        Text | None, Field(max_length=MAX_PATH, description="http(s) address of a page or file.")
+    ] = None
+    file_ref: Annotated[
+        Text | None,
+        Field(
+            max_length=MAX_PATH,
+            description="Instead of uri: id of an upload, or path below an ingest root.",
+        ),
+    ] = None
+    modality: Literal["auto", "text", "image"] = "auto"
+    meta: Annotated[Meta, Field(description="Fields that filters can ask for.")] = {}
+
+
+class Accepted(Answer):
+    job_id: int
+    doc_id: str
+    status: str
+    source_uri: str
+    advice: str
+
+
+async def add(call: Call, arguments: AddArguments) -> Accepted:
+    try:
+        body = AddBody.model_validate(arguments.model_dump(exclude_unset=True, exclude_none=True))
+    except ValidationError as exc:
+        raise Invalid(problems(exc)) from exc
+    added = await accept_source(body, call.shared, call.caller, call.request_id)
+    return Accepted(
+        job_id=added.job_id,
+        doc_id=str(added.doc_id),
+        status=added.status,
+        source_uri=added.source_uri,
+        advice="Nothing of it is found before its job is done: jobs_get with wait_seconds tells when.",
+    )
+
+
+ADD: Final = Tool(
+    name="containers.add",
+    title="Add to a container",
+    description=(
+        "Bring one page or file into a container. It is fetched, read and indexed by a job: the answer names it. "
+        "Adding the same source again replaces its earlier version."
+    ),
+    scope=Scope.INGEST,
+    arguments=AddArguments,
+    answer=Accepted,
+    run=add,
+    open_world=True,
+)

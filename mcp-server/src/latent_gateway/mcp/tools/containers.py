@@ -1,0 +1,160 @@
+"""``containers_list`` and ``containers_describe``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.filters import Column
+from latent_core.domain.manifest import OFFERED_MODES
+from latent_core.domain.query import Detail
+from latent_core.domain.text import Text
+from latent_gateway.api import cursors
+from latent_gateway.api.bodies import Description
+from latent_gateway.api.containers import description
+from latent_gateway.auth import access
+from latent_gateway.auth.access import Readable
+from latent_gateway.mcp.calls import Call
+from latent_gateway.mcp.may import Scope
+from latent_gateway.mcp.results import DEFAULT_CHARS, Answer, size
+from latent_gateway.mcp.tools.port import Arguments, Cursor, MaxChars, Tool
+
+ENVELOPE_BYTES: Final = 300
+OF_INTEREST: Final = ("retrieval", "metadata", "ingest")
+"""Keys of a manifest that tell how to search it, when there is no room for all of it."""
+
+ContainerId = Annotated[Text, Field(max_length=64, description="id of containers_list.")]
+
+
+class ListArguments(Arguments):
+    max_chars: MaxChars = DEFAULT_CHARS
+    cursor: Cursor = None
+
+
+class ListedContainer(Answer):
+    id: str
+    name: str
+    theme: str = ""
+    modalities: list[str]
+    dims: int | None
+    state: str
+
+
+class Containers(Answer):
+    containers: list[ListedContainer]
+    next_cursor: str | None = None
+    advice: str | None = None
+
+
+async def list_(call: Call, arguments: ListArguments) -> Containers:
+    async with call.shared.stack.db.reading() as conn:
+        readable = await access.all_readable(conn, call.caller)
+    after = "" if arguments.cursor is None else _after(arguments.cursor)
+    left = arguments.max_chars - ENVELOPE_BYTES
+    shown: list[ListedContainer] = []
+    for container in sorted(readable, key=lambda c: c.id):
+        if container.id <= after:
+            continue
+        one = _listed(container)
+        left -= size(one.compact()) + 1
+        if left < 0 and shown:
+            return Containers(containers=shown, next_cursor=cursors.encode(shown[-1].id))
+        shown.append(one)
+    advice = None if shown or after else "there are none yet: `latent container create` makes one"
+    return Containers(containers=shown, advice=advice)
+
+
+def _after(cursor: str) -> str:
+    after = cursors.decode(cursor)
+    if not after or len(after) > 64:
+        raise Invalid("the cursor is not one of ours: begin again without it")
+    return after
+
+
+def _listed(container: Readable) -> ListedContainer:
+    manifest = container.manifest
+    return ListedContainer(
+        id=container.id,
+        name=manifest.name[:200],
+        theme=manifest.theme[:200],
+        modalities=[m.value for m in manifest.modalities],
+        dims=container.space.dims,
+        state=container.state.value,
+    )
+
+
+class DescribeArguments(Arguments):
+    container_id: ContainerId
+    detail: Annotated[
+        Detail, Field(description="brief: how it is searched; full: its whole manifest.")
+    ] = "brief"
+    max_chars: MaxChars = DEFAULT_CHARS
+
+
+class Described(Answer):
+    container_id: str
+    name: str
+    theme: str = ""
+    state: str
+    sizes: dict[str, int]
+    last_ingest_at: str | None = None
+    embedder: dict[str, Any]
+    modes: list[str]
+    """That ``containers_search`` takes."""
+    filters: list[str]
+    """Names that its ``filters`` take beside meta fields."""
+    manifest: dict[str, Any]
+    truncated: bool = False
+    """Parts of the manifest were left out: ask with a larger max_chars, or detail full."""
+
+
+async def describe(call: Call, arguments: DescribeArguments) -> Described:
+    found = await description(call.shared, call.caller, arguments.container_id)
+    return described(found, arguments.detail, arguments.max_chars)
+
+
+def described(found: Description, detail: Detail, max_chars: int) -> Described:
+    manifest = found.manifest
+    told = manifest if detail == "full" else {k: manifest[k] for k in OF_INTEREST if k in manifest}
+    answer = Described(
+        container_id=manifest["id"],
+        name=manifest["name"][:200],
+        theme=manifest["theme"][:200],
+        state=found.state.value,
+        sizes=found.sizes.model_dump(),
+        last_ingest_at=found.last_ingest_at.isoformat() if found.last_ingest_at else None,
+        embedder=found.embedder,
+        modes=[mode.value for mode in OFFERED_MODES],
+        filters=[*Column],
+        manifest=told,
+    )
+    while told and size(answer.compact()) > max_chars:
+        largest = max(told, key=lambda key: size(told[key]))
+        told = {key: value for key, value in told.items() if key != largest}
+        answer = answer.model_copy(update={"manifest": told, "truncated": True})
+    return answer
+
+
+LIST: Final = Tool(
+    name="containers.list",
+    title="List containers",
+    description="List the containers that can be searched, with their ids. Begin here when no container id is known.",
+    scope=Scope.READ,
+    arguments=ListArguments,
+    answer=Containers,
+    run=list_,
+)
+DESCRIBE: Final = Tool(
+    name="containers.describe",
+    title="Describe a container",
+    description=(
+        "What one container holds and how it is searched: sizes, time of the last ingest, embedder, search modes, "
+        "the meta fields that filters may name."
+    ),
+    scope=Scope.READ,
+    arguments=DescribeArguments,
+    answer=Described,
+    run=describe,
+)

@@ -1,0 +1,126 @@
+"""``jobs_get``."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from latent_core.domain.job import JobState, JobView
+from latent_gateway.api.jobs import FINAL, Rhythm, visible_job
+from latent_gateway.mcp.calls import Call
+from latent_gateway.mcp.compact import cut
+from latent_gateway.mcp.may import Scope
+from latent_gateway.mcp.results import Answer
+from latent_gateway.mcp.tools.port import Arguments, Tool, Untrusted
+
+MOST_WAIT_SECONDS: Final = 50
+MOST_WORDS_BYTES: Final = 1_000
+
+
+class JobArguments(Arguments):
+    job_id: Annotated[int, Field(ge=1, lt=2**63)]
+    wait_seconds: Annotated[
+        int, Field(ge=0, le=MOST_WAIT_SECONDS, description="Wait for its end as long as this.")
+    ] = 0
+
+
+class JobWords(Untrusted):
+    """They may quote the source."""
+
+    source: str | None = None
+    note: str | None = None
+    cause: str | None = None
+    warnings: list[str] = []
+
+
+class Job(Answer):
+    job_id: int
+    kind: str
+    container_id: str
+    doc_id: str | None = None
+    state: str
+    done: int = 0
+    total: int | None = None
+    eta_seconds: float | None = None
+    attempts: int = 0
+    cause_code: str | None = None
+    finished_at: str | None = None
+    untrusted_content: JobWords = JobWords()
+    advice: str | None = None
+
+
+async def get(call: Call, arguments: JobArguments) -> Job:
+    now = asyncio.get_running_loop().time
+    until, rhythm, closing = (
+        now() + arguments.wait_seconds,
+        Rhythm(now()),
+        call.shared.stack.closing,
+    )
+    shown: JobView | None = None
+    while True:
+        async with call.shared.stack.db.reading() as conn:
+            job = await visible_job(conn, call.caller, arguments.job_id)
+        left = until - now()
+        if job.state in FINAL or left <= 0 or closing.is_set():
+            return _told(job)
+        if job != shown:
+            await call.progress(job.progress_done, job.progress_total, job.state.value)
+        rhythm.looked(now(), changed=job != shown)
+        shown = job
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(rhythm.pause, left)):
+                await closing.wait()
+
+
+def _told(job: JobView) -> Job:
+    words = JobWords(
+        source=_cut(job.source_uri),
+        note=_cut(job.progress_note),
+        cause=_cut(job.cause.message) if job.cause else None,
+        warnings=[cut(w.message, MOST_WORDS_BYTES) for w in job.warnings[:3]],
+    )
+    return Job(
+        job_id=job.job_id,
+        kind=job.kind.value,
+        container_id=job.container_id,
+        doc_id=str(job.doc_id) if job.doc_id else None,
+        state=job.state.value,
+        done=job.progress_done,
+        total=job.progress_total,
+        eta_seconds=job.eta_seconds,
+        attempts=job.attempts,
+        cause_code=job.cause.code.value if job.cause else None,
+        finished_at=job.finished_at.isoformat(timespec="seconds") if job.finished_at else None,
+        untrusted_content=words,
+        advice=_advice(job),
+    )
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else cut(text, MOST_WORDS_BYTES)
+
+
+def _advice(job: JobView) -> str | None:
+    match job.state:
+        case JobState.QUEUED | JobState.RUNNING:
+            return "Not done yet: ask again with wait_seconds."
+        case JobState.FAILED:
+            return (
+                "It failed for good; the cause says why. Put that right and add the source again."
+            )
+    return None
+
+
+GET: Final = Tool(
+    name="jobs.get",
+    title="How a job stands",
+    description="State, progress and cause of a job that containers_add named, at once or when it has ended.",
+    scope=Scope.READ,
+    arguments=JobArguments,
+    answer=Job,
+    run=get,
+    seconds=MOST_WAIT_SECONDS + 10.0,
+)
