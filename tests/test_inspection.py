@@ -139,8 +139,8 @@ async def test_a_near_duplicate_is_listed_under_the_better_match_until_one_is_de
     apart = await client.search(request.model_copy(update={"dedup": False}))
     assert len(apart.hits) == 3
     (copy,) = [c async for c in client.chunks("copies", duplicates=True)]
-    assert copy.chunk_id == duplicate.chunk_id
-    assert copy.duplicate_of == answer.hits[0].chunk_id
+    assert copy.chunk_id == answer.hits[0].chunk_id
+    assert copy.duplicate_of == duplicate.chunk_id
     sizes = await client.chunk_sizes("copies")
     assert sizes.total is not None
     assert sizes.total.duplicates == 1

@@ -104,6 +104,17 @@ async def http(stocked: Installation) -> AsyncIterator[httpx.AsyncClient]:
         yield opened
 
 
+def text_of(part: Any) -> str:
+    """Of a content block or a resource, which must have one."""
+    text: str = part.text
+    return text
+
+
+def data_of(block: Any) -> str:
+    data: str = block.data
+    return data
+
+
 async def rpc(http: httpx.AsyncClient, method: str, **params: Any) -> dict[str, Any]:
     """A lone request of the older era, as curl would send it."""
     body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
@@ -126,7 +137,7 @@ async def answered(client: Client, tool: str, **arguments: Any) -> dict[str, Any
     """The structured content of a call, which the text mirrors."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
-    assert orjson.loads(result.content[0].text) == result.structured_content
+    assert orjson.loads(text_of(result.content[0])) == result.structured_content
     content: dict[str, Any] = result.structured_content
     return content
 
@@ -158,7 +169,7 @@ async def test_an_agent_finds_reads_and_looks_in_both_eras(stocked: Installation
         picture = await client.call_tool("page_image", {"doc_id": hit["doc_id"], "page": 4})
         assert picture.structured_content is None
         assert [block.type for block in picture.content] == ["text", "image"]
-        assert base64.b64decode(picture.content[1].data)[:4] == b"RIFF"
+        assert base64.b64decode(data_of(picture.content[1]))[:4] == b"RIFF"
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -181,7 +192,7 @@ async def test_errors_tell_the_remedy_as_text_and_as_structure(
             assert result.is_error, tool
             error = result.structured_content["error"]
             assert remedy in error["message"], error
-            assert result.content[0].text == f"{error['code']}: {error['message']}"
+            assert text_of(result.content[0]) == f"{error['code']}: {error['message']}"
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -202,7 +213,7 @@ async def test_resources_are_templates_with_completion(stocked: Installation, er
             (hit["uri"], "untrusted_content"),
         ):
             (content,) = (await client.read_resource(uri)).contents
-            assert key in orjson.loads(content.text)
+            assert key in orjson.loads(text_of(content))
         for uri in ("container://nowhere", f"page://{hit['doc_id']}/99", "file:///etc/passwd"):
             with pytest.raises(MCPError) as refused:
                 await client.read_resource(uri)
@@ -230,7 +241,7 @@ async def test_prompts_name_the_tools_and_say_what_they_lack(stocked: Installati
         prompts = (await client.list_prompts()).prompts
         assert all(p.description and p.title for p in prompts)
         given = await client.get_prompt("answer_with_sources", {"question": "Who trims the wick?"})
-        text = given.messages[0].content.text
+        text = text_of(given.messages[0].content)
         assert "Who trims the wick?" in text
         assert all(tool in text for tool in ("containers_search", "documents_get", "page_image"))
         with pytest.raises(MCPError, match="question"):
@@ -293,7 +304,7 @@ async def test_words_of_documents_stand_in_their_own_field_alone(stocked: Instal
             await answered(client, "containers_search", containers=["books"], query="kraken"),
             await answered(client, "documents_get", doc_id=hit["doc_id"]),
             orjson.loads(
-                (await client.read_resource(f"page://{hit['doc_id']}/1")).contents[0].text
+                text_of((await client.read_resource(f"page://{hit['doc_id']}/1")).contents[0])
             ),
         ]
         for answer in answers:
@@ -327,8 +338,8 @@ async def test_a_page_is_added_and_its_job_waited_for_with_progress(
     ref = upload.json()["upload"]["file_ref"]
     told: list[float] = []
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
-        told.append(done)
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append(progress)
 
     async with connected(stocked, "2026-07-28") as client:
         added = await answered(client, "containers_add", container_id="notes", file_ref=ref)
@@ -487,7 +498,7 @@ async def test_the_bridge_speaks_both_eras_over_stdio(stocked: Installation, era
         refused = await client.call_tool("documents_get", {"doc_id": "x"})
         assert refused.is_error
         (content,) = (await client.read_resource("container://books")).contents
-        assert orjson.loads(content.text)["container_id"] == "books"
+        assert orjson.loads(text_of(content))["container_id"] == "books"
 
 
 async def test_the_bridge_says_how_to_start_a_gateway_that_does_not_run(install_root: Path) -> None:

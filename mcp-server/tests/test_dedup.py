@@ -62,7 +62,7 @@ def test_a_duplicate_stands_for_itself_when_its_original_is_no_candidate() -> No
 
 def test_documents_that_repeat_parts_of_each_other_stay_one_hit() -> None:
     assert collapsed([A, B, C], {A: B, B: A}) == [(A, 1.0, [B]), (C, 0.8, [])]
-    assert collapsed([A, B, C], {A: B, B: C}) == [(C, 1.0, [A, B])]
+    assert collapsed([A, B, C], {A: B, B: C}) == [(A, 1.0, [B, C])]
 
 
 def test_the_list_of_duplicates_is_bounded() -> None:

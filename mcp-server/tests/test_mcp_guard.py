@@ -100,7 +100,7 @@ def test_the_names_come_from_the_settings() -> None:
     ],
 )
 def test_a_setting_that_could_never_match_is_refused_at_the_start(wrong: dict[str, str]) -> None:
-    with pytest.raises(Invalid, match="example.com"):
+    with pytest.raises(Invalid, match=r"example\.com"):
         load_settings(**wrong)
 
 

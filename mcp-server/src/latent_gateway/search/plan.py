@@ -57,6 +57,8 @@ class RerankPlan:
 
     head: int
     """Candidates; 0 for none."""
+    most_hits: int
+    """Of a reranked answer."""
     provider: Provider
 
 
@@ -114,15 +116,16 @@ def make_plan(
         for c, mode, node, condition in zip(chosen, modes, asked, filters.conditions, strict=True)
     )
     shown = request.diagnostics
+    reranked = _rerank(request, plans) if worded else RerankPlan(0, 0, "none")
     return Plan(
         query=query,
         by_image=bool(image_text),
         containers=plans,
         filters=filters.shown,
         matcher=Matcher(exact) if exact else None,
-        rerank=_rerank(request, plans) if worded else RerankPlan(0, "none"),
+        rerank=reranked,
         offset=offset_of(request),
-        top_k=request.top_k,
+        top_k=min(request.top_k, reranked.most_hits) if reranked.head else request.top_k,
         neighbours=request.neighbours,
         detail=request.detail,
         max_chars=request.max_chars,
@@ -144,10 +147,14 @@ def _rerank(request: SearchRequest, plans: Sequence[ContainerPlan]) -> RerankPla
         (head_size(p.mode, p.container.manifest.retrieval.rerank, request.asked_rerank_k), p)
         for p in plans
     ]
-    head = max((size for size, _ in asking), default=0)
-    first = next((p for size, p in asking if size), None)
-    provider = first.container.manifest.retrieval.rerank.provider if first else "none"
-    return RerankPlan(head, provider)
+    wanted = [(size, p.container.manifest.retrieval.rerank) for size, p in asking if size]
+    if not wanted:
+        return RerankPlan(0, 0, "none")
+    return RerankPlan(
+        max(size for size, _ in wanted),
+        max(how.top_k_out for _, how in wanted),
+        wanted[0][1].provider,
+    )
 
 
 def _exact(request: SearchRequest) -> ExactQuery:

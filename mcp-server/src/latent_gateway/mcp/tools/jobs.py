@@ -53,19 +53,33 @@ class Job(Answer):
 
 
 async def get(call: Call, arguments: JobArguments) -> Job:
+    if not arguments.wait_seconds:
+        return _told(await _look(call, arguments.job_id))
+    streams = (
+        call.shared.streams
+    )  # who waits asks the database again and again, as those who watch events
+    streams.take()
+    try:
+        return _told(await _ended(call, arguments.job_id, arguments.wait_seconds))
+    finally:
+        streams.give_back()
+
+
+async def _look(call: Call, job_id: int) -> JobView:
+    async with call.shared.stack.db.reading() as conn:
+        return await visible_job(conn, call.caller, job_id)
+
+
+async def _ended(call: Call, job_id: int, seconds: float) -> JobView:
+    """The job at its end, or as it is when the time is up."""
     now = asyncio.get_running_loop().time
-    until, rhythm, closing = (
-        now() + arguments.wait_seconds,
-        Rhythm(now()),
-        call.shared.stack.closing,
-    )
+    until, rhythm, closing = now() + seconds, Rhythm(now()), call.shared.stack.closing
     shown: JobView | None = None
     while True:
-        async with call.shared.stack.db.reading() as conn:
-            job = await visible_job(conn, call.caller, arguments.job_id)
+        job = await _look(call, job_id)
         left = until - now()
         if job.state in FINAL or left <= 0 or closing.is_set():
-            return _told(job)
+            return job
         if job != shown:
             await call.progress(job.progress_done, job.progress_total, job.state.value)
         rhythm.looked(now(), changed=job != shown)
