@@ -20,7 +20,7 @@ import pytest_asyncio
 from PIL import Image
 
 from latent_client import AsyncClient
-from latent_core.domain.errors import Invalid, IssueCode
+from latent_core.domain.errors import Forbidden, Invalid, IssueCode
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import Retrieval, SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
@@ -221,6 +221,8 @@ async def test_a_picture_without_words_is_told_of_and_leaves_the_query(client: A
     assert answer.hits == []
     assert [issue.code for issue in answer.issues] == [IssueCode.NO_HITS]
     assert not answer.partial
+    with pytest.raises(Forbidden, match="multivector"):
+        await search(client, image_ref=ref, mode=SearchMode.MULTIVECTOR)
     worded = await search(client, image_ref=ref, query="lighthouse")
     assert names(worded) == {"beacon.png", "report.pdf", "notes.md", "records.jsonl"}
     assert [issue.code for issue in worded.issues] == [IssueCode.NO_HITS]

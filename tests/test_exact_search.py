@@ -8,7 +8,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from latent_client import AsyncClient
+from latent_client import AsyncClient, hybrid_search, retrieve_top_k, search_sources
 from latent_core.domain.query import SearchRequest
 from tests.test_http_surface import ingest, manifest
 
@@ -111,3 +111,15 @@ class TestExactSearch:
             SearchRequest(containers=["exact"], top_k=3, must_terms=["LampKeeper"])
         )
         assert [hit.source_path for hit in found.hits] == ["src/lamp.py"]
+
+    async def test_the_contract_s_questions_are_answered_by_the_client(
+        self, client: AsyncClient
+    ) -> None:
+        pages = await hybrid_search(client, "lamp", must_terms=["LampKeeper"], containers=["exact"])
+        assert [(p.source_path, p.line_start) for p in pages] == [("src/lamp.py", 1)]
+        passages = await retrieve_top_k(client, "lamp", {"source_type": "markdown"}, 3)
+        assert {p.source_path for p in passages} == {"docs/lamps.md"}
+        code = await search_sources(client, "lamp rotation", ["code"], keyword_only=True)
+        assert {hit.source_type for hit in code} == {"code"}
+        documents = await client.doc_search("lamp rotation", limit=5)
+        assert {hit.source_type for hit in documents.hits} == {"markdown"}

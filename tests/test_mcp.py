@@ -21,6 +21,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
 
+from latent_core.domain.job import JobState
+from latent_core.domain.query import SearchRequest
 from latent_core.testing.embedding_server import EmbeddingServer
 from tests.harness import LATENT, Installation
 from tests.test_http_surface import HANDBOOK, ingest, manifest, settled
@@ -499,10 +501,44 @@ async def test_the_bridge_speaks_both_eras_over_stdio(stocked: Installation, era
         assert refused.is_error
         (content,) = (await client.read_resource("container://books")).contents
         assert orjson.loads(text_of(content))["container_id"] == "books"
+        with pytest.raises(MCPError) as absent:
+            await client.read_resource(
+                "container://überall"
+            )  # a name that no header can carry as it is
+        assert absent.value.code == -32602
 
 
-async def test_the_bridge_says_how_to_start_a_gateway_that_does_not_run(install_root: Path) -> None:
-    one = Installation(install_root / "mcp-none", {"LLC_URL": "http://127.0.0.1:9"})
+async def test_a_call_that_is_cancelled_over_stdio_is_not_answered(stocked: Installation) -> None:
+    async with stocked.client() as client:
+        await client.create(manifest("gone"))
+        await ingest(client, "gone", "gone.md", b"Soon gone.")
+        document = (
+            await client.search(SearchRequest(containers=["gone"], query="gone", top_k=1))
+        ).hits[0]
+        await client.delete_document("gone", document.doc_id)
+        waiting = [j async for j in client.jobs(container_id="gone") if j.state is JobState.QUEUED]
+    job = {"job_id": waiting[0].job_id, "wait_seconds": 3}  # a purge, which comes after two leases
+    call: dict[str, Any] = {
+        "method": "tools/call",
+        "params": {"name": "jobs_get", "arguments": job},
+    }
+    messages = [
+        {"id": 1, **call},
+        {"id": 2, **call},
+        {"method": "notifications/cancelled", "params": {"requestId": 1}},
+        {"id": 3, "method": "ping"},
+    ]
+    code, out = await piped(
+        stocked, b"".join(orjson.dumps({"jsonrpc": "2.0", **m}) + b"\n" for m in messages)
+    )
+    assert code == 0
+    assert {orjson.loads(line)["id"] for line in out.splitlines()} == {2, 3}
+    async with stocked.client() as client:
+        await client.delete("gone")
+
+
+async def piped(one: Installation, lines: bytes) -> tuple[int | None, bytes]:
+    """`latent mcp` with these lines on its input: its exit code and what it says."""
     process = await asyncio.create_subprocess_exec(
         str(LATENT),
         "mcp",
@@ -511,11 +547,16 @@ async def test_the_bridge_says_how_to_start_a_gateway_that_does_not_run(install_
         env=one.environment(),
         cwd=one.folder,
     )
-    lines = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\nnonsense\n'
-    ask = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}\n'
     async with asyncio.timeout(60):
-        out, _ = await process.communicate(lines + ask)
+        out, _ = await process.communicate(lines)
+    return process.returncode, out
+
+
+async def test_the_bridge_says_how_to_start_a_gateway_that_does_not_run(install_root: Path) -> None:
+    one = Installation(install_root / "mcp-none", {"LLC_URL": "http://127.0.0.1:9"})
+    lines = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\nnonsense\n'
+    code, out = await piped(one, lines + b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}\n')
     answers = {a["id"]: a["error"] for a in map(orjson.loads, out.splitlines())}
     assert set(answers) == {None, 1}
     assert "latent up" in answers[1]["message"]
-    assert process.returncode == 0
+    assert code == 0

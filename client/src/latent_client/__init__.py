@@ -16,6 +16,13 @@ from latent_client.folder import (
 )
 from latent_client.index import IndexReport, ensure_index_up_to_date
 from latent_client.pages import PagesReport, export_pages
+from latent_client.recall import (
+    PageFound,
+    Passage,
+    hybrid_search,
+    retrieve_top_k,
+    search_sources,
+)
 from latent_client.sync import SyncClient
 
 __all__ = [
@@ -24,12 +31,17 @@ __all__ = [
     "FolderProgress",
     "FolderReport",
     "IndexReport",
+    "PageFound",
     "PagesReport",
+    "Passage",
     "SyncClient",
     "Unreachable",
     "ensure_index_up_to_date",
     "export_pages",
+    "hybrid_search",
     "ingest_file",
     "plan_folder",
+    "retrieve_top_k",
+    "search_sources",
     "sync_folder",
 ]

@@ -261,6 +261,22 @@ class AsyncClient:
             SearchResponse, "POST", "/v1/containers/search", json=body, repeatable=True
         )
 
+    async def doc_search(
+        self,
+        query: str,
+        formats: Collection[str] = (),
+        limit: int = 10,
+        *,
+        containers: Collection[str] = (),
+    ) -> SearchResponse:
+        """Documents without code; in all containers that may be read, unless some are named."""
+        body: dict[str, Any] = {"query": query, "limit": limit}
+        body |= {"formats": sorted(formats)} if formats else {}
+        body |= {"containers": list(containers)} if containers else {}
+        return await self._transport.ask(
+            SearchResponse, "POST", "/v1/doc_search", json=body, repeatable=True
+        )
+
     # jobs
 
     async def jobs(

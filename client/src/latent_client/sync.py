@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from latent_client.client import DEFAULT_URL, AsyncClient
 from latent_client.folder import ingest_file, sync_folder
 from latent_client.pages import export_pages
+from latent_client.recall import hybrid_search, retrieve_top_k, search_sources
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -99,6 +100,10 @@ class SyncClient:
     pages = _iterating(AsyncClient.pages)
     fetch = _blocking(AsyncClient.fetch)
     search = _blocking(AsyncClient.search)
+    doc_search = _blocking(AsyncClient.doc_search)
+    hybrid_search = _blocking(hybrid_search)
+    retrieve_top_k = _blocking(retrieve_top_k)
+    search_sources = _blocking(search_sources)
     jobs = _iterating(AsyncClient.jobs)
     job = _blocking(AsyncClient.job)
     cancel = _blocking(AsyncClient.cancel)

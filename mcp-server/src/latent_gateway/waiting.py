@@ -12,7 +12,7 @@ from latent_core.queue import admin
 from latent_core.stack import Stack
 
 FIRST_PAUSE_SECONDS: Final = 0.03
-LONGEST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 0.2
 OPEN: Final = frozenset({JobState.QUEUED, JobState.RUNNING})
 
 

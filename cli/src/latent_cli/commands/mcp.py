@@ -49,7 +49,9 @@ def _authorization(settings: Settings) -> Mapping[str, str]:
 
 
 async def _lines() -> AsyncIterator[bytes]:
-    if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):  # `latent mcp < file`: no pipe to wait on
+    if stat.S_ISREG(
+        os.fstat(sys.stdin.fileno()).st_mode
+    ):  # `latent mcp < file`: no pipe to wait on
         for line in sys.stdin.buffer:
             yield line
         return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import orjson
 import typer
 from pydantic import ValidationError
 from rich.console import Console
@@ -13,7 +14,7 @@ from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, notes, safe
 from latent_cli.session import ask
 from latent_core.domain.errors import Invalid
-from latent_core.domain.hit import AlsoInDocument, Hit, PlaceView, Reason
+from latent_core.domain.hit import AlsoInDocument, Hit, Neighbour, PlaceView, Reason
 from latent_core.domain.manifest import SearchMode
 from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
 
@@ -25,7 +26,10 @@ PAGE_IMAGES = {"pending": "its image is still coming", "failed": "its image coul
 
 @app.command()
 def search(
-    query: Annotated[str, typer.Argument(metavar="QUERY")],
+    query: Annotated[
+        str, typer.Argument(metavar="[QUERY]", help='Words; "in quotes" they must be said so.')
+    ] = "",
+    *,
     containers: Annotated[
         list[str], typer.Option("--container", "-c", metavar="ID", help="Where; repeatable.")
     ],
@@ -33,14 +37,53 @@ def search(
         SearchMode | None, typer.Option("--mode", help="Default each container's own.")
     ] = None,
     top_k: Annotated[int, typer.Option("--top-k", "-k", help="Hits at most.")] = 10,
+    must_terms: Annotated[
+        list[str] | None,
+        typer.Option("--must", metavar="TERM", help="Every hit holds it as written; repeatable."),
+    ] = None,
+    regexes: Annotated[
+        list[str] | None,
+        typer.Option("--regex", metavar="RE2", help="Every hit matches one of them; repeatable."),
+    ] = None,
+    path_like: Annotated[
+        str | None, typer.Option("--path", metavar="GLOB", help="A glob, or a part of the path.")
+    ] = None,
+    ignore_case: Annotated[
+        bool, typer.Option("--ignore-case", "-i", help="For --must and --regex.")
+    ] = False,
+    filters: Annotated[
+        str | None, typer.Option("--filter", metavar="JSON", help="As in docs/api.md.")
+    ] = None,
+    neighbours: Annotated[
+        int, typer.Option("--neighbours", "-n", help="Chunks shown before and after each hit.")
+    ] = 0,
     dedup: Annotated[bool, typer.Option(help="One hit a document.")] = True,
+    explain: Annotated[bool, typer.Option("--explain", help="Tell the plan in words.")] = False,
     diagnostics: Annotated[
         bool, typer.Option("--diagnostics", help="Tell how the answer came about.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Find passages in one or several containers."""
-    request = _request(query, containers, top_k, mode, dedup=dedup, diagnostics=diagnostics)
+    asked: dict[str, Any] = {
+        "containers": containers,
+        "query": query,
+        "top_k": top_k,
+        "dedup": dedup,
+    }
+    more = {
+        "must_terms": must_terms,
+        "regexes": regexes,
+        "path_like": path_like,
+        "ignore_case": ignore_case,
+        "filters": _object(filters) if filters else None,
+        "neighbours": neighbours,
+        "mode": mode,
+        "explain": explain,
+        "diagnostics": diagnostics,
+    }
+    asked |= {name: value for name, value in more.items() if value}
+    request = _request(asked)
     answer = ask(lambda client: client.search(request))
     if as_json:
         emit(answer)
@@ -53,23 +96,17 @@ def search(
     _remarks(answer)
 
 
-def _request(
-    query: str,
-    containers: list[str],
-    top_k: int,
-    mode: SearchMode | None,
-    *,
-    dedup: bool,
-    diagnostics: bool,
-) -> SearchRequest:
-    asked = {
-        "containers": containers,
-        "query": query,
-        "top_k": top_k,
-        "dedup": dedup,
-        **({"mode": mode} if mode else {}),
-        **({"diagnostics": True} if diagnostics else {}),
-    }
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as exc:
+        raise Invalid(f"--filter is not valid JSON: {exc}") from exc
+    if not isinstance(value, dict):
+        raise Invalid('--filter must be an object, such as {"source_type": "pdf"}')
+    return value
+
+
+def _request(asked: dict[str, Any]) -> SearchRequest:
     try:
         return SearchRequest.model_validate(asked)
     except ValidationError as exc:
@@ -82,7 +119,9 @@ def show_hit(console: Console, rank: int, hit: Hit, *, several: bool) -> None:
     place = ", ".join(part for part in (hit.source_path, place_of(hit.place)) if part)
     console.print(Text.assemble(f"{rank}. ", (safe(hit.title), "bold"), f"  {hit.score:.4f}"))
     console.print(Text(f"   {safe(where + place)}", style="dim"))
+    _print_neighbours(console, hit.before)
     console.print(marked(hit))
+    _print_neighbours(console, hit.after)
     console.print(Text(f"   why: {safe('; '.join(map(reason, hit.why)))}", style="dim"))
     if hit.page_uri:
         console.print(Text(f"   page: {safe(hit.page_uri)}", style="dim"), soft_wrap=True)
@@ -97,6 +136,11 @@ def show_hit(console: Console, rank: int, hit: Hit, *, several: bool) -> None:
         repeated = ", ".join(one.source_uri.removeprefix("file:///") for one in hit.duplicates)
         console.print(Text(f"   nearly the same: {safe(repeated)}", style="dim"))
     console.print()
+
+
+def _print_neighbours(console: Console, found: list[Neighbour]) -> None:
+    for one in found:
+        console.print(Text(f"   | {safe(' '.join(one.text.split()))}", style="dim"))
 
 
 def others(found: list[AlsoInDocument]) -> str:
@@ -131,10 +175,14 @@ def marked(hit: Hit) -> Text:
 def reason(why: Reason) -> str:
     held = why.term or why.regex or why.path
     words = f" by {held}" if held else ""
+    if why.lines:
+        words += f", lines {', '.join(map(str, why.lines))}"
     return f"{why.channel} rank {why.rank} ({why.score:.3f}){words}"
 
 
 def show_diagnostics(console: Console, found: Diagnostics) -> None:
+    for step in found.plan:
+        console.print(Text(safe(step), style="dim"))
     timings = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found.timings_ms.items())
     console.print(Text(f"stages: {timings}", style="dim"))
     for status in found.container_status:

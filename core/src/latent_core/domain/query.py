@@ -64,13 +64,6 @@ class SearchRequest(BaseModel):
     """Default: as the manifests' ``debug.return_diagnostics`` say."""
 
     @property
-    def asks_in_words(self) -> bool:
-        """By anything but an image."""
-        return bool(
-            self.query.strip() or self.must_terms or self.regexes or self.path_like is not None
-        )
-
-    @property
     def asked_rerank_k(self) -> int | None:
         """None unless the request names it."""
         return self.rerank_k if "rerank_k" in self.model_fields_set else None

@@ -38,7 +38,9 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 from starlette.requests import Request
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
+from typing_extensions import override
 
 from latent_core.domain.errors import Invalid, LatentError, NotFound, TimedOut, Unavailable
 from latent_gateway import context
@@ -88,8 +90,10 @@ class Surface:
 
         POST alone: a GET would open a stream on which nothing is ever said.
         """
-        endpoint = StreamableHTTPASGIApp(self._manager)
-        app.router.routes.append(Route(PATH, endpoint, methods=["POST"], include_in_schema=False))
+        logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells the end of every request
+        app.router.routes.append(
+            _Route(PATH, StreamableHTTPASGIApp(self._manager), methods=["POST"])
+        )
 
     def _server(self) -> Server[Any]:
         listing = CacheHint(ttl_ms=LIST_TTL_MS, scope="private")  # it varies with the token
@@ -129,7 +133,7 @@ class Surface:
                 NotFound(f"there is no tool '{name}'; tools/list names those you may call")
             )
         begun = perf_counter()
-        result = await _run(tool, call, params.arguments or {})
+        result = await run_tool(tool, call, params.arguments or {})
         logger.info(
             "tool_called",
             extra={
@@ -195,7 +199,16 @@ class Surface:
         )
 
 
-async def _run(tool: Tool, call: Call, given: dict[str, Any]) -> CallToolResult:
+class _Route(Route):
+    """A route that the metrics know by its path, as they know the framework's own."""
+
+    @override
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child = super().matches(scope)
+        return match, {**child, "route": self}
+
+
+async def run_tool(tool: Tool, call: Call, given: dict[str, Any]) -> CallToolResult:
     """What the tool answers within its deadline; every error as a result that says what to do."""
     try:
         arguments = tool.arguments.model_validate(given)

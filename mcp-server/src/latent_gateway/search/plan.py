@@ -101,7 +101,7 @@ def make_plan(
     exact = _exact(request)
     query = f"{request.query}\n{image_text}".strip() if image_text else request.query
     worded = bool(query.strip())
-    if not worded and not exact:
+    if not worded and not exact and request.image_ref is None:
         raise Invalid(
             "the query is empty: give it at least one word, or an image_ref, must_terms, regexes or path_like"
         )
@@ -181,7 +181,9 @@ def _asked_by(mode: SearchMode, request: SearchRequest) -> Node | None:
 
 
 def _channels_of(mode: SearchMode, worded: bool, exact: bool) -> tuple[str, ...]:
-    return (*(_channels(mode) if worded else ()), *((EXACT,) if exact else ()))
+    """None for an image without words, by which nothing can be found."""
+    by_words = _channels(mode)
+    return (*(by_words if worded else ()), *((EXACT,) if exact else ()))
 
 
 def _channels(mode: SearchMode) -> tuple[str, ...]:

@@ -78,8 +78,6 @@ class SearchService:
     ) -> SearchResponse:
         """The answer; ``image`` is that of ``image_ref``, with its text or why there is none."""
         timings = Timings()
-        if image is not None and not image.text and not request.asks_in_words:
-            return _with_image(SearchResponse(), image)
         plan = make_plan(
             request,
             readable,
@@ -87,6 +85,8 @@ class SearchService:
             self.deadline_seconds,
             image.text if image is not None else "",
         )
+        if image is not None and not any(part.channels for part in plan.containers):
+            return _with_image(SearchResponse(), image)
         vectors = QueryVectors(self.stores.embedders, self.stores.queries, plan.query)
         searches = [ContainerSearch(self.stores, plan, part, vectors) for part in plan.containers]
         timings.lap("plan")

@@ -1,0 +1,105 @@
+"""One call of a tool: its deadline, its errors, and who may make it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from latent_core.domain.errors import RateLimited
+from latent_gateway.auth.principal import OWNER, Principal
+from latent_gateway.mcp.calls import Call
+from latent_gateway.mcp.may import Scope, may
+from latent_gateway.mcp.results import Answer
+from latent_gateway.mcp.server import run_tool
+from latent_gateway.mcp.tools.port import Arguments, Tool
+from latent_gateway.mcp.tools.registry import TOOLS
+
+
+class Number(Arguments):
+    number: int
+
+
+class Doubled(Answer):
+    doubled: int
+
+
+async def progress(progress: float, total: float | None = None, message: str | None = None) -> None:
+    """Nobody is told."""
+
+
+CALL = Call(cast(Any, None), Principal(OWNER), cast(Any, None), "request-1", progress)
+
+
+def tool(run: Any, seconds: float = 30.0) -> Tool:
+    return Tool("a.tool", "A tool", "Doubles.", Scope.READ, Number, Doubled, run, seconds)
+
+
+async def double(_: Call, arguments: Number) -> Doubled:
+    return Doubled(doubled=2 * arguments.number)
+
+
+async def for_ever(_: Call, arguments: Number) -> Doubled:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def broken(_: Call, arguments: Number) -> Doubled:
+    raise RuntimeError("the words of a document")
+
+
+async def busy(_: Call, arguments: Number) -> Doubled:
+    raise RateLimited("too many; see /v1/containers/list")
+
+
+async def test_an_answer_is_the_same_as_structure_and_as_text() -> None:
+    result = await run_tool(tool(double), CALL, {"number": 4})
+    assert not result.is_error
+    assert result.structured_content == {"doubled": 8}
+    assert orjson.loads(cast(Any, result.content[0]).text) == {"doubled": 8}
+
+
+@pytest.mark.parametrize(
+    ("asked", "arguments", "code", "told"),
+    [
+        (tool(for_ever, seconds=0.01), {"number": 4}, "TIMEOUT", "a_tool took longer than 0.01 s"),
+        (tool(broken), {"number": 4}, "UNAVAILABLE", "request-1"),
+        (tool(busy), {"number": 4}, "RATE_LIMIT", "too many; see containers_list"),
+        (tool(double), {"number": "the words"}, "INVALID", "number: "),
+        (tool(double), {"number": 4, "more": 1}, "INVALID", "'more' is no argument"),
+        (tool(double), {}, "INVALID", "number: "),
+    ],
+)
+async def test_every_error_is_a_result_that_says_what_to_do(
+    asked: Tool, arguments: dict[str, Any], code: str, told: str
+) -> None:
+    result = await run_tool(asked, CALL, arguments)
+    assert result.is_error
+    error = result.structured_content["error"]
+    assert error["code"] == code
+    assert told in error["message"]
+    assert "the words" not in error["message"]
+    assert error.get("retry", False) is (code in ("TIMEOUT", "UNAVAILABLE", "RATE_LIMIT"))
+    assert cast(Any, result.content[0]).text == f"{code}: {error['message']}"
+
+
+async def test_a_call_that_is_cancelled_is_not_answered() -> None:
+    task = asyncio.create_task(run_tool(tool(for_ever), CALL, {"number": 4}))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_the_owner_may_call_every_tool_and_a_stranger_none() -> None:
+    assert all(may(Principal(OWNER), one) for one in TOOLS)
+    assert not any(may(Principal("agent:stranger"), one) for one in TOOLS)
+
+
+def test_names_are_those_that_every_client_takes() -> None:
+    for one in TOOLS:
+        assert one.wire_name == one.name.replace(".", "_")
+        assert one.wire_name.replace("_", "").isalpha()
+        assert len(one.wire_name) <= 50
