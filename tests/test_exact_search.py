@@ -91,6 +91,12 @@ class TestExactSearch:
             assert {hit["source_path"] for hit in said["hits"]} == {"docs/lamps.md"}, mode
             assert (await ask(http, query='"crews of fog"', mode=mode))["hits"] == []
 
+    async def test_quotes_within_prose_ask_nothing_by_themselves(
+        self, http: httpx.AsyncClient
+    ) -> None:
+        question = 'which of the notes that the keeper wrote tells us about "crews of fog" there'
+        assert (await ask(http, query=question))["hits"]
+
     async def test_what_cannot_be_asked_is_refused_by_name(self, http: httpx.AsyncClient) -> None:
         for body, word in (
             ({"regexes": ["("]}, "cannot be used"),

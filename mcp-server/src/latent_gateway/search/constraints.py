@@ -25,6 +25,9 @@ Ords = NDArray[np.int64]
 MOST_NAMED: Final = 20_000
 """Chunks that a constraint names; beyond it is asked of the candidates."""
 MAX_PHRASES: Final = 16
+PROSE_WORDS: Final = 8
+"""With more words than these outside its quotes a query is prose, which quotes titles and words it speaks of:
+asked to the letter, most such questions would find nothing."""
 _QUOTED: Final = re.compile(r'"([^"]+)"|\u201c([^\u201c\u201d]+)\u201d')
 
 
@@ -109,7 +112,9 @@ def _ords(matches: Matches) -> Ords:
 
 
 def quoted(query: str) -> list[str]:
-    """The quoted phrases of a query."""
+    """The phrases that a query wants said as they stand; none of prose."""
+    if len(_QUOTED.sub(" ", query).split()) > PROSE_WORDS:
+        return []
     found = [one or other for one, other in _QUOTED.findall(query)]
     return [phrase for phrase in found if phrase.strip()][:MAX_PHRASES]
 
