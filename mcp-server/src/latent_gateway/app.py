@@ -48,6 +48,7 @@ from latent_gateway.warm import ended, warm_all
 logger = logging.getLogger(__name__)
 
 ROUTERS = (
+    search,  # routes are tried in this order
     containers,
     doc_search,
     uploads,
@@ -57,7 +58,6 @@ ROUTERS = (
     chunks,
     page_images,
     pages,
-    search,
     jobs,
     blobs,
     admin,

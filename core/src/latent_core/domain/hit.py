@@ -37,7 +37,7 @@ class Reason(BaseModel):
     """``path_like``, that its path is like."""
     count: int | None = None
     """How often it holds or matches it, up to a hundred times."""
-    lines: list[int] = []
+    lines: list[int] = Field(default_factory=list)
     """Of the source, where it does; the first of them."""
 
 
@@ -99,7 +99,7 @@ class Hit(BaseModel):
     title: str
     snippet: str
     """An exact excerpt of the source."""
-    highlights: list[tuple[int, int]] = []
+    highlights: list[tuple[int, int]] = Field(default_factory=list)
     """Character ranges of the query's words in ``snippet``."""
     rendered_snippet: str
     """``snippet`` with the words marked as ``**word**``, by the container's template."""
@@ -107,7 +107,7 @@ class Hit(BaseModel):
     uri: str | None = None
     """Page image, presigned; the same as ``page_uri``."""
     page_uri: str | None = None
-    page_uris: list[str] = []
+    page_uris: list[str] = Field(default_factory=list)
     page_image: Literal["ready", "pending", "failed", "none"] = "none"
     """``pending``: it is still being drawn."""
     page_image_cause: str | None = None
@@ -123,16 +123,16 @@ class Hit(BaseModel):
     place: PlaceView
     source_path: str
     source_uri: str
-    why: list[Reason] = []
-    timestamps: list[datetime] = []
+    why: list[Reason] = Field(default_factory=list)
+    timestamps: list[datetime] = Field(default_factory=list)
     """Modified, fetched, indexed: those that are known, in this order."""
     modified_at: datetime | None = None
     fetched_at: datetime | None = None
     indexed_at: datetime | None = None
     provenance: Provenance
     meta: dict[str, Any] = Field(default_factory=dict)
-    also_in_document: list[AlsoInDocument] = []
-    duplicates: list[Duplicate] = []
-    before: list[Neighbour] = []
+    also_in_document: list[AlsoInDocument] = Field(default_factory=list)
+    duplicates: list[Duplicate] = Field(default_factory=list)
+    before: list[Neighbour] = Field(default_factory=list)
     """In the order of the document, as many as were asked for."""
-    after: list[Neighbour] = []
+    after: list[Neighbour] = Field(default_factory=list)
