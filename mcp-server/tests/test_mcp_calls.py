@@ -9,13 +9,14 @@ import orjson
 import pytest
 
 from latent_core.domain.errors import RateLimited
+from latent_core.settings import Settings
 from latent_gateway.auth.principal import OWNER, Principal
 from latent_gateway.mcp.calls import Call
 from latent_gateway.mcp.may import Scope, may
 from latent_gateway.mcp.results import Answer
 from latent_gateway.mcp.server import run_tool
 from latent_gateway.mcp.tools.port import Arguments, Tool
-from latent_gateway.mcp.tools.registry import TOOLS
+from latent_gateway.mcp.tools.registry import TOOLS, tools_of
 
 
 class Number(Arguments):
@@ -103,3 +104,9 @@ def test_names_are_those_that_every_client_takes() -> None:
         assert one.wire_name == one.name.replace(".", "_")
         assert one.wire_name.replace("_", "").isalpha()
         assert len(one.wire_name) <= 50
+
+
+def test_the_pair_for_connectors_can_be_taken_away() -> None:
+    with_pair = tools_of(Settings(_env_file=None))
+    without = tools_of(Settings(_env_file=None, mcp_search_fetch=False))
+    assert {t.name for t in with_pair} - {t.name for t in without} == {"search", "fetch"}

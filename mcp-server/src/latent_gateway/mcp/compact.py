@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from latent_core.domain.hit import Hit, PlaceView
 from latent_core.domain.query import Detail
-from latent_gateway.mcp.results import Answer, Told, size
+from latent_gateway.mcp.results import Answer, Told, longest, size
 from latent_gateway.mcp.tools.port import Untrusted
 
 ENVELOPE_BYTES: Final = 900
@@ -175,14 +175,6 @@ def cut(text: str, room: int) -> str:
     """The beginning of ``text`` that takes at most ``room`` bytes as JSON, quotes not counted; at a whole word."""
     if size(text) - 2 <= room:
         return text
-    low, high = 0, min(len(text), max(room, 0))
-    while low < high:  # the longest beginning that fits
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if _fits(text[:middle], room) else (low, middle - 1)
-    head = text[:low]
+    head = longest(text, room - len(MARK))
     word = max(head.rfind(" "), head.rfind("\n"))
-    return (head[:word] if word > low // 2 else head) + MARK if low else ""
-
-
-def _fits(text: str, room: int) -> bool:
-    return size(text) - 2 + len(MARK) <= room
+    return (head[:word] if word > len(head) // 2 else head) + MARK if head else ""

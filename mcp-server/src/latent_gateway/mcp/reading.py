@@ -11,7 +11,7 @@ from latent_core.registry import inspection
 from latent_core.registry.connection import Connection
 from latent_core.registry.inspection import Wanted
 from latent_gateway.api import cursors
-from latent_gateway.mcp.results import size
+from latent_gateway.mcp.results import longest, size
 
 CHUNKS_A_READ: Final = 50
 MOST_READS: Final = 40
@@ -104,7 +104,7 @@ class _Written:
             self._left -= needed
             self._last = row
             return None
-        taken = _longest(rest, self._left)
+        taken = _beginning(rest, self._left)
         if not self._parts and not taken:
             taken = rest[:1]  # whatever the budget, the reading goes on
         if len(taken) <= len(between):
@@ -129,11 +129,8 @@ def _between(last: dict[str, Any] | None, row: dict[str, Any], shared: int) -> s
     return "\n" * min(gap, 2) if 0 <= gap <= 2 else "\n\n"
 
 
-def _longest(text: str, room: int) -> str:
-    """The longest beginning that takes at most ``room`` bytes as JSON, at a whole word if there is one."""
-    low, high = 0, min(len(text), max(room, 0))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if size(text[:middle]) - 2 <= room else (low, middle - 1)
-    word = max(text.rfind(" ", 0, low), text.rfind("\n", 0, low)) + 1
-    return text[: word if word > low // 2 else low]
+def _beginning(text: str, room: int) -> str:
+    """What fits, to the end of a word if there is one."""
+    head = longest(text, room)
+    word = max(head.rfind(" "), head.rfind("\n")) + 1
+    return head[:word] if word > len(head) // 2 else head

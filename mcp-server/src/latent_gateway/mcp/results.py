@@ -53,6 +53,15 @@ def size(content: Any) -> int:
     return len(orjson.dumps(content))
 
 
+def longest(text: str, room: int) -> str:
+    """The longest beginning of ``text`` that takes at most ``room`` bytes as JSON, quotes not counted."""
+    low, high = 0, min(len(text), max(room, 0))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if size(text[:middle]) - 2 <= room else (low, middle - 1)
+    return text[:low]
+
+
 def answered(answer: Answer) -> CallToolResult:
     content = answer.compact()
     return CallToolResult(

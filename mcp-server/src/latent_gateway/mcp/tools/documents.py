@@ -27,9 +27,9 @@ from latent_gateway.mcp.tools.port import (
 
 ENVELOPE_BYTES: Final = 300
 MOST_PAGE: Final = 2**31 - 1
-MOST_NAME_BYTES: Final = 1_000
-META_SHARE: Final = 4
-"""Of the room, one part in so many is the most that meta takes."""
+NAME_SHARE: Final = 12
+META_SHARE: Final = 8
+"""Of the room, one part in so many is the most that a name or the meta takes."""
 
 
 class DocumentArguments(Arguments):
@@ -115,6 +115,7 @@ async def document(
 def _about(view: DocumentView, max_chars: int) -> Document:
     meta = view.meta if size(view.meta) <= max_chars // META_SHARE else {}
     source = view.source_uri.removeprefix("file:///")
+    name = max_chars // NAME_SHARE
     return Document(
         doc_id=str(view.doc_id),
         container_id=view.container_id,
@@ -129,9 +130,9 @@ def _about(view: DocumentView, max_chars: int) -> Document:
         fetched_at=_moment(view.fetched_at),
         notice=UNTRUSTED,
         untrusted_content=DocumentWords(
-            title=cut(view.title, MOST_NAME_BYTES // 4) if view.title else None,
-            source=cut(source, MOST_NAME_BYTES // 4),
-            external_id=cut(view.external_id, MOST_NAME_BYTES // 4) if view.external_id else None,
+            title=cut(view.title, name) if view.title else None,
+            source=cut(source, name),
+            external_id=cut(view.external_id, name) if view.external_id else None,
             meta=meta,
         ),
     )
