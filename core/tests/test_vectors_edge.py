@@ -347,7 +347,9 @@ class TestStorage:
             assert index.restarts == 0
 
     async def test_a_cut_off_file_fails_its_collection_alone(self, folder: Path) -> None:
-        for chunk in (folder / "c" / "segments").glob("*/vector_storage-exact/vectors/chunk_*.mmap"):
+        for chunk in (folder / "c" / "segments").glob(
+            "*/vector_storage-exact/vectors/chunk_*.mmap"
+        ):
             os.truncate(chunk, 16)
         async with opened(folder) as index:
             with pytest.raises(Unavailable, match=r"c .*latent doctor"):
