@@ -106,3 +106,13 @@ async def test_a_single_file_brings_its_sidecar(
 ) -> None:
     await ingest_file(client, "notes", museum / "lamp.md", meta={"lang": "de"})
     assert metas(gateway) == {"lamp.md": {"city": "Berlin", "since": "2024-01-31", "lang": "de"}}
+
+
+@pytest.mark.parametrize("value", ["!!bool maybe", "!!int ''", "!!float ''", "!!timestamp x"])
+def test_a_tag_that_does_not_fit_is_named_and_costs_nothing_else(
+    tmp_path: Path, value: str
+) -> None:
+    file = tmp_path / "a.md.meta.yaml"
+    file.write_text(f"a: {value}\n")
+    with pytest.raises(Invalid, match=r"a\.md\.meta\.yaml"):
+        read_meta(file)

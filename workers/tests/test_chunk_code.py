@@ -91,15 +91,15 @@ def test_a_top_level_definition_is_preferred_to_one_inside_and_that_to_a_blank_l
     assert blank.place.line_end == 30
 
 
-def test_the_embedder_reads_the_file_and_the_definition_that_goes_on() -> None:
+def test_the_embedder_reads_the_definition_that_goes_on_and_no_name_of_the_file() -> None:
     said = (
         "import os\n"
         + "class A:\n"
         + "".join(f"    def m{n}(self):\n" + "        step()\n" * 50 for n in range(4))
     )
     first, second = chunks(said)
-    assert first.embed_text == f"a.py\n\n{first.text}"
-    assert second.embed_text == f"a.py > A > m2\n\n{second.text}"
+    assert first.embed_text == first.text
+    assert second.embed_text == f"A > m2\n\n{second.text}"
     assert second.place.heading_path == ("A",)
     assert first.place.heading_path == ()
     assert first.meta["symbols"] == ["A", "A.m0", "A.m1", "A.m2"]

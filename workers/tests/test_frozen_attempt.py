@@ -161,7 +161,7 @@ class House:
         if steps is not None:
             stack = replace(stack, vectors=cast(VectorIndex, SteppedIndex(stack.vectors, steps)))
         embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics)
-        bound = handlers(Deps(stack.settings, stack, self.sandbox, embedding))
+        bound = handlers(Deps(stack.settings, stack, self.sandbox, embedding, self.sandbox))
         runner = Runner(
             stack.db,
             {kind: _stepped(bound[kind], steps) for kind in kinds},

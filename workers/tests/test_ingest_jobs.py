@@ -238,7 +238,7 @@ async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
             await founding.create(
                 database, vectors, embedder, manifest, principal="local:you", request_id=None
             )
-            yield House(Deps(settings, stack, sandbox, embedding), embedder, inbox)
+            yield House(Deps(settings, stack, sandbox, embedding, sandbox), embedder, inbox)
     finally:
         await embedding.close()
         await vectors.close()

@@ -172,3 +172,11 @@ async def test_the_sandbox_gives_what_the_parser_gives(name: str, tmp_path: Path
         parsed = await parse_file(sandbox, path, name=name, source_type=PARSERS[name][0])
     assert parsed == ingested(said.encode(), name)[0]
     assert parsed.blocks
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md"])
+def test_a_line_of_marks_costs_no_more_than_a_line(name: str) -> None:
+    """Runs of full stops, as logs have them, once took time by the square of their length: the test's own
+    deadline stops it then."""
+    text = "." * 300_000 + "\n\n" + "!?" * 100_000 + " End."
+    assert lost(*ingested(text.encode(), name)) == []

@@ -173,3 +173,10 @@ def test_the_title_is_the_first_of_the_highest_headings() -> None:
 def test_deep_nesting_does_no_harm() -> None:
     parsed = parse(">" * 5000 + " deep\n\n" + "- " * 3000 + "deep\n\n" + "[" * 3000 + "\n")
     assert "".join(block.text for block in parsed.blocks).count("deep") == 2
+
+
+@pytest.mark.parametrize("value", ["!!bool maybe", "!!int ''", "!!timestamp x"])
+def test_front_matter_with_a_tag_that_does_not_fit_is_kept_as_text(value: str) -> None:
+    parsed = parse(f"---\na: {value}\n---\n\nBody.\n")
+    assert "Body." in parsed.text
+    assert parsed.warnings

@@ -71,7 +71,7 @@ def test_a_named_value_at_the_top_is_a_section_with_its_key_path_and_lines() -> 
     found = chunks(COMPOSE, "compose.yaml", budget=2000)
     assert places(found) == [("version", 1, 2), ("services", 4, 27), ("volumes", 29, 31)]
     assert found[1].text == COMPOSE[COMPOSE.index("services:") : COMPOSE.index("\n\nvolumes")]
-    assert found[1].embed_text.startswith("compose.yaml > services\n\nservices:\n  # Serves")
+    assert found[1].embed_text.startswith("services\n\nservices:\n  # Serves")
     assert found[1].place.parent_section is None
 
 
@@ -136,7 +136,7 @@ def test_documents_of_one_file_are_told_apart() -> None:
         ("kind", 6, 8, 2),
         ("spec", 9, 12, 2),
     ]
-    assert found[2].embed_text.startswith("a.yaml > document 2 > kind\n\n---\n# Second.\n")
+    assert found[2].embed_text.startswith("document 2 > kind\n\n---\n# Second.\n")
 
 
 @pytest.mark.parametrize(

@@ -314,5 +314,9 @@ def _opened(embedders: Embedders, model: EmbeddingModel) -> Embedder | None:
 
 
 def _detect(path: Path, name: str) -> Detected:
-    with path.open("rb") as file:
-        return detect(name, file.read(HEAD_BYTES))
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as exc:
+        raise IngestFailed(f"'{name}' cannot be read: {exc.strerror or exc}") from exc
+    return detect(name, head)

@@ -69,7 +69,8 @@ def read_meta(file: Path, *, where: str | None = None) -> dict[str, Any]:
         meta = _load(source, name)
     except yaml.MarkedYAMLError as exc:
         raise Invalid(_marked(exc, name)) from exc
-    except (yaml.YAMLError, ValueError) as exc:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as exc:
+        # A tag such as !!int on what is none: PyYAML's constructors raise what they come upon.
         raise Invalid(f"{name}: is not YAML: {' '.join(str(exc).split())[:300]}") from exc
     except RecursionError as exc:
         raise Invalid(f"{name}: is nested too deeply") from exc

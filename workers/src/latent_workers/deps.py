@@ -26,6 +26,8 @@ class Deps:
     stack: Stack
     sandbox: Sandbox
     embedding: DocumentEmbedding
+    renderers: Sandbox
+    """Children that draw pages."""
     resolve: Resolver = system_resolver
     """Of the hosts of pages."""
     ocr: PageReader = field(default_factory=lambda: PageReader("off"))

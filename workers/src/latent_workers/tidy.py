@@ -10,7 +10,8 @@ from typing import Final
 from latent_core.domain.errors import LatentError
 from latent_core.generations.abandon import purge_abandoned
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.registry import image_texts
+from latent_core.generations.likenesses import enqueue_judging
+from latent_core.registry import image_texts, likenesses
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 
@@ -40,5 +41,7 @@ async def look(settings: Settings, stack: Stack) -> None:
         logger.info("abandoned_generations", extra={"documents": found})
     async with stack.db.transaction() as conn:
         await image_texts.forget(conn)
+        for container_id in await likenesses.with_backlog(conn):
+            await enqueue_judging(conn, container_id, principal=PRINCIPAL)
         await enqueue_collection(conn, principal=PRINCIPAL, delay_seconds=LEASES_TO_WAIT * lease)
     stack.wake()

@@ -26,15 +26,21 @@ logger = logging.getLogger(__name__)
 
 PARSERS = 2
 """Parser children at a time: one a core."""
+RENDERERS = 1
+"""Children that draw pages: of their own, so that no text waits for a picture."""
 
 
 @asynccontextmanager
 async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
     """A worker at work on ``stack``; stops softly when the block ends."""
     reader = PageReader(settings.ocr, settings.ocr_languages)
-    async with Sandbox(children=PARSERS) as sandbox, reader:
+    async with (
+        Sandbox(children=PARSERS) as sandbox,
+        Sandbox(children=RENDERERS) as renderers,
+        reader,
+    ):
         embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics)
-        deps = Deps(settings, stack, sandbox, embedding, ocr=reader)
+        deps = Deps(settings, stack, sandbox, embedding, renderers, ocr=reader)
         runner = Runner(
             stack.db,
             handlers(deps),

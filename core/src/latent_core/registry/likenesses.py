@@ -51,6 +51,8 @@ SHORTEN: Final = "UPDATE unjudged_ords SET first_ord = %(first)s WHERE id = %(id
 
 WAITING: Final = "SELECT 1 FROM unjudged_ords WHERE container_id = %(container_id)s LIMIT 1"
 
+WITH_BACKLOG: Final = "SELECT DISTINCT container_id FROM unjudged_ords ORDER BY container_id"
+
 RELEASE: Final = """
 UPDATE likenesses SET original = NULL
 WHERE container_id = %(container_id)s AND original = ANY(%(originals)s::bigint[])
@@ -156,6 +158,12 @@ async def waiting(conn: Connection, container_id: str) -> bool:
     """Whether anything is left to be judged."""
     cursor = await conn.execute(WAITING, {"container_id": container_id})
     return await cursor.fetchone() is not None
+
+
+async def with_backlog(conn: Connection) -> list[str]:
+    """Containers with something left to be judged."""
+    cursor = await conn.execute(WITH_BACKLOG)
+    return [row["container_id"] for row in await cursor.fetchall()]
 
 
 async def release(conn: Connection, container_id: str, originals: Sequence[int]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -71,6 +71,14 @@ WHERE d.id = ANY(%(ids)s) AND d.deleted_at IS NULL AND d.parent_id IS NULL
 """
 
 # Operators of text_pattern_ops: the index on uris answers them bytewise, whatever the database's collation.
+# In the order of ids, as everybody locks documents; of what is still the same bytes.
+TOUCH: Final = """
+UPDATE documents d SET source_mtime_ns = t.mtime_ns
+FROM (SELECT id FROM documents WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR NO KEY UPDATE) AS held
+JOIN unnest(%(ids)s::uuid[], %(times)s::bigint[], %(hashes)s::text[]) AS t(id, mtime_ns, sha256) ON t.id = held.id
+WHERE d.id = held.id AND d.sha256 = t.sha256
+"""
+
 VANISHED: Final = """
 SELECT d.id, d.uri FROM documents d
 WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL AND d.parent_id IS NULL
@@ -86,6 +94,16 @@ async def known(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, Listed]
     """Those that are stored; records of a corpus are not listed."""
     cursor = await conn.execute(KNOWN, {"ids": list(doc_ids)})
     return {r["id"]: _listed(r) for r in await cursor.fetchall()}
+
+
+async def touch(
+    conn: Connection, times: Mapping[UUID, int], hashes: Mapping[UUID, str | None]
+) -> None:
+    """Note new times of files whose bytes are those of the live document."""
+    ids = list(times)
+    await conn.execute(
+        TOUCH, {"ids": ids, "times": [times[i] for i in ids], "hashes": [hashes[i] for i in ids]}
+    )
 
 
 async def vanished(

@@ -53,6 +53,9 @@ async def listing(
         limit = MOST_DELETIONS + 1 if looked else 0
         found = await listings.vanished(conn, container.id, span, list(files), limit)
     wanted = compare(files, known, recipe(container.manifest, container.space.id))
+    if wanted.touched:
+        async with shared.stack.db.transaction() as conn:
+            await listings.touch(conn, wanted.touched, {d: known[d].sha256 for d in wanted.touched})
     gone = [Gone(doc_id, uri) for doc_id, uri in found]
     jobs: list[int] = []
     batches = list(deletions(gone)) if body.delete_vanished else []
@@ -113,6 +116,9 @@ class Wanted:
     refused: list[RefusedFile] = field(default_factory=list)
     """What was sent as it is now and cannot be ingested."""
     unchanged: int = 0
+    touched: dict[UUID, int] = field(default_factory=dict)
+    """Documents whose bytes are the same though their time is not, with the new time: the first gate knows it
+    from then on."""
     open_jobs: list[int] = field(default_factory=list)
     """Of those unchanged files whose job is still to come."""
 
@@ -132,7 +138,7 @@ def compare(files: dict[UUID, ListedFile], known: dict[UUID, Listed], recipe_now
         elif job is not None and (job.open or job.refused):
             _by_job(wanted, file, job, recipe_now)
         else:
-            _by_document(wanted, file, stored, recipe_now)
+            _by_document(wanted, doc_id, file, stored, recipe_now)
     return wanted
 
 
@@ -153,7 +159,9 @@ def _by_job(wanted: Wanted, file: ListedFile, job: LastJob, recipe_now: str) -> 
         wanted.open_jobs.append(job.job_id)
 
 
-def _by_document(wanted: Wanted, file: ListedFile, stored: Listed, recipe_now: str) -> None:
+def _by_document(
+    wanted: Wanted, doc_id: UUID, file: ListedFile, stored: Listed, recipe_now: str
+) -> None:
     same_making = stored.recipe == recipe_now and stored.given_meta == file.meta_sha256
     if not stored.live or not same_making or stored.bytes != file.bytes:
         wanted.need.append(file.path)
@@ -163,6 +171,7 @@ def _by_document(wanted: Wanted, file: ListedFile, stored: Listed, recipe_now: s
         wanted.unsure.append(file.path)
     elif file.sha256 == stored.sha256:
         wanted.unchanged += 1
+        wanted.touched[doc_id] = file.mtime_ns
     else:
         wanted.need.append(file.path)
 

@@ -48,13 +48,12 @@ class Windows:
 def chunk_code(
     parsed: Parsed, limits: Windows, budget_tokens: int, counter: WordCounter
 ) -> list[DraftChunk]:
-    """Chunks in the order of the text. The embedder reads a window under the name of the file and of
-    the definition in whose middle it begins."""
+    """Chunks in the order of the text. The embedder reads a window under the name of the definition in whose
+    middle it begins; not under that of the file, or a renamed file would be embedded anew."""
     windows = list(_Cutter(parsed, limits).windows())
     texts = [parsed.text[w.place.offset_start : w.place.offset_end] for w in windows]
-    title = (parsed.title,) if parsed.title else ()
     embedded = [
-        under((*title, *window.above), text, budget_tokens, counter)
+        under(window.above, text, budget_tokens, counter)
         for window, text in zip(windows, texts, strict=True)
     ]
     counts = counter.count(embedded)

@@ -12,9 +12,14 @@ from latent_core.domain.chunk import BlockType
 from latent_workers.chunk.counting import CHARS_PER_TOKEN, WordCounter, cost_of
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
-_SENTENCE_END: Final = re.compile(r"[.!?…]+[\"'”’)\]]*\s+|[。！？；]+[”’」』）]*\s*")  # noqa: RUF001 - CJK
+# A run of marks is looked at once, from its beginning, and never given back: a line of a million dots is a line.
+_SENTENCE_END: Final = re.compile(
+    r"(?<![.!?…])[.!?…]++[\"'”’)\]]*+\s+|(?<![。！？；])[。！？；]++[”’」』）]*+\s*"  # noqa: RUF001 - CJK
+)
 _ITEM: Final = re.compile(r"(?:\r\n|\n|\r)(?=[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t])")
 _WORD: Final = re.compile(r"\S+")
+_MOST_TOKENISED: Final = 50_000
+"""A longer word is no word, and is cut by length alone."""
 _ROW_MARKS: Final = ("|", "\t")
 
 Span = tuple[int, int]
@@ -82,7 +87,11 @@ class Cutter:
         """A word over the limit, cut between its tokens, and by length where one token is too long."""
         text = self.text[word.start : word.end]
         size = min(limit, self.grain)
-        marks = [at for at, _ in self.counter.offsets(text)[size::size]]
+        marks = (
+            [at for at, _ in self.counter.offsets(text)[size::size]]
+            if len(text) <= _MOST_TOKENISED
+            else []
+        )
         stride = size * CHARS_PER_TOKEN
         spans = (
             (word.start + at, word.start + min(at + stride, stop))

@@ -77,7 +77,6 @@ class _Sections:
         self.budget = budget
         self.counter = counter
         self.several = parsed.meta.get("documents", 1) > 1
-        self._title = (parsed.title,) if parsed.title else ()
         tokens = counter.count([block.text for block in self.blocks])
         self._tokens = tokens
         costs = (cost_of(n, len(block.text)) for n, block in zip(tokens, self.blocks, strict=True))
@@ -91,7 +90,7 @@ class _Sections:
     def context(self, path: Path) -> tuple[tuple[str, ...], int]:
         """What is read above a part, and what it costs."""
         if path not in self._contexts:
-            self._contexts[path] = fitting((*self._title, *path), self.budget, self.counter)
+            self._contexts[path] = fitting(path, self.budget, self.counter)
         return self._contexts[path]
 
     def room(self, path: Path) -> int:

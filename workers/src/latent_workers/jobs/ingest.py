@@ -47,7 +47,7 @@ from latent_workers.jobs.make import (
     stage,
 )
 from latent_workers.jobs.refetch import detected_in, known_page, told_date
-from latent_workers.ocr.scans import Scan, is_read, read_scans
+from latent_workers.ocr.scans import Scan, read_scans
 from latent_workers.parse.charsets import charset_of
 from latent_workers.parse.parsed import Parsed
 from latent_workers.parse.registry import Detected
@@ -257,7 +257,7 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
             mime=work.detected.mime,
             fingerprint=_fingerprint(work, made.parsed),
             meta=published_meta(work.container.manifest, made.parsed.meta, payload.meta),
-            recipe=recipe_of(work.container) + ("" if is_read(made.parsed) else UNREAD),
+            recipe=recipe_of(work.container) + (UNREAD if _lacks_engine(made.parsed) else ""),
             given_meta=payload.given_meta,
             validators=work.validators,
         ),
@@ -282,6 +282,12 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
 
     published = await ctx.transact(write)
     deps.stack.metrics.published.inc(len(published.flipped))
+
+
+def _lacks_engine(parsed: Parsed) -> bool:
+    """Scanned pages that nothing here can read: listings ask for the file until something can. A page that an
+    engine failed on is tried again only when the file is added again by itself."""
+    return bool(parsed.scanned_pages) and parsed.ocr is None
 
 
 def _fingerprint(work: Work, parsed: Parsed) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import orjson
 
 from latent_core.domain.chunk import DraftChunk, SourceType, number
 from latent_core.domain.errors import NotFound
+from latent_core.domain.languages import language_named
 from latent_core.domain.manifest import Chunker
 from latent_core.domain.recipe import recipe
 from latent_core.embedding.port import EmbeddingModel, Tokenizer
@@ -20,7 +22,7 @@ from latent_core.generations.accept import IngestPayload
 from latent_core.generations.publish import StagedChunk
 from latent_core.generations.stage import Addressed, stage_vectors
 from latent_core.keywords.analyser import analyse
-from latent_core.keywords.language import detect_language
+from latent_core.keywords.language import SIMPLE, detect_language
 from latent_core.queue.context import JobContext
 from latent_core.registry import containers
 from latent_core.registry.containers import Container
@@ -140,7 +142,17 @@ def _make(
         replace(draft, meta={**draft.meta, "ocr": True}) if draft.place.page in read else draft
         for draft in drafts
     ]
-    return Made(parsed, marked, detect_language(parsed.text[:CHARS_FOR_LANGUAGE]))
+    return Made(parsed, marked, _language(parsed))
+
+
+def _language(parsed: Parsed) -> str:
+    """What the text is written in; where too little of it tells, what the source says of itself."""
+    detected = detect_language(parsed.text[:CHARS_FOR_LANGUAGE])
+    if detected != SIMPLE or parsed.language is None:
+        return detected
+    with suppress(ValueError):
+        return language_named(parsed.language)
+    return detected
 
 
 async def stage(

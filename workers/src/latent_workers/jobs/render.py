@@ -71,7 +71,7 @@ async def _render(ctx: JobContext, deps: Deps) -> None:
     options = _options(container.manifest, payload.source_type)
     batch = Drawn()
     async with drawing(
-        deps.sandbox,
+        deps.renderers,
         path,
         name=payload.filename,
         source_type=payload.source_type,

@@ -80,7 +80,14 @@ def front_matter(text: str, lines: Lines) -> tuple[dict[str, Any], int, tuple[Is
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(found[1])):
             return {}, taken, (_doubt("uses YAML aliases"),)
         value = yaml.safe_load(found[1])
-    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+        LookupError,  # a tag such as !!int on what is none: PyYAML's constructors raise what they come upon
+        AttributeError,
+        TypeError,
+    ) as exc:
         problem = str(exc).partition("\n")[0]
         return {}, taken, (_doubt(f"is not valid YAML ({problem})"),)
     if not isinstance(value, dict):

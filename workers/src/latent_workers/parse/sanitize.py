@@ -170,7 +170,7 @@ def is_hidden(element: HtmlElement) -> bool:
 
 
 def _role(element: HtmlElement) -> str:
-    return element.get("role", "").strip().lower()
+    return str(element.get("role", "")).strip().lower()
 
 
 def _named(element: HtmlElement, words: re.Pattern[str]) -> bool:
