@@ -228,3 +228,13 @@ def test_a_pattern_that_is_none_is_refused_by_its_file(tmp_path: Path) -> None:
     (tmp_path / ".latentignore").write_text("!\n", encoding="utf-8")
     with pytest.raises(Invalid, match=r"\.latentignore"):
         walk(tmp_path)
+
+
+def test_what_the_rules_leave_out_is_named(tmp_path: Path) -> None:
+    (tmp_path / "node_modules" / "deep").mkdir(parents=True)
+    (tmp_path / "node_modules" / "deep" / "a.js").write_text("1")
+    (tmp_path / "types.d.ts").write_text("1")
+    (tmp_path / "kept.md").write_text("1")
+    found = walk(tmp_path)
+    assert sorted(found.ignored_paths) == ["node_modules/", "types.d.ts"]
+    assert found.ignored == 2

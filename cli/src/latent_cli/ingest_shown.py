@@ -40,7 +40,7 @@ def _told(folder: FolderReport) -> Iterator[str]:
     if folder.skipped:
         yield f"{len(folder.skipped)} skipped"
     if folder.ignored:
-        yield f"{folder.ignored} ignored by the defaults or .latentignore"
+        yield f"{folder.ignored} ignored by the defaults or .latentignore (--json names them)"
 
 
 def by_type(report: IngestReport) -> list[str]:

@@ -57,6 +57,8 @@ class FolderReport(BaseModel):
     files: int
     """Announced: neither ignored nor skipped."""
     ignored: int
+    ignored_paths: list[str] = []
+    """The first thousand of them, left out by the defaults or a ``.latentignore``; folders end in a slash."""
     unchanged: int = 0
     open_jobs: list[int] = []
     """Of unchanged files that were sent by an earlier run and are not searchable yet."""
@@ -201,6 +203,7 @@ class _Sync:
             root=self._target.root,
             files=len(self._files),
             ignored=self._found.ignored,
+            ignored_paths=sorted(self._found.ignored_paths),
             unchanged=0 if rebuild else verdict.unchanged,
             open_jobs=[] if rebuild else verdict.open_jobs,
             added=added,

@@ -16,6 +16,7 @@ from latent_core.domain.errors import Invalid
 
 MAX_FILES: Final = 200_000
 MAX_DEPTH: Final = 64
+MOST_IGNORED_NAMED: Final = 1000
 SIDECAR: Final = ".meta.yaml"
 """What the name of a file ends in that describes the one beside it (``latent_client.sidecars``)."""
 
@@ -51,6 +52,8 @@ class Walk:
     skipped: list[Skipped] = field(default_factory=list)
     ignored: int = 0
     """Files and folders left out by the rules of ``latent_client.ignore``."""
+    ignored_paths: list[str] = field(default_factory=list)
+    """The first thousand of them; folders end in a slash, and what is in them is not counted."""
     complete: bool = True
     """False when a part could not be looked into: what is missing may still be there."""
 
@@ -86,11 +89,16 @@ class _Walker:
             if not is_text(path):
                 self._skip(path, "its name is not valid UTF-8")
             elif rules.ignores(path, folder=is_folder):
-                self.found.ignored += 1
+                self._ignore(path + "/" if is_folder else path)
             elif is_folder:
                 self._descend(Path(entry.path), path, rules, depth + 1)
             else:
                 self._file(entry, path)
+
+    def _ignore(self, path: str) -> None:
+        self.found.ignored += 1
+        if len(self.found.ignored_paths) < MOST_IGNORED_NAMED:
+            self.found.ignored_paths.append(path)
 
     def _descend(self, folder: Path, path: str, rules: Rules, depth: int) -> None:
         if depth > MAX_DEPTH:
