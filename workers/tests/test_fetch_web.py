@@ -305,6 +305,7 @@ async def test_a_status_is_final_or_worth_another_try(
         (format_datetime(datetime.now(UTC) + timedelta(minutes=20), usegmt=True), 600, 1200),
         (format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True), 0, 0),
     ],
+    ids=["seconds", "a time to come", "a time gone by"],
 )
 async def test_how_long_a_server_asks_to_wait_is_kept_within_reason(
     site: WebSite, fetcher: WebFetcher, tmp_path: Path, said: str, at_least: float, at_most: float
