@@ -15,7 +15,7 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Manifest, SearchMode
+from latent_core.domain.manifest import Dedup, Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
 from tests.conftest import DIMS
@@ -39,9 +39,9 @@ Set `LAMP_ROTATION_SECONDS` before lighting.
 
 
 def manifest(container_id: str, **more: Any) -> Manifest:
-    return Manifest(
-        id=container_id, name=container_id.title(), embedder="openai/test", dims=DIMS, **more
-    )
+    """Texts of these tests are short and much alike: only what is the same counts as a duplicate."""
+    given = {"embedder": "openai/test", "dims": DIMS, "dedup": Dedup(semantic_threshold=1.0)} | more
+    return Manifest(id=container_id, name=container_id.title(), **given)
 
 
 async def add(client: AsyncClient, container: str, name: str, data: bytes, **more: Any) -> Any:

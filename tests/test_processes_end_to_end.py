@@ -19,7 +19,7 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Manifest, SearchMode
+from latent_core.domain.manifest import Dedup, Manifest, SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
 from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
 from tests.conftest import DIMS
@@ -84,7 +84,8 @@ async def running(folder: Path, settings: Mapping[str, str]) -> AsyncIterator[In
 
 
 def manifest(container: str, **more: Any) -> Manifest:
-    given = {"embedder": "openai/test", "dims": DIMS} | more
+    # Texts of these tests are short and much alike: only what is the same counts as a duplicate.
+    given = {"embedder": "openai/test", "dims": DIMS, "dedup": Dedup(semantic_threshold=1.0)} | more
     return Manifest(id=container, name=container, **given)
 
 
