@@ -138,9 +138,7 @@ def evaluate(client: SyncClient, container: str, golden: GoldenSet) -> Report:
 
 
 def timed(client: SyncClient, container: str, query: str) -> tuple[SearchResponse, float]:
-    request = SearchRequest(
-        containers=[container], query=query, top_k=RECALL_DEPTH, dedup=False
-    )
+    request = SearchRequest(containers=[container], query=query, top_k=RECALL_DEPTH, dedup=False)
     begun = time.perf_counter()
     answer = client.search(request)
     return answer, (time.perf_counter() - begun) * 1000
