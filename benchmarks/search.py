@@ -114,7 +114,8 @@ async def prepare(installation: Installation, chunks: int) -> float | None:
             if (await client.describe(container)).sizes.chunks >= chunks:
                 return None
         except NotFound:
-            await create(client, container)
+            # Made-up vectors are much alike, real ones are not: nothing counts as a near-duplicate here.
+            await create(client, container, dedup={"semantic_threshold": 1.0})
         texts = texts_of(chunks)
         await _prefill(installation, texts)
         file = corpus.write_jsonl(installation.folder / f"{container}.jsonl", texts)
