@@ -20,6 +20,7 @@ from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
 from latent_workers.ocr.reader import PageReader
 from latent_workers.sandbox.pool import Sandbox
+from latent_workers.sandbox.profile import DRAWING
 from latent_workers.tidy import tidy
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
     reader = PageReader(settings.ocr, settings.ocr_languages)
     async with (
         Sandbox(children=PARSERS) as sandbox,
-        Sandbox(children=RENDERERS) as renderers,
+        Sandbox(children=RENDERERS, profile=DRAWING) as renderers,
         reader,
     ):
         embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics)

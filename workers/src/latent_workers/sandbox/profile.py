@@ -21,3 +21,5 @@ class Profile:
 
 
 PARSING: Final = Profile()
+DRAWING: Final = Profile(niceness=12)
+"""Nobody waits for a picture: parsers, and even the embedder's threads, go first."""
