@@ -35,7 +35,7 @@ smoke: setup  ## a fresh stack, the sample container, three searches: the whole 
 	$(BIN)/python scripts/smoke.py
 
 # What fails among others is run once more alone: deadlines of tests are generous, but machines are shared. Twice is a failure.
-test: setup  ## the tests, on real services (about ten minutes on two cores)
+test: setup  ## the tests, on real services (about a quarter of an hour on two cores)
 	$(BIN)/pytest -n 2 -q -m "not slow" || $(BIN)/pytest -q -m "not slow" --last-failed
 
 test-all: setup  ## and the slow ones: chaos, frozen workers, soaks

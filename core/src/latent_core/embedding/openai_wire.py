@@ -9,8 +9,6 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import httpx
@@ -19,6 +17,7 @@ import orjson
 from pydantic import SecretStr
 
 from latent_core.domain.errors import IngestFailed, Invalid, LatentError, RateLimited, Unavailable
+from latent_core.domain.retry_after import seconds_to_wait
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.unit import unit_rows
 
@@ -136,7 +135,7 @@ def _refusal(response: httpx.Response, content: bytes, name: str) -> LatentError
     status = response.status_code
     said = " ".join(content[:_SAID].decode("utf-8", "replace").split())
     if status == 429:
-        seconds = _retry_after(response.headers.get("Retry-After"))
+        seconds = seconds_to_wait(response.headers.get("Retry-After"))
         details = {} if seconds is None else {"retry_after": seconds}
         return RateLimited(
             f"{name} accepts no more texts now (429): {said}", upstream_status=status, **details
@@ -153,20 +152,6 @@ def _refusal(response: httpx.Response, content: bytes, name: str) -> LatentError
     return Invalid(
         f"{name} refuses the request ({status}): {said}; {remedy}", upstream_status=status
     )
-
-
-def _retry_after(header: str | None) -> float | None:
-    """Seconds to wait, from a ``Retry-After`` header: a number or a date (RFC 9110 §10.2.3)."""
-    if header is None:
-        return None
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            seconds = (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds()
-        except (ValueError, TypeError):  # no date, or one without a zone
-            return None
-    return max(0.0, seconds) if np.isfinite(seconds) else None
 
 
 def _rows(answer: Any, texts: int, dims: int, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:

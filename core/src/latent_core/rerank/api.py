@@ -8,8 +8,6 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import httpx
@@ -17,6 +15,7 @@ import orjson
 from pydantic import SecretStr
 
 from latent_core.domain.errors import Invalid, LatentError, RateLimited, TimedOut, Unavailable
+from latent_core.domain.retry_after import seconds_to_wait
 from latent_core.rerank.dialects import SHAPES, Dialect, Named, dialect_of, endpoint_of, parse_url
 from latent_core.rerank.scores import read_scores
 
@@ -178,7 +177,7 @@ class ApiReranker:
         status = response.status_code
         said = self._said(content)
         if status == 429:
-            seconds = _retry_after(response.headers.get("Retry-After"))
+            seconds = seconds_to_wait(response.headers.get("Retry-After"))
             details = {} if seconds is None else {"retry_after": seconds}
             return RateLimited(
                 f"{self.name} accepts no more now (429): {said}", upstream_status=status, **details
@@ -219,17 +218,3 @@ def _parsed(content: bytes) -> Any:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
         return json.loads(content)
-
-
-def _retry_after(header: str | None) -> float | None:
-    """Seconds to wait, from a ``Retry-After`` header: a number or a date (RFC 9110 §10.2.3)."""
-    if header is None:
-        return None
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            seconds = (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds()
-        except (ValueError, TypeError):  # no date, or one without a zone
-            return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None

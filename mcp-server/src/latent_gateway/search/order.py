@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -33,7 +33,6 @@ class Order:
     """Why the fused order stands."""
     reranked: int = 0
     milliseconds: float = 0.0
-    _texts: dict[Key, str] = field(default_factory=dict)
     _judged: dict[Key, float] | None = None
 
     async def of(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -48,13 +47,12 @@ class Order:
     async def _reranked(self, ranked: Sequence[Candidate]) -> list[Candidate]:
         head = ranked[: self.plan.rerank.head]
         if self._judged is None:
-            self._texts = await self._read(head)
             standing = [Standing((c.container_id, c.ord), c.score) for c in ranked]
             found = await rerank(
                 lambda: self.stores.rerankers.named(self.plan.rerank.provider),
                 self.plan.query,
                 standing,
-                self._texts,
+                await self._read(head),
                 asyncio.get_running_loop().time() + RERANK_SECONDS,
             )
             self.issue, self.reranked, self.milliseconds = (
