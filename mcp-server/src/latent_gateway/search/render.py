@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, Protocol
@@ -20,7 +21,7 @@ from latent_core.domain.hit import (
 )
 from latent_core.domain.manifest import Display
 from latent_core.keywords.analyser import spans
-from latent_core.registry.pages import NO_IMAGE
+from latent_core.registry.pages import NO_IMAGE, Lack
 from latent_gateway.search.dedup import Candidate, Group
 from latent_gateway.search.hydrate import Hydrated, page_span
 from latent_gateway.search.plan import EXACT
@@ -58,6 +59,38 @@ def render(
     return hits
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Where a hit can be looked at."""
+
+    uris: list[str]
+    pdf_uri: str | None
+    visual: float | None
+    lack: Lack
+    """What becomes of the image, when there is none."""
+
+    @property
+    def uri(self) -> str | None:
+        return self.uris[0] if self.uris else None
+
+
+def _look(row: dict[str, Any], found: Hydrated, links: Links) -> _Look:
+    pages = _pages(row, found)
+    page = next((p for p in pages if p["image_sha256"]), pages[0] if pages else None)
+    return _Look(
+        uris=_page_uris(pages, links),
+        pdf_uri=_page_pdf_uri(page, links),
+        visual=visual_importance(page["visual"] if page else None, row["modality"]),
+        lack=found.lacks.get(row["doc_id"], NO_IMAGE),
+    )
+
+
+def _times(row: Mapping[str, Any]) -> list[datetime]:
+    """Modified, fetched, indexed: those that are known."""
+    times = (row["source_modified_at"], row["fetched_at"], row["created_at"])
+    return [time for time in times if time is not None]
+
+
 def _hit(
     group: Group,
     row: dict[str, Any],
@@ -69,16 +102,7 @@ def _hit(
     snippet = make_snippet(
         row["text"], row["language"] or "simple", retrieved.terms, display.max_snippet_chars, spans
     )
-    pages = _pages(row, found)
-    uris = _page_uris(pages, links)
-    page = next((p for p in pages if p["image_sha256"]), pages[0] if pages else None)
-    visual = visual_importance(page["visual"] if page else None, row["modality"])
-    lack = found.lacks.get(row["doc_id"], NO_IMAGE)
-    known = [
-        t
-        for t in (row["source_modified_at"], row["fetched_at"], row["created_at"])
-        if t is not None
-    ]
+    look = _look(row, found, links)
     return Hit(
         container_id=group.best.container_id,
         doc_id=row["doc_id"],
@@ -95,20 +119,20 @@ def _hit(
         highlights=snippet.highlights,
         rendered_snippet=_rendered(display, snippet, row, group.best.score),
         text=row["text"],
-        uri=uris[0] if uris else None,
-        page_uri=uris[0] if uris else None,
-        page_uris=uris,
-        page_image="ready" if uris else lack.state,
-        page_image_cause=None if uris else lack.cause,
-        page_pdf_uri=_page_pdf_uri(page, links),
-        read_as=read_as(visual),
-        visual_importance=visual,
+        uri=look.uri,
+        page_uri=look.uri,
+        page_uris=look.uris,
+        page_image="ready" if look.uris else look.lack.state,
+        page_image_cause=None if look.uris else look.lack.cause,
+        page_pdf_uri=look.pdf_uri,
+        read_as=read_as(look.visual),
+        visual_importance=look.visual,
         offsets=(row["offset_start"], row["offset_end"]),
         place=place_view(row),
         source_path=source_path(row["uri"]),
         source_uri=row["uri"],
         why=_why(retrieved, row["ord"]),
-        timestamps=known,
+        timestamps=_times(row),
         modified_at=row["source_modified_at"],
         fetched_at=row["fetched_at"],
         indexed_at=row["created_at"],
