@@ -10,8 +10,15 @@ export LLC_MANIFEST_DIR ?= $(CURDIR)/manifests
 # What rapidocr shares with requirements.lock, which pins it.
 OF_BOTH := certifi charset-normalizer colorama idna numpy pillow pyyaml urllib3
 
+# STACK=compose: servers in containers instead of the embedded services. WITH="small observability" adds overrides of docker/.
+STACK ?= embedded
+WITH  ?=
+ON     = --stack $(STACK) $(if $(WITH),--with $(WITH),)
+COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose) \
+	--project-name latent --file docker-compose.yml $(foreach name,$(WITH),--file docker/$(name).yml)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-all check fix up migrate golden-queries bench lock size ocr
+.PHONY: stop logs ps shell-pg down secrets docker-trial conformance audit help setup smoke test test-all test-servers fuzz check fix up migrate golden-queries bench lock size ocr soak
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -32,7 +39,7 @@ ocr: requirements-ocr.lock  ## an OCR engine, if the system has none
 		|| echo "no OCR engine: scanned pages will not be read until tesseract-ocr is installed, or 'make ocr' is run again"
 
 smoke: setup  ## a fresh stack, the sample container, three searches: the whole way, in one command
-	$(BIN)/python scripts/smoke.py
+	$(BIN)/python -m scripts.smoke $(ON)
 
 # What fails among others is run once more alone: deadlines of tests are generous, but machines are shared. Twice is a failure.
 test: setup  ## the tests, on real services (about a quarter of an hour on two cores)
@@ -40,6 +47,17 @@ test: setup  ## the tests, on real services (about a quarter of an hour on two c
 
 test-all: setup  ## and the slow ones: chaos, frozen workers, soaks
 	$(BIN)/pytest -n 2 -q
+
+# POSTGRES=16 for the older version; LLC_TEST_… for servers that run already.
+test-servers: setup  ## the end-to-end tests with a gateway and a worker on servers
+	$(BIN)/python scripts/servers.py --postgres $(or $(POSTGRES),18) -- $(BIN)/pytest -q tests core/tests/test_vectors_qdrant.py core/tests/test_blobs_s3.py
+
+# FUZZ_SECONDS=120 for a quick look.
+fuzz: setup  ## the served schema, fuzzed as every role (20 minutes)
+	$(BIN)/python scripts/fuzz.py --seconds $(or $(FUZZ_SECONDS),1200)
+
+soak: setup  ## uploads against the collection of garbage, and a crash at every named point
+	$(BIN)/pytest -q core/tests/test_blob_races.py tests/test_crash_points.py
 
 check: setup  ## format, lint, types, import direction, manifests
 	$(BIN)/ruff format --check $(SOURCES)
@@ -52,14 +70,51 @@ fix: setup  ## format, and mend what can be mended by itself
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-up: setup  ## start everything on 127.0.0.1:7801
+ifeq ($(STACK),compose)
+up: secrets
+	$(COMPOSE) up --detach --build
+	@for second in $$(seq 150); do \
+		$(COMPOSE) exec -T gateway python -m latent_core.probe http://127.0.0.1:7801/readyz && exit 0; sleep 2; \
+	done; $(COMPOSE) ps; $(COMPOSE) logs --tail=40; exit 1
+else
+up: setup  ## start everything on 127.0.0.1:7801; STACK=compose: in containers
 	$(BIN)/latent up
+endif
+
+stop:  ## stop the compose stack
+	$(COMPOSE) stop
+
+logs:  ## follow the logs of the compose stack
+	$(COMPOSE) logs --follow --tail=100
+
+ps:  ## what runs of the compose stack, and how it is
+	$(COMPOSE) ps
+
+shell-pg:  ## psql on the compose stack's database
+	$(COMPOSE) exec postgres psql --username=latent latent
+
+down:  ## remove the compose stack's containers; the volumes stay
+	$(COMPOSE) down
+
+secrets:  ## make what is missing in secrets/
+	@$(PYTHON) scripts/compose_secrets.py
+
+docker-trial: setup  ## build the images on a stand-in base and start what can be started, where no image can be pulled
+	$(BIN)/python -m scripts.docker_trial
+
+conformance: setup  ## the official MCP conformance suite and the Inspector, against our own HTTP stack (needs Node 22)
+	$(BIN)/pytest -q tests/test_mcp_conformance.py -m "slow or not slow" --timeout=900
+
+audit:  ## known holes in the locked dependencies
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"
+	for lock in requirements.lock requirements-ocr.lock; do build/audit/bin/pip-audit --disable-pip --require-hashes --requirement $$lock || exit 1; done
 
 migrate: setup  ## apply the database migrations
 	$(BIN)/latent migrate
 
 golden-queries: setup  ## retrieval quality of the sample container against its gates
-	$(BIN)/python scripts/golden_queries.py
+	$(BIN)/python -m scripts.golden_queries $(ON)
 
 bench: setup  ## speed, memory and quality; DATA=<folder> adds the judged sets
 	$(BIN)/python -m benchmarks.run $(if $(DATA),--data $(DATA),) $(if $(CACHE),--cache $(CACHE),) $(BENCH)
@@ -67,10 +122,19 @@ bench: setup  ## speed, memory and quality; DATA=<folder> adds the judged sets
 size: setup  ## what the embedded default needs on disk
 	$(BIN)/python benchmarks/size.py
 
+# What an image holds: of requirements.lock, what its packages need. By stdin come the command line's own needs, and
+# what traces need (latent-core[otel]).
+IMAGE_ALSO = 'rich>=14' 'typer>=0.29' 'opentelemetry-sdk>=1.38' 'opentelemetry-exporter-otlp-proto-http>=1.38'
+LOCK_IMAGE = uv pip compile - -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-annotate --no-header --quiet --no-emit-package latent-core --no-emit-package latent-client
+
 lock:  ## write the lock files again from the pyproject files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet \
 		--group dev pyproject.toml core/pyproject.toml mcp-server/pyproject.toml workers/pyproject.toml client/pyproject.toml cli/pyproject.toml \
 		--no-emit-package latent-core --no-emit-package latent-gateway --no-emit-package latent-workers \
 		--no-emit-package latent-client --no-emit-package latent-cli -o requirements.lock
+	printf '%s\n' $(IMAGE_ALSO) | $(LOCK_IMAGE) mcp-server/pyproject.toml client/pyproject.toml -o docker/gateway.lock
+	printf '%s\n' $(IMAGE_ALSO) | $(LOCK_IMAGE) workers/pyproject.toml client/pyproject.toml -o docker/worker.lock
+	echo 'hatchling>=1.27' | $(LOCK_IMAGE) -o docker/build.lock
 	echo 'rapidocr>=3.4' | uv pip compile - -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 		--no-header --quiet $(addprefix --no-emit-package ,$(OF_BOTH)) -o requirements-ocr.lock

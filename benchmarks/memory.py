@@ -37,10 +37,10 @@ class Usage:
 async def measure(installation: Installation) -> list[Usage]:
     """On a fresh installation: idle, and after a first ingest and a first search (both models are loaded then)."""
     await asyncio.sleep(SETTLE_SECONDS)
-    usages = [_usage(installation, "idle after start")]
+    usages = [usage(installation, "idle after start")]
     await _use(installation)
     await asyncio.sleep(SETTLE_SECONDS)
-    usages.append(_usage(installation, "after one ingest and one search"))
+    usages.append(usage(installation, "after one ingest and one search"))
     return usages
 
 
@@ -57,7 +57,7 @@ async def _use(installation: Installation) -> None:
         )
 
 
-def _usage(installation: Installation, when: str) -> Usage:
+def usage(installation: Installation, when: str) -> Usage:
     by_process: dict[str, float] = {}
     for process in installation.tree():
         try:

@@ -22,18 +22,41 @@ from psycopg.rows import tuple_row
 
 from benchmarks.installation import Installation, add, create, ended, quiet
 from latent_client import AsyncClient
+from latent_core.domain.evaluation import Interval
 from latent_core.domain.ids import Sha256
-from latent_core.domain.manifest import Manifest, SearchMode
+from latent_core.domain.manifest import Fusion, FusionMethod, SearchMode
 from latent_core.domain.query import SearchRequest
 from latent_core.embedding.minilm import DIMS, FP32, WINDOW
 from latent_core.embedding.port import EmbeddingModel
+from latent_core.evaluation.intervals import paired_interval
 from latent_core.keywords.analyser import analyse, query_terms
 from latent_core.keywords.language import detect_language
 from latent_core.keywords.scoring import K1, B
 from latent_core.registry import embeddings
 from latent_core.registry.connection import Database
 
-SETS: Final = ("cranfield", "cisi", "cacm", "medline", "cosqa")
+SETS: Final = (
+    "cranfield",
+    "cisi",
+    "cacm",
+    "medline",
+    "cosqa",
+    "lisa",
+    "time",
+    "adi",
+    "multihop-hotpotqa",
+    "cookbook-docs",
+    "fetaqa-tables",
+    "xquad/en",
+    "xquad/de",
+    "xquad/es",
+)
+WEIGHTS: Final = (0.25, 0.5, 2.0, 4.0, 8.0)
+"""Of the vector channel, against 1 of the keywords, when the best fusion of a container is looked for."""
+AT_ONCE: Final = 3
+"""Queries; more would wait for each other, and might miss their deadline."""
+SEARCHED: Final = 500
+"""Queries that are asked with every weight; a set of more is asked with none but the usual ones."""
 TOP: Final = 10
 MEASURE: Final = ir_measures.parse_measure(f"nDCG@{TOP}")
 SPACE: Final = EmbeddingModel(FP32.embedder, FP32.version, DIMS, WINDOW).key
@@ -68,7 +91,12 @@ class Quality:
     hybrid: float
     """Reciprocal rank fusion, as it is set by default."""
     hybrid_dbsf: float
-    """Distribution-based score fusion, by the manifest."""
+    """Distribution-based score fusion."""
+    best: float
+    """Of all fusions and weights that were tried."""
+    best_fusion: str
+    against_better: Interval
+    """Hybrid less the better of its channels, query by query."""
 
 
 def read_set(folder: Path) -> JudgedSet:
@@ -76,7 +104,7 @@ def read_set(folder: Path) -> JudgedSet:
     qrels = list(_qrels(folder / "qrels.tsv"))
     judged = {qrel.query_id for qrel in qrels}
     return JudgedSet(
-        folder.name,
+        "-".join(folder.parts[-2:]) if folder.parent.name == "xquad" else folder.name,
         folder / "corpus.jsonl",
         [document["_id"] for document in documents],
         [f"{document.get('title') or ''}\n{document['text']}" for document in documents],
@@ -108,44 +136,63 @@ async def quality(installation: Installation, judged: JudgedSet, cache: Path | N
         await quiet(client, judged.name)
         if cache is not None:
             await _save(installation, cache)
-        scores = {
-            mode: _ndcg(judged, await _asked(client, judged, mode))
-            for mode in (SearchMode.LEXICAL, SearchMode.SEMANTIC, SearchMode.HYBRID)
+        single = {
+            mode: _by_query(judged, await _asked(client, judged, mode))
+            for mode in (SearchMode.LEXICAL, SearchMode.SEMANTIC)
         }
-        await _fuse_by_dbsf(client, judged.name)
-        dbsf = _ndcg(judged, await _asked(client, judged, SearchMode.HYBRID))
+        fused = {
+            name: _by_query(judged, await _asked(client, judged, SearchMode.HYBRID, fusion))
+            for name, fusion in _fusions(len(judged.queries))
+        }
+    better = max(single.values(), key=_mean)
+    best = max(fused, key=lambda name: _mean(fused[name]))
     return Quality(
         name=judged.name,
         documents=len(judged.ids),
         queries=len(judged.queries),
-        bm25s=_ndcg(judged, list(_reference(judged))),
-        lexical=scores[SearchMode.LEXICAL],
-        semantic=scores[SearchMode.SEMANTIC],
-        hybrid=scores[SearchMode.HYBRID],
-        hybrid_dbsf=dbsf,
+        bm25s=_mean(_by_query(judged, list(_reference(judged)))),
+        lexical=_mean(single[SearchMode.LEXICAL]),
+        semantic=_mean(single[SearchMode.SEMANTIC]),
+        hybrid=_mean(fused["rrf"]),
+        hybrid_dbsf=_mean(fused["dbsf"]),
+        best=_mean(fused[best]),
+        best_fusion=best,
+        against_better=paired_interval(fused["rrf"], better),
     )
 
 
+def _fusions(queries: int) -> Iterator[tuple[str, Fusion]]:
+    for method in FusionMethod:
+        weights = {"vector": 0.6, "bm25": 0.4} if method is FusionMethod.WEIGHTED else {}
+        yield method.value, Fusion(method=method, weights=weights)
+        if queries <= SEARCHED and method is not FusionMethod.WEIGHTED:
+            for weight in WEIGHTS:
+                name = f"{method.value}, vector x {weight:g}"
+                yield name, Fusion(method=method, weights={"vector": weight})
+
+
 async def _asked(
-    client: AsyncClient, judged: JudgedSet, mode: SearchMode
+    client: AsyncClient, judged: JudgedSet, mode: SearchMode, fusion: Fusion | None = None
 ) -> list[ir_measures.ScoredDoc]:
-    run = []
-    for query_id, text in judged.queries.items():
-        request = SearchRequest(containers=[judged.name], query=text, top_k=TOP, mode=mode)
-        answer = await client.search(request)
+    """Every query once, a few at a time."""
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(query_id: str, text: str) -> list[ir_measures.ScoredDoc]:
+        request = SearchRequest(
+            containers=[judged.name], query=text, top_k=TOP, mode=mode, fusion=fusion
+        )
+        async with free:
+            answer = await client.search(request)
         if answer.partial:
             raise RuntimeError(f"a search in {judged.name} was partial: {answer.issues}")
-        for place, hit in enumerate(answer.hits):
-            # By place: hits of the same score stand in the order they were given in.
-            run.append(ir_measures.ScoredDoc(query_id, str(hit.external_id), float(TOP - place)))
-    return run
+        # By place: hits of the same score stand in the order they were given in.
+        return [
+            ir_measures.ScoredDoc(query_id, str(hit.external_id), float(TOP - place))
+            for place, hit in enumerate(answer.hits)
+        ]
 
-
-async def _fuse_by_dbsf(client: AsyncClient, container: str) -> None:
-    described = await client.describe(container)
-    keys = Manifest.model_validate(described.manifest).model_dump(exclude_unset=True)
-    keys["retrieval"] = {"fusion": {"method": "dbsf"}}
-    await client.update(Manifest.model_validate(keys), if_match=described.etag)
+    runs = await asyncio.gather(*(ask(*query) for query in judged.queries.items()))
+    return [found for run in runs for found in run]
 
 
 def _reference(judged: JudgedSet) -> Iterator[ir_measures.ScoredDoc]:
@@ -164,8 +211,17 @@ def _reference(judged: JudgedSet) -> Iterator[ir_measures.ScoredDoc]:
                     yield ir_measures.ScoredDoc(query, judged.ids[place], float(score))
 
 
-def _ndcg(judged: JudgedSet, run: Sequence[ir_measures.ScoredDoc]) -> float:
-    return round(float(ir_measures.calc_aggregate([MEASURE], judged.qrels, run)[MEASURE]), 4)
+def _by_query(judged: JudgedSet, run: Sequence[ir_measures.ScoredDoc]) -> list[float]:
+    """Of every judged query, in their order; one without hits has 0."""
+    found = {
+        one.query_id: float(one.value)
+        for one in ir_measures.iter_calc([MEASURE], judged.qrels, run)
+    }
+    return [found.get(query, 0.0) for query in judged.queries]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), 4)
 
 
 async def _load(installation: Installation, cache: Path) -> None:

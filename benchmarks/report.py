@@ -8,14 +8,17 @@ from typing import Final
 
 from benchmarks.ingest import PdfTimes, Throughput
 from benchmarks.memory import Usage
+from benchmarks.plot import at
 from benchmarks.quality import Quality
-from benchmarks.search import CHANNELS, STAGES, Latency, Spread
+from benchmarks.search import CHANNELS, STAGES, Footprint, Latency, Spread
+from benchmarks.serving import Serving
 from benchmarks.size import LIMIT_MB, Size
 
 INGEST_RATIO: Final = 0.85
 PDF_SECONDS: Final = 30.0
 IDLE_MB: Final = 700.0
 BAR_CHUNKS: Final = 100_000
+MILLION: Final = 1_000_000
 HYBRID_MS: Final = Spread(25.0, 50.0)
 SERVER_MS: Final = Spread(12.0, 18.0)
 KEYWORDS_P95_MS: Final = 10.0
@@ -36,6 +39,8 @@ class Results:
     pdf: PdfTimes | None = None
     ingest: list[Throughput] = field(default_factory=list)
     search: list[Latency] = field(default_factory=list)
+    footprints: list[Footprint] = field(default_factory=list)
+    serving: Serving | None = None
     quality: list[Quality] = field(default_factory=list)
 
 
@@ -96,6 +101,12 @@ def lines(results: Results) -> Iterator[str]:
         ("Ingest: texts a second", _ingest_rows(results.ingest)),
         ("PDF", _pdf_rows(results.pdf)),
         ("Search: p50 / p95 ms over HTTP, one client", _search_rows(results.search)),
+        ("Clients at once, hybrid", _load_rows(results.serving)),
+        (
+            "Kinds of queries, in turns with the usual one: p50 / p95 ms",
+            _case_rows(results.serving),
+        ),
+        ("Growth", _growth_rows(results)),
         ("Search by stage: p50 / p95 ms", _stage_rows(results.search)),
         ("Memory: PSS of all processes, MB", _memory_rows(results.memory)),
         ("Quality: nDCG@10", _quality_rows(results.quality)),
@@ -167,6 +178,36 @@ def _shown(spread: Spread | None) -> str:
     return "-" if spread is None else f"{spread.p50_ms:.1f} / {spread.p95_ms:.1f}"
 
 
+def _load_rows(serving: Serving | None) -> list[list[str]]:
+    head = ["clients", "chunks", "searches a second", "p50 / p95 ms"]
+    return [head] + [
+        [str(load.clients), str(load.chunks), f"{load.per_second:.1f}", _shown(load.spread)]
+        for load in (serving.loads if serving else ())
+    ]
+
+
+def _case_rows(serving: Serving | None) -> list[list[str]]:
+    head = ["", "", "compared with", "ratio of medians"]
+    return [head] + [
+        [case.what, _shown(case.spread), _shown(case.compared), f"{case.ratio:.2f}"]
+        for case in (serving.cases if serving else ())
+    ]
+
+
+def _growth_rows(results: Results) -> list[list[str]]:
+    """What the line through the two largest sizes says of a million chunks."""
+    rows = [["", "largest", "at a million"]]
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in results.search:
+        lines.setdefault(f"{row.mode} p95, ms", []).append((row.chunks, row.total.p95_ms))
+    lines["memory, MB"] = [(one.chunks, one.megabytes) for one in results.footprints]
+    return rows + [
+        [name, f"{max(line)[1]:.0f}", f"{at(line, MILLION):.0f}"]
+        for name, line in lines.items()
+        if len(line) > 1
+    ]
+
+
 def _memory_rows(memory: Sequence[Usage]) -> list[list[str]]:
     names = sorted({name for usage in memory for name in usage.by_process})
     return [["", "together", *names]] + [
@@ -180,15 +221,26 @@ def _memory_rows(memory: Sequence[Usage]) -> list[list[str]]:
 
 
 def _quality_rows(quality: Sequence[Quality]) -> list[list[str]]:
-    head = ["", "documents", "queries", "bm25s", "lexical", "semantic", "hybrid", "hybrid DBSF"]
-    rows = [[row.bm25s, row.lexical, row.semantic, row.hybrid, row.hybrid_dbsf] for row in quality]
+    head = ["", "documents", "queries", "bm25s", "lexical", "semantic", "hybrid", "DBSF", "best"]
+    head += ["best fusion", "hybrid - better channel, 95 %"]
+    rows = [
+        [row.bm25s, row.lexical, row.semantic, row.hybrid, row.hybrid_dbsf, row.best]
+        for row in quality
+    ]
     shown = [
-        [one.name, str(one.documents), str(one.queries), *(f"{score:.4f}" for score in row)]
+        [
+            one.name,
+            str(one.documents),
+            str(one.queries),
+            *(f"{score:.4f}" for score in row),
+            one.best_fusion,
+            f"{one.against_better.low:+.3f} to {one.against_better.high:+.3f}",
+        ]
         for one, row in zip(quality, rows, strict=True)
     ]
     if len(rows) > 1:
         means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-        shown.append(["mean", "", "", *(f"{mean:.4f}" for mean in means)])
+        shown.append(["mean", "", "", *(f"{mean:.4f}" for mean in means), "", ""])
     return [head, *shown]
 
 

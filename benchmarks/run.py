@@ -23,7 +23,7 @@ from typing import Final
 import orjson
 import psutil
 
-from benchmarks import ingest, memory, quality, report, search, size
+from benchmarks import ingest, memory, plot, quality, report, search, serving, size
 from benchmarks.installation import MEGABYTE, running, work_folder
 from benchmarks.report import Results
 
@@ -52,7 +52,15 @@ async def _ingest(arguments: argparse.Namespace, results: Results) -> None:
 async def _search(arguments: argparse.Namespace, results: Results) -> None:
     with work_folder(arguments.work, "search") as folder:
         async with running(folder) as installation:
-            results.search = await search.latency(installation, arguments.chunks, arguments.rounds)
+            results.search, results.footprints = await search.latency(
+                installation, arguments.chunks, arguments.rounds
+            )
+
+
+async def _serving(arguments: argparse.Namespace, results: Results) -> None:
+    with work_folder(arguments.work, "search") as folder:
+        async with running(folder) as installation:
+            results.serving = await serving.serving(installation, arguments.chunks)
 
 
 async def _quality(arguments: argparse.Namespace, results: Results) -> None:
@@ -72,6 +80,7 @@ PARTS: Final[dict[str, Callable[[argparse.Namespace, Results], Awaitable[None]]]
     "memory": _memory,
     "ingest": _ingest,
     "search": _search,
+    "serving": _serving,
     "quality": _quality,
 }
 
@@ -110,6 +119,7 @@ def _arguments() -> argparse.Namespace:
         "--chunks", nargs="+", type=int, default=list(SIZES), help="container sizes"
     )
     parser.add_argument("--rounds", type=int, default=3, help="how often all is repeated")
+    parser.add_argument("--plot", type=Path, help="file to draw the growth to, as SVG")
     parser.add_argument("--json", type=Path, help="file to write the numbers to")
     return parser.parse_args()
 
@@ -122,6 +132,8 @@ def main() -> None:
     arguments = _arguments()
     results = asyncio.run(run(arguments))
     _say("\n".join(report.lines(results)))
+    if arguments.plot and results.search:
+        arguments.plot.write_text(plot.growth(results.search, results.footprints), encoding="utf-8")
     if arguments.json:
         arguments.json.write_bytes(orjson.dumps(asdict(results), option=orjson.OPT_INDENT_2))
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from benchmarks import corpus
+from benchmarks import corpus, memory
 from benchmarks.installation import Installation, add, create, ended, quiet
 from latent_client import AsyncClient
 from latent_core.domain.errors import NotFound
@@ -83,22 +83,38 @@ def texts_of(chunks: int) -> list[str]:
     return list(corpus.Writer(SEED).passages(chunks))
 
 
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory (PSS of all processes) when containers of so many chunks in all were searched."""
+
+    chunks: int
+    megabytes: float
+
+
 async def latency(
     installation: Installation, sizes: Sequence[int], rounds: int = ROUNDS
-) -> list[Latency]:
+) -> tuple[list[Latency], list[Footprint]]:
     """Containers of all ``sizes``, smallest first; then a fresh process, and every mode in each."""
     for chunks in sorted(sizes):
         await prepare(installation, chunks)
     await installation.restart()
-    await _until_warm(installation, container_of(min(sizes)))
+    await until_warm(installation, container_of(min(sizes)))
     results: list[Latency] = []
+    footprints: list[Footprint] = []
+    searched = 0
     for chunks in sorted(sizes):
-        asked = corpus.queries(texts_of(min(chunks, ASKED_OF)), _queries_needed(rounds))
+        # Seeded by the size: a query that was asked of another container would be remembered with its vector.
+        asked = corpus.queries(
+            texts_of(min(chunks, ASKED_OF)), _queries_needed(rounds), seed=chunks
+        )
         results += await asyncio.to_thread(measure, installation, chunks, asked, rounds)
-    return results
+        searched += chunks
+        usage = await asyncio.to_thread(memory.usage, installation, "searched")
+        footprints.append(Footprint(searched, usage.total_mb))
+    return results, footprints
 
 
-async def _until_warm(installation: Installation, container: str) -> None:
+async def until_warm(installation: Installation, container: str) -> None:
     """Return when the query model is loaded: until then answers lack what it would find."""
     request = SearchRequest(containers=[container], query="warm", top_k=1, mode=SearchMode.SEMANTIC)
     async with installation.client() as client, asyncio.timeout(WARM_SECONDS):
@@ -185,8 +201,9 @@ class Asker:
         timings: dict[str, float] = status["timings_ms"]
         return timings
 
-    def ask(self, body: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-        """Milliseconds until the answer was read, and the answer. An answer that lacks something is an error."""
+    def ask(self, body: dict[str, Any], *, empty: bool = False) -> tuple[float, dict[str, Any]]:
+        """Milliseconds until the answer was read, and the answer. One that lacks something is an error, and so is
+        one without hits unless it may be ``empty``."""
         content = json.dumps(body).encode()
         begun = time.perf_counter()
         self._connection.request("POST", PATH, content, self._headers)
@@ -194,7 +211,7 @@ class Asker:
         raw = answer.read()
         milliseconds = (time.perf_counter() - begun) * 1000
         found: dict[str, Any] = json.loads(raw)
-        if answer.status != 200 or found["partial"] or not found["hits"]:
+        if answer.status != 200 or found["partial"] or not (found["hits"] or empty):
             raise RuntimeError(f"a search answered {answer.status}: {found['issues']}")
         return milliseconds, found
 

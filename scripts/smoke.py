@@ -1,26 +1,30 @@
 """The whole way, on a fresh stack: start, ingest, render, search, open pages, ingest again, doctor, stop.
 
-    python scripts/smoke.py
+    python scripts/smoke.py                                    embedded, as `latent up` runs
+    python -m scripts.smoke --stack compose [--with small]     the compose stack, on a free port
 
 Exit code 1 when a check fails, with what failed and the end of the server's log.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import re
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from PIL import Image
 
-from latent_cli.throwaway import Throwaway, throwaway
+from latent_cli.throwaway import throwaway
 from latent_client import SyncClient
 from latent_core.domain.errors import LatentError
 from latent_core.domain.hit import Hit
@@ -42,6 +46,24 @@ TOP = 3
 EMBEDDED = re.compile(r"^latent_embedded_texts_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
+class Installation(Protocol):
+    """What the checks run on: ``latent up`` or the compose stack."""
+
+    started_seconds: float
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    def latent(
+        self, *arguments: str | Path, seconds: float
+    ) -> subprocess.CompletedProcess[str]: ...
+    def stop(self) -> int: ...
+    def tail(self) -> str: ...
+
+
 @dataclass
 class Checks:
     """What was checked, told as it happens."""
@@ -58,7 +80,7 @@ def main() -> int:
     checks = Checks()
     begun = time.monotonic()
     try:
-        with throwaway(REPOSITORY / "manifests") as installation:
+        with fresh(sys.argv[1:]) as installation:
             guarded(installation, checks)
     except LatentError as exc:
         checks.that(False, f"the stack starts: {exc.message}")
@@ -68,11 +90,24 @@ def main() -> int:
     return 1 if checks.failed else 0
 
 
+def fresh(given: Sequence[str]) -> AbstractContextManager[Installation]:
+    """The installation that the command line asks for."""
+    parser = argparse.ArgumentParser(description="The whole way, on a fresh stack")
+    parser.add_argument("--stack", choices=("embedded", "compose"), default="embedded")
+    parser.add_argument("--with", dest="overrides", nargs="*", default=[], metavar="NAME")
+    asked = parser.parse_args(given)
+    if asked.stack == "embedded":
+        return throwaway(REPOSITORY / "manifests")
+    from scripts.compose_stack import composed
+
+    return composed(asked.overrides)
+
+
 class StopRun(Exception):
     """Going on makes no sense."""
 
 
-def guarded(installation: Throwaway, checks: Checks) -> None:
+def guarded(installation: Installation, checks: Checks) -> None:
     """The run; when something fails, with the end of the server's log."""
     try:
         run(installation, checks)
@@ -82,7 +117,7 @@ def guarded(installation: Throwaway, checks: Checks) -> None:
         print(f"\nend of the server's log:\n{installation.tail()}")
 
 
-def run(installation: Throwaway, checks: Checks) -> None:
+def run(installation: Installation, checks: Checks) -> None:
     print(f"latent answers at {installation.url} after {installation.started_seconds:.1f} s")
     folder = sample_folder(installation)
     with SyncClient(installation.url, installation.token) as client:
@@ -102,7 +137,7 @@ def run(installation: Throwaway, checks: Checks) -> None:
     )
 
 
-def sample_folder(installation: Throwaway) -> Path:
+def sample_folder(installation: Installation) -> Path:
     """The sample container's files: Markdown as written, and the PDF made from it."""
     folder = installation.folder / "lighthouse"
     shutil.copytree(REPOSITORY / "samples" / "lighthouse", folder)
@@ -110,7 +145,7 @@ def sample_folder(installation: Throwaway) -> Path:
     return folder
 
 
-def ingest(installation: Throwaway, checks: Checks, folder: Path) -> None:
+def ingest(installation: Installation, checks: Checks, folder: Path) -> None:
     begun = time.monotonic()
     report = ingested(installation, folder)
     seconds = time.monotonic() - begun
@@ -121,7 +156,7 @@ def ingest(installation: Throwaway, checks: Checks, folder: Path) -> None:
     checks.that(len(jobs) == files and states == {"done"}, f"every one of {files} files is visible")
 
 
-def ingested(installation: Throwaway, folder: Path) -> dict[str, Any]:
+def ingested(installation: Installation, folder: Path) -> dict[str, Any]:
     """The report of `latent ingest FOLDER --wait`."""
     done = installation.latent(
         "ingest", folder, "-c", CONTAINER, "--wait", "--json", seconds=COMMAND_SECONDS
@@ -171,7 +206,9 @@ def opens(client: SyncClient, hit: Hit) -> bool:
         return blob.mime == "image/webp" and image.format == "WEBP" and min(image.size) > 100
 
 
-def ingest_again(installation: Throwaway, client: SyncClient, checks: Checks, folder: Path) -> None:
+def ingest_again(
+    installation: Installation, client: SyncClient, checks: Checks, folder: Path
+) -> None:
     before = embedded(client)
     report = ingested(installation, folder)
     unchanged = report["folders"][0]["unchanged"]

@@ -14,8 +14,16 @@ import pytest_asyncio
 from latent_client import AsyncClient
 from latent_core.testing.embedding_server import EmbeddingServer
 from tests.harness import Installation
+from tests.on_servers import EMBEDDED_ONLY, ON_SERVERS
 
 DIMS = 64
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        reason = EMBEDDED_ONLY.get(item.path.stem) if ON_SERVERS else None
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")

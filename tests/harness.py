@@ -1,4 +1,7 @@
-"""A whole installation in a test: `latent up` as a process of its own, as a person runs it."""
+"""A whole installation in a test: `latent up` as a process of its own, as a person runs it.
+
+With ``LLC_TEST_STACK=servers`` it is a gateway and a worker on servers (``scripts/servers.py`` starts those).
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,35 @@ import orjson
 import psutil
 
 from latent_client import AsyncClient
+from latent_core.processes.cluster import Cluster
+from tests.on_servers import ON_SERVERS, TOKEN, own_stores, stored_blobs
 
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 180.0
 STOP_SECONDS: Final = 40.0
 LATENT: Final = Path(sys.executable).parent / "latent"
 
 
 class Installation:
-    """One data directory and the process that runs on it. May be killed and started again."""
+    """One data directory and what runs on it. May be killed and started again."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        stores: Mapping[str, str] | None = None,
+    ) -> None:
+        """On ``stores`` (settings that name servers) it is a gateway and a worker, else `latent up`."""
         self.folder = folder
         self.data_dir = folder / "data"
         self.manifests = folder / "manifests"
         self.log = folder / "latent.log"
         self.url = ""
         self._settings = dict(settings or {})
+        chosen = own_stores() if stores is None and ON_SERVERS else stores
+        self._stores = dict(chosen or {})
         self._process: asyncio.subprocess.Process | None = None
+        self.workers: list[asyncio.subprocess.Process] = []
         self.manifests.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -41,8 +56,24 @@ class Installation:
         return self._process.pid
 
     @property
+    def exit_code(self) -> int | None:
+        """How it ended by itself; None while it runs."""
+        return self._process.returncode if self._process is not None else None
+
+    @property
     def token(self) -> str:
-        return (self.data_dir / "token").read_text().strip()
+        return TOKEN if self._stores else (self.data_dir / "token").read_text().strip()
+
+    @property
+    def dsn(self) -> str:
+        """Of its database."""
+        return self._stores.get("LLC_POSTGRES_DSN") or Cluster(self.data_dir).dsn
+
+    def stored_blobs(self) -> int:
+        """How many there are, referred to or not."""
+        if self._stores:
+            return stored_blobs(self._stores)
+        return sum(1 for file in (self.data_dir / "blobs").rglob("*") if file.is_file())
 
     def environment(self) -> dict[str, str]:
         """Of the process and of CLI calls to it: nothing of the tester's own settings."""
@@ -53,16 +84,32 @@ class Installation:
             "LLC_PORT": "0",
             "LLC_LOG_FORMAT": "json",
             **({"LLC_URL": self.url} if self.url else {}),
+            **self._stores,
             **self._settings,
         }
 
     async def start(self) -> None:
         """Start and wait until requests are answered."""
+        self._process = await self._run("gateway" if self._stores else "up", "--json")
+        assert self._process.stdout is not None
+        async with asyncio.timeout(START_SECONDS):
+            line = await self._process.stdout.readline()
+        answer = orjson.loads(line or b"{}")
+        if "url" not in answer:
+            raise AssertionError(f"latent did not start: {answer}\n{self.tail()}")
+        self.url = answer["url"]
+        if self._stores:
+            await self.add_worker()
+
+    async def add_worker(self) -> None:
+        """One more, on servers."""
+        self.workers.append(await self._run("worker"))
+
+    async def _run(self, *command: str) -> asyncio.subprocess.Process:
         with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 str(LATENT),
-                "up",
-                "--json",
+                *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -70,13 +117,6 @@ class Installation:
                 cwd=self.folder,
                 start_new_session=True,
             )
-        assert self._process.stdout is not None
-        async with asyncio.timeout(START_SECONDS):
-            line = await self._process.stdout.readline()
-        answer = orjson.loads(line or b"{}")
-        if "url" not in answer:
-            raise AssertionError(f"latent up did not start: {answer}\n{self.tail()}")
-        self.url = answer["url"]
 
     async def stop(self, number: signal.Signals = signal.SIGINT) -> int:
         """As Ctrl-C does; answers the exit code."""
@@ -84,21 +124,26 @@ class Installation:
             return 0
         if self._process.returncode is None:
             self._process.send_signal(number)
+        for worker in self.workers:
+            if worker.returncode is None:
+                worker.send_signal(number)
         async with asyncio.timeout(STOP_SECONDS):
-            code = await self._process.wait()
-        self._process = None
-        return code
+            codes = [await process.wait() for process in (self._process, *self.workers)]
+        self._process, self.workers = None, []
+        return next((code for code in codes if code), 0)
 
     async def kill(self) -> None:
-        """`kill -9` of the process; its children are left to notice by themselves."""
+        """`kill -9` of what runs; its children are left to notice by themselves."""
         assert self._process is not None
-        self._process.kill()
-        await self._process.wait()
-        self._process = None
+        for process in (self._process, *self.workers):
+            process.kill()
+            await process.wait()
+        self._process, self.workers = None, []
 
     def children(self) -> list[psutil.Process]:
         """Every process below ours."""
-        return list(psutil.Process(self.pid).children(recursive=True))
+        own = [self.pid, *(worker.pid for worker in self.workers)]
+        return [child for pid in own for child in psutil.Process(pid).children(recursive=True)]
 
     def client(self, token: str | None = None) -> AsyncClient:
         return AsyncClient(self.url, token or self.token)

@@ -24,7 +24,6 @@ from latent_core.domain.errors import Forbidden, Invalid, IssueCode
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import Retrieval, SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
-from latent_core.processes.cluster import Cluster
 from latent_core.testing.embedding_server import EmbeddingServer
 from tests.harness import Installation, eventually
 from tests.test_http_surface import add, ingest, manifest
@@ -259,9 +258,7 @@ async def test_unknown_and_unreadable_pictures_get_the_same_answer(
     await client.create(manifest("others"))
     added = await add(client, "others", "secret.png", picture(101))
     await client.wait([added.job_id], timeout_seconds=60)
-    async with await psycopg.AsyncConnection.connect(
-        Cluster(stocked.data_dir).dsn, autocommit=True
-    ) as conn:
+    async with await psycopg.AsyncConnection.connect(stocked.dsn, autocommit=True) as conn:
         await conn.execute(GIVEN_AWAY)
     nobody = uuid4()
     for shape in ("{}", "page://{}/1", "document://{}"):

@@ -64,6 +64,7 @@ async def small(
         "LLC_EMBED_BASE_URL": embedding_server.base_url,
         "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
         "LLC_LEASE_SECONDS": "3",
+        "LLC_MIN_FREE_BYTES": "0",  # nothing is kept back: the disk is to be full
     }
     installation = Installation(install_root / "full", settings)
     installation.data_dir = disk / "data"

@@ -7,7 +7,7 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.errors import NotFound
-from latent_core.domain.manifest import Dedup
+from latent_core.domain.manifest import Dedup, SearchMode
 from latent_core.domain.query import SearchRequest
 from tests.harness import Installation, eventually
 from tests.test_http_surface import add, ingest, manifest, settled
@@ -150,6 +150,26 @@ async def test_a_near_duplicate_is_listed_under_the_better_match_until_one_is_de
     assert {hit.source_uri for hit in answer.hits} == {"file:///copy.txt", "file:///other.txt"}
     await settled(client, "copies")
     assert [c async for c in client.chunks("copies", duplicates=True)] == []
+
+
+async def test_where_only_words_are_asked_for_what_is_alike_in_meaning_is_another_text(
+    client: AsyncClient,
+) -> None:
+    await client.create(manifest("letters", dedup=Dedup(semantic_threshold=0.9)))
+    await ingest(client, "letters", "tides.txt", TIDES.encode())
+    await ingest(client, "letters", "copy.txt", (TIDES + " Really.").encode())
+    await ingest(client, "letters", "same.txt", TIDES.encode())
+    await settled(client, "letters")
+    request = SearchRequest(containers=["letters"], query="tide tables", top_k=5)
+    (together,) = (await client.search(request)).hits
+    assert len(together.duplicates) == 2
+
+    words = await client.search(request.model_copy(update={"mode": SearchMode.LEXICAL}))
+    uris = [{hit.source_uri, *(d.source_uri for d in hit.duplicates)} for hit in words.hits]
+    assert sorted(map(sorted, uris)) == [
+        ["file:///copy.txt"],
+        ["file:///same.txt", "file:///tides.txt"],
+    ]
 
 
 async def test_another_threshold_is_applied_to_what_is_there(client: AsyncClient) -> None:

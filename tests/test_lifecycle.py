@@ -40,10 +40,6 @@ async def _all_done(client: AsyncClient, container: str) -> None:
     await eventually(quiet, seconds=60, what="the end of all jobs")
 
 
-def _blobs(installation: Installation) -> int:
-    return sum(1 for file in (installation.data_dir / "blobs").rglob("*") if file.is_file())
-
-
 async def test_a_corpus_that_is_deleted_and_added_again_is_there_and_stays(
     client: AsyncClient,
 ) -> None:
@@ -97,13 +93,13 @@ async def test_documents_and_containers_that_are_deleted_leave_no_bytes_behind(
     await client.wait([first.job_id, second.job_id], timeout_seconds=60)
     for name in ("emptied", "dropped"):
         await settled(client, name)
-    before = _blobs(installation)
+    before = installation.stored_blobs()
     await client.delete_document("emptied", first.doc_id)
     queued = await client.delete("dropped")
     await client.wait([queued.job_id], timeout_seconds=60)
 
     async def gone() -> bool:
-        return _blobs(installation) <= before - 4
+        return installation.stored_blobs() <= before - 4
 
     await eventually(gone, seconds=60, what="both originals and both page images to be gone")
     assert (await client.doctor()).clean

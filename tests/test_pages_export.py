@@ -16,7 +16,6 @@ from latent_client import AsyncClient, export_pages
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import Pdf
 from latent_core.domain.query import SearchRequest
-from latent_core.processes.cluster import Cluster
 from tests.harness import Installation
 from tests.test_http_surface import add, ingest, manifest, settled
 
@@ -97,7 +96,7 @@ async def test_hits_and_pages_tell_why_an_image_is_not_there_and_that_it_comes(
     request = SearchRequest(containers=["broken"], query="lamp", top_k=1)
     assert (await client.search(request)).hits[0].page_image == "ready"
     (render,) = [j async for j in client.jobs(container_id="broken") if j.kind is JobKind.RENDER]
-    dsn = Cluster(installation.data_dir).dsn
+    dsn = installation.dsn
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
         await conn.execute("UPDATE pages SET image_sha256 = NULL WHERE doc_id = %s", [added.doc_id])
         failed = """UPDATE jobs SET state = 'failed', cause = '{"code": "INGEST_FAIL", "message": "no ink"}' WHERE id = %s"""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from latent_cli.main import COMMANDS
+from latent_cli.main import COMMANDS, module_of
 from latent_cli.testing import Latent
 from latent_client.testing.gateway import FakeGateway
 from latent_client.testing.http import Answer, failure
@@ -44,7 +44,7 @@ def test_client_commands_do_not_import_the_services(module: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_table_says_what_the_commands_own_help_says(name: str) -> None:
-    command = typer.main.get_command(import_module(f"latent_cli.commands.{name}").app)
+    command = typer.main.get_command(import_module(module_of(name)).app)
     assert command.help is not None
     assert command.help.splitlines()[0] == COMMANDS[name]
 
@@ -52,7 +52,7 @@ def test_the_table_says_what_the_commands_own_help_says(name: str) -> None:
 def _leaves() -> list[list[str]]:
     leaves: list[list[str]] = []
     for name in COMMANDS:
-        command = typer.main.get_command(import_module(f"latent_cli.commands.{name}").app)
+        command = typer.main.get_command(import_module(module_of(name)).app)
         inner = getattr(command, "commands", None)
         leaves += [[name, sub] for sub in inner] if inner else [[name]]
     return leaves

@@ -39,7 +39,7 @@ def test_a_list_that_is_not_read_to_its_end_is_let_go(gateway: FakeGateway) -> N
 def test_it_has_every_method() -> None:
     methods = {
         name
-        for name, value in vars(AsyncClient).items()
-        if inspect.isfunction(value) and not name.startswith("_")
+        for name, _ in inspect.getmembers(AsyncClient, inspect.isfunction)
+        if not name.startswith("_")
     }
     assert methods <= set(vars(SyncClient))

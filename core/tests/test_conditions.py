@@ -242,7 +242,7 @@ def test_chunks_of_documents_that_pass_are_told_without_reading_them(
         async with world.db.reading() as conn:
             for fill in (MORE_DOCUMENTS, MORE_CHUNKS, "VACUUM ANALYZE chunks, documents"):
                 await conn.execute(fill)
-            values = {"container_id": "lamps", "limit": 5000, **asked.values}
+            values = {"container_id": "lamps", "limit": 5000, "stored_in": None, **asked.values}
             lines = await (await conn.execute(statement, values)).fetchall()
         return "\n".join(line["QUERY PLAN"] for line in lines)
 

@@ -77,7 +77,7 @@ async def test_known_texts_are_not_embedded_again(
 async def test_the_same_text_twice_in_a_call_is_embedded_once(
     cached: CachedEmbedding, embedder: Counting
 ) -> None:
-    matrix, hits = await cached.embed(["a", "b", "a", "a"])
+    matrix, hits, _ = await cached.embed(["a", "b", "a", "a"])
     assert (len(embedder.asked), hits) == (2, 2)
     assert np.array_equal(matrix, HASHED.vectors(["a", "b", "a", "a"]))
 

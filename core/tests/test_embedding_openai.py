@@ -22,12 +22,14 @@ from pydantic import SecretStr
 
 from latent_core.domain.errors import IngestFailed, Invalid, LatentError, RateLimited, Unavailable
 from latent_core.domain.manifest import Manifest
-from latent_core.embedding.openai import OpenAiEmbedder, Patience
-from latent_core.embedding.openai_wire import EmbeddingsClient, Endpoint
+from latent_core.embedding.openai import OpenAiEmbedder
+from latent_core.embedding.openai_wire import EmbeddingsClient
 from latent_core.embedding.pieces import PieceTokenizer
 from latent_core.embedding.port import EmbeddingModel
 from latent_core.embedding.rate import TextRate
+from latent_core.embedding.remote import Patience
 from latent_core.embedding.resolve import Embedders
+from latent_core.embedding.wire import Endpoint
 from latent_core.settings import Settings
 from latent_core.testing.embedding import EmbedderContract
 from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour

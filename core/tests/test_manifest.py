@@ -50,6 +50,9 @@ DELIVERED = {
     "display.max_snippet_chars": "length of snippets",
     "metadata.custom_schema": "fields of meta, checked when documents are added and published",
     "ingest.meta_from_path": "meta that stands in a document's path",
+    "vectors.quantization": "int8 with rescoring or exact vectors, on a Qdrant server",
+    "vectors.shards": "shards of its collection there",
+    "vectors.replicas": "copies of each shard there",
     "acl.roles.owner": "who may change",
     "acl.roles.reader": "who may read",
 }
@@ -58,14 +61,11 @@ LATER = {
     "backup.cron": "part 5",
     "backup.keep": "part 5",
     "eval.enabled": "part 5",
-    "eval.metrics": "part 5",
-    "eval.thresholds": "part 5",
+    "eval.metrics": "what an evaluation compares with the last run",
+    "eval.thresholds": "gates of an evaluation",
     "summaries.enabled": "part 5",
     "extraction.enabled": "part 5",
     "ingest.ttl_days": "part 5",
-    "vectors.quantization": "part 6",
-    "vectors.shards": "part 6",
-    "vectors.replicas": "part 6",
 }
 
 

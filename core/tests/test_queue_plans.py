@@ -60,7 +60,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
         {"ids": [55001, 55016], "claim_ids": [1, 16], "lease_seconds": 60.0},
         70,  # the running jobs, at most three times
     ),
-    "finish": (finish.FINISH, HELD | {"warnings": Jsonb([])}, 10),
+    "finish": (finish.FINISH, HELD | {"warnings": Jsonb([]), "result": None}, 10),
     "fail": (finish.FAIL, HELD | {"cause": Jsonb({}), "lost": 0}, 10),
     "retry": (comeback.RETRY, HELD | {"cause": Jsonb({}), "delay_seconds": 1.0}, 10),
     "continue": (comeback.CONTINUE, HELD | {"payload": Jsonb({}), "delay_seconds": 0.0}, 10),

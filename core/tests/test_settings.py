@@ -35,9 +35,25 @@ DELIVERED = {
     "fetch_seconds": "how long one page may take",
     "browser_path": "renders pages of containers with web.javascript",
     "log_format": "text or JSON lines",
+    "metrics_port": "serves metrics without a token",
+    "otel_endpoint": "where traces go",
     "embed_base_url": "server of the remote embedders",
     "embed_api_key": "its bearer key",
     "embed_rate_limit_per_min": "texts a minute that it is sent",
+    "crash_at": "named point at which the process ends itself, in tests",
+    "embed_price_per_million": "cost that jobs and containers tell",
+    "nomic_base_url": "where Nomic's own API is",
+    "postgres_dsn": "that server instead of the embedded one",
+    "qdrant_url": "that server instead of the embedded engine",
+    "qdrant_api_key": "its key",
+    "qdrant_grpc_port": "points travel by gRPC",
+    "qdrant_prefix": "names of its collections",
+    "s3_endpoint": "that server instead of files",
+    "s3_access_key": "its key",
+    "s3_secret_key": "its other key",
+    "s3_bucket": "the bucket blobs are in",
+    "s3_region": "part of its signatures",
+    "s3_public_endpoint": "links lead to it, not through the gateway",
     "embed_window": "tokens of one text for it, so the size of chunks",
     "rerank_provider": "what reranks where a manifest names none; none turns it off",
     "rerank_api_url": "server that reranks",
@@ -50,17 +66,21 @@ DELIVERED = {
     "poll_seconds": "how soon a job is seen without a wake-up",
     "search_timeout_ms": "when a container's answer is not waited for any more",
     "max_upload_bytes": "uploads and files over it are refused",
+    "max_import_bytes": "archives over it are refused",
+    "min_free_bytes": "room on the disk that uploads must leave",
+    "max_queued_jobs": "how many jobs may wait before nothing more is taken",
+    "quota_requests_per_min": "requests a minute of one token",
+    "quota_upload_bytes_per_day": "bytes a day that one token may upload",
+    "quota_queued_jobs": "jobs of one principal that may wait",
     "max_chunks_per_document": "documents over it are refused",
+    "refresh_keep_days": "how long the space before a switch is kept",
+    "drift_min_recall": "what a drift adapter must reach to be taken",
     "parse_seconds": "CPU seconds of a parser",
     "parse_memory_bytes": "memory of a parser",
     "ocr": "what reads scanned pages and images",
     "ocr_languages": "languages Tesseract expects",
 }
-LATER = {
-    "postgres_dsn": "part 6; given today, the start is refused (migrate alone uses it)",
-    "qdrant_url": "part 6; given today, the start is refused",
-    "s3_endpoint": "part 6; given today, the start is refused",
-}
+LATER: dict[str, str] = {}
 OTHER_NAMES = {
     "MCP_BIND": "bind",
     "MCP_PORT": "port",
@@ -69,9 +89,16 @@ OTHER_NAMES = {
     "QDRANT_URL": "qdrant_url",
     "MINIO_ENDPOINT": "s3_endpoint",
     "LLC_MINIO_ENDPOINT": "s3_endpoint",
+    "QDRANT_API_KEY": "qdrant_api_key",
+    "LLC_MINIO_ACCESS_KEY": "s3_access_key",
+    "MINIO_ACCESS_KEY": "s3_access_key",
+    "LLC_MINIO_SECRET_KEY": "s3_secret_key",
+    "MINIO_SECRET_KEY": "s3_secret_key",
+    "LLC_MINIO_BUCKET": "s3_bucket",
     "LLC_NOMIC_API_KEY": "embed_api_key",
     "NOMIC_API_KEY": "embed_api_key",
     "EMBED_RATE_LIMIT_PER_MIN": "embed_rate_limit_per_min",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "otel_endpoint",
     "RERANK_API_URL": "rerank_api_url",
     "RERANK_API_KEY": "rerank_api_key",
 }
@@ -140,6 +167,9 @@ def test_an_empty_name_does_not_hide_an_alias(monkeypatch: pytest.MonkeyPatch) -
         ("LLC_EMBED_RATE_LIMIT_PER_MIN", "0"),
         ("LLC_MAX_UPLOAD_BYTES", "0"),
         ("LLC_MAX_CHUNKS_PER_DOCUMENT", "-5"),
+        ("LLC_MIN_FREE_BYTES", "-1"),
+        ("LLC_MAX_QUEUED_JOBS", "-1"),
+        ("LLC_QUOTA_REQUESTS_PER_MIN", "-1"),
         ("LLC_PARSE_SECONDS", "0"),
         ("LLC_PARSE_MEMORY_BYTES", "1000"),
         ("LLC_LOG_FORMAT", "xml"),
@@ -182,3 +212,10 @@ def test_a_slip_in_the_environment_or_the_file_is_logged_at_the_start(
     told = " ".join(str(vars(record)["variable"]) for record in caplog.records)
     assert "LLC_LEASE_SECOND (did you mean LLC_LEASE_SECONDS?)" in told
     assert "LLC_WORKER_CONCURENCY (did you mean LLC_WORKER_CONCURRENCY?)" in told
+
+
+def test_a_worker_runs_more_jobs_at_a_time_when_they_wait_for_a_remote_embedder() -> None:
+    assert load_settings().jobs_at_a_time == 4
+    assert load_settings(embed_base_url="http://127.0.0.1:1/v1").jobs_at_a_time == 12
+    few = load_settings(embed_base_url="http://127.0.0.1:1/v1", worker_concurrency=2)
+    assert few.jobs_at_a_time == 2

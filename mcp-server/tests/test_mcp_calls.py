@@ -10,7 +10,7 @@ import pytest
 
 from latent_core.domain.errors import RateLimited
 from latent_core.settings import Settings
-from latent_gateway.auth.principal import OWNER, Principal
+from latent_gateway.auth.principal import Principal
 from latent_gateway.mcp.calls import Call
 from latent_gateway.mcp.may import Scope, may
 from latent_gateway.mcp.results import Answer
@@ -31,7 +31,7 @@ async def progress(progress: float, total: float | None = None, message: str | N
     """Nobody is told."""
 
 
-CALL = Call(cast(Any, None), Principal(OWNER), cast(Any, None), "request-1", progress)
+CALL = Call(cast(Any, None), Principal.owner(), cast(Any, None), "request-1", progress)
 
 
 def tool(run: Any, seconds: float = 30.0) -> Tool:
@@ -95,8 +95,16 @@ async def test_a_call_that_is_cancelled_is_not_answered() -> None:
 
 
 def test_the_owner_may_call_every_tool_and_a_stranger_none() -> None:
-    assert all(may(Principal(OWNER), one) for one in TOOLS)
+    assert all(may(Principal.owner(), one) for one in TOOLS)
     assert not any(may(Principal("agent:stranger"), one) for one in TOOLS)
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_a_token_sees_the_tools_of_its_scopes_and_no_others(scope: Scope) -> None:
+    one = Principal("agent:one", frozenset({scope}))
+    allowed = {tool.name for tool in TOOLS if may(one, tool)}
+    assert allowed == {tool.name for tool in TOOLS if scope in (tool.scope, tool.also)}
+    assert ("jobs.get" in allowed) is (scope in (Scope.READ, Scope.INGEST))
 
 
 def test_names_are_those_that_every_client_takes() -> None:

@@ -90,9 +90,10 @@ def shown(
 ) -> Hit:
     plan = ContainerPlan(container(template), SearchMode.HYBRID, ("bm25",), Condition())
     retrieved = Retrieved(plan, terms=query_terms(query, ["english"]))
-    found = Hydrated(
-        {("ships", 1): row}, {}, {(DOC, n): page for n, page in (pages or {}).items()}, {}
-    )
+    # As the statement finds them: those that the chunk spans, in order.
+    first, last = row["page"] or 1, row["page_end"] or row["page"] or 0
+    spanned = [page for n, page in sorted((pages or {}).items()) if first <= n <= last]
+    found = Hydrated({("ships", 1): row | {"pages": spanned or None}}, {}, {})
     (hit,) = render([Group(Candidate("ships", 1, DOC, 0.5, 0.5))], found, [retrieved], Links())
     return hit
 

@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 
 from latent_cli.exits import FOUND
-from latent_cli.output import answers, emit, moment, safe, table
+from latent_cli.output import amount, answers, emit, moment, safe, table
 from latent_cli.progress import JobsBar
 from latent_cli.session import ask
-from latent_core.domain.job import JobState, JobView
+from latent_core.domain.job import JobEmbedding, JobState, JobView
 
 WAIT_SECONDS = 6 * 3600.0
 
@@ -75,6 +75,12 @@ def progress_of(job: JobView) -> str:
     total = "?" if job.progress_total is None else str(job.progress_total)
     counted = f"{job.progress_done}/{total}" if job.progress_done or job.progress_total else ""
     return " ".join(part for part in (counted, job.progress_note) if part)
+
+
+def sent(embedding: JobEmbedding) -> str:
+    """What a remote embedder was sent, and what it cost where a price is set."""
+    cost = f", {embedding.cost:.4f} by LLC_EMBED_PRICE_PER_MILLION" if embedding.cost else ""
+    return f"{amount(embedding.texts, 'text')}, {amount(embedding.tokens, 'token')}{cost}"
 
 
 def named(job_ids: Sequence[int]) -> str:

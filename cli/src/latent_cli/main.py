@@ -6,6 +6,7 @@ A command's module is imported when the command is called, so that ``latent --he
 from __future__ import annotations
 
 import difflib
+import keyword
 import sys
 import traceback
 from dataclasses import dataclass
@@ -22,18 +23,31 @@ COMMANDS: Final = {
     "gateway": "Start a gateway of its own, on servers.",
     "worker": "Start a worker of its own, on servers.",
     "migrate": "Bring the database to this release's schema.",
-    "container": "Create, list, describe, change and delete containers.",
+    "container": "Create, list, describe, change, close and delete containers.",
+    "token": "Create, list and revoke tokens.",
+    "audit": "Print who changed what, newest first.",
     "ingest": "Bring files and folders into a container.",
     "search": "Find passages in one or several containers.",
+    "open": "Show the page of a hit: its image, in whatever this desktop opens images with.",
     "jobs": "List, show, watch, cancel and requeue jobs.",
     "documents": "List and delete documents of a container.",
     "inspect": "Look at chunks as they are stored, one or many, and at their sizes.",
     "pages": "Export the page images of documents.",
+    "export": "Write a container into one file.",
+    "import": "Take a container in from a file.",
+    "backup": "Make, list, fetch, verify and restore backups.",
     "mcp": "Speak MCP on stdin and stdout, for agents that start a command.",
+    "eval": "Measure retrieval by golden queries or a judged set, against gates.",
+    "refresh": "Change a container's embedder, or make its vectors or chunks anew.",
     "doctor": "Compare the stores and tell every difference.",
     "config": "Print the settings, with secrets masked.",
 }
 """Name to what it is for: the first sentence of the command's own help (a test compares them)."""
+
+
+def module_of(command: str) -> str:
+    """The module of a command; one that Python has a meaning for ends with an underscore."""
+    return f"latent_cli.commands.{command}{'_' if keyword.iskeyword(command) else ''}"
 
 
 class LazyGroup(TyperGroup):
@@ -46,7 +60,7 @@ class LazyGroup(TyperGroup):
     @override
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in COMMANDS:
-            module = import_module(f"latent_cli.commands.{cmd_name}")
+            module = import_module(module_of(cmd_name))
             return typer.main.get_command(module.app)
         near = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
         return ctx.fail(
@@ -69,7 +83,7 @@ class Invocation:
 app = typer.Typer(
     cls=LazyGroup,
     name="latent",
-    add_completion=False,
+    add_completion=True,  # --install-completion and --show-completion
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

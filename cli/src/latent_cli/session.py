@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from latent_client import AsyncClient
 from latent_core.domain.errors import Unauthorized
@@ -12,10 +12,14 @@ from latent_core.settings import Settings, load_settings
 
 T = TypeVar("T")
 
+ANSWER_SECONDS: Final = 60.0
 
-def ask(work: Callable[[AsyncClient], Awaitable[T]]) -> T:
-    """The result of ``work`` with a client of this command's gateway."""
-    return asyncio.run(_ask(load_settings(), work))
+
+def ask(
+    work: Callable[[AsyncClient], Awaitable[T]], *, timeout_seconds: float = ANSWER_SECONDS
+) -> T:
+    """The result of ``work`` with a client of this command's gateway, which is given so long for an answer."""
+    return asyncio.run(_ask(load_settings(), work, timeout_seconds))
 
 
 def token_of(settings: Settings) -> str | None:
@@ -28,9 +32,11 @@ def token_of(settings: Settings) -> str | None:
         return None
 
 
-async def _ask(settings: Settings, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+async def _ask(
+    settings: Settings, work: Callable[[AsyncClient], Awaitable[T]], timeout_seconds: float
+) -> T:
     token = token_of(settings)
-    async with AsyncClient(settings.gateway_url, token) as client:
+    async with AsyncClient(settings.gateway_url, token, timeout_seconds=timeout_seconds) as client:
         try:
             return await work(client)
         except Unauthorized as exc:

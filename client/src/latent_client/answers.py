@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from latent_core.domain.container import ContainerDescription, ContainerSummary
 from latent_core.domain.document import DocumentView
 from latent_core.domain.envelope import Envelope
+from latent_core.domain.evaluation import KeptRun
 from latent_core.domain.hit import PlaceView
 from latent_core.domain.job import JobView
 
@@ -221,6 +222,17 @@ class PagesPage(Paged):
     pages: list[ListedPage]
 
 
+class PagePdf(Envelope):
+    """One page of a PDF as a file of its own."""
+
+    page: int
+    page_pdf: str
+    """``ready`` or ``pending``."""
+    pdf_uri: str | None = None
+    job_id: int | None = None
+    """Of the job that makes it, while it is pending."""
+
+
 class JobsPage(Paged):
     jobs: list[JobView]
 
@@ -248,6 +260,10 @@ class Difference(BaseModel):
     kind: str
     object: str
     message: str
+    repair: str = "none"
+    """What ``repair`` does about it; ``none``: only a person can."""
+    doc_id: UUID | None = None
+    generation: int | None = None
 
 
 class ContainerReport(BaseModel):
@@ -255,6 +271,18 @@ class ContainerReport(BaseModel):
 
     counts: dict[str, int] = {}
     differences: list[Difference] = []
+    notes: list[Difference] = []
+    """Worth knowing, and no difference: jobs that failed, a manifest file that differs."""
+
+
+class Repair(BaseModel):
+    """What became of one difference."""
+
+    kind: str
+    object: str
+    repair: str
+    done: bool
+    message: str
 
 
 class DoctorReport(BaseModel):
@@ -264,10 +292,30 @@ class DoctorReport(BaseModel):
     """Differences that belong to no container."""
     checks: dict[str, str | bool] = {}
     """What else a person should know of the installation."""
+    repairs: list[Repair] = []
+    """Of these differences, when that was asked for."""
+
+
+class EvalRuns(Envelope):
+    runs: list[KeptRun]
 
 
 class DoctorAnswer(Envelope):
     report: DoctorReport
+
+
+class ToolView(BaseModel):
+    """A tool as agents that speak plain HTTP are told of it."""
+
+    name: str
+    mcp_name: str = Field(alias="mcpName")
+    title: str
+    description: str
+    input_schema: dict[str, Any] = Field(alias="inputSchema")
+
+
+class ToolsAnswer(Envelope):
+    tools: list[ToolView]
 
 
 class Readiness(BaseModel):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
+from latent_client.access import AccessCalls
 from latent_client.answers import (
     Added,
     Blob,
@@ -25,28 +25,35 @@ from latent_client.answers import (
     DoctorReport,
     DocumentAnswer,
     DocumentsPage,
+    EvalRuns,
     JobAnswer,
     JobNews,
     JobsPage,
     ListedFile,
     ListingAnswer,
     PageAnswer,
-    Paged,
+    PagePdf,
     PagesPage,
     PageView,
     Queued,
     Readiness,
     SizesAnswer,
+    ToolsAnswer,
+    ToolView,
     UploadAnswer,
     UploadView,
     Written,
 )
+from latent_client.calls import part
 from latent_client.files import read_blocks
+from latent_client.refresh import RefreshCalls
 from latent_client.streams import JobEvents
+from latent_client.transfers import TransferCalls
 from latent_client.transport import Transport
 from latent_client.waiting import OnWait, Waiting
 from latent_core.domain.container import ContainerSummary
 from latent_core.domain.document import DocumentView
+from latent_core.domain.evaluation import EvalRequest, KeptRun
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.query import SearchRequest, SearchResponse
@@ -55,21 +62,24 @@ if TYPE_CHECKING:
     from latent_client.index import IndexReport
 
 DEFAULT_URL: Final = "http://127.0.0.1:7801"
-PAGE: Final = 200
 HOUR: Final = 3600.0
+PAGE_PDF_SECONDS: Final = 10.0
 UNKNOWN_MIME: Final = "application/octet-stream"
 """The server goes by the name then."""
 
-P = TypeVar("P", bound=Paged)
 
-
-class AsyncClient:
+class AsyncClient(AccessCalls, RefreshCalls, TransferCalls):
     """A gateway at ``url``. Use it as an async context manager, or ``close`` it."""
 
     def __init__(
         self, url: str = DEFAULT_URL, token: str | None = None, *, timeout_seconds: float = 60.0
     ) -> None:
         self._transport = Transport(url, token, timeout_seconds)
+
+    @property
+    def url(self) -> str:
+        """Of the gateway, without a slash at the end."""
+        return str(self._transport.url).rstrip("/")
 
     async def close(self) -> None:
         await self._transport.close()
@@ -90,23 +100,25 @@ class AsyncClient:
         query = {"container_id": container_id}
         return await self._transport.ask(Description, "GET", "/v1/containers/describe", query=query)
 
-    async def create(self, manifest: Manifest) -> Written:
-        """``Conflict`` when the container exists."""
+    async def create(self, manifest: Manifest, *, idempotency_key: str | None = None) -> Written:
+        """``Conflict`` when the container exists; sent again with its key, it gets the first answer again."""
         body = {"manifest": _written_keys(manifest)}
-        return await self._transport.ask(Written, "POST", "/v1/containers", json=body)
+        return await self._transport.ask(
+            Written, "POST", "/v1/containers", json=body, idempotency_key=idempotency_key
+        )
 
     async def update(self, manifest: Manifest, *, if_match: str) -> Written:
         """Replace the manifest of ``manifest.id``; ``PreconditionFailed`` when its etag is another."""
         return await self._transport.ask(
             Written,
             "PUT",
-            f"/v1/containers/{_part(manifest.id)}",
+            f"/v1/containers/{part(manifest.id)}",
             json={"manifest": _written_keys(manifest)},
             headers={"If-Match": f'"{if_match}"'},
         )
 
     async def delete(self, container_id: str) -> Queued:
-        return await self._transport.ask(Queued, "DELETE", f"/v1/containers/{_part(container_id)}")
+        return await self._transport.ask(Queued, "DELETE", f"/v1/containers/{part(container_id)}")
 
     # content
 
@@ -117,15 +129,17 @@ class AsyncClient:
         *,
         filename: str | None = None,
         mime: str = UNKNOWN_MIME,
+        idempotency_key: str | None = None,
     ) -> UploadView:
         """Send the bytes of ``file``, streamed."""
         answer = await self._transport.ask(
             UploadAnswer,
             "POST",
-            f"/v1/containers/{_part(container_id)}/uploads",
+            f"/v1/containers/{part(container_id)}/uploads",
             query={"filename": filename or file.name},
             headers={"Content-Type": mime},
             body=read_blocks(file),
+            idempotency_key=idempotency_key,
         )
         return answer.upload
 
@@ -142,6 +156,7 @@ class AsyncClient:
         mtime_ns: int | None = None,
         meta: dict[str, Any] | None = None,
         rebuild: bool = False,
+        idempotency_key: str | None = None,
     ) -> Added:
         """Have an upload (``file_ref``) or what stands at ``uri`` ingested; with ``rebuild``, even if unchanged."""
         body = {
@@ -157,7 +172,9 @@ class AsyncClient:
             "rebuild": rebuild or None,
         }
         given = {name: value for name, value in body.items() if value is not None}
-        return await self._transport.ask(Added, "POST", "/v1/containers/add", json=given)
+        return await self._transport.ask(
+            Added, "POST", "/v1/containers/add", json=given, idempotency_key=idempotency_key
+        )
 
     async def listing(
         self,
@@ -183,23 +200,23 @@ class AsyncClient:
         }
         body |= {} if after is None else {"after": after}
         body |= {} if through is None else {"through": through}
-        path = f"/v1/containers/{_part(container_id)}/listing"
+        path = f"/v1/containers/{part(container_id)}/listing"
         return await self._transport.ask(ListingAnswer, "POST", path, json=body, repeatable=True)
 
     async def documents(
         self, container_id: str, *, uri_prefix: str | None = None
     ) -> AsyncIterator[DocumentView]:
-        path = f"/v1/containers/{_part(container_id)}/documents"
+        path = f"/v1/containers/{part(container_id)}/documents"
         async for page in self._pages(DocumentsPage, path, uri_prefix=uri_prefix):
             for document in page.documents:
                 yield document
 
     async def document(self, container_id: str, doc_id: UUID) -> DocumentView:
-        path = f"/v1/containers/{_part(container_id)}/documents/{doc_id}"
+        path = f"/v1/containers/{part(container_id)}/documents/{doc_id}"
         return (await self._transport.ask(DocumentAnswer, "GET", path)).document
 
     async def delete_document(self, container_id: str, doc_id: UUID) -> Queued:
-        path = f"/v1/containers/{_part(container_id)}/documents/{doc_id}"
+        path = f"/v1/containers/{part(container_id)}/documents/{doc_id}"
         return await self._transport.ask(Queued, "DELETE", path)
 
     async def chunks(
@@ -215,7 +232,7 @@ class AsyncClient:
         meta: Mapping[str, str] | None = None,
     ) -> AsyncIterator[ChunkView]:
         """Live chunks as they are stored: of sources that begin with ``source_uri``, with these fields in their meta."""
-        path = f"/v1/containers/{_part(container_id)}/chunks"
+        path = f"/v1/containers/{part(container_id)}/chunks"
         asked = {
             "doc_id": str(doc_id) if doc_id else None,
             "source_uri": source_uri,
@@ -230,11 +247,11 @@ class AsyncClient:
                 yield chunk
 
     async def chunk(self, container_id: str, chunk_id: UUID) -> ChunkView:
-        path = f"/v1/containers/{_part(container_id)}/chunks/{chunk_id}"
+        path = f"/v1/containers/{part(container_id)}/chunks/{chunk_id}"
         return (await self._transport.ask(ChunkAnswer, "GET", path)).chunk
 
     async def chunk_sizes(self, container_id: str, *, doc_id: UUID | None = None) -> SizesAnswer:
-        path = f"/v1/containers/{_part(container_id)}/chunks/stats"
+        path = f"/v1/containers/{part(container_id)}/chunks/stats"
         query = {"doc_id": str(doc_id) if doc_id else None}
         return await self._transport.ask(SizesAnswer, "GET", path, query=query)
 
@@ -247,6 +264,14 @@ class AsyncClient:
         """All pages of a document, some at a time, with links to their images."""
         async for page in self._pages(PagesPage, f"/v1/documents/{doc_id}/pages"):
             yield page
+
+    async def page_pdf(
+        self, doc_id: UUID, number: int, *, wait_seconds: float = PAGE_PDF_SECONDS
+    ) -> PagePdf:
+        """A link to page ``number`` of a PDF as a file of its own; ``pending``, with its job, when it takes longer."""
+        query = {"wait_ms": round(wait_seconds * 1000)}
+        path = f"/v1/documents/{doc_id}/pages/{number}/pdf"
+        return await self._transport.ask(PagePdf, "GET", path, query=query)
 
     async def fetch(self, link: str) -> Blob:
         """The bytes behind a signed link, such as a hit's ``page_uri``."""
@@ -334,10 +359,28 @@ class AsyncClient:
             self, container_id, folder, root_name, meta=meta, timeout_seconds=timeout_seconds
         )
 
+    # quality
+
+    async def evaluate(self, container_id: str, request: EvalRequest) -> Queued:
+        """Have judged queries asked; the job's ``result`` is an ``EvalReport``."""
+        body = request.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        path = f"/v1/containers/{part(container_id)}/eval"
+        return await self._transport.ask(Queued, "POST", path, json=body)
+
+    async def eval_runs(self, container_id: str) -> list[KeptRun]:
+        """The last run of each set of queries and setup that was kept."""
+        path = f"/v1/containers/{part(container_id)}/eval"
+        return (await self._transport.ask(EvalRuns, "GET", path)).runs
+
     # operations
 
-    async def doctor(self, container_id: str | None = None) -> DoctorReport:
-        body = {"container_id": container_id} if container_id else {}
+    async def doctor(
+        self, container_id: str | None = None, *, repair: bool = False, deep: bool = False
+    ) -> DoctorReport:
+        """Every difference between the stores; ``deep`` reads all bytes, which takes long."""
+        body: dict[str, Any] = {"container_id": container_id} if container_id else {}
+        body |= {"repair": True} if repair else {}
+        body |= {"deep": True} if deep else {}
         answer = await self._transport.ask(
             DoctorAnswer, "POST", "/v1/admin/doctor", json=body, repeatable=True
         )
@@ -352,28 +395,15 @@ class AsyncClient:
         response = await self._transport.call("GET", "/readyz", accept=frozenset({503}))
         return Readiness.model_validate_json(response.content)
 
+    async def tools(self) -> list[ToolView]:
+        """What this token may call over MCP."""
+        return (await self._transport.ask(ToolsAnswer, "GET", "/mcp/tools")).tools
+
     async def metrics(self) -> str:
         """Prometheus text."""
         return (await self._transport.call("GET", "/metrics")).text
-
-    async def _pages(
-        self, answer: type[P], path: str, **query: str | list[str] | None
-    ) -> AsyncIterator[P]:
-        cursor: str | None = None
-        while True:
-            asked = {**query, "limit": PAGE, "cursor": cursor}
-            page = await self._transport.ask(answer, "GET", path, query=asked)
-            yield page
-            if page.next_cursor is None or page.next_cursor == cursor:
-                return
-            cursor = page.next_cursor
 
 
 def _written_keys(manifest: Manifest) -> dict[str, Any]:
     """What its author wrote: the defaults are the server's."""
     return manifest.model_dump(mode="json", exclude_unset=True)
-
-
-def _part(identifier: str) -> str:
-    """As one part of a path, whatever it holds."""
-    return quote(identifier, safe="")

@@ -32,6 +32,10 @@ class Transport:
         headers = {"User-Agent": f"latent-client/{version('latent-client')}"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
+        if is_loopback(self.url.host):
+            headers["Accept-Encoding"] = (
+                "identity"  # nothing is saved that compressing would not cost
+            )
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers=headers,
@@ -69,17 +73,27 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
         accept: frozenset[int] = frozenset(),
+        idempotency_key: str | None = None,
     ) -> httpx.Response:
         """A read answer of status 2xx or one of ``accept``.
 
         ``repeatable`` says that the call may be sent again when nothing answered; by default the
-        method decides.
+        method decides, or that there is an ``idempotency_key``.
         """
+        own = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         request = self._http.build_request(
-            method, path, params=_given(query), json=json, content=body, headers=headers
+            method,
+            path,
+            params=_given(query),
+            json=json,
+            content=body,
+            headers={**(headers or {}), **own},
         )
-        safe = method in SAFE_METHODS if repeatable is None else repeatable
-        response = await self._send(request, RECONNECT_PAUSES if safe else ())
+        once = idempotency_key is not None and body is None
+        safe = method in SAFE_METHODS or once if repeatable is None else repeatable
+        # With a key even a request that may have been received is sent again: it is done once.
+        lost = Unavailable if once else Unreachable
+        response = await self._send(request, RECONNECT_PAUSES if safe else (), lost)
         if response.is_success or response.status_code in accept:
             return response
         raise from_response(response)
@@ -92,6 +106,24 @@ class Transport:
         if response.is_success:
             return response
         raise from_response(response)
+
+    @asynccontextmanager
+    async def open_link(self, url: str, *, read_seconds: float) -> AsyncIterator[httpx.Response]:
+        """What a signed link answers, its body still to be read; the token is not sent."""
+        timeout = httpx.Timeout(read_seconds, connect=CONNECT_SECONDS)
+        request = self._http.build_request("GET", _checked(url), timeout=timeout)
+        request.headers.pop("Authorization", None)
+        try:
+            response = await self._http.send(request, stream=True)
+            try:
+                if not response.is_success:
+                    await response.aread()
+                    raise from_response(response)
+                yield response
+            finally:
+                await response.aclose()
+        except httpx.HTTPError as exc:
+            raise from_failure(exc, self._base) from exc
 
     @asynccontextmanager
     async def stream(
@@ -108,11 +140,16 @@ class Transport:
         except httpx.HTTPError as exc:
             raise from_failure(exc, self._base) from exc
 
-    async def _send(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
+    async def _send(
+        self,
+        request: httpx.Request,
+        pauses: tuple[float, ...],
+        lost: type[Unavailable] = Unreachable,
+    ) -> httpx.Response:
         for pause in pauses:
             try:
                 return await self._once(request)
-            except Unreachable:
+            except lost:
                 await asyncio.sleep(pause)
         return await self._once(request)
 

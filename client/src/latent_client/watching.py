@@ -214,10 +214,16 @@ class _Watch:
             task.add_done_callback(self._following.discard)
 
     async def _follow(self, report: FolderReport) -> None:
-        """Tell what became of the jobs."""
-        jobs = await self._persistently(
-            lambda: self._client.wait(report.job_ids, timeout_seconds=24 * HOUR)
-        )
+        """Tell what became of the jobs, or why nobody knows."""
+        try:
+            jobs = await self._persistently(
+                lambda: self._client.wait(report.job_ids, timeout_seconds=24 * HOUR)
+            )
+        except LatentError as exc:
+            self._tell(
+                Change.TROUBLE, message=f"what became of the jobs is not known: {exc.message}"
+            )
+            return
         for job in jobs:
             if job.state is not JobState.DONE:
                 self._tell(

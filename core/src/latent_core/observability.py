@@ -3,16 +3,57 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from pythonjsonlogger.json import JsonFormatter
 from typing_extensions import override
 
+from latent_core.domain.errors import IssueCode
 from latent_core.domain.job import JobState
+
+_BOUND: ContextVar[Mapping[str, Any] | None] = ContextVar("fields of every log line", default=None)
+
+# What may have slipped into a message or a traceback: tokens, passwords in addresses, signatures of links.
+_SECRETS: Final = re.compile(
+    r"(?P<said>\bbearer\s+|://[^\s:/@]*:(?=[^\s/@]*@)|\b(?:password|passwd|secret|api[-_]?key|sig|x-amz-signature)=)"
+    r"(?P<secret>[^\s\"'\\&@,;]+)"
+    r"|\blct_[A-Za-z0-9]+",
+    re.IGNORECASE,
+)
+_HIDDEN: Final = "********"
+
+
+@contextmanager
+def bound(**fields: Any) -> Iterator[None]:
+    """Every line logged in the block, and in tasks started in it, carries ``fields``: a request's id, a job's."""
+    before = _BOUND.set({**(_BOUND.get() or {}), **fields})
+    try:
+        yield
+    finally:
+        _BOUND.reset(before)
+
+
+def redacted(text: str) -> str:
+    """``text`` without what looks like a secret."""
+    return _SECRETS.sub(lambda found: (found["said"] or "") + _HIDDEN, text)
+
+
+class _Bound(logging.Filter):
+    """Adds the fields of ``bound``; a line's own come first."""
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        for name, value in (_BOUND.get() or {}).items():
+            if name not in vars(record):
+                setattr(record, name, value)
+        return True
 
 
 class _Json(JsonFormatter):
@@ -24,6 +65,10 @@ class _Json(JsonFormatter):
             rename_fields={"name": "logger", "levelname": "level", "message": "msg"},
             timestamp=True,
         )
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
 
 
 class _Text(logging.Formatter):
@@ -39,7 +84,7 @@ class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = {k: v for k, v in vars(record).items() if k not in self._STANDARD}
         shown = " ".join(f"{k}={v}" for k, v in fields.items())
-        return f"{super().format(record)} {shown}".rstrip()
+        return redacted(f"{super().format(record)} {shown}".rstrip())
 
 
 def set_up_logs(form: Literal["auto", "json", "text"], *, level: int = logging.INFO) -> None:
@@ -49,6 +94,7 @@ def set_up_logs(form: Literal["auto", "json", "text"], *, level: int = logging.I
     handler.setFormatter(
         _Json() if as_json else _Text("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
     )
+    handler.addFilter(_Bound())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -62,24 +108,51 @@ class Metrics:
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     embedded_texts: Counter = field(init=False)
+    embedded_tokens: Counter = field(init=False)
     cached_texts: Counter = field(init=False)
     published: Counter = field(init=False)
     stale: Counter = field(init=False)
     candidates: Counter = field(init=False)
     search_seconds: Histogram = field(init=False)
+    errors: Counter = field(init=False)
+    jobs: Counter = field(init=False)
+    job_seconds: Histogram = field(init=False)
     queue_depth: Gauge = field(init=False)
     queue_age: Gauge = field(init=False)
+    oldest_transaction: Gauge = field(init=False)
+    service_up: Gauge = field(init=False)
+    worker_seen: Gauge = field(init=False)
 
     def __post_init__(self) -> None:
         own: dict[str, Any] = {"registry": self.registry}
         ProcessCollector(registry=self.registry)
+        self._count_work(own)
+        self._count_searches(own)
+        self._gauge_services(own)
+
+    def _count_work(self, own: dict[str, Any]) -> None:
         self.embedded_texts = Counter(
             "latent_embedded_texts", "Texts sent to the embedder", ["embedder"], **own
+        )
+        self.embedded_tokens = Counter(
+            "latent_embedded_tokens", "Tokens of those texts", ["embedder"], **own
         )
         self.cached_texts = Counter(
             "latent_cached_texts", "Texts whose vector was in the cache", ["embedder"], **own
         )
         self.published = Counter("latent_published_documents", "Generations made visible", **own)
+        self.jobs = Counter(
+            "latent_jobs", "Attempts at jobs that ended", ["kind", "outcome"], **own
+        )
+        self.job_seconds = Histogram(
+            "latent_job_seconds",
+            "Seconds an attempt at a job took",
+            ["kind"],
+            buckets=(0.05, 0.2, 1, 5, 20, 60, 300, 1800),
+            **own,
+        )
+
+    def _count_searches(self, own: dict[str, Any]) -> None:
         self.stale = Counter(
             "latent_stale_candidates", "Candidates the join on what is live refused", **own
         )
@@ -91,9 +164,28 @@ class Metrics:
             buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2),
             **own,
         )
+        self.errors = Counter(
+            "latent_errors",
+            "Errors answered (http, mcp) or met by jobs",
+            ["surface", "code"],
+            **own,
+        )
+
+    def _gauge_services(self, own: dict[str, Any]) -> None:
         self.queue_depth = Gauge("latent_queue_jobs", "Jobs by state", ["state"], **own)
         self.queue_age = Gauge(
             "latent_queue_oldest_seconds", "Age of the oldest queued job that may run", **own
+        )
+        self.oldest_transaction = Gauge(
+            "latent_oldest_transaction_seconds", "Age of the database's oldest transaction", **own
+        )
+        self.service_up = Gauge(
+            "latent_service_up", "Whether a backing service answers", ["service"], **own
+        )
+        self.worker_seen = Gauge(
+            "latent_worker_seen_timestamp_seconds",
+            "When the worker last reached its database",
+            **own,
         )
 
     def set_queue(self, jobs: Mapping[JobState, int], oldest_queued_seconds: float) -> None:
@@ -101,3 +193,6 @@ class Metrics:
         for state, count in jobs.items():
             self.queue_depth.labels(state.value).set(count)
         self.queue_age.set(oldest_queued_seconds)
+
+    def failed(self, surface: Literal["http", "mcp", "job"], code: IssueCode) -> None:
+        self.errors.labels(surface, code.value).inc()

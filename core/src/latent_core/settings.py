@@ -19,17 +19,22 @@ from pydantic_settings import (
     DotEnvSettingsSource,
     EnvSettingsSource,
     NoDecode,
+    PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
+from typing_extensions import override
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.web_address import parse_origin
+from latent_core.secret_files import SecretFiles, file_variables
 
 logger = logging.getLogger(__name__)
 
 MEGABYTE = 1024 * 1024
 GIGABYTE = 1024 * MEGABYTE
 DAY_SECONDS = 86_400.0
+JOBS_THAT_WORK: Final = 4
+JOBS_THAT_WAIT: Final = 12
 ENV_FILE: Final = ".env"
 OURS: Final = "LLC_"
 OF_TESTS: Final = "LLC_TEST_"
@@ -90,10 +95,31 @@ class Settings(BaseSettings):
     browser_path: Path | None = _named("LLC_BROWSER_PATH")
     """Chromium, for containers with web.javascript."""
     log_format: Literal["auto", "json", "text"] = _named("LLC_LOG_FORMAT", default="auto")
+    metrics_port: int | None = _named("LLC_METRICS_PORT", least=1, most=65_535)
+    """Serves metrics without a token, on ``bind``: for a network that only Prometheus is on."""
+    otel_endpoint: str | None = _named("LLC_OTEL_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    """Where traces go, OTLP over HTTP; the SDK itself reads the other variables OTEL_…"""
+    crash_at: str | None = _named("LLC_CRASH_AT")
+    """A point of ``processes.crash`` to die at, for tests."""
 
     postgres_dsn: SecretStr | None = _named("LLC_POSTGRES_DSN", "REG_DB_DSN")
     qdrant_url: str | None = _named("LLC_QDRANT_URL", "QDRANT_URL")
+    qdrant_api_key: SecretStr | None = _named("LLC_QDRANT_API_KEY", "QDRANT_API_KEY")
+    qdrant_grpc_port: int | None = _named("LLC_QDRANT_GRPC_PORT", least=1, most=65_535)
+    """Given, points travel by gRPC."""
+    qdrant_prefix: str = _named("LLC_QDRANT_PREFIX", default="")
+    """Begins the names of our collections, where the server holds others too."""
     s3_endpoint: str | None = _named("LLC_S3_ENDPOINT", "LLC_MINIO_ENDPOINT", "MINIO_ENDPOINT")
+    s3_access_key: SecretStr | None = _named(
+        "LLC_S3_ACCESS_KEY", "LLC_MINIO_ACCESS_KEY", "MINIO_ACCESS_KEY"
+    )
+    s3_secret_key: SecretStr | None = _named(
+        "LLC_S3_SECRET_KEY", "LLC_MINIO_SECRET_KEY", "MINIO_SECRET_KEY"
+    )
+    s3_bucket: str = _named("LLC_S3_BUCKET", "LLC_MINIO_BUCKET", default="latent")
+    s3_region: str = _named("LLC_S3_REGION", default="us-east-1")
+    s3_public_endpoint: str | None = _named("LLC_S3_PUBLIC_ENDPOINT")
+    """Where readers reach the S3 server: links lead there, and not through the gateway."""
 
     embed_base_url: str | None = _named("LLC_EMBED_BASE_URL")
     embed_api_key: SecretStr | None = _named(
@@ -103,6 +129,12 @@ class Settings(BaseSettings):
         "LLC_EMBED_RATE_LIMIT_PER_MIN", "EMBED_RATE_LIMIT_PER_MIN", least=1, most=10**9
     )
     """Texts a minute sent to a remote embedder; the local one is not limited. Default 120."""
+    embed_price_per_million: float = _named(
+        "LLC_EMBED_PRICE_PER_MILLION", default=0.0, least=0, most=1_000_000
+    )
+    """What a million tokens cost at the remote embedder, in whatever currency: jobs tell what they cost."""
+    nomic_base_url: str = _named("LLC_NOMIC_BASE_URL", default="https://api-atlas.nomic.ai")
+    """Of Nomic's own API, for ``embedder: nomic/<model>``."""
     embed_window: int = _named("LLC_EMBED_WINDOW", default=512, least=16, most=131_072)
     """Tokens a remote embedder reads of one text, when nothing else tells."""
 
@@ -120,16 +152,41 @@ class Settings(BaseSettings):
     rerank_folder: Path | None = _named("LLC_RERANK_FOLDER", "RERANK_FOLDER")
     """A cross-encoder: ``model.onnx`` and ``tokenizer.json``."""
 
-    worker_concurrency: int = _named("LLC_WORKER_CONCURRENCY", default=4, least=1, most=64)
+    worker_concurrency: int | None = _named("LLC_WORKER_CONCURRENCY", least=1, most=64)
+    """Jobs at a time; default 4, and 12 with a remote embedder, for which jobs mostly wait."""
     lease_seconds: float = _named("LLC_LEASE_SECONDS", default=60.0, least=1, most=DAY_SECONDS)
     poll_seconds: float = _named("LLC_POLL_SECONDS", default=1.0, least=0.05, most=3600)
     search_timeout_ms: int = _named("LLC_SEARCH_TIMEOUT_MS", default=1200, least=1, most=600_000)
     max_upload_bytes: int = _named(
         "LLC_MAX_UPLOAD_BYTES", default=512 * MEGABYTE, least=1, most=1024 * GIGABYTE
     )
+    min_free_bytes: int = _named(
+        "LLC_MIN_FREE_BYTES", default=256 * MEGABYTE, least=0, most=1024 * GIGABYTE
+    )
+    """What an upload must leave free on the disk of the data directory; 0: an upload may fill it."""
+    max_queued_jobs: int = _named("LLC_MAX_QUEUED_JOBS", default=500_000, least=0, most=10**9)
+    """How many may wait before nothing more is taken; 0: any number."""
+    quota_requests_per_min: int = _named(
+        "LLC_QUOTA_REQUESTS_PER_MIN", default=6000, least=0, most=10**9
+    )
+    """Of one token, at each gateway. Quotas do not bind the owner; 0: none."""
+    quota_upload_bytes_per_day: int = _named(
+        "LLC_QUOTA_UPLOAD_BYTES_PER_DAY", default=50 * GIGABYTE, least=0, most=2**60
+    )
+    """Of one token, from midnight to midnight UTC."""
+    quota_queued_jobs: int = _named("LLC_QUOTA_QUEUED_JOBS", default=50_000, least=0, most=10**9)
+    """Of one principal: how many of its jobs may wait."""
+    max_import_bytes: int = _named(
+        "LLC_MAX_IMPORT_BYTES", default=64 * GIGABYTE, least=1, most=1024 * GIGABYTE
+    )
+    """Of an archive that is imported."""
     max_chunks_per_document: int = _named(
         "LLC_MAX_CHUNKS_PER_DOCUMENT", default=50_000, least=1, most=1_000_000
     )
+    refresh_keep_days: float = _named("LLC_REFRESH_KEEP_DAYS", default=7.0, least=0, most=3650)
+    """How long the embedding space before a switch is kept, and kept up to date, for a way back."""
+    drift_min_recall: float = _named("LLC_DRIFT_MIN_RECALL", default=0.95, least=0, most=1)
+    """Of a full re-embed, that a drift adapter must reach to be taken."""
     parse_seconds: float = _named("LLC_PARSE_SECONDS", default=120.0, least=1, most=DAY_SECONDS)
     """CPU seconds one document may cost its parser; wall time is twice that."""
     parse_memory_bytes: int = _named(
@@ -142,6 +199,18 @@ class Settings(BaseSettings):
     """What reads scanned pages and images; auto: Tesseract when it is installed, else rapidocr."""
     ocr_languages: str | None = _named("LLC_OCR_LANGUAGES")
     """For Tesseract: ``eng+deu``; default what is installed, up to four."""
+
+    @classmethod
+    @override
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, dotenv_settings, SecretFiles(settings_cls)
 
     @field_validator("data_dir", "manifest_dir", "browser_path", "rerank_folder", mode="after")
     @classmethod
@@ -200,6 +269,14 @@ class Settings(BaseSettings):
         return self.manifest_dir or self.data_dir / "manifests"
 
     @property
+    def jobs_at_a_time(self) -> int:
+        """Of one worker."""
+        if self.worker_concurrency is not None:
+            return self.worker_concurrency
+        remote = self.embed_base_url is not None or self.embed_api_key is not None
+        return JOBS_THAT_WAIT if remote else JOBS_THAT_WORK
+
+    @property
     def gateway_url(self) -> str:
         return (self.url or f"http://{self.bind}:{self.port}").rstrip("/")
 
@@ -238,6 +315,7 @@ def setting_names() -> dict[str, tuple[str, ...]]:
 def unknown_variables(environ: Iterable[str]) -> list[str]:
     """Variables that are named like ours and are none, each with the nearest name there is."""
     known = {name for names in setting_names().values() for name in names}
+    known |= file_variables(Settings)
     strange = sorted(
         name
         for name in environ

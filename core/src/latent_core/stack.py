@@ -12,25 +12,35 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from latent_core.blobs.files import FileBlobStore
+from latent_core.backing import (
+    Place,
+    open_blobs,
+    open_place,
+    open_postgres,
+    open_presigner,
+    open_vectors,
+)
 from latent_core.blobs.port import BlobStore
+from latent_core.blobs.presigning import Presigner
 from latent_core.blobs.signing import Signer
-from latent_core.domain.errors import Conflict, Invalid
-from latent_core.embedding.resolve import Embedders
+from latent_core.domain.errors import Conflict
+from latent_core.embedding.adapted import StoredAdapters
+from latent_core.embedding.resolve import Embedders, key_of_endpoint, per_minute_of
+from latent_core.embedding.shared_rate import SharedTextRate
 from latent_core.generations.containers import ensure_collections
 from latent_core.keywords.bm25 import PostgresKeywordIndex
 from latent_core.keywords.port import KeywordIndex
 from latent_core.observability import Metrics
-from latent_core.processes.datadir import DataDirectory, owner_of
-from latent_core.processes.postgres import EmbeddedPostgres
+from latent_core.processes import crash
+from latent_core.processes.datadir import owner_of
 from latent_core.queue.reaper import release_all
 from latent_core.queue.wakeup import Wakeup
 from latent_core.registry import secrets
 from latent_core.registry.connection import Database
 from latent_core.registry.migrate import migrate
+from latent_core.registry.ownership import taking_part
 from latent_core.rerank.resolve import Rerankers
 from latent_core.settings import Settings
-from latent_core.vectors.edge import EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
 
 logger = logging.getLogger(__name__)
@@ -58,6 +68,8 @@ class Stack:
     token_place: str
     """Where a person finds it."""
     rerankers: Rerankers = field(default_factory=Rerankers)
+    presigner: Presigner | None = None
+    """Links straight to the blobs' server, where readers can reach it."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process stops: long answers end."""
 
@@ -67,29 +79,19 @@ class Stack:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings) -> AsyncIterator[Stack]:
-        """Open every service; ``Conflict``, ``Invalid``, ``Unavailable`` say why one cannot be."""
-        _refuse_what_is_not_offered(settings)
+    async def open(cls, settings: Settings, *, name: str = "up") -> AsyncIterator[Stack]:
+        """Open every service; ``Conflict``, ``Invalid``, ``Unavailable`` say why one cannot be.
+
+        ``name`` is what the process is called in the database's list of sessions.
+        """
+        crash.arm(settings.crash_at)
         async with AsyncExitStack() as services:
-            folder = DataDirectory(settings.data_dir)
-            await asyncio.to_thread(services.enter_context, folder)
-            postgres = await services.enter_async_context(EmbeddedPostgres(folder.path))
-            await migrate(postgres.dsn)
-            db = await services.enter_async_context(
-                await Database.open(postgres.dsn, max_size=CONNECTIONS, name="latent up")
-            )
-            released = await release_all(db)
-            if released:
-                logger.info(
-                    "jobs_released",
-                    extra={"jobs": released, "cause": "the last process ended in their midst"},
-                )
-            vectors = await EdgeVectorIndex.open(folder.vectors)
-            services.push_async_callback(vectors.close)
+            place = await open_place(services, settings)
+            db = await _open_database(services, settings, place, name)
+            vectors = await open_vectors(services, settings, place)
             await ensure_collections(db, vectors)
-            blobs = FileBlobStore(folder.blobs, folder.tmp)
-            services.push_async_callback(blobs.close)
-            embedders = Embedders(settings, folder.models)
+            embedders = Embedders(settings, place.models, rate=_shared_rate(settings, db))
+            embedders.keep_adapters_in(StoredAdapters(db))
             services.push_async_callback(embedders.close)
             rerankers = Rerankers.of(settings)
             services.push_async_callback(rerankers.close)
@@ -98,22 +100,44 @@ class Stack:
                 db=db,
                 keywords=PostgresKeywordIndex(db),
                 vectors=vectors,
-                blobs=blobs,
+                blobs=await open_blobs(services, settings, place),
                 signer=await _signer(settings, db),
                 embedders=embedders,
                 metrics=Metrics(),
                 wakeup=await services.enter_async_context(Wakeup(db)),
-                tmp=folder.tmp,
-                token=settings.mcp_token.get_secret_value()
-                if settings.mcp_token
-                else folder.token(),
-                token_place="LLC_MCP_TOKEN" if settings.mcp_token else str(folder.path / "token"),
+                tmp=place.tmp,
+                token=place.token,
+                token_place=place.token_place,
                 rerankers=rerankers,
+                presigner=open_presigner(services, settings),
             )
             try:
                 yield stack
             finally:
                 stack.closing.set()
+
+
+async def _open_database(
+    services: AsyncExitStack, settings: Settings, place: Place, name: str
+) -> Database:
+    """Migrated, and ours to use."""
+    dsn = await open_postgres(services, settings, place)
+    await migrate(dsn)
+    db = await services.enter_async_context(
+        await Database.open(dsn, max_size=CONNECTIONS, name=name)
+    )
+    if settings.postgres_dsn is not None:
+        await services.enter_async_context(taking_part(db, alone=place.alone))
+    if place.alone and (released := await release_all(db)):
+        logger.info(
+            "jobs_released",
+            extra={"jobs": released, "cause": "the last process ended in their midst"},
+        )
+    return db
+
+
+def _shared_rate(settings: Settings, db: Database) -> SharedTextRate:
+    return SharedTextRate(db, per_minute_of(settings), key_of_endpoint(settings))
 
 
 def refuse_taken(settings: Settings) -> None:
@@ -126,20 +150,6 @@ def refuse_taken(settings: Settings) -> None:
                 "or choose another LLC_DATA_DIR and LLC_PORT",
                 pid=owner.pid,
             )
-
-
-def _refuse_what_is_not_offered(settings: Settings) -> None:
-    """Servers come with a later part; an address that would be ignored is refused."""
-    given = {
-        "LLC_POSTGRES_DSN": settings.postgres_dsn,
-        "LLC_QDRANT_URL": settings.qdrant_url,
-        "LLC_S3_ENDPOINT": settings.s3_endpoint,
-    }
-    named = [name for name, value in given.items() if value is not None]
-    if named:
-        raise Invalid(
-            f"{', '.join(named)}: servers are not offered yet; unset it, and the embedded service is used"
-        )
 
 
 async def _signer(settings: Settings, db: Database) -> Signer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from latent_core.domain.errors import Invalid, LatentError, TimedOut, TooLarge
 from latent_core.domain.text import trouble
 from latent_gateway.answers import error_answer
+from latent_gateway.auth.principal import Principal
 
 MEGABYTE: Final = 1024 * 1024
 MAX_BODY_BYTES: Final = 2 * MEGABYTE
@@ -26,22 +27,27 @@ SECONDS_BETWEEN_PIECES: Final = 60.0
 LINGER_BYTES: Final = 4 * MEGABYTE
 LINGER_SECONDS: Final = 2.0
 
-OPEN: Final = re.compile(r"/(healthz|readyz|openapi\.json|v1/blobs/[^/]+|\.well-known/.*)")
+OPEN: Final = re.compile(
+    r"/(healthz|readyz|openapi\.json|v1/blobs/[^/]+|\.well-known/.*|login|logout|console(/.*)?)?"
+)
 """Answered without a token; the signature of a link is its permission. Agents look below ``.well-known`` for a way to
-log in: that there is none must be a 404, a 401 would keep them looking."""
-UPLOAD: Final = re.compile(r"/v1/containers/[^/]+/uploads")
+log in: that there is none must be a 404, a 401 would keep them looking. The console asks for a session of its own."""
+UPLOAD: Final = re.compile(r"/(?:v1|console)/containers/[^/]+/uploads|/v1/imports")
 LISTING: Final = re.compile(r"/v1/containers/[^/]+/listing")
 
-Check = Callable[[str | None], object]
-"""Told the ``Authorization`` header; raises ``Unauthorized``."""
+Check = Callable[[str | None, str], Awaitable[Principal]]
+"""Told the ``Authorization`` header and the sender's address; raises ``Unauthorized`` or ``RateLimited``."""
+Count = Callable[[Principal], None]
+"""Told who asks; raises ``RateLimited`` when that was asked too often."""
 
 
 class Admission:
     """ASGI middleware: token, length of the body, and a path that can be a name of something."""
 
-    def __init__(self, app: ASGIApp, check: Check) -> None:
+    def __init__(self, app: ASGIApp, check: Check, count: Count) -> None:
         self._app = app
         self._check = check
+        self._count = count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,7 +55,7 @@ class Admission:
             return
         headers = Headers(scope=scope)
         try:
-            self._admit(scope, headers)
+            await self._admit(scope, headers)
             admitted = await _bounded(scope, headers, receive)
         except LatentError as error:
             await _refuse(error, scope, headers, receive, send)
@@ -57,24 +63,38 @@ class Admission:
         if admitted is not None:
             await self._app(scope, admitted, send)
 
-    def _admit(self, scope: Scope, headers: Headers) -> None:
+    async def _admit(self, scope: Scope, headers: Headers) -> None:
+        """Who was let in stands in the scope: the token is asked for once a request."""
         if not OPEN.fullmatch(scope["path"]):
-            self._check(headers.get("authorization"))
+            caller = await self._check(headers.get("authorization"), address_of(scope))
+            self._count(caller)
+            scope["latent.principal"] = caller
         wrong = trouble(scope["path"])
         if wrong is not None:
             raise Invalid(f"the path {wrong}")
 
 
+def address_of(scope: Scope) -> str:
+    """Where the request comes from; empty when the server does not tell."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
 async def _bounded(scope: Scope, headers: Headers, receive: Receive) -> Receive | None:
     """What the app receives from: the body at once, counted; None when the sender went away."""
-    if not _has_body(headers) or (scope["method"] == "POST" and UPLOAD.fullmatch(scope["path"])):
-        return receive  # an upload is streamed, and counted by its route
+    if not _has_body(headers) or streamed(scope):
+        return receive
     limit = MAX_LISTING_BYTES if LISTING.fullmatch(scope["path"]) else MAX_BODY_BYTES
     declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
     body = await _read(receive, limit)
     return None if body is None else _replay(body, receive)
+
+
+def streamed(scope: Scope) -> bool:
+    """Whether the body goes to its route as it comes, and is counted there: it may be larger than memory."""
+    return scope["method"] == "POST" and UPLOAD.fullmatch(scope["path"]) is not None
 
 
 def _has_body(headers: Headers) -> bool:

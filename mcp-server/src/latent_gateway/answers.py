@@ -32,6 +32,8 @@ CODES = {
     409: IssueCode.CONFLICT,
 }
 RETRY_AFTER_SECONDS = "2"
+ISSUE_HEADER = b"latent-issue"
+"""From an error's answer to the telemetry, which counts it and takes it off."""
 
 
 class PreconditionRequired(Conflict):
@@ -62,13 +64,17 @@ def _json(content: Any) -> bytes:
 
 def error_answer(error: LatentError, request_id: str) -> Response:
     headers = {}
-    if isinstance(error, RateLimited | Unavailable):
+    if isinstance(error, RateLimited | Unavailable) or "retry_after" in error.details:
         headers["Retry-After"] = str(error.details.get("retry_after", RETRY_AFTER_SECONDS))
     if error.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="latent"'
-    return json_answer(
-        Envelope(issues=[error.issue()]), request_id, status=error.status, headers=headers
-    )
+    return _refusal(error.issue(), request_id, error.status, headers)
+
+
+def _refusal(issue: Issue, request_id: str, status: int, headers: dict[str, str]) -> Response:
+    answer = json_answer(Envelope(issues=[issue]), request_id, status=status, headers=headers)
+    answer.raw_headers.append((ISSUE_HEADER, issue.code.value.encode()))
+    return answer
 
 
 def install(app: FastAPI) -> None:
@@ -107,9 +113,6 @@ async def _http(request: Request, exc: Exception) -> Response:
     issue = Issue(
         code=code, message=f"{request.method} {request.url.path}: {str(exc.detail).lower()}"
     )
-    return json_answer(
-        Envelope(issues=[issue]),
-        request.scope["latent.request_id"],
-        status=exc.status_code,
-        headers=dict(exc.headers or {}),
+    return _refusal(
+        issue, request.scope["latent.request_id"], exc.status_code, dict(exc.headers or {})
     )

@@ -15,33 +15,49 @@ from fastapi import FastAPI
 from typing_extensions import override
 
 from latent_core.domain.errors import Conflict, Invalid
+from latent_core.metrics_server import metrics_served
 from latent_core.observability import set_up_logs
+from latent_core.secret_files import forget_secrets
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack, refuse_taken
-from latent_gateway import answers
+from latent_core.tracing import tracing
+from latent_gateway import answers, gauges
 from latent_gateway.admission import Admission
 from latent_gateway.api import (
     admin,
+    audit,
+    backups,
     blobs,
     chunks,
     containers,
     doc_search,
     documents,
+    evaluation,
     health,
     ingest,
     jobs,
     listing,
     page_images,
     pages,
+    refresh,
     search,
+    tokens,
+    transfers,
     uploads,
 )
-from latent_gateway.auth.principal import Tokens
+from latent_gateway.auth.quotas import Quotas
+from latent_gateway.auth.tokens import Tokens
+from latent_gateway.compression import Compression
+from latent_gateway.console import site
 from latent_gateway.context import Gateway
+from latent_gateway.evaluating import evaluating
+from latent_gateway.idempotency import Idempotency
 from latent_gateway.manifest_sync import sync_manifests
 from latent_gateway.mcp import discovery
 from latent_gateway.mcp.guard import Guard, Names
 from latent_gateway.mcp.server import Surface
+from latent_gateway.openapi import Api
+from latent_gateway.response_headers import ResponseHeaders
 from latent_gateway.telemetry import RequestMetrics, Telemetry
 from latent_gateway.warm import ended, warm_all
 
@@ -59,8 +75,14 @@ ROUTERS = (
     page_images,
     pages,
     jobs,
+    evaluation,
     blobs,
+    transfers,
+    backups,
     admin,
+    refresh,
+    tokens,
+    audit,
     health,
     discovery,
 )
@@ -75,28 +97,34 @@ Beside = Callable[[Settings, Stack], AbstractAsyncContextManager[object]]
 """What runs in the same process on the same stack: a worker."""
 
 
-def create_app(settings: Settings, stack: Stack) -> FastAPI:
-    """The HTTP surface on an open stack."""
-    tokens = Tokens(stack.token)
-    shared = Gateway(settings, stack, tokens)
-    surface = Surface(shared)
-    app = FastAPI(
+def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Surface) -> FastAPI:
+    """The HTTP surface on an open stack, with ``surface`` at /mcp."""
+    tokens, quotas = Tokens(stack.token, stack.db), Quotas(settings)
+    shared = Gateway(settings, stack, tokens, quotas)
+    agents = surface(shared)
+    app = Api(
         title="Latent Containers",
         version="1",
         description="Containers of documents that agents can search",
-        openapi_url="/openapi.json",
-        docs_url=None,
-        redoc_url=None,
-        lifespan=surface.lifespan,
+        lifespan=agents.lifespan,
     )
     app.state.gateway = shared
     for module in ROUTERS:
         app.include_router(module.router)
-    surface.install(app)
+    agents.install(app)
+    site.install(app)
     answers.install(app)
-    app.add_middleware(Admission, check=tokens.authenticate)
+    # The last one stands outermost.
+    app.add_middleware(
+        Idempotency,
+        db=stack.db,
+        max_bytes=max(settings.max_upload_bytes, settings.max_import_bytes),
+    )
+    app.add_middleware(Admission, check=tokens.authenticate, count=quotas.take_request)
     app.add_middleware(Guard, names=Names.of(settings))
-    app.add_middleware(Telemetry, metrics=RequestMetrics(stack.metrics.registry))
+    app.add_middleware(Compression)
+    app.add_middleware(ResponseHeaders)
+    app.add_middleware(Telemetry, metrics=RequestMetrics(stack.metrics))
     return app
 
 
@@ -104,18 +132,24 @@ async def serve(settings: Settings, *, announce: Announce, beside: Beside | None
     """Run until SIGINT or SIGTERM. With a worker ``beside`` it this is ``latent up``, all in one process."""
     set_up_logs(settings.log_format)
     warn_of_unknown_variables()
-    if beside is None and settings.addresses_missing:
-        missing = ", ".join(settings.addresses_missing)
-        raise Invalid(
-            f"a gateway of its own needs all three servers; not given: {missing}. 'latent up' needs none"
-        )
+    forget_secrets(Settings)
+    if beside is None:
+        _refuse_to_be_alone(settings)
     listening = _listen(settings)
     stop = _Stop()
     try:
         async with AsyncExitStack() as running:
-            stack = await running.enter_async_context(Stack.open(settings))
+            running.enter_context(tracing(settings, "latent" if beside else "latent-gateway"))
+            stack = await running.enter_async_context(
+                Stack.open(settings, name="up" if beside else "gateway")
+            )
+            running.enter_context(metrics_served(settings, stack.metrics))
+            if settings.metrics_port is not None:
+                fresh = asyncio.create_task(gauges.keep_fresh(stack), name="gauges")
+                running.push_async_callback(ended, fresh)
             await sync_manifests(settings, stack)
             running.push_async_callback(ended, asyncio.create_task(warm_all(stack), name="warm"))
+            await running.enter_async_context(evaluating(settings, stack))
             if beside is not None:
                 await running.enter_async_context(beside(settings, stack))
             await _answer(settings, stack, listening, announce, stop)
@@ -124,6 +158,20 @@ async def serve(settings: Settings, *, announce: Announce, beside: Beside | None
             raise
     finally:
         listening.close()
+
+
+def _refuse_to_be_alone(settings: Settings) -> None:
+    """A gateway of its own is one of several: what they share must be given."""
+    if settings.addresses_missing:
+        missing = ", ".join(settings.addresses_missing)
+        raise Invalid(
+            f"a gateway of its own needs all three servers; not given: {missing}. 'latent up' needs none"
+        )
+    if settings.mcp_token is None:
+        raise Invalid(
+            "a gateway of its own needs LLC_MCP_TOKEN: all gateways on the same servers share the owner's token. "
+            "Choose a long random one"
+        )
 
 
 def _listen(settings: Settings) -> socket.socket:

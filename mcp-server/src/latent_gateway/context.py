@@ -14,7 +14,9 @@ from fastapi import Depends, Request
 from latent_core.domain.errors import RateLimited
 from latent_core.settings import Settings
 from latent_core.stack import Stack
-from latent_gateway.auth.principal import Principal, Tokens
+from latent_gateway.auth.principal import Principal
+from latent_gateway.auth.quotas import Quotas
+from latent_gateway.auth.tokens import Tokens
 from latent_gateway.links import BlobLinks
 from latent_gateway.search.embed import QueryCache
 
@@ -49,6 +51,7 @@ class Gateway:
     settings: Settings
     stack: Stack
     tokens: Tokens
+    quotas: Quotas
     streams: Streams = field(default_factory=Streams)
     queries: QueryCache = field(default_factory=QueryCache)
 
@@ -57,9 +60,9 @@ async def gateway(request: Request) -> Gateway:
     return cast(Gateway, request.app.state.gateway)
 
 
-async def principal(request: Request, shared: Annotated[Gateway, Depends(gateway)]) -> Principal:
-    """Who is asking; ``Unauthorized`` without a valid token."""
-    return shared.tokens.authenticate(request.headers.get("authorization"))
+async def principal(request: Request) -> Principal:
+    """Who is asking, as the door found out (``admission``): behind it nobody is without a valid token."""
+    return cast(Principal, request.scope["latent.principal"])
 
 
 async def request_id(request: Request) -> str:
@@ -69,7 +72,7 @@ async def request_id(request: Request) -> str:
 async def links(request: Request, shared: Annotated[Gateway, Depends(gateway)]) -> BlobLinks:
     """Links that start where the reader reached us, unless ``LLC_PUBLIC_URL`` says otherwise."""
     base = shared.settings.public_url or str(request.base_url)
-    return BlobLinks(shared.stack.signer, base.rstrip("/"))
+    return BlobLinks(shared.stack.signer, base.rstrip("/"), shared.stack.presigner)
 
 
 Shared = Annotated[Gateway, Depends(gateway)]

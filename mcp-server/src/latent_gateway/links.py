@@ -1,4 +1,4 @@
-"""Signed, short-lived links to blobs, served by the gateway's own route."""
+"""Signed, short-lived links to blobs: to the gateway's own route, or straight to the S3 server where readers reach it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from time import time
 from typing import Final
 from urllib.parse import urlencode
 
+from latent_core.blobs.presigning import Presigner
 from latent_core.blobs.signing import Signer
 
 TTL_SECONDS: Final = 300
@@ -18,11 +19,16 @@ class BlobLinks:
 
     signer: Signer
     base: str
+    presigner: Presigner | None = None
 
     def page_image(self, sha256: str, mime: str, filename: str) -> str:
         return self.link(sha256, mime, "inline", filename)
 
     def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str:
+        if self.presigner is not None:
+            return self.presigner.link(
+                sha256, seconds=TTL_SECONDS, mime=mime, disposition=disposition, filename=filename
+            )
         query = self.signer.sign(
             sha256,
             expires_at=int(time()) + TTL_SECONDS,

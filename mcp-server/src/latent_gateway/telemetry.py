@@ -1,4 +1,4 @@
-"""Around every request: an id, a log line, metrics, and an envelope for what nobody foresaw."""
+"""Around every request: an id, a log line, metrics, a span, and an envelope for what nobody foresaw."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from time import perf_counter
 from typing import Final
 from uuid import uuid4
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from latent_core.domain.errors import LatentError, Unavailable
-from latent_gateway.answers import error_answer
+from latent_core.domain.errors import IssueCode, LatentError, Unavailable
+from latent_core.observability import Metrics, bound
+from latent_core.tracing import Span, span
+from latent_gateway.answers import ISSUE_HEADER, error_answer
 
 logger = logging.getLogger("latent_gateway.requests")
 
@@ -20,9 +22,11 @@ REQUEST_ID: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 
 
 class RequestMetrics:
-    """Requests by route and status, and how long they took."""
+    """Requests by route and status, how long they took, and errors by code."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, metrics: Metrics) -> None:
+        self.of_process = metrics
+        registry = metrics.registry
         self.count = Counter(
             "latent_http_requests",
             "HTTP requests",
@@ -51,13 +55,23 @@ class Telemetry:
             return
         request_id = _request_id(scope)
         scope["latent.request_id"] = request_id
+        headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+        with (
+            bound(request_id=request_id),
+            span(scope["method"], headers=headers, request_id=request_id) as traced,
+        ):
+            await self._answer(scope, receive, send, traced)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, traced: Span) -> None:
+        request_id = scope["latent.request_id"]
         begun, status = perf_counter(), 0
 
         async def noting(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message.setdefault("headers", []).append((b"x-request-id", request_id.encode()))
+                self._take_off_issue(message, traced)
+                message["headers"].append((b"x-request-id", request_id.encode()))
             await send(message)
 
         try:
@@ -67,10 +81,21 @@ class Telemetry:
                 raise
             await _unforeseen(exc, request_id)(scope, receive, noting)
         finally:
+            traced.rename(f"{scope['method']} {_route(scope)}")
+            traced.set(status=status)
             self._note(scope, status, perf_counter() - begun, request_id)
 
+    def _take_off_issue(self, message: Message, traced: Span) -> None:
+        """Count the issue that the answer carries; its reader finds it in the body."""
+        headers = list(message.get("headers", ()))
+        for name, value in headers:
+            if name == ISSUE_HEADER:
+                self._metrics.of_process.failed("http", IssueCode(value.decode()))
+                traced.failed(value.decode())
+        message["headers"] = [pair for pair in headers if pair[0] != ISSUE_HEADER]
+
     def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        route = getattr(scope.get("route"), "path", "unmatched")
+        route = _route(scope)
         self._metrics.count.labels(route, scope["method"], str(status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
         logger.info(
@@ -83,6 +108,10 @@ class Telemetry:
                 "latency_ms": round(seconds * 1000, 2),
             },
         )
+
+
+def _route(scope: Scope) -> str:
+    return str(getattr(scope.get("route"), "path", "unmatched"))
 
 
 def _request_id(scope: Scope) -> str:

@@ -7,16 +7,20 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from latent_core.domain.ids import JobId
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.batcher import Batcher
 from latent_core.embedding.cache import CachedEmbedding
 from latent_core.embedding.port import Embedder
 from latent_core.generations.stage import Checkpoint
 from latent_core.observability import Metrics
+from latent_core.registry import embed_usage
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Space
+from latent_core.registry.embed_usage import Usage
 from latent_workers.chunk.counting import WordCounter
 
+A_MILLION: Final = 1_000_000
 TEXTS_A_STEP: Final = 256
 """Texts of one job between two looks at its lease and two notes of its progress."""
 
@@ -28,10 +32,19 @@ class Embedders(Protocol):
 class DocumentEmbedding:
     """Vectors of document texts; what was embedded before, in whatever container, is not embedded again."""
 
-    def __init__(self, embedders: Embedders, db: Database, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        embedders: Embedders,
+        db: Database,
+        metrics: Metrics,
+        *,
+        price_per_million: float = 0.0,
+    ) -> None:
+        """``price_per_million`` tokens of the remote embedder."""
         self._embedders = embedders
         self._db = db
         self._metrics = metrics
+        self._price = price_per_million
         self._cached: dict[str, CachedEmbedding] = {}
         self._counters: dict[str, WordCounter] = {}
         self._batchers: list[Batcher] = []
@@ -55,19 +68,41 @@ class DocumentEmbedding:
         texts: Sequence[str],
         checkpoint: Checkpoint,
         told: Callable[[int], Awaitable[None]],
+        *,
+        job_id: JobId | None = None,
     ) -> Matrix:
-        """One row a text. ``told`` hears how many are done."""
+        """One row a text. ``told`` hears how many are done; what a server is sent is counted for ``job_id``."""
         cached = self._for(space)
         parts: list[Matrix] = []
         for start in range(0, len(texts), TEXTS_A_STEP):
             await checkpoint()
             step = texts[start : start + TEXTS_A_STEP]
-            vectors, hits = await cached.embed(step, checkpoint)
+            vectors, hits, tokens = await cached.embed(step, checkpoint)
             self._metrics.cached_texts.labels(space.embedder).inc(hits)
             self._metrics.embedded_texts.labels(space.embedder).inc(len(step) - hits)
+            spent = tokens or self._counted(space, step, len(step) - hits)
+            self._metrics.embedded_tokens.labels(space.embedder).inc(spent)
+            if tokens and job_id is not None:
+                await self._note(space, job_id, len(step) - hits, tokens)
             parts.append(vectors)
             await told(start + len(step))
         return np.concatenate(parts) if parts else np.empty((0, space.dims), dtype=np.float32)
+
+    def _counted(self, space: Space, texts: Sequence[str], asked: int) -> float:
+        """Tokens of those texts of a step that a local model was asked for; their share, where some were known."""
+        return sum(self.counter(space).count(texts)) * asked / len(texts) if asked else 0
+
+    async def _note(self, space: Space, job_id: JobId, texts: int, tokens: int) -> None:
+        """Whatever becomes of the job: it is paid for."""
+        usage = Usage(texts, tokens, tokens / A_MILLION * self._price)
+        async with self._db.transaction() as conn:
+            await embed_usage.add(
+                conn,
+                job_id=job_id,
+                container_id=space.container_id,
+                embedder=space.embedder,
+                usage=usage,
+            )
 
     def _for(self, space: Space) -> CachedEmbedding:
         embedder = self._embedders.for_space(space)

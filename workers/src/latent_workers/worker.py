@@ -11,17 +11,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from latent_core.domain.errors import Invalid
+from latent_core.metrics_server import metrics_served
 from latent_core.observability import set_up_logs
 from latent_core.queue.runner import Runner
-from latent_core.settings import Settings
+from latent_core.secret_files import forget_secrets
+from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack
+from latent_core.tracing import tracing
 from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
 from latent_workers.ocr.reader import PageReader
 from latent_workers.sandbox.pool import Sandbox
 from latent_workers.sandbox.profile import DRAWING
+from latent_workers.scheduler import keep_schedule
 from latent_workers.tidy import tidy
+from latent_workers.watched import counting, keep_seen
 
 logger = logging.getLogger(__name__)
 
@@ -40,24 +45,35 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
         Sandbox(children=RENDERERS, profile=DRAWING) as renderers,
         reader,
     ):
-        embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics)
+        embedding = DocumentEmbedding(
+            stack.embedders,
+            stack.db,
+            stack.metrics,
+            price_per_million=settings.embed_price_per_million,
+        )
         deps = Deps(settings, stack, sandbox, embedding, renderers, ocr=reader)
         runner = Runner(
             stack.db,
             handlers(deps),
-            concurrency=settings.worker_concurrency,
+            concurrency=settings.jobs_at_a_time,
             lease_seconds=settings.lease_seconds,
             poll_seconds=settings.poll_seconds,
             worker_id=f"{socket.gethostname()}-{os.getpid()}",
+            told=counting(stack.metrics),
         )
         task = asyncio.create_task(runner.run(), name="worker")
-        tidying = asyncio.create_task(tidy(settings, stack), name="tidy")
+        beside = [
+            asyncio.create_task(tidy(settings, stack), name="tidy"),
+            asyncio.create_task(keep_schedule(settings, stack), name="schedule"),
+            asyncio.create_task(keep_seen(stack.db, stack.metrics), name="seen"),
+        ]
         try:
             yield runner
         finally:
-            tidying.cancel()
+            for chore in beside:
+                chore.cancel()
             runner.stop()
-            await asyncio.gather(tidying, return_exceptions=True)
+            await asyncio.gather(*beside, return_exceptions=True)
             await task
             await embedding.close()
 
@@ -70,9 +86,13 @@ async def run(settings: Settings) -> None:
             f"a worker of its own needs all three servers; not given: {missing}. 'latent up' needs none"
         )
     set_up_logs(settings.log_format)
+    warn_of_unknown_variables()
+    forget_secrets(Settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with Stack.open(settings) as stack, working(settings, stack):
-        await stop.wait()
+    with tracing(settings, "latent-worker"):
+        async with Stack.open(settings, name="worker") as stack, working(settings, stack):
+            with metrics_served(settings, stack.metrics):
+                await stop.wait()

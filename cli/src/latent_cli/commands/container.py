@@ -8,18 +8,22 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 
-from latent_cli.jobs_shown import finish_jobs
+from latent_cli.jobs_shown import finish_jobs, sent
 from latent_cli.options import Json, Wait, Yes, command_app
 from latent_cli.output import amount, answers, emit, moment, safe, size, table
 from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_client.answers import Description
+from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Invalid, NotFound
+from latent_core.domain.job import JobEmbedding
 from latent_core.domain.manifest import Manifest, parse_manifest
 from latent_core.manifests import load_manifest
 
 app = command_app()
 
+EMBEDDER = ("embedder", "version", "dims")
+"""What is told of it in one line."""
 ContainerId = Annotated[str, typer.Argument(metavar="ID")]
 
 
@@ -40,7 +44,7 @@ class Applied(BaseModel):
 
 @app.callback()
 def container() -> None:
-    """Create, list, describe, change and delete containers."""
+    """Create, list, describe, change, close and delete containers."""
 
 
 @app.command()
@@ -108,6 +112,27 @@ def apply(
     )
 
 
+@app.command("state")
+def set_state(
+    container_id: ContainerId,
+    state: Annotated[
+        ContainerState,
+        typer.Argument(
+            metavar="STATE",
+            help="active; readonly: searched, not changed; archived: neither, and seen by its owners only.",
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Open a container, close it to changes, or put it away."""
+    answer = ask(lambda client: client.set_state(container_id, state))
+    if as_json:
+        emit(answer)
+        return
+    already = "" if answer.changed else " already"
+    answers().print(f"'{container_id}' is {state.value}{already}")
+
+
 @app.command()
 def delete(
     container_id: ContainerId, yes: Yes = False, wait: Wait = False, as_json: Json = False
@@ -168,6 +193,11 @@ async def _apply(client: AsyncClient, manifest: Manifest, file: Path) -> Applied
     )
 
 
+def _sent(usage: dict[str, Any] | None) -> str | None:
+    """What the remote embedder was sent for the container, and what it cost where a price is set."""
+    return sent(JobEmbedding.model_validate(usage)) if usage else None
+
+
 def _show(found: Description) -> None:
     sizes, embedder = found.sizes, found.embedder
     pending = f", {sizes.pending_documents} pending" if sizes.pending_documents else ""
@@ -179,7 +209,9 @@ def _show(found: Description) -> None:
         "holds": f"{amount(sizes.documents, 'document')}{pending}, {amount(sizes.chunks, 'chunk')}, "
         f"{amount(sizes.pages, 'page')}, {size(sizes.bytes)}",
         "last in": moment(found.last_ingest_at),
-        "embedder": " ".join(str(value) for value in embedder.values()),
+        "embedder": " ".join(str(embedder[key]) for key in EMBEDDER if key in embedder),
+        "missing": embedder.get("missing"),
+        "sent": _sent(embedder.get("usage")),
         "etag": found.etag,
     }
     console = answers()

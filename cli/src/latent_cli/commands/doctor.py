@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -15,24 +15,37 @@ from latent_client.answers import Difference, DoctorReport
 
 app = command_app()
 
+LONGEST_SECONDS: Final = 6 * 3600.0
+
 
 @app.command()
 def doctor(
     container: Annotated[
         str | None, typer.Option("--container", "-c", metavar="ID", help="Only this one.")
     ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Mend what can be mended, and say what was done.")
+    ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also read all bytes and compare their hashes.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compare the stores and tell every difference.
 
-    Changes nothing. Exit 4 when rows, vectors, keywords and blobs do not agree.
+    Changes nothing without --repair. Exit 4 when rows, vectors, keywords and blobs do not agree and were not all repaired.
+    Runs beside the work of others, at half speed. What a repair leaves to jobs is done when they are.
     """
-    report = ask(lambda client: client.doctor(container))
+    report = ask(
+        lambda client: client.doctor(container, repair=repair, deep=deep),
+        timeout_seconds=LONGEST_SECONDS,
+    )
     if as_json:
         emit(report)
     else:
         show(answers(), report)
-    if not report.clean:
+    repaired = bool(report.repairs) and all(one.done for one in report.repairs)
+    if not report.clean and not repaired:
         raise typer.Exit(FOUND)
 
 
@@ -43,15 +56,23 @@ def show(console: Console, report: DoctorReport) -> None:
         )
         console.print(f"{container_id}: {counts}")
         _differences(console, found.differences)
+        for note in found.notes:
+            console.print(safe(f"  note: {note.kind} {note.object}: {note.message}"))
     if report.stores:
         console.print("stores:")
         _differences(console, report.stores)
     for name, state in report.checks.items():
         console.print(safe(f"{name.replace('_', ' ')}: {state}"))
+    for one in report.repairs:
+        what = one.repair if one.done else "not repaired"
+        console.print(safe(f"{what}: {one.kind} {one.object}: {one.message}"))
     total = len(report.stores) + sum(len(c.differences) for c in report.containers.values())
     console.print("everything agrees" if report.clean else amount(total, "difference"))
 
 
 def _differences(console: Console, differences: list[Difference]) -> None:
     for difference in differences:
-        console.print(safe(f"  {difference.kind} {difference.object}: {difference.message}"))
+        mended = f" (--repair: {difference.repair})" if difference.repair != "none" else ""
+        console.print(
+            safe(f"  {difference.kind} {difference.object}: {difference.message}{mended}")
+        )

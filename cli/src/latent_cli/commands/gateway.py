@@ -13,6 +13,6 @@ app = command_app()
 def gateway(port: Port = None, bind: Bind = None, as_json: Json = False) -> None:
     """Start a gateway of its own, on servers.
 
-    Needs LLC_POSTGRES_DSN, LLC_QDRANT_URL and LLC_S3_ENDPOINT; `latent up` needs none.
+    Needs LLC_POSTGRES_DSN, LLC_QDRANT_URL, LLC_S3_ENDPOINT and LLC_MCP_TOKEN; `latent up` needs none.
     """
     run_gateway(overridden(port=port, bind=bind), announcing(as_json=as_json))

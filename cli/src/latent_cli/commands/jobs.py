@@ -11,6 +11,7 @@ from latent_cli.jobs_shown import (
     about,
     exit_for,
     progress_of,
+    sent,
     show_failed,
     show_jobs,
 )
@@ -133,6 +134,12 @@ def _line(news: JobNews) -> str:
     return " ".join(part for part in (moment(news.at), news.event, details) if part)
 
 
+def _told(result: dict[str, Any]) -> str:
+    """Counts and the like; what is longer is for --json."""
+    plain = {n: v for n, v in result.items() if not isinstance(v, dict | list)}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in plain.items())
+
+
 def _show(job: JobView) -> None:
     lines = {
         "job": f"{job.job_id} ({job.kind.value})",
@@ -145,6 +152,8 @@ def _show(job: JobView) -> None:
         "created": moment(job.created_at),
         "started": moment(job.started_at),
         "finished": moment(job.finished_at),
+        "embedding": sent(job.embedding) if job.embedding else "",
+        "result": _told(job.result or {}),
         "cause": f"{job.cause.message} ({job.cause.code.value})" if job.cause else "",
     }
     console = answers()

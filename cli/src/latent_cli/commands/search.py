@@ -125,6 +125,7 @@ def show_hit(console: Console, rank: int, hit: Hit, *, several: bool) -> None:
     console.print(Text(f"   why: {safe('; '.join(map(reason, hit.why)))}", style="dim"))
     if hit.page_uri:
         console.print(Text(f"   page: {safe(hit.page_uri)}", style="dim"), soft_wrap=True)
+        console.print(Text(f"   open: latent open {hit.doc_id}/{hit.place.page or 1}", style="dim"))
     elif hit.page_image in PAGE_IMAGES:
         told = PAGE_IMAGES[hit.page_image] + (
             f": {hit.page_image_cause}" if hit.page_image_cause else ""

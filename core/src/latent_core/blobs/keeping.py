@@ -11,6 +11,7 @@ from typing import Final
 from latent_core.blobs.port import BlobStore
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.ids import Sha256
+from latent_core.processes.crash import crash_point
 from latent_core.registry import blobs
 from latent_core.registry.connection import Database
 
@@ -51,7 +52,9 @@ async def _keep(
             present = await blobs.intend(conn, sha256, size)
         if present and await blob_store.size(sha256) == size:
             return
+        crash_point("blob.before_bytes")
         await write()
+        crash_point("blob.after_bytes")
         async with db.transaction() as conn:
             if await blobs.confirm(conn, sha256):
                 return

@@ -11,7 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Protocol, Self
+from uuid import UUID
 
 from pydantic import (
     AliasChoices,
@@ -36,6 +37,28 @@ MAX_P95_RISE: Final = 0.20
 MAX_QUERIES: Final = 10_000
 
 Texts = list[Annotated[str, Field(min_length=1)]]
+
+
+class Judged(Protocol):
+    """What figures look at in a hit."""
+
+    @property
+    def doc_id(self) -> UUID: ...
+
+    @property
+    def source_uri(self) -> str: ...
+
+    @property
+    def external_id(self) -> str | None: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def text(self) -> str | None: ...
+
+    @property
+    def snippet(self) -> str: ...
 
 
 class GoldenQuery(BaseModel):
@@ -165,14 +188,14 @@ def judge(query: GoldenQuery, hits: Sequence[Hit]) -> Verdict:
     )
 
 
-def measure(query: GoldenQuery, hits: Sequence[Hit]) -> Figures:
+def measure(query: GoldenQuery, hits: Sequence[Judged]) -> Figures:
     """nDCG@10 and recall@20; without a hit both are 0."""
     if query.expect_docs:
         return by_documents(query.expect_docs, hits)
     return by_strings(query.expect or query.expect_keywords, hits)
 
 
-def by_documents(expected: Sequence[str], hits: Sequence[Hit]) -> Figures:
+def by_documents(expected: Sequence[str], hits: Sequence[Judged]) -> Figures:
     """Binary relevance of documents: each counts once, where it is first met."""
     wanted = set(expected)
     ranks: list[int] = []
@@ -191,11 +214,11 @@ def by_documents(expected: Sequence[str], hits: Sequence[Hit]) -> Figures:
     )
 
 
-def by_strings(expected: Sequence[str], hits: Sequence[Hit]) -> Figures:
+def by_strings(expected: Sequence[str], hits: Sequence[Judged]) -> Figures:
     """Each string is a question with one answer: the first hit whose title or text holds it."""
-    texts = [_folded(f"{hit.title}\n{hit.text or hit.snippet}") for hit in hits]
+    texts = [folded(f"{hit.title}\n{hit.text or hit.snippet}") for hit in hits]
     first = [
-        next((rank for rank, text in enumerate(texts, start=1) if _folded(wanted) in text), None)
+        next((rank for rank, text in enumerate(texts, start=1) if folded(wanted) in text), None)
         for wanted in expected
     ]
     ranks = [rank for rank in first if rank is not None]
@@ -214,7 +237,9 @@ def summarise(
         recall=math.fsum(v.figures.recall for v in verdicts) / len(verdicts),
     )
     latency = Latency(percentile(latencies_ms, 0.50), percentile(latencies_ms, 0.95))
-    return Report(tuple(verdicts), mean, latency, tuple(_gates(golden.thresholds, mean, latency)))
+    return Report(
+        tuple(verdicts), mean, latency, tuple(threshold_gates(golden.thresholds, mean, latency))
+    )
 
 
 def regressions(mean: Figures, latency: Latency, last: tuple[Figures, Latency]) -> list[str]:
@@ -246,8 +271,8 @@ def _failures(query: GoldenQuery, hits: Sequence[Hit], figures: Figures) -> list
     if figures.recall < MIN_RECALL:
         failures.append(f"recall@20 {figures.recall:.3f} is below {MIN_RECALL:g}")
     top = hits[:GAIN_DEPTH]
-    texts = [_folded(hit.text or hit.snippet) for hit in top]
-    titled = [_folded(f"{hit.title}\n{hit.text or hit.snippet}") for hit in top]
+    texts = [folded(hit.text or hit.snippet) for hit in top]
+    titled = [folded(f"{hit.title}\n{hit.text or hit.snippet}") for hit in top]
     failures += [
         f"keyword not in the first ten: {w}" for w in _absent(query.expect_keywords, texts)
     ]
@@ -256,10 +281,11 @@ def _failures(query: GoldenQuery, hits: Sequence[Hit], figures: Figures) -> list
 
 
 def _absent(expected: Sequence[str], texts: Sequence[str]) -> list[str]:
-    return [wanted for wanted in expected if not any(_folded(wanted) in text for text in texts)]
+    return [wanted for wanted in expected if not any(folded(wanted) in text for text in texts)]
 
 
-def _gates(thresholds: Thresholds, mean: Figures, latency: Latency) -> list[str]:
+def threshold_gates(thresholds: Thresholds, mean: Figures, latency: Latency) -> list[str]:
+    """What of the thresholds is not met."""
     failed: list[str] = []
     if thresholds.ndcg_at_10 is not None and mean.ndcg < thresholds.ndcg_at_10:
         failed.append(f"nDCG@10 {mean.ndcg:.3f} is below {thresholds.ndcg_at_10:g}")
@@ -275,6 +301,6 @@ def _dcg(ranks: Sequence[int] | range) -> float:
     return math.fsum(1.0 / math.log2(rank + 1) for rank in ranks if rank <= GAIN_DEPTH)
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
     """Case and runs of white space make no difference."""
     return " ".join(text.casefold().split())

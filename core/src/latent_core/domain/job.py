@@ -31,6 +31,16 @@ class JobKind(StrEnum):
     DELETE_CONTAINER = "delete_container"
     DEDUP = "dedup"
     """Find the chunks of a container that repeat an earlier one."""
+    REFRESH = "refresh"
+    """Change the embedding space of a container, or make its vectors anew."""
+    DROP_SPACE = "drop_space"
+    """Remove an embedding space that is not searched any more, when it has been kept long enough."""
+    EXPORT = "export"
+    IMPORT = "import"
+    BACKUP = "backup"
+    """Write a backup of a container, or read one to its end to see that it is whole."""
+    EVAL = "eval"
+    """Ask judged queries: claimed by the gateway, which is the one that searches (ADR 0010)."""
 
 
 class JobState(StrEnum):
@@ -85,6 +95,15 @@ class ClaimedJob:
     principal: str
 
 
+class JobEmbedding(BaseModel):
+    """What a job sent to a remote embedder."""
+
+    texts: int
+    tokens: int
+    cost: float
+    """By LLC_EMBED_PRICE_PER_MILLION."""
+
+
 class JobView(BaseModel):
     """A job as the surfaces show it."""
 
@@ -103,6 +122,9 @@ class JobView(BaseModel):
     cause: Issue | None = None
     """Why it failed, or why it was last tried again."""
     warnings: list[Issue] = []
+    result: dict[str, Any] | None = None
+    """What it found or removed, of kinds that say so."""
+    embedding: JobEmbedding | None = None
     cancel_requested: bool
     created_at: datetime
     started_at: datetime | None

@@ -22,6 +22,7 @@ from latent_core.domain.custom_schema import MOST_FIELDS, check_name, check_rule
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.path_meta import check_pattern
+from latent_core.domain.schedule import check_cron
 from latent_core.domain.text import unsound
 
 DEFAULT_CHUNK_TOKENS = 600
@@ -186,14 +187,20 @@ class Storage(_Part):
 
 
 class Backup(_Part):
-    cron: str | None = None
+    cron: Annotated[str, AfterValidator(check_cron)] | None = None
+    """Five fields, in UTC."""
     keep: int = Field(default=7, ge=1)
+    """Backups that are kept; older ones go."""
 
 
 class Eval(_Part):
     enabled: bool = False
-    metrics: list[str] = ["ndcg@10", "recall@20", "latency"]
-    thresholds: dict[str, float] = Field(default_factory=dict)
+    metrics: list[Literal["ndcg@10", "recall@20", "latency"]] = ["ndcg@10", "recall@20", "latency"]
+    """Those that must not become worse than in the last run."""
+    thresholds: dict[Literal["ndcg@10", "recall@20", "p95_latency_ms"], float] = Field(
+        default_factory=dict
+    )
+    """Least means of the golden queries, and the longest p95; a golden set's own go before."""
 
 
 class Display(_Part):
@@ -239,6 +246,7 @@ class Ingest(_Part):
     meta_from_path: Annotated[str, AfterValidator(check_pattern)] | None = None
     """A pattern such as ``{year}/{quarter}/*.pdf`` (``latent_core.domain.path_meta``)."""
     ttl_days: int | None = Field(default=None, ge=1)
+    """Documents that were not fetched, or found unchanged, for so long are deleted."""
 
 
 class Vectors(_Part):
@@ -279,7 +287,7 @@ class Manifest(_Part):
     @field_validator("id")
     @classmethod
     def _slug(cls, value: str) -> str:
-        if not CONTAINER_SLUG.match(value):
+        if not CONTAINER_SLUG.fullmatch(value):
             raise ValueError(
                 "must be 1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'"
             )

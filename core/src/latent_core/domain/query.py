@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.hit import Hit
-from latent_core.domain.manifest import SearchMode
+from latent_core.domain.manifest import Fusion, SearchMode
 from latent_core.domain.text import Text
 
 MAX_QUERY_CHARS = 8192
@@ -38,6 +38,8 @@ class SearchRequest(BaseModel):
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
     mode: SearchMode | None = None
     """Default: each container's ``retrieval.mode_default``; crossmodal for an image without a query."""
+    fusion: Fusion | None = None
+    """How the channels are fused; default as each container's ``retrieval.fusion`` says."""
     filters: dict[str, Any] = {}
     must_terms: Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)] = []
     """Substrings that every hit holds as they are written."""

@@ -10,8 +10,8 @@ from latent_core.domain import versions
 from latent_core.domain.manifest import Manifest
 
 
-def recipe(manifest: Manifest, space_id: int) -> str:
-    """Digest of the makers' versions, the settings they obey and the space the vectors are of."""
+def recipe(manifest: Manifest) -> str:
+    """Digest of the makers' versions and the settings they obey. Not of the embedder: a refresh makes vectors anew."""
     deciding = {
         "versions": versions.HANDLER,
         "chunker": manifest.chunker.model_dump(mode="json"),
@@ -19,7 +19,6 @@ def recipe(manifest: Manifest, space_id: int) -> str:
         "sanitize_rules": sorted(set(manifest.web.sanitize_rules)),
         "meta_from_path": manifest.ingest.meta_from_path,
         "custom_schema": manifest.metadata.custom_schema,
-        "space": space_id,
     }
     written = orjson.dumps(deciding, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(written, digest_size=16).hexdigest()

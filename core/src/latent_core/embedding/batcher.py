@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -144,7 +145,10 @@ class Batcher:
 
     def _wake(self) -> None:
         if self._dispatcher is None:
-            self._dispatcher = asyncio.create_task(self._dispatch(), name="embedding batches")
+            # It serves many jobs: a context of its own, or its log lines would carry the first one's id.
+            self._dispatcher = asyncio.create_task(
+                self._dispatch(), name="embedding batches", context=Context()
+            )
         self._changed.set()
 
     async def _dispatch(self) -> None:

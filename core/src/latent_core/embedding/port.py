@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from latent_core.domain.vector import Matrix, Vector
 
@@ -54,3 +54,12 @@ class Embedder(Protocol):
     async def embed_query(self, text: str) -> Vector: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """An embedder that is paid for by the token."""
+
+    def tokens_of(self, texts: Sequence[str]) -> int:
+        """What ``texts`` cost here."""
+        ...

@@ -7,12 +7,27 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from latent_core.domain.errors import RateLimited
 
 SECONDS_PER_MINUTE: Final = 60.0
 _INSTANT: Final = 1e-6  # less is a rounding error, and no time to sleep
+
+
+class Rate(Protocol):
+    """A limit that all who use the same key share."""
+
+    burst: int
+    """The most texts that can be taken at a time."""
+
+    async def take(self, texts: int, *, urgent: bool = False, within: float) -> None:
+        """Wait until ``texts`` may be sent. ``RateLimited`` when that is later than ``within`` seconds."""
+        ...
+
+    def pause(self, seconds: float) -> None:
+        """Send nothing for so long: the server asked for it."""
+        ...
 
 
 @dataclass(eq=False, slots=True)
@@ -80,11 +95,7 @@ class TextRate:
             ahead += sum(w.texts for w in self._patient)
         seconds = self._until(ahead)
         if seconds > within:
-            raise RateLimited(
-                f"the embedder's limit of {self.burst} texts a minute is used up for {seconds:.0f} s:"
-                " try again later, or raise LLC_EMBED_RATE_LIMIT_PER_MIN",
-                retry_after=seconds,
-            )
+            raise used_up(self.burst, seconds)
 
     def _until(self, texts: int) -> float:
         """Seconds until the bucket holds so many texts."""
@@ -101,3 +112,12 @@ class TextRate:
     def _call_next(self) -> None:
         if first := self._first():
             first.turn.set()
+
+
+def used_up(per_minute: int, seconds: float) -> RateLimited:
+    """What a caller is told who would come too late."""
+    return RateLimited(
+        f"the embedder's limit of {per_minute} texts a minute is used up for {seconds:.0f} s:"
+        " try again later, or raise LLC_EMBED_RATE_LIMIT_PER_MIN",
+        retry_after=seconds,
+    )

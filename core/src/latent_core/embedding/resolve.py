@@ -3,32 +3,41 @@
 local, local-int8     all-MiniLM-L6-v2, in the process
 local:<folder>        a model of the user's own, in the process
 openai/<model>        at LLC_EMBED_BASE_URL
+nomic/<model>         Nomic's own API
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding import folder, minilm
+from latent_core.embedding.adapted import AdaptedEmbedder, Adapters
+from latent_core.embedding.breaker import Breaker
 from latent_core.embedding.local import LocalEmbedder, LocalModel
+from latent_core.embedding.nomic import NomicClient
 from latent_core.embedding.openai import OpenAiEmbedder
-from latent_core.embedding.openai_wire import Endpoint
 from latent_core.embedding.port import Embedder, EmbeddingModel
-from latent_core.embedding.rate import TextRate
+from latent_core.embedding.rate import Rate, TextRate
+from latent_core.embedding.remote import QUERY_CONNECTIONS, Patience, RemoteEmbedder
+from latent_core.embedding.wire import Endpoint
+from latent_core.registry.containers import Space
 from latent_core.settings import Settings
 
 OPENAI: Final = "openai/"
+NOMIC: Final = "nomic/"
 OPENAI_WITHOUT_PREFIX: Final = frozenset({"nomic-embed-multimodal-7b"})
 """Served in the openai dialect; the original contract names it so."""
 TEXTS_PER_MINUTE: Final = 120
 FIRST_VERSION: Final = "1"
 """Of a remote model, when the manifest does not say: the server does not tell."""
 _BUILT_IN: Final = {variant.embedder: variant for variant in (minilm.FP32, minilm.INT8)}
-_SHAPES: Final = (*_BUILT_IN, "local:<folder>", "openai/<model>")
+_SHAPES: Final = (*_BUILT_IN, "local:<folder>", "openai/<model>", "nomic/<model>")
 
 
 class OfSpace(Protocol):
@@ -47,16 +56,30 @@ class OfSpace(Protocol):
 class Embedders:
     """The embedders of a process. Opening one reads a tokenizer at most; models load at first use."""
 
-    def __init__(self, settings: Settings, models: Path, *, threads: int | None = None) -> None:
-        """``models`` is the folder that keeps local models; ``threads`` the cores that embed documents."""
+    def __init__(
+        self,
+        settings: Settings,
+        models: Path,
+        *,
+        threads: int | None = None,
+        rate: Rate | None = None,
+    ) -> None:
+        """``models`` is the folder that keeps local models; ``threads`` the cores that embed documents;
+        ``rate`` the limit that is shared with other processes, else this one has its own."""
         self._settings = settings
         self._models = models
         self._threads = threads
-        per_minute = settings.embed_rate_limit_per_min
-        # One endpoint, one key: whichever models are asked there share its limit.
-        self._rate = TextRate(TEXTS_PER_MINUTE if per_minute is None else per_minute)
+        # One key: whichever models are asked with it share its limit, and its server's troubles.
+        self._rate = rate or TextRate(per_minute_of(settings))
+        self._breakers: dict[str, Breaker] = {}
         self._local: dict[str, LocalEmbedder] = {}
-        self._remote: dict[EmbeddingModel, OpenAiEmbedder] = {}
+        self._remote: dict[EmbeddingModel, RemoteEmbedder] = {}
+        self._adapted: dict[int, AdaptedEmbedder] = {}
+        self._adapters: Adapters | None = None
+
+    def keep_adapters_in(self, adapters: Adapters) -> None:
+        """Where those of spaces that have one are read. Once, when the stack is opened."""
+        self._adapters = adapters
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         """The model that a container with this manifest gets; ``Invalid`` names what does not fit."""
@@ -77,6 +100,8 @@ class Embedders:
 
     def for_space(self, space: OfSpace) -> Embedder:
         """The embedder that made the vectors of ``space``; ``Unavailable`` when it is not to be had here."""
+        if isinstance(space, Space) and space.is_adapted:
+            return self._open_adapted(space)
         if _is_remote(space.embedder):
             self._check_reachable(space.embedder)
             window = self._settings.embed_window
@@ -91,6 +116,16 @@ class Embedders:
             )
         return embedder
 
+    def _open_adapted(self, space: Space) -> AdaptedEmbedder:
+        if self._adapters is None or space.adapter is None:
+            raise Unavailable("drift adapters are kept in the database, which is not open here")
+        if space.adapter not in self._adapted:
+            own = replace(space, dims=space.embedder_dims or space.dims, adapter=None, shares=None)
+            self._adapted[space.adapter] = AdaptedEmbedder(
+                self.for_space(own), space.adapter, space.dims, self._adapters
+            )
+        return self._adapted[space.adapter]
+
     def _remote_model(self, manifest: Manifest) -> EmbeddingModel:
         if manifest.dims is None:
             raise Invalid(
@@ -101,20 +136,50 @@ class Embedders:
             manifest.embedder, version, manifest.dims, self._settings.embed_window
         )
 
-    def _check_reachable(self, name: str) -> None:
-        if not self._settings.embed_base_url:
-            raise Unavailable(f"the embedder {name} is reached over HTTP: set LLC_EMBED_BASE_URL")
-
-    def _open_remote(self, model: EmbeddingModel) -> OpenAiEmbedder:
-        if model not in self._remote:
-            endpoint = Endpoint(
-                self._settings.embed_base_url or "",
-                self._settings.embed_api_key,
-                model.embedder.removeprefix(OPENAI),
-                model.dims,
+    def lacking(self, name: str) -> str | None:
+        """What must be set before the remote embedder ``name`` can be asked; None when nothing is missing."""
+        if name.startswith(NOMIC):
+            wanted = self._settings.embed_api_key is None
+            return (
+                f"the embedder {name} is Nomic's own API, which wants a key: set LLC_NOMIC_API_KEY"
+                if wanted
+                else None
             )
-            self._remote[model] = OpenAiEmbedder(model, endpoint, self._rate)
+        if _is_remote(name) and not self._settings.embed_base_url:
+            return f"the embedder {name} is reached over HTTP: set LLC_EMBED_BASE_URL"
+        return None
+
+    def _check_reachable(self, name: str) -> None:
+        if (missing := self.lacking(name)) is not None:
+            raise Unavailable(missing)
+
+    def _open_remote(self, model: EmbeddingModel) -> RemoteEmbedder:
+        if model not in self._remote:
+            self._remote[model] = self._made_remote(model)
         return self._remote[model]
+
+    def _made_remote(self, model: EmbeddingModel) -> RemoteEmbedder:
+        settings = self._settings
+        if model.embedder.startswith(NOMIC):
+            endpoint = Endpoint(
+                settings.nomic_base_url,
+                settings.embed_api_key,
+                model.embedder.removeprefix(NOMIC),
+                model.dims,
+                setting="LLC_NOMIC_BASE_URL",
+            )
+            client = NomicClient(endpoint, connections=Patience().requests + QUERY_CONNECTIONS)
+            return RemoteEmbedder(model, client, self._rate, breaker=self._breaker(endpoint))
+        endpoint = Endpoint(
+            settings.embed_base_url or "",
+            settings.embed_api_key,
+            model.embedder.removeprefix(OPENAI),
+            model.dims,
+        )
+        return OpenAiEmbedder(model, endpoint, self._rate, breaker=self._breaker(endpoint))
+
+    def _breaker(self, endpoint: Endpoint) -> Breaker:
+        return self._breakers.setdefault(endpoint.base_url, Breaker())
 
     def _open_local(self, name: str) -> LocalEmbedder:
         if name not in self._local:
@@ -137,5 +202,19 @@ class Embedders:
             await remote.close()
 
 
+def per_minute_of(settings: Settings) -> int:
+    """Texts a minute for the remote embedder."""
+    given = settings.embed_rate_limit_per_min
+    return TEXTS_PER_MINUTE if given is None else given
+
+
+def key_of_endpoint(settings: Settings) -> str:
+    """Names the limit that all processes with this endpoint and key share; tells neither."""
+    key = settings.embed_api_key.get_secret_value() if settings.embed_api_key else ""
+    return hashlib.sha256(f"{settings.embed_base_url}\0{key}".encode()).hexdigest()[:32]
+
+
 def _is_remote(name: str) -> bool:
-    return (name.startswith(OPENAI) and name != OPENAI) or name in OPENAI_WITHOUT_PREFIX
+    if name in OPENAI_WITHOUT_PREFIX:
+        return True
+    return any(name.startswith(prefix) and name != prefix for prefix in (OPENAI, NOMIC))

@@ -7,12 +7,14 @@ from typing import Protocol
 
 from latent_core.domain.errors import Conflict, Invalid, LatentError
 from latent_core.domain.manifest import Manifest
+from latent_core.domain.refresh import SpaceState
 from latent_core.embedding.port import EmbeddingModel
 from latent_core.generations.delete import delete_container
+from latent_core.processes.crash import crash_point
 from latent_core.registry import audit, containers
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container
-from latent_core.vectors.port import VectorIndex
+from latent_core.vectors.port import Layout, VectorIndex
 
 
 class Models(Protocol):
@@ -39,7 +41,7 @@ async def create(
     model = models.model_of(manifest)
     async with db.transaction() as conn:
         if not await containers.insert(conn, manifest, etag(manifest)):
-            raise await _taken(conn, manifest.id)
+            raise await taken_id(conn, manifest.id)
         await containers.insert_space(conn, manifest.id, model.embedder, model.version, model.dims)
         await audit.note(
             conn,
@@ -52,8 +54,12 @@ async def create(
         container = await containers.get(conn, manifest.id)
     if container is None:
         raise RuntimeError(f"container {manifest.id} is not there after its creation")
+    crash_point("create.before_collection")
     try:
-        await index.create_collection(container.space.collection(), container.space.dims)
+        await index.create_collection(
+            container.space.collection(), container.space.dims, layout_of(manifest)
+        )
+        crash_point("create.after_collection")
     except LatentError:
         # Without its collection it would take nothing in before the next start.
         async with db.transaction() as conn:
@@ -64,14 +70,25 @@ async def create(
 
 async def ensure_collections(db: Database, index: VectorIndex) -> None:
     """Make the collections that a crash between the two stores left unmade, and drop those that nobody owns."""
+    # Listed before the rows are read: what another process makes meanwhile has its row, and is not dropped.
+    listed = await index.collections()
     async with db.transaction() as conn:
-        spaces = [c.space for c in await containers.all_(conn)]
-        owned = {s.collection() for s in await containers.all_spaces(conn)}
+        there = {c.id: c.manifest for c in await containers.all_(conn)}
+        spaces = await containers.all_spaces(conn)
+    owned = {s.collection() for s in spaces}
     for space in spaces:
-        await index.create_collection(space.collection(), space.dims)
-    for name in await index.collections():
+        if space.container_id in there and space.state is not SpaceState.DROPPING:
+            layout = layout_of(there[space.container_id])
+            await index.create_collection(space.collection(), space.dims, layout)
+    for name in listed:
         if name.startswith("c_") and name not in owned:
             await index.drop_collection(name)
+
+
+def layout_of(manifest: Manifest) -> Layout:
+    """How a server is to keep the container's collections."""
+    wanted = manifest.vectors
+    return Layout(wanted.quantization, wanted.shards, wanted.replicas)
 
 
 def check_change(current: Container, manifest: Manifest) -> None:
@@ -84,13 +101,21 @@ def check_change(current: Container, manifest: Manifest) -> None:
     for key in ("embedder", "embedder_version", "dims"):
         if getattr(manifest, key) != getattr(old, key):
             raise Conflict(
-                f"{key} decides the stored vectors and is not changed by apply: make a container with the new "
-                f"{key} and ingest into it",
+                f"{key} decides the stored vectors and is not changed by apply: "
+                f"`latent refresh {current.id} --strategy parallel --to {_target(manifest)}` changes it",
                 key=key,
             )
 
 
-async def _taken(conn: Connection, container_id: str) -> Conflict:
+def _target(manifest: Manifest) -> str:
+    """The embedder as the command takes it."""
+    dims = f" --dims {manifest.dims}" if manifest.dims is not None else ""
+    version = f" --version {manifest.embedder_version}" if manifest.embedder_version else ""
+    return f"{manifest.embedder}{version}{dims}"
+
+
+async def taken_id(conn: Connection, container_id: str) -> Conflict:
+    """Why a container of that id cannot be made."""
     if await containers.is_tombstoned(conn, container_id):
         return Conflict(
             f"container '{container_id}' is still being deleted; try again when its job is done"

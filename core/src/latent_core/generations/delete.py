@@ -42,6 +42,8 @@ class PurgePayload(BaseModel):
     """Single generations that never became live."""
     records: list[tuple[UUID, int]] = []
     """Records of a corpus that no request from a number on holds are tombstoned first."""
+    forget: bool = False
+    """Somebody deleted it: its postings are not left to a compaction that may be long in coming."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ async def enqueue_purges(
     lease_seconds: float,
     priority: int = PRIORITY_LATER,
     twice: bool = True,
+    forget: bool = False,
 ) -> JobId:
     """Enqueue a purge now and, with ``twice``, another one after two leases; answers the first."""
     payload = PurgePayload(
@@ -80,7 +83,9 @@ async def enqueue_purges(
             kind=JobKind.PURGE,
             container_id=container_id,
             doc_id=next(iter(doc_ids)) if len(doc_ids) == 1 else None,
-            payload=payload.model_dump(mode="json"),
+            payload=payload.model_copy(update={"forget": forget and not last}).model_dump(
+                mode="json"
+            ),
             priority=PRIORITY_LATER if last else priority,
             delay_seconds=LEASES_TO_WAIT * lease_seconds if last else 0.0,
             max_attempts=20,
@@ -141,6 +146,7 @@ async def delete_documents(
         principal=principal,
         lease_seconds=lease_seconds,
         priority=PRIORITY_NORMAL,
+        forget=True,
     )
     await enqueue_judging(conn, container_id, principal=principal)
     return Deleted(job_id, tuple(corpora))
@@ -190,6 +196,7 @@ async def _delete_some(
             principal=principal,
             lease_seconds=lease_seconds,
             priority=PRIORITY_NORMAL,
+            forget=True,
         )
         await enqueue_judging(conn, container_id, principal=principal)
     return len(ids)
@@ -214,6 +221,11 @@ async def delete_container(conn: Connection, container_id: str, *, principal: st
     """Tombstone a container in the caller's transaction; answers the job that removes it, None when it is not there."""
     if not await containers.tombstone(conn, container_id):
         return None
+    return await enqueue_removal(conn, container_id, principal=principal)
+
+
+async def enqueue_removal(conn: Connection, container_id: str, *, principal: str) -> JobId:
+    """Enqueue the job that removes a container that is a tombstone already."""
     return await enqueue(
         conn,
         NewJob(

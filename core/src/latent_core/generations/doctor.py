@@ -1,62 +1,70 @@
 """Doctor: compare rows, points, postings and blobs, and say every difference (DESIGN §7.6).
 
-Runs on a live system in bounded pages. What is in motion (a document with an ingest or a purge open)
-is not a difference; what looks like one is read again before it is reported.
+Runs on a live system in bounded pages, at most half of the time. What is in motion (a document with an
+ingest or a purge open) is not a difference; what looks like one is read again before it is reported.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import time
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
-from pydantic import BaseModel
+import numpy as np
 
 from latent_core.blobs.port import BlobStore
-from latent_core.domain.errors import LatentError
+from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.ids import PointId, Sha256, point_id
+from latent_core.generations.findings import ContainerReport, Difference, Remedy, Report
 from latent_core.keywords.differences import differences
 from latent_core.registry import checks, chunks, containers
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container
 from latent_core.vectors.port import StoredPoint, VectorIndex
 
+__all__ = ["Difference", "Doctor", "Report"]
+
 PAGE: Final = 1000
 IDS_A_CHECK: Final = 256
 MOST_DIFFERENCES: Final = 200
 """A kind and container: enough to see what is wrong."""
+LONGEST_REST_SECONDS: Final = 0.25
+UNIT: Final = 0.01
+"""How far from 1 the length of a stored vector may be."""
 
 
-class Difference(BaseModel):
-    """One thing that is not as the rows say."""
+class Pace:
+    """Keeps a long look from crowding out searches: after each step it rests as long as that took."""
 
-    kind: str
-    object: str
-    message: str
+    def __init__(self) -> None:
+        self._since = time.monotonic()
 
-
-class ContainerReport(BaseModel):
-    counts: dict[str, int] = {}
-    differences: list[Difference] = []
-
-
-class Report(BaseModel):
-    clean: bool = True
-    containers: dict[str, ContainerReport] = {}
-    stores: list[Difference] = []
-    """Differences that belong to no container."""
-    checks: dict[str, str | bool] = {}
-    """What else a person should know of this installation."""
+    async def rest(self) -> None:
+        worked = time.monotonic() - self._since
+        await asyncio.sleep(min(worked, LONGEST_REST_SECONDS))
+        self._since = time.monotonic()
 
 
 class Doctor:
     def __init__(
-        self, db: Database, index: VectorIndex, blobs: BlobStore, *, grace_seconds: float
+        self,
+        db: Database,
+        index: VectorIndex,
+        blobs: BlobStore,
+        *,
+        grace_seconds: float,
+        deep: bool = False,
     ) -> None:
         self._db = db
         self._index = index
         self._blobs = blobs
         self._grace = grace_seconds
+        self._deep = deep
+        """Whether bytes are read and hashed, not only measured."""
+        self._pace = Pace()
 
     async def examine(self, wanted: list[str] | None) -> Report:
         """Compare all stores, for the named containers or for all."""
@@ -88,7 +96,22 @@ class Doctor:
         report.differences += await _few(self._rows(container.id))
         report.differences += await _few(self._keywords(container.id))
         report.differences += await _few(self._refs(container.id))
+        report.notes += await self._dead_letters(container.id)
         return report
+
+    async def _dead_letters(self, container_id: str) -> list[Difference]:
+        async with self._db.transaction() as conn:
+            rows = await checks.dead_letters(conn, container_id, MOST_DIFFERENCES)
+        return [
+            Difference(
+                kind="job",
+                object=str(row["id"]),
+                message=f"{row['kind']} failed: {row['cause'] or 'no cause is known'}; "
+                f"`latent jobs requeue {row['id']}` tries again",
+                doc_id=row["doc_id"],
+            )
+            for row in rows
+        ]
 
     async def _rows(self, container_id: str) -> AsyncIterator[Difference]:
         async with self._db.transaction() as conn:
@@ -96,15 +119,29 @@ class Doctor:
             wrong = await checks.wrong_counts(conn, container_id, MOST_DIFFERENCES)
             dead = await checks.dead_chunks(conn, container_id, MOST_DIFFERENCES)
             moving = await checks.with_open_work(conn, container_id, [r["doc_id"] for r in dead])
+            drifted = await checks.space_drift(conn, container_id)
+        if drifted is not None:
+            yield Difference(
+                kind="state",
+                object=container_id,
+                message=f"the space it searches is marked '{drifted}', not 'live'",
+                repair=Remedy.RESTAMP,
+            )
         for row in pending:
             yield Difference(
-                kind="document", object=str(row["id"]), message=f"{row['uri']} waits without a job"
+                kind="document",
+                object=str(row["id"]),
+                message=f"{row['uri']} waits without a job",
+                repair=Remedy.FORGET,
+                doc_id=row["id"],
             )
         for row in wrong:
             yield Difference(
                 kind="document",
                 object=str(row["id"]),
                 message=f"{row['uri']} should have {row['live_chunks']} chunks and has {row['found']}",
+                repair=Remedy.REBUILD,
+                doc_id=row["id"],
             )
         for row in dead:
             if row["doc_id"] not in moving:
@@ -112,6 +149,9 @@ class Doctor:
                     kind="chunk",
                     object=f"{row['doc_id']}/{row['generation']}",
                     message=f"{row['chunks']} rows of a generation that is not live, and no purge is queued",
+                    repair=Remedy.PURGE,
+                    doc_id=row["doc_id"],
+                    generation=row["generation"],
                 )
 
     async def _points(self, container: Container) -> AsyncIterator[Difference]:
@@ -120,7 +160,8 @@ class Doctor:
         collection = container.space.collection()
         while batch := await self._index.scroll(collection, after=after, limit=PAGE):
             after = batch[-1].id
-            strangers = await self._strangers(container.id, batch)
+            await self._pace.rest()
+            strangers = await self._strangers(container, batch)
             if not strangers:
                 continue
             async with self._db.transaction() as conn:
@@ -128,18 +169,26 @@ class Doctor:
                     conn, container.id, list({p.doc_id for p in strangers})
                 )
             for point in await self._strangers(
-                container.id, [p for p in strangers if p.doc_id not in moving]
+                container, [p for p in strangers if p.doc_id not in moving]
             ):
                 if await self._index.vectors(collection, [point.id]):
                     yield Difference(
                         kind="point",
                         object=str(point.id),
                         message=f"belongs to no live chunk (document {point.doc_id}, generation {point.generation})",
+                        repair=Remedy.PURGE,
+                        doc_id=point.doc_id,
+                        generation=point.generation,
                     )
 
-    async def _strangers(self, container_id: str, batch: list[StoredPoint]) -> list[StoredPoint]:
+    async def _strangers(self, container: Container, batch: list[StoredPoint]) -> list[StoredPoint]:
         async with self._db.transaction() as conn:
-            rows = await chunks.by_ord(conn, container_id, [p.ord for p in batch])
+            rows = await chunks.by_ord(
+                conn,
+                container.id,
+                [p.ord for p in batch],
+                stored_in=container.space.stored_in,
+            )
         expected = {
             (point_id(r["id"], r["generation"], w), r["ord"])
             for r in rows
@@ -152,36 +201,56 @@ class Doctor:
         after = -1
         while True:
             async with self._db.transaction() as conn:
-                rows = await chunks.points(conn, container.id, after=after, limit=PAGE)
+                rows = await chunks.points(
+                    conn,
+                    container.id,
+                    after=after,
+                    limit=PAGE,
+                    stored_in=container.space.stored_in,
+                )
             if not rows:
                 return
             after = rows[-1]["ord"]
+            await self._pace.rest()
             wanted = {
-                point_id(r["id"], r["generation"], w): r["ord"]
-                for r in rows
-                for w in range(r["windows"])
+                point_id(r["id"], r["generation"], w): r for r in rows for w in range(r["windows"])
             }
-            for point in await self._absent(container.space.collection(), list(wanted)):
+            bad = await self._bad(container.space.collection(), list(wanted))
+            for point, what in bad.items():
+                row = wanted[point]
                 async with self._db.transaction() as conn:
-                    still_live = await chunks.by_ord(conn, container.id, [wanted[point]])
+                    still_live = await chunks.by_ord(conn, container.id, [row["ord"]])
                 if still_live:
                     yield Difference(
                         kind="point",
                         object=str(point),
-                        message=f"chunk {wanted[point]} is live and has no vector",
+                        message=f"chunk {row['ord']} is live and {what}",
+                        repair=Remedy.REEMBED,
+                        doc_id=row["doc_id"],
+                        generation=row["generation"],
                     )
 
-    async def _absent(self, collection: str, ids: list[PointId]) -> list[PointId]:
-        absent: list[PointId] = []
+    async def _bad(self, collection: str, ids: list[PointId]) -> dict[PointId, str]:
+        """Points that are absent, or whose vector is none."""
+        bad: dict[PointId, str] = {}
         for start in range(0, len(ids), IDS_A_CHECK):
             asked = ids[start : start + IDS_A_CHECK]
             stored = await self._index.vectors(collection, asked)
-            absent += [i for i in asked if i not in stored]
-        return absent
+            for one in asked:
+                if one not in stored:
+                    bad[one] = "has no vector"
+                elif not abs(float(np.linalg.norm(stored[one])) - 1.0) < UNIT:  # nor for NaN
+                    bad[one] = "has a vector that is not of unit length"
+        return bad
 
     async def _keywords(self, container_id: str) -> AsyncIterator[Difference]:
         for found in await differences(self._db, container_id, limit=MOST_DIFFERENCES):
-            yield Difference(kind="keywords", object=found.object, message=found.message)
+            yield Difference(
+                kind="keywords",
+                object=found.object,
+                message=found.message,
+                repair=Remedy.REINDEX,
+            )
 
     async def _refs(self, container_id: str) -> AsyncIterator[Difference]:
         """References of live documents to blobs that are not there, or not whole."""
@@ -192,15 +261,46 @@ class Doctor:
             if not rows:
                 return
             after = (rows[-1]["doc_id"], rows[-1]["role"], rows[-1]["part"])
+            await self._pace.rest()
             for row in rows:
-                size = await self._blobs.size(Sha256(row["sha256"]))
-                if row["state"] != "present" or size != row["bytes"]:
-                    found = "is absent" if size is None else f"has {size} bytes"
+                what = await self._wrong_bytes(row)
+                if what is not None and await self._still_refers(row):
                     yield Difference(
                         kind="blob",
                         object=row["sha256"],
-                        message=f"{row['role']} of document {row['doc_id']} {found}; {row['bytes']} expected",
+                        message=f"{row['role']} of document {row['doc_id']} {what}",
+                        repair=Remedy.REDRAW,
+                        doc_id=row["doc_id"],
+                        generation=row["generation"],
                     )
+
+    async def _wrong_bytes(self, row: dict[str, Any]) -> str | None:
+        sha256 = Sha256(row["sha256"])
+        size = await self._blobs.size(sha256)
+        if size is None:
+            return f"is absent; {row['bytes']} bytes expected"
+        if row["state"] != "present" or size != row["bytes"]:
+            return f"has {size} bytes ({row['state']}); {row['bytes']} expected"
+        if self._deep and await self._hashed(sha256) not in (None, sha256):
+            return "has other bytes than its hash says"
+        return None
+
+    async def _hashed(self, sha256: Sha256) -> str | None:
+        """What the stored bytes hash to; None when they went meanwhile."""
+        digest = hashlib.sha256()
+        try:
+            async for piece in self._blobs.stream(sha256):
+                digest.update(piece)
+                await self._pace.rest()
+        except NotFound:
+            return None
+        return digest.hexdigest()
+
+    async def _still_refers(self, row: dict[str, Any]) -> bool:
+        async with self._db.transaction() as conn:
+            return await checks.refers(
+                conn, row["doc_id"], row["generation"], row["role"], row["part"]
+            )
 
     async def _stores(self) -> AsyncIterator[Difference]:
         """Blobs without a purpose and collections without an owner."""
@@ -210,11 +310,19 @@ class Doctor:
             owned = {s.collection() for s in await containers.all_spaces(conn)}
         for row in garbage:
             yield Difference(
-                kind="blob", object=row["sha256"], message=f"nothing refers to it ({row['state']})"
+                kind="blob",
+                object=row["sha256"],
+                message=f"nothing refers to it ({row['state']})",
+                repair=Remedy.COLLECT,
             )
         for name in collections:
             if name not in owned:
-                yield Difference(kind="collection", object=name, message="belongs to no container")
+                yield Difference(
+                    kind="collection",
+                    object=name,
+                    message="belongs to no container",
+                    repair=Remedy.DROP,
+                )
         batch: list[str] = []
         async for sha256 in self._blobs.hashes():
             batch.append(sha256)
@@ -228,11 +336,17 @@ class Doctor:
     async def _unknown_blobs(self, hashes: list[str]) -> AsyncIterator[Difference]:
         if not hashes:
             return
+        await self._pace.rest()
         async with self._db.transaction() as conn:
             known = await checks.known_blobs(conn, hashes)
         for sha256 in hashes:
             if sha256 not in known and await self._blobs.size(Sha256(sha256)) is not None:
-                yield Difference(kind="blob", object=sha256, message="is stored and has no row")
+                yield Difference(
+                    kind="blob",
+                    object=sha256,
+                    message="is stored and has no row",
+                    repair=Remedy.COLLECT,
+                )
 
 
 async def _few(found: AsyncIterator[Difference]) -> list[Difference]:

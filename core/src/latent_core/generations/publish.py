@@ -6,19 +6,19 @@ order, come container → documents by id → chunks → postings → dead ords 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from latent_core.domain.chunk import Chunk
-from latent_core.domain.errors import NotFound
+from latent_core.domain.errors import Conflict, NotFound
 from latent_core.keywords import postings
 from latent_core.keywords.analyser import Analysed, term_vector
 from latent_core.keywords.packing import ChunkTerms
 from latent_core.keywords.signature import signature
-from latent_core.registry import chunks, containers, documents, likenesses, pages
+from latent_core.registry import chunks, containers, documents, likenesses, pages, spaces
 from latent_core.registry.chunks import ChunkRow
 from latent_core.registry.connection import Connection
 from latent_core.registry.documents import Live
@@ -57,6 +57,15 @@ class Staged:
     mtime_ns: int | None = None
     pages: Sequence[PageRow] = ()
     refs: Sequence[BlobRef] = field(default_factory=tuple)
+    written: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Collections that hold its vectors (``Space.stored_in``), each with the number of points of every chunk.
+    Empty: only the live one does, as the chunks say, and it is known not to change meanwhile."""
+
+
+class SpaceSwitched(Conflict):
+    """The container is searched in another space than the one the attempt wrote to: it is tried again."""
+
+    transient = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +81,18 @@ class Published:
 async def publish(conn: Connection, container_id: str, staged: Sequence[Staged]) -> Published:
     """Publish generations of one container in the caller's transaction.
 
-    ``NotFound`` when the container was deleted meanwhile; the caller's transaction must then end without effect.
+    ``NotFound`` when the container was deleted meanwhile, ``SpaceSwitched`` when what was staged could not be
+    found in the space that is live by now; the caller's transaction must then end without effect.
     """
     if len({s.doc_id for s in staged}) != len(staged):
         raise ValueError("a publication names a document twice")
     if await containers.hold(conn, container_id) is None:
         raise NotFound(f"container '{container_id}' was deleted while the document was ingested")
+    live_in = await spaces.live_collection(conn, container_id)
+    if any(s.chunks and s.written and live_in not in s.written for s in staged):
+        raise SpaceSwitched(
+            f"container '{container_id}' was switched to another embedding space meanwhile; it is tried again"
+        )
     before = await documents.lock(conn, [s.doc_id for s in staged])
     dead = await chunks.live_lengths(
         conn, [doc for doc, live in before.items() if live is not None]
@@ -89,7 +104,8 @@ async def publish(conn: Connection, container_id: str, staged: Sequence[Staged])
     await containers.add_languages(
         conn, container_id, (s.live.language for s in flipped if s.chunks)
     )
-    await chunks.insert(conn, [row for s in flipped for row in _rows(container_id, s)])
+    await chunks.insert(conn, [row for s in flipped for row in _rows(container_id, s, live_in)])
+    await _note_spaces(conn, container_id, flipped, live_in)
     for s in flipped:
         await pages.write(conn, s.doc_id, s.generation, s.pages)
         await pages.refer(conn, s.doc_id, s.generation, s.refs)
@@ -116,20 +132,37 @@ async def _flip(conn: Connection, staged: Staged) -> bool:
     )
 
 
-def _rows(container_id: str, staged: Staged) -> list[ChunkRow]:
+async def _note_spaces(
+    conn: Connection, container_id: str, flipped: Sequence[Staged], live_in: int | None
+) -> None:
+    """What stands in collections beside the live one."""
+    for stored_in in sorted({one for s in flipped for one in s.written if one != live_in}):
+        there = [s for s in flipped if stored_in in s.written]
+        await spaces.record(conn, stored_in, [(s.doc_id, s.generation) for s in there])
+        windows = {
+            c.chunk.ord: n
+            for s in there
+            for c, n in zip(s.chunks, s.written[stored_in], strict=True)
+        }
+        await spaces.count_points(conn, container_id, stored_in, windows)
+
+
+def _rows(container_id: str, staged: Staged, live_in: int | None) -> list[ChunkRow]:
+    windows = staged.written.get(live_in) if live_in is not None else None
+    counts = windows if windows is not None else [c.windows for c in staged.chunks]
     return [
         ChunkRow(
             doc_id=staged.doc_id,
             generation=staged.generation,
             container_id=container_id,
             chunk=c.chunk,
-            windows=c.windows,
+            windows=n,
             tsv=c.tsv,
             length=c.analysed.length,
             provenance=staged.provenance,
             signature=c.signature,
         )
-        for c in staged.chunks
+        for c, n in zip(staged.chunks, counts, strict=True)
     ]
 
 

@@ -11,7 +11,8 @@ from latent_core.domain.ids import Sha256
 from latent_core.generations.delete import PurgePayload
 from latent_core.generations.stage import Checkpoint
 from latent_core.keywords import postings
-from latent_core.registry import chunks, containers, documents, garbage, pages
+from latent_core.processes.crash import crash_point
+from latent_core.registry import containers, documents, garbage, pages, proofs
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Space
 from latent_core.vectors.port import VectorIndex
@@ -26,10 +27,15 @@ BLOBS_A_LOOK: Final = 1000
 class Purged:
     """What a purge removed, a store each."""
 
-    points: int = 0
     chunks: int = 0
+    postings: int = 0
+    """Of these chunks: no search counts them since the burial; a compaction drops them."""
     pages: int = 0
     blob_refs: int = 0
+    blobs_released: int = 0
+    """That nothing refers to any more."""
+    blobs_kept: int = 0
+    """Shared with something else."""
 
 
 async def purge_points(
@@ -63,22 +69,25 @@ async def _delete(
     only: int | None = None,
 ) -> int:
     removed = 0
-    for space in spaces:
+    for collection in dict.fromkeys(space.collection() for space in spaces):
         await checkpoint()
-        removed += await index.delete(space.collection(), doc_id, below=below, only=only)
+        removed += await index.delete(collection, doc_id, below=below, only=only)
     return removed
 
 
 async def purge_rows(conn: Connection, payload: PurgePayload) -> Purged:
     """Delete the rows of dead generations, in the caller's transaction."""
-    total = Purged()
-    for doc_id, generation in payload.below:
-        gone = await chunks.delete_dead(conn, doc_id, generation)
-        gone_pages, gone_refs = await pages.delete_dead(conn, doc_id, generation)
-        total = Purged(
-            0, total.chunks + gone, total.pages + gone_pages, total.blob_refs + gone_refs
-        )
-    return total
+    gone = [await proofs.delete_dead(conn, doc, generation) for doc, generation in payload.below]
+    hashes = {sha256 for one in gone for sha256 in one.hashes}
+    kept = await proofs.still_referred_to(conn, hashes)
+    return Purged(
+        chunks=sum(one.chunks for one in gone),
+        postings=sum(one.postings for one in gone),
+        pages=sum(one.pages for one in gone),
+        blob_refs=sum(len(one.hashes) for one in gone),
+        blobs_released=len(hashes) - kept,
+        blobs_kept=kept,
+    )
 
 
 async def purge_blobs(
@@ -112,7 +121,9 @@ async def _purge_some_blobs(
         await checkpoint()
         async with db.transaction() as conn:
             if await garbage.lock_unreferenced(conn, sha256, older_than_seconds):
+                crash_point("garbage.before_bytes")
                 await store.delete(Sha256(sha256))
+                crash_point("garbage.after_bytes")
                 await garbage.remove(conn, sha256)
                 removed += 1
     return removed
@@ -129,7 +140,9 @@ async def purge_container(
         spaces = await containers.spaces(conn, container_id)
     for space in spaces:
         await checkpoint()
+        crash_point("drop.before_collection")
         await index.drop_collection(space.collection())
+        crash_point("drop.after_collection")
     batch = 1
     while batch:
         await checkpoint()
@@ -140,3 +153,4 @@ async def purge_container(
         await checkpoint()
         async with db.transaction() as conn:
             batch = await postings.drop_batch(conn, container_id, ROWS_A_TRANSACTION)
+    crash_point("drop.after_rows")

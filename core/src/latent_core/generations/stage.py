@@ -44,8 +44,14 @@ async def stage_vectors(
     ``NotFound`` without the collection: it is made with its container and at every start, never here,
     or a slow worker would make one again for a container that was just deleted.
     """
+    await stage_points(index, space, _points(addressed, vectors), checkpoint)
+
+
+async def stage_points(
+    index: VectorIndex, space: Space, points: Points, checkpoint: Checkpoint
+) -> None:
+    """Store points that have their addresses already; durable on return."""
     collection = space.collection()
-    points = _points(addressed, vectors)
     for start in range(0, len(points.ids), POINTS_A_WRITE):
         await checkpoint()
         await index.upsert(collection, _slice(points, start, start + POINTS_A_WRITE))

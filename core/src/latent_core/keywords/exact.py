@@ -1,12 +1,13 @@
 """Exact search in Postgres: candidates by trigram signatures, judged by whoever asked, over their text.
 
-The statement streams: the caller reads texts in the order of their ords, judges them outside (a regular
+Texts come in batches: the caller reads texts in the order of their ords, judges them outside (a regular
 expression never runs in Postgres), and stops when it has enough or its time is up.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -14,29 +15,34 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 from psycopg.rows import tuple_row
+from psycopg.sql import SQL, Composed, Literal
 
 from latent_core.keywords.signature import SIZES, mask
-from latent_core.registry.connection import Database
+from latent_core.registry.connection import Connection, Database
 
-BATCH: Final = 256
+BATCH: Final = 512
 
-CANDIDATES: Final = """
-SELECT c.ord, c.doc_id, c.text, c.line_start, c.meta->'repeated_chars', d.uri
+# By itself, since nobody can tell beforehand how many pass: joined in one statement, a guess of half of all
+# has every chunk and document read.
+SIGNED: Final = SQL("""
+SELECT s.ord
 FROM signatures s
-JOIN chunks c ON c.container_id = s.container_id AND c.ord = s.ord
-JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation AND d.deleted_at IS NULL
 WHERE s.container_id = %(container_id)s
   AND (%(ords)s::bigint[] IS NULL OR s.ord = ANY(%(ords)s::bigint[]))
-  AND CASE length(s.bits)
-      WHEN 4096 THEN s.bits & %(all_4096)s::bit varying = %(all_4096)s::bit varying
-      WHEN 16384 THEN s.bits & %(all_16384)s::bit varying = %(all_16384)s::bit varying
-      ELSE s.bits & %(all_65536)s::bit varying = %(all_65536)s::bit varying END
-  AND (%(any_4096)s::bit varying[] IS NULL OR EXISTS (
-      SELECT 1 FROM unnest(CASE length(s.bits) WHEN 4096 THEN %(any_4096)s::bit varying[]
-                           WHEN 16384 THEN %(any_16384)s::bit varying[] ELSE %(any_65536)s::bit varying[] END) AS one(bits)
-      WHERE s.bits & one.bits = one.bits))
-  AND (%(path)s::text IS NULL OR d.uri ILIKE %(path)s)
+  AND CASE length(s.bits) WHEN 8192 THEN {small} WHEN 32768 THEN {middle} ELSE {large} END
 ORDER BY s.ord
+""")
+# Written out: one mask after the other in a subquery takes three times as long.
+HOLDS: Final = SQL("s.bits & {mask}::bit varying = {mask}::bit varying")
+
+TEXTS: Final = """
+SELECT c.ord, c.doc_id, c.text, c.line_start, c.meta->'repeated_chars', d.uri
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation AND d.deleted_at IS NULL
+WHERE c.container_id = %(container_id)s
+  AND (%(ords)s::bigint[] IS NULL OR c.ord = ANY(%(ords)s::bigint[]))
+  AND (%(path)s::text IS NULL OR d.uri ILIKE %(path)s)
+ORDER BY c.ord
 """
 
 
@@ -49,6 +55,11 @@ class Wanted:
     """Of one of these everything; empty: no matter."""
     path: str | None = None
     """A LIKE pattern on the source uri, in any case."""
+
+    @property
+    def narrows(self) -> bool:
+        """Whether signatures tell anything: an alternative without literals may be anywhere."""
+        return bool(self.all_of) or bool(self.any_of and all(self.any_of))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,28 +92,55 @@ class ExactIndex:
 
         The deadline is the caller's; close the generator when it is not read to its end.
         """
-        parameters = _parameters(container_id, wanted, ords)
+        if not wanted.narrows:
+            async with aclosing(self._all(container_id, wanted.path, ords)) as batches:
+                async for batch in batches:
+                    yield batch
+            return
+        async with self._database.reading() as conn:
+            passed = await _signed(conn, container_id, wanted, ords)
+            for start in range(0, len(passed), BATCH):
+                values = {
+                    "container_id": container_id,
+                    "path": wanted.path,
+                    "ords": passed[start : start + BATCH],
+                }
+                async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
+                    await cursor.execute(TEXTS, values)
+                    yield _texts(await cursor.fetchall())
+
+    async def _all(
+        self, container_id: str, path: str | None, ords: NDArray[np.int64] | None
+    ) -> AsyncGenerator[list[Text], None]:
+        """Visible chunks by ord, streamed: every text has to be read."""
         async with (
             self._database.transaction(read_only=True) as conn,
             conn.cursor("exact", row_factory=tuple_row) as cursor,
         ):
-            await cursor.execute(CANDIDATES, parameters)
+            await cursor.execute(TEXTS, {"container_id": container_id, "path": path, "ords": ords})
             while rows := await cursor.fetchmany(BATCH):
-                yield [Text(o, d, t, line, repeated or 0, u) for o, d, t, line, repeated, u in rows]
+                yield _texts(rows)
 
 
-def _parameters(
-    container_id: str, wanted: Wanted, ords: NDArray[np.int64] | None
-) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "container_id": container_id,
-        "path": wanted.path,
-        "ords": None if ords is None else ords.tolist(),
-    }
-    told = all(wanted.any_of)  # an alternative without literals may be anywhere
-    for size in SIZES:
-        values[f"all_{size}"] = mask(wanted.all_of, size)
-        values[f"any_{size}"] = (
-            [mask(one, size) for one in wanted.any_of] if wanted.any_of and told else None
-        )
-    return values
+def _texts(rows: Sequence[tuple[Any, ...]]) -> list[Text]:
+    return [Text(o, d, t, line, repeated or 0, u) for o, d, t, line, repeated, u in rows]
+
+
+async def _signed(
+    conn: Connection, container_id: str, wanted: Wanted, ords: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
+    """The ords whose signatures let through what is wanted."""
+    conditions = [_passing(wanted, size) for size in SIZES]
+    statement = SIGNED.format(**dict(zip(("small", "middle", "large"), conditions, strict=True)))
+    async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
+        values = {"container_id": container_id, "ords": ords}
+        await cursor.execute(statement, values, prepare=False)
+        return np.fromiter((ord_ for (ord_,) in await cursor.fetchall()), np.int64)
+
+
+def _passing(wanted: Wanted, size: int) -> Composed:
+    """Signatures of ``size`` bits with everything of ``all_of`` and of one of the alternatives."""
+    alternatives = wanted.any_of if all(wanted.any_of) else ()
+    masks = [mask((*wanted.all_of, *one), size) for one in alternatives or ((),)]
+    tests = [HOLDS.format(mask=Literal(bits)) for bits in dict.fromkeys(masks)]
+    return SQL("({})").format(SQL(" OR ").join(tests))

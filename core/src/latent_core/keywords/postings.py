@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Final
+from typing import Final, LiteralString
 
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
@@ -26,12 +26,15 @@ from latent_core.keywords.packing import (
 )
 from latent_core.registry.connection import Connection
 
-__all__ = ["Difference", "bury", "differences", "drop", "drop_batch", "write"]
+__all__ = ["Difference", "bury", "differences", "drop", "drop_batch", "write", "write_settled"]
 
 NEXT_BLOCK: Final = "SELECT nextval('posting_blocks')"
 
 COPY: Final = (
     "COPY loose_postings (container_id, term, block, ords, tfs, lens) FROM STDIN (FORMAT BINARY)"
+)
+COPY_SETTLED: Final = (
+    "COPY postings (container_id, term, block, ords, tfs, lens) FROM STDIN (FORMAT BINARY)"
 )
 COPY_TYPES: Final = ("text", "text", "int8", "bytea", "bytea", "bytea")
 
@@ -85,18 +88,32 @@ async def write(conn: Connection, container_id: str, entries: Sequence[ChunkTerm
 
     Every chunk that becomes visible belongs here, one without terms too: it counts in the average.
     """
+    await _write(conn, container_id, entries, COPY)
+
+
+async def write_settled(conn: Connection, container_id: str, entries: Sequence[ChunkTerms]) -> None:
+    """The same for thousands of chunks at once, whose rows are long enough to need no compaction.
+
+    A compaction may run meanwhile: it forgets only ords that were dead when it began, and these rows name none.
+    """
+    await _write(conn, container_id, entries, COPY_SETTLED)
+
+
+async def _write(
+    conn: Connection, container_id: str, entries: Sequence[ChunkTerms], copy: LiteralString
+) -> None:
     if not entries:
         return
     rows = 0
     for start in range(0, len(entries), ROW_POSTINGS):
         # A book has millions of postings; the loop serves others meanwhile.
         packed = await asyncio.to_thread(_packed, entries[start : start + ROW_POSTINGS])
-        await _copy(conn, container_id, packed)
+        await _copy(conn, container_id, packed, copy)
         rows += len(packed)
     change = _Change(
         chunks=len(entries),
         length=sum(min(entry.length, MAX_LENGTH) for entry in entries),
-        rows=rows,
+        rows=rows if copy == COPY else 0,
         languages=Counter(entry.language for entry in entries if entry.language),
     )
     await _count(conn, container_id, change)
@@ -142,12 +159,17 @@ def _packed(entries: Sequence[ChunkTerms]) -> list[tuple[str, Packed]]:
     return list(pack(entries))
 
 
-async def _copy(conn: Connection, container_id: str, rows: Sequence[tuple[str, Packed]]) -> None:
+async def _copy(
+    conn: Connection,
+    container_id: str,
+    rows: Sequence[tuple[str, Packed]],
+    statement: LiteralString,
+) -> None:
     """Write rows of distinct terms, all of one new block."""
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(NEXT_BLOCK)
         (block,) = await cursor.fetchone() or (0,)
-        async with cursor.copy(COPY) as copy:
+        async with cursor.copy(statement) as copy:
             copy.set_types(COPY_TYPES)
             for term, packed in rows:
                 await copy.write_row(

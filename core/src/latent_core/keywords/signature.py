@@ -1,6 +1,6 @@
 """Trigram signatures: a text that holds a string has all bits of that string's signature set.
 
-Two bits are set by hashes of every three characters that follow each other, case folded, so the same signature
+Three bits are set by hashes of every three characters that follow each other, case folded, so the same signature
 serves searches with and without case. False positives are read and refused; there are no false negatives.
 """
 
@@ -12,14 +12,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-SIZES: Final = (4096, 16384, 65536)
-"""Bits of a signature, small enough for its text. A hash is cut to the size, so that one mask a size serves."""
+SIZES: Final = (8192, 32768, 65536)
+"""Bits of a signature, small enough for its text: about a quarter of them is set, so that one text in a hundred passes
+for a string of three characters that it does not hold. A hash is cut to the size, so that one mask a size serves."""
 CHARS: Final = (1500, 8000)
 """Texts longer than these take the next size."""
 LEAST_CHARS: Final = 3
 """A shorter string has no trigram and excludes nothing."""
 
 _SECOND: Final = np.uint32(0x297A2D39)
+_THIRD: Final = np.uint32(0x7FEB352D)
 _FACTORS: Final = (np.uint32(0x9E3779B1), np.uint32(0x85EBCA77), np.uint32(0xC2B2AE3D))
 
 
@@ -47,7 +49,8 @@ def _hashes(text: str) -> NDArray[np.uint32]:
     mixed ^= mixed >> np.uint32(15)
     mixed *= np.uint32(0x2C1B3C6D)
     mixed ^= mixed >> np.uint32(12)
-    return np.concatenate([mixed, (mixed >> np.uint32(16)) ^ (mixed * _SECOND)])
+    second = (mixed >> np.uint32(16)) ^ (mixed * _SECOND)
+    return np.concatenate([mixed, second, (second >> np.uint32(15)) ^ (second * _THIRD)])
 
 
 def _written(hashes: NDArray[np.uint32], size: int) -> str:

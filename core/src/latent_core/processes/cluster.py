@@ -28,7 +28,7 @@ SETTINGS: Mapping[str, str] = {
     "port": str(PORT),
     "unix_socket_permissions": "0700",
     "max_connections": "60",
-    "shared_buffers": "64MB",
+    "shared_buffers": "256MB",
     "work_mem": "16MB",
     "maintenance_work_mem": "64MB",
     "effective_cache_size": "1GB",

@@ -19,6 +19,7 @@ from latent_core.processes.leftovers import GUARDIAN
 LOG_BYTES = 8 * 1024 * 1024
 GRACE_SECONDS = 10.0
 STOP_SECONDS = GRACE_SECONDS + 15.0  # the guardian's own bounds, all used up
+_ENVIRONMENT = {"LC_ALL": "C"}  # nothing of ours is inherited, so no secret can be
 _COMPLAINTS = ("FATAL", "PANIC", "ERROR", "error:")
 
 
@@ -71,6 +72,7 @@ class Guarded:
                 stdin=PIPE,
                 stdout=log,
                 stderr=log,
+                env=_ENVIRONMENT,
                 start_new_session=True,  # Ctrl-C in the terminal is for the owner alone
             )
             return cls(command, process, start)

@@ -48,6 +48,14 @@ WITH asked AS (
 SELECT count(*) FILTER (WHERE state = 'running') AS running FROM cancelled
 """
 
+# Not what replaces mapped vectors by and by: nobody waits for it, and nothing has to wait.
+OPEN_REFRESH: Final = """
+SELECT id FROM jobs
+WHERE container_id = %(container_id)s AND kind = 'refresh' AND state IN ('queued', 'running')
+  AND NOT coalesce((payload ->> 'mapped_only')::boolean, false)
+ORDER BY id LIMIT 1
+"""
+
 REQUEUE: Final = """
 WITH requeued AS (
     UPDATE jobs SET
@@ -59,7 +67,7 @@ WITH requeued AS (
         lost_leases = 0,
         cancel_requested = false,
         cause = NULL,
-        progress_done = 0, progress_total = NULL, progress_note = NULL, warnings = '[]',
+        progress_done = 0, progress_total = NULL, progress_note = NULL, warnings = '[]', result = NULL,
         started_at = NULL,
         finished_at = NULL
     WHERE id = %(job_id)s AND state IN ('failed', 'cancelled')
@@ -86,11 +94,13 @@ LIMIT %(limit)s
 # The time left goes by the rate since the start.
 VIEWS: Final = """
 SELECT j.id AS job_id, j.kind, j.container_id, j.doc_id, d.uri AS source_uri, j.state, j.progress_done,
-       j.progress_total, j.progress_note, j.attempts, j.max_attempts, j.cause, j.warnings, j.cancel_requested,
+       j.progress_total, j.progress_note, j.attempts, j.max_attempts, j.cause, j.warnings, j.result, j.cancel_requested,
        j.created_at, j.started_at, j.finished_at,
        CASE WHEN j.state = 'running' AND j.progress_done > 0 AND j.progress_total >= j.progress_done
             THEN extract(epoch FROM now() - j.started_at)::float
-                 * (j.progress_total - j.progress_done) / j.progress_done END AS eta_seconds
+                 * (j.progress_total - j.progress_done) / j.progress_done END AS eta_seconds,
+       (SELECT jsonb_build_object('texts', sum(u.texts), 'tokens', sum(u.tokens), 'cost', sum(u.cost))
+        FROM embed_usage u WHERE u.job_id = j.id HAVING count(*) > 0) AS embedding
 FROM jobs j LEFT JOIN documents d ON d.id = j.doc_id
 WHERE j.id = ANY (%(ids)s)
 ORDER BY j.id DESC
@@ -109,6 +119,19 @@ COUNTS: Final = "SELECT state, count(*) AS jobs FROM jobs GROUP BY state"
 OLDEST: Final = """
 SELECT extract(epoch FROM now() - min(greatest(created_at, run_at)))::float AS seconds
 FROM jobs WHERE state = 'queued' AND run_at <= now()
+"""
+
+
+QUEUED: Final = """
+SELECT count(*) AS jobs FROM (SELECT FROM jobs WHERE state = 'queued' LIMIT %(most)s) AS waiting
+"""
+
+# As the partial index has it: the owner's jobs are not counted.
+QUEUED_BY: Final = """
+SELECT count(*) AS jobs FROM (
+    SELECT FROM jobs
+    WHERE state = 'queued' AND principal = %(principal)s AND principal <> 'local:you'
+    LIMIT %(most)s) AS waiting
 """
 
 
@@ -182,6 +205,13 @@ async def cancel_all(conn: Connection, container_id: str, *, but: int) -> int:
     return int(row["running"]) if row else 0
 
 
+async def open_refresh(conn: Connection, container_id: str) -> int | None:
+    """The job that changes a container's embedding space, or is about to."""
+    cursor = await conn.execute(OPEN_REFRESH, {"container_id": container_id})
+    row = await cursor.fetchone()
+    return int(row["id"]) if row else None
+
+
 async def requeue(conn: Connection, job_id: int) -> JobView:
     """Give a failed or cancelled job fresh attempts.
 
@@ -209,6 +239,18 @@ async def depth(conn: Connection) -> Depth:
     oldest = await (await conn.execute(OLDEST)).fetchone()
     seconds = oldest["seconds"] if oldest is not None else None
     return Depth({state: counted.get(state, 0) for state in JobState}, seconds or 0.0)
+
+
+async def queued(conn: Connection, *, most: int) -> int:
+    """Jobs that wait, counted up to ``most``."""
+    row = await (await conn.execute(QUEUED, {"most": most})).fetchone()
+    return int(row["jobs"]) if row else 0
+
+
+async def queued_by(conn: Connection, principal: str, *, most: int) -> int:
+    """Those of one principal, who is not the owner."""
+    row = await (await conn.execute(QUEUED_BY, {"principal": principal, "most": most})).fetchone()
+    return int(row["jobs"]) if row else 0
 
 
 async def _views(conn: Connection, ids: list[int]) -> list[JobView]:

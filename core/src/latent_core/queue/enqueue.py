@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -11,6 +12,10 @@ from psycopg.types.json import Jsonb
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import NewJob
 from latent_core.registry.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+IDS_LOGGED: Final = 20
 
 # The rank is read from the queue's two ends instead of counters, so no row is hot: transactions that
 # enqueue at the same time for one container may share ranks, which delays others by their number at most.
@@ -76,6 +81,9 @@ async def enqueue_many(conn: Connection, jobs: Sequence[NewJob]) -> list[JobId]:
     records = [_record(n, jobs[n]) for n in sorted(set(place))]
     cursor = await conn.execute(ENQUEUE, {"jobs": Jsonb(records)})
     ids = {row["n"]: JobId(row["id"]) for row in await cursor.fetchall()}
+    if ids:  # the line carries the id of the request or job that asks for them
+        named = sorted(set(ids.values()))
+        logger.info("jobs_enqueued", extra={"jobs": len(named), "job_ids": named[:IDS_LOGGED]})
     return [ids[n] for n in place]
 
 

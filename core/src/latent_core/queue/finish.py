@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, LiteralString, Protocol
+
+from psycopg.types.json import Jsonb
 
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import ClaimedJob
 from latent_core.queue.errors import LeaseLost
-from latent_core.queue.issues import stored, stored_list
+from latent_core.queue.issues import clean, stored, stored_list
 from latent_core.registry.connection import Connection
 
 FINISH: Final = """
@@ -18,6 +20,7 @@ WITH finished AS (
         state = 'done',
         cause = NULL,
         warnings = warnings || %(warnings)s,
+        result = %(result)s,
         lease_expires = NULL,
         finished_at = clock_timestamp()
     WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
@@ -79,12 +82,19 @@ class Fence(Protocol):
     def claim_id(self) -> int: ...
 
 
-async def finish(conn: Connection, job: ClaimedJob, *, warnings: Iterable[Issue] = ()) -> None:
-    """Mark ``job`` done in the transaction that makes its effect visible.
+async def finish(
+    conn: Connection,
+    job: ClaimedJob,
+    *,
+    warnings: Iterable[Issue] = (),
+    result: Mapping[str, Any] | None = None,
+) -> None:
+    """Mark ``job`` done in the transaction that makes its effect visible, with what it has to tell.
 
     ``LeaseLost`` when the claim does not hold any more: the transaction must roll back.
     """
-    if not await fenced(conn, FINISH, job, warnings=stored_list(warnings)):
+    told = None if result is None else Jsonb(clean(dict(result)))
+    if not await fenced(conn, FINISH, job, warnings=stored_list(warnings), result=told):
         raise lease_lost(job)
 
 

@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import uniform
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
-from latent_core.domain.errors import LatentError
+from latent_core.domain.errors import IssueCode, LatentError, Unavailable
 from latent_core.domain.job import ClaimedJob, JobKind
+from latent_core.observability import bound
 from latent_core.queue import clock
 from latent_core.queue.claim import Lane, claim
 from latent_core.queue.comeback import release, retry_or_fail
@@ -25,15 +26,40 @@ from latent_core.queue.reaper import disown, reap
 from latent_core.queue.retention import forget
 from latent_core.queue.wakeup import Listener
 from latent_core.registry.connection import Database
+from latent_core.tracing import span
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[JobContext], Awaitable[None]]
 """Does the job and finishes it in its own last transaction; one that only returns is finished for it."""
 
+Waiting = Callable[[], Awaitable[bool]]
+"""Whether a job of these kinds is queued: asked before a claim by whoever does rare kinds only, for whom
+claims would read past all the others."""
+
 REPORT_SECONDS: Final = 30.0
 RETENTION_SECONDS: Final = 600.0
 RELEASE_SECONDS: Final = 5.0
+
+
+Outcome = Literal["done", "failed", "cancelled", "lost"]
+"""``failed`` may come again; ``lost`` is somebody else's now."""
+
+
+class Ended(NamedTuple):
+    """How an attempt at a job went."""
+
+    job: ClaimedJob
+    outcome: Outcome
+    code: IssueCode | None
+    seconds: float
+
+
+class _Result(NamedTuple):
+    settle: Callable[[], Awaitable[None]]
+    """What is left to be written."""
+    outcome: Outcome
+    code: IssueCode | None = None
 
 
 @dataclass(slots=True)
@@ -60,7 +86,12 @@ class Runner:
         concurrency: int,
         lease_seconds: float,
         poll_seconds: float,
+        told: Callable[[Ended], None] = lambda _: None,
+        waiting: Waiting | None = None,
     ) -> None:
+        """``told`` hears of every attempt that ended."""
+        self._waiting = waiting
+        self._told = told
         self._db = db
         self._handlers = dict(handlers)
         self._worker_id = worker_id
@@ -120,6 +151,8 @@ class Runner:
 
     async def _fill(self) -> None:
         """Claim until all slots are taken or nothing is left."""
+        if self._waiting is not None and not await self._waiting():
+            return
         while self._has_room() and not self._stopping.is_set():
             if await self._claim(Lane.READY):
                 continue
@@ -157,10 +190,36 @@ class Runner:
         self._stir.set()
 
     async def _run_job(self, held: HeldClaim) -> None:
+        job, begun = held.job, clock.now()
+        with (
+            bound(job_id=job.id, job_kind=job.kind.value),
+            span(
+                f"job {job.kind.value}",
+                job_id=job.id,
+                container_id=job.container_id,
+                attempt=job.attempts,
+            ) as traced,
+        ):
+            outcome, code = await self._settled(held)
+            seconds = clock.now() - begun
+            if code is not None:
+                traced.failed(code.value)
+            logger.info(
+                "job_ended",
+                extra={
+                    "container_id": job.container_id,
+                    "attempt": job.attempts,
+                    "outcome": outcome,
+                    "latency_ms": round(seconds * 1000, 1),
+                },
+            )
+        self._told(Ended(job, outcome, code, seconds))
+
+    async def _settled(self, held: HeldClaim) -> tuple[Outcome, IssueCode | None]:
+        """Run the job and write down how it ended."""
         try:
-            settle = await self._outcome(held)
-            await until_lost(held, settle)
-            self.tally.settled += 1
+            result = await self._outcome(held)
+            await until_lost(held, result.settle)
         except LeaseLost as exc:
             self.tally.lost += 1
             logger.warning("dropped: %s", exc)
@@ -169,8 +228,12 @@ class Runner:
             raise
         except Exception:
             logger.exception("job %s cannot be settled; its lease will run out", held.job.id)
+        else:
+            self.tally.settled += 1
+            return result.outcome, result.code
+        return "lost", None
 
-    async def _outcome(self, held: HeldClaim) -> Callable[[], Awaitable[None]]:
+    async def _outcome(self, held: HeldClaim) -> _Result:
         """Run the handler; answers what is left to be written. ``LeaseLost``."""
         job = held.job
         try:
@@ -179,14 +242,14 @@ class Runner:
             held.lose()
             raise
         except Cancelled:
-            return partial(self._end_cancelled, job)
+            return _Result(partial(self._end_cancelled, job), "cancelled")
         except LatentError as exc:
             logger.warning("job %s, attempt %s: %s", job.id, job.attempts, exc)
-            return partial(retry_or_fail, self._db, job, exc)
+            return _Result(partial(retry_or_fail, self._db, job, exc), "failed", exc.code)
         except Exception as exc:
             logger.exception("job %s, attempt %s failed", job.id, job.attempts)
-            return partial(retry_or_fail, self._db, job, exc)
-        return partial(self._finish_if_held, job)
+            return _Result(partial(retry_or_fail, self._db, job, exc), "failed", Unavailable.code)
+        return _Result(partial(self._finish_if_held, job), "done")
 
     async def _handle(self, held: HeldClaim) -> None:
         try:
@@ -197,7 +260,7 @@ class Runner:
     async def _finish_if_held(self, job: ClaimedJob) -> None:
         """Handlers finish by themselves; then there is nothing left to write."""
         async with self._db.transaction() as conn:
-            await fenced(conn, FINISH, job, warnings=stored_list(()))
+            await fenced(conn, FINISH, job, warnings=stored_list(()), result=None)
 
     async def _end_cancelled(self, job: ClaimedJob) -> None:
         async with self._db.transaction() as conn:

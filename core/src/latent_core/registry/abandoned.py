@@ -15,6 +15,8 @@ SELECT d.id, d.container_id FROM documents d
 WHERE d.next_generation > greatest(coalesce(d.live_generation, 0) + 1, d.floor_generation)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running') AND j.kind IN ('ingest', 'corpus')
                   AND j.doc_id IN (d.id, d.parent_id))
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running') AND j.kind = 'import'
+                  AND j.payload ->> 'target' = d.container_id)
 ORDER BY d.container_id, d.id
 LIMIT %(limit)s
 """
@@ -28,6 +30,8 @@ WITH found AS (
       AND d.next_generation > greatest(coalesce(d.live_generation, 0) + 1, d.floor_generation)
       AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running') AND j.kind IN ('ingest', 'corpus')
                       AND j.doc_id IN (d.id, d.parent_id))
+      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running') AND j.kind = 'import'
+                      AND j.payload ->> 'target' = d.container_id)
 )
 UPDATE documents d SET floor_generation = d.next_generation
 FROM found WHERE d.id = found.id

@@ -20,6 +20,11 @@ UPDATE blobs SET state = 'present', touched_at = now()
 WHERE sha256 = %(sha256)s AND state IN ('intent', 'present')
 """
 
+ADOPT: Final = """
+INSERT INTO blobs (sha256, bytes, state) VALUES (%(sha256)s, %(bytes)s, 'condemned')
+ON CONFLICT (sha256) DO NOTHING
+"""
+
 
 async def intend(conn: Connection, sha256: str, size: int) -> bool:
     """Note that bytes are about to be stored; True when they are there already."""
@@ -31,3 +36,8 @@ async def intend(conn: Connection, sha256: str, size: int) -> bool:
 async def confirm(conn: Connection, sha256: str) -> bool:
     """Note that the bytes are stored; False when the row is gone or condemned."""
     return (await conn.execute(CONFIRM, {"sha256": sha256})).rowcount == 1
+
+
+async def adopt(conn: Connection, sha256: str, size: int) -> None:
+    """Give bytes that have no row one, so that they are collected when nobody comes to use them."""
+    await conn.execute(ADOPT, {"sha256": sha256, "bytes": size})

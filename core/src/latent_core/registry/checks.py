@@ -50,7 +50,7 @@ LIMIT %(limit)s
 """
 
 LIVE_REFS: Final = """
-SELECT r.doc_id, r.role, r.part, r.sha256, b.state, b.bytes
+SELECT r.doc_id, r.generation, r.role, r.part, r.sha256, b.state, b.bytes
 FROM blob_refs r
 JOIN documents d ON d.id = r.doc_id AND d.live_generation = r.generation
 JOIN blobs b ON b.sha256 = r.sha256
@@ -81,6 +81,7 @@ SELECT b.sha256, b.state FROM blobs b
 WHERE b.touched_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                   AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.kind = 'garbage'
@@ -88,6 +89,24 @@ WHERE b.touched_at < now() - make_interval(secs => %(older)s)
                        OR j.state = 'queued' AND j.run_at < now() + make_interval(secs => %(older)s)))
 ORDER BY b.sha256
 LIMIT %(limit)s
+"""
+
+REFERS: Final = """
+SELECT 1 FROM blob_refs r JOIN documents d ON d.id = r.doc_id AND d.live_generation = r.generation
+WHERE r.doc_id = %(doc)s AND r.generation = %(generation)s AND r.role = %(role)s AND r.part = %(part)s
+  AND d.deleted_at IS NULL
+"""
+
+DEAD_LETTERS: Final = """
+SELECT id, kind, doc_id, cause ->> 'message' AS cause FROM jobs
+WHERE container_id = %(id)s AND state = 'failed'
+ORDER BY id DESC
+LIMIT %(limit)s
+"""
+
+SPACE_DRIFT: Final = """
+SELECT s.state FROM containers c JOIN spaces s ON s.id = c.live_space
+WHERE c.id = %(id)s AND c.deleted_at IS NULL AND s.state <> 'live'
 """
 
 KNOWN_BLOBS: Final = "SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s)"
@@ -149,3 +168,20 @@ async def known_blobs(conn: Connection, hashes: Sequence[str]) -> set[str]:
     """Those hashes that have a row."""
     cursor = await conn.execute(KNOWN_BLOBS, {"hashes": list(hashes)})
     return {r["sha256"] for r in await cursor.fetchall()}
+
+
+async def refers(conn: Connection, doc_id: UUID, generation: int, role: str, part: int) -> bool:
+    """Whether a live document still has this reference."""
+    values = {"doc": doc_id, "generation": generation, "role": role, "part": part}
+    return await (await conn.execute(REFERS, values)).fetchone() is not None
+
+
+async def dead_letters(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
+    """Jobs that were given up, newest first."""
+    return await (await conn.execute(DEAD_LETTERS, {"id": container_id, "limit": limit})).fetchall()
+
+
+async def space_drift(conn: Connection, container_id: str) -> str | None:
+    """How the space that is searched is marked, unless as live."""
+    row = await (await conn.execute(SPACE_DRIFT, {"id": container_id})).fetchone()
+    return str(row["state"]) if row else None

@@ -50,11 +50,25 @@ SELECT c.ord, c.id, c.doc_id, c.generation, c.ordinal, c.modality, c.source_type
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id, c.row_group,
        c.offset_start, c.offset_end, c.provenance, c.meta, c.created_at,
        d.uri, d.title, d.language, d.external_id, d.sha256, d.source_modified_at, d.first_fetched_at, d.fetched_at,
-       d.meta AS doc_meta, d.parent_id, l.original
+       d.meta AS doc_meta, d.parent_id, l.original,
+       (SELECT e.mapped FROM containers k JOIN spaces s ON s.id = k.live_space
+        JOIN embedded e ON e.doc_id = d.id AND e.stored_in = coalesce(s.stored_in, s.id) AND e.generation = c.generation
+        WHERE k.id = c.container_id) AS mapped,
+       spanned.pages
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN likenesses l ON l.container_id = c.container_id AND l.ord = c.ord
-WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s) AND d.deleted_at IS NULL
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(jsonb_build_object(
+               'visual', p.visual, 'image_sha256', p.image_sha256, 'mime', i.mime, 'filename', i.filename,
+               'pdf_sha256', f.sha256, 'pdf_mime', f.mime, 'pdf_filename', f.filename) ORDER BY p.page) AS pages
+    FROM pages p
+    LEFT JOIN blob_refs i ON i.doc_id = p.doc_id AND i.generation = p.generation AND i.role = 'page_image' AND i.part = p.page
+    LEFT JOIN blob_refs f ON f.doc_id = p.doc_id AND f.generation = p.generation AND f.role = 'page_pdf' AND f.part = p.page
+                         AND f.sha256 = p.pdf_sha256
+    WHERE p.doc_id = c.doc_id AND p.generation = c.generation AND p.page BETWEEN c.page AND coalesce(c.page_end, c.page)
+) spanned ON c.page IS NOT NULL
+WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s::bigint[]) AND d.deleted_at IS NULL
 """
 
 # Of a broad condition only that it is broad; the index on documents' chunks holds all that is asked for.
@@ -69,8 +83,9 @@ WITH passed AS MATERIALIZED (
 ), counted AS (
     SELECT count(*) AS passed FROM passed
 )
-SELECT counted.passed, p.ord, p.id, p.generation, p.windows
+SELECT counted.passed, p.ord, p.id, p.generation, coalesce(n.windows, p.windows)
 FROM counted LEFT JOIN passed p ON counted.passed <= %(limit)s
+LEFT JOIN point_counts n ON n.container_id = %(container_id)s AND n.ord = p.ord AND n.stored_in = %(stored_in)s
 """)
 
 PLACES: Final = """
@@ -89,25 +104,21 @@ WHERE d.id = ANY(%(ids)s)
 ORDER BY c.ord
 """
 
-DELETE_DEAD: Final = """
-DELETE FROM chunks c
-WHERE c.doc_id = %(doc_id)s AND c.generation < %(below)s
-  AND c.generation IS DISTINCT FROM (SELECT live_generation FROM documents WHERE id = %(doc_id)s)
-"""
-
 POINTS: Final = """
-SELECT c.ord, c.id, c.doc_id, c.generation, c.windows
+SELECT c.ord, c.id, c.doc_id, c.generation, coalesce(n.windows, c.windows) AS windows
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.ord = c.ord AND n.stored_in = %(stored_in)s
 WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL AND c.ord > %(after)s
 ORDER BY c.ord
 LIMIT %(limit)s
 """
 
 BY_ORD: Final = """
-SELECT c.ord, c.id, c.generation, c.windows
+SELECT c.ord, c.id, c.generation, coalesce(n.windows, c.windows) AS windows
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.ord = c.ord AND n.stored_in = %(stored_in)s
 WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s) AND d.deleted_at IS NULL
 """
 
@@ -206,7 +217,7 @@ async def live(
 
     Every candidate of every channel must pass this join (DESIGN §7.2).
     """
-    values = {"container_id": container_id, "ords": ords.tolist()}
+    values = {"container_id": container_id, "ords": ords}
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
         if condition.where is None:
             await cursor.execute(LIVE, values)
@@ -220,9 +231,9 @@ async def live(
 async def hydrate(
     conn: Connection, container_id: str, ords: Sequence[int]
 ) -> dict[int, dict[str, Any]]:
-    """Everything a hit shows, by ord; ords that are not visible (any more) are absent."""
+    """Everything a hit shows, by ord, with the ``pages`` it spans; ords that are not visible (any more) are absent."""
     cursor = await conn.execute(
-        HYDRATE, {"container_id": container_id, "ords": list(ords)}, binary=True
+        HYDRATE, {"container_id": container_id, "ords": np.array(ords, np.int64)}, binary=True
     )
     return {row["ord"]: row for row in await cursor.fetchall()}
 
@@ -237,12 +248,28 @@ async def places(
     return {row["ord"]: row for row in await cursor.fetchall()}
 
 
-async def allowed(conn: Connection, container_id: str, condition: Condition, limit: int) -> Allowed:
-    """The visible chunks that pass ``condition``, which asks something, if they are at most ``limit``."""
+async def allowed(
+    conn: Connection,
+    container_id: str,
+    condition: Condition,
+    limit: int,
+    *,
+    stored_in: int | None = None,
+) -> Allowed:
+    """The visible chunks that pass ``condition``, which asks something, if they are at most ``limit``.
+
+    Points are those of the collection ``stored_in`` (``Space.stored_in``); a chunk may have more or fewer in
+    another space than its row says.
+    """
     if condition.where is None:
         raise ValueError("a condition that asks nothing lets everything through")
     statement = ALLOWED.format(condition=condition.where)
-    values = {"container_id": container_id, "limit": limit, **condition.values}
+    values = {
+        "container_id": container_id,
+        "limit": limit,
+        "stored_in": stored_in,
+        **condition.values,
+    }
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
         await cursor.execute(statement, values, prepare=False)
         rows = await cursor.fetchall()
@@ -264,9 +291,11 @@ def _points_of(told: Sequence[tuple[Any, ...]]) -> list[PointId]:
     ]
 
 
-async def points_of(conn: Connection, container_id: str, ords: NDArray[np.int64]) -> Allowed:
-    """Those of ``ords`` that are visible, with their points."""
-    rows = await by_ord(conn, container_id, ords.tolist())
+async def points_of(
+    conn: Connection, container_id: str, ords: NDArray[np.int64], *, stored_in: int | None = None
+) -> Allowed:
+    """Those of ``ords`` that are visible, with their points in the collection ``stored_in``."""
+    rows = await by_ord(conn, container_id, ords.tolist(), stored_in=stored_in)
     return Allowed(
         ords=np.array([row["ord"] for row in rows], dtype=np.int64),
         point_ids=[
@@ -285,24 +314,21 @@ async def live_lengths(conn: Connection, doc_ids: Sequence[UUID]) -> list[tuple[
         return list(await cursor.fetchall())
 
 
-async def delete_dead(conn: Connection, doc_id: UUID, below: int) -> int:
-    """Remove rows of generations < ``below`` that are not live."""
-    return (await conn.execute(DELETE_DEAD, {"doc_id": doc_id, "below": below})).rowcount
-
-
 async def points(
-    conn: Connection, container_id: str, *, after: int, limit: int
+    conn: Connection, container_id: str, *, after: int, limit: int, stored_in: int | None = None
 ) -> list[dict[str, Any]]:
-    """What the vector collection must hold, in ord order."""
-    cursor = await conn.execute(
-        POINTS, {"container_id": container_id, "after": after, "limit": limit}
-    )
+    """What the vector collection ``stored_in`` must hold, in ord order."""
+    values = {"container_id": container_id, "after": after, "limit": limit, "stored_in": stored_in}
+    cursor = await conn.execute(POINTS, values)
     return await cursor.fetchall()
 
 
-async def by_ord(conn: Connection, container_id: str, ords: Sequence[int]) -> list[dict[str, Any]]:
-    """What decides the point ids of those of ``ords`` that are visible."""
-    cursor = await conn.execute(BY_ORD, {"container_id": container_id, "ords": list(ords)})
+async def by_ord(
+    conn: Connection, container_id: str, ords: Sequence[int], *, stored_in: int | None = None
+) -> list[dict[str, Any]]:
+    """What decides the point ids, in the collection ``stored_in``, of those of ``ords`` that are visible."""
+    values = {"container_id": container_id, "ords": list(ords), "stored_in": stored_in}
+    cursor = await conn.execute(BY_ORD, values)
     return await cursor.fetchall()
 
 

@@ -26,6 +26,7 @@ from psycopg.types.json import set_json_dumps, set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TimedOut, Unavailable
+from latent_core.registry import arrays
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class Database:
         limits: Limits = DEFAULT_LIMITS,
     ) -> Self:
         """Raises ``Unavailable`` when the server cannot be reached, ``Invalid`` when it is not to be used."""
-        await _probe(dsn)
+        await check_server(dsn)
         pool = AsyncConnectionPool(
             dsn,
             min_size=min_size,
@@ -194,11 +195,15 @@ def _adapters() -> AdaptersMap:
     adapters = AdaptersMap(psycopg.adapters)
     set_json_dumps(orjson.dumps, context=adapters)
     set_json_loads(orjson.loads, context=adapters)
+    arrays.register(adapters)
     return adapters
 
 
-async def _probe(dsn: str) -> None:
-    """The pool only logs why it cannot connect; one plain attempt tells the user."""
+async def check_server(dsn: str) -> None:
+    """``Unavailable`` when the server cannot be reached, ``Invalid`` when it is too old.
+
+    The pool only logs why it cannot connect; one plain attempt tells the user.
+    """
     try:
         with mapped_errors():
             conn = await AsyncConnection.connect(dsn, connect_timeout=CONNECT_SECONDS)

@@ -13,6 +13,7 @@ import orjson
 from latent_core.domain.container import ContainerSizes, ContainerState
 from latent_core.domain.ids import SpaceId, collection_name
 from latent_core.domain.manifest import Manifest
+from latent_core.domain.refresh import SpaceState
 from latent_core.registry.connection import Connection
 
 
@@ -25,9 +26,32 @@ class Space:
     embedder: str
     version: str
     dims: int
+    """Of the stored vectors."""
+    state: SpaceState = SpaceState.LIVE
+    shares: SpaceId | None = None
+    """The space whose collection it reads; None when it has its own."""
+    adapter: int | None = None
+    """Maps what the embedder gives (``embedder_dims``) into the collection."""
+    embedder_dims: int | None = None
+    retired_at: datetime | None = None
+
+    @property
+    def stored_in(self) -> SpaceId:
+        """Names the collection: what is known of points is known of collections."""
+        return self.shares or self.id
+
+    @property
+    def is_adapted(self) -> bool:
+        """Whether every vector of its embedder goes through the adapter; else the adapter made its first points."""
+        return self.adapter is not None and self.shares is not None
+
+    @property
+    def lineage(self) -> str:
+        """The version, as what is embedded for it keeps it."""
+        return f"{self.version}+drift{self.adapter}" if self.is_adapted else self.version
 
     def collection(self, modality: str = "text") -> str:
-        return collection_name(self.container_id, modality, self.id)
+        return collection_name(self.container_id, modality, self.stored_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +88,28 @@ WITH space AS (
 INSERT INTO keyword_stats (container_id) VALUES (%(container_id)s)
 """
 
+# ``named``: only those whose roles name one of these. Of others not even the row is read: the time that takes would
+# tell that it is there.
 SELECT: Final = """
 SELECT c.id, c.manifest, c.etag, c.state, c.created_at, c.updated_at,
-       s.id AS space_id, s.embedder, s.version, s.dims,
+       s.id AS space_id, s.embedder, s.version, s.dims, s.state AS space_state, s.stored_in, s.adapter_id,
+       s.embedder_dims, s.retired_at,
        ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages
 FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.deleted_at IS NULL AND c.id = ANY(%(ids)s)
+  AND (%(named)s::text[] IS NULL OR c.manifest #> '{acl,roles,owner}' ?| %(named)s::text[]
+       OR (c.state <> 'archived' AND c.manifest #> '{acl,roles,reader}' ?| %(named)s::text[]))
 """
 
 SELECT_ALL: Final = """
 SELECT c.id, c.manifest, c.etag, c.state, c.created_at, c.updated_at,
-       s.id AS space_id, s.embedder, s.version, s.dims,
+       s.id AS space_id, s.embedder, s.version, s.dims, s.state AS space_state, s.stored_in, s.adapter_id,
+       s.embedder_dims, s.retired_at,
        ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages
 FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.deleted_at IS NULL
+  AND (%(named)s::text[] IS NULL OR c.manifest #> '{acl,roles,owner}' ?| %(named)s::text[]
+       OR (c.state <> 'archived' AND c.manifest #> '{acl,roles,reader}' ?| %(named)s::text[]))
 ORDER BY c.id
 """
 
@@ -85,6 +117,10 @@ UPDATE_MANIFEST: Final = """
 UPDATE containers SET manifest = %(manifest)s::jsonb, etag = %(etag)s, updated_at = now()
 WHERE id = %(id)s AND etag = %(if_match)s AND deleted_at IS NULL
 RETURNING id
+"""
+
+SET_STATE: Final = """
+UPDATE containers SET state = %(state)s, updated_at = now() WHERE id = %(id)s AND deleted_at IS NULL
 """
 
 TOMBSTONE: Final = """
@@ -99,9 +135,17 @@ HOLD: Final = "SELECT state FROM containers WHERE id = %(id)s AND deleted_at IS 
 
 REMOVE: Final = "DELETE FROM containers WHERE id = %(id)s AND deleted_at IS NOT NULL"
 
-SPACES: Final = "SELECT id, container_id, embedder, version, dims FROM spaces WHERE container_id = %(id)s ORDER BY id"
+SPACES: Final = """
+SELECT s.id AS space_id, s.container_id AS id, s.embedder, s.version, s.dims, s.state AS space_state, s.stored_in,
+       s.adapter_id, s.embedder_dims, s.retired_at
+FROM spaces s WHERE s.container_id = %(id)s ORDER BY s.id
+"""
 
-ALL_SPACES: Final = "SELECT id, container_id, embedder, version, dims FROM spaces ORDER BY id"
+ALL_SPACES: Final = """
+SELECT s.id AS space_id, s.container_id AS id, s.embedder, s.version, s.dims, s.state AS space_state, s.stored_in,
+       s.adapter_id, s.embedder_dims, s.retired_at
+FROM spaces s ORDER BY s.id
+"""
 
 TAKE_ORDS: Final = """
 UPDATE ord_counters SET next_ord = next_ord + %(n)s
@@ -146,9 +190,11 @@ async def insert_space(
     )
 
 
-async def find(conn: Connection, ids: Sequence[str]) -> dict[str, Container]:
-    """Those of ``ids`` that exist and are not deleted."""
-    cursor = await conn.execute(SELECT, {"ids": list(ids)})
+async def find(
+    conn: Connection, ids: Sequence[str], *, named: Sequence[str] | None = None
+) -> dict[str, Container]:
+    """Those of ``ids`` that exist and are not deleted; with ``named``, whose roles name one of these."""
+    cursor = await conn.execute(SELECT, {"ids": list(ids), "named": named})
     return {row["id"]: _container(row) for row in await cursor.fetchall()}
 
 
@@ -156,8 +202,8 @@ async def get(conn: Connection, container_id: str) -> Container | None:
     return (await find(conn, [container_id])).get(container_id)
 
 
-async def all_(conn: Connection) -> list[Container]:
-    cursor = await conn.execute(SELECT_ALL)
+async def all_(conn: Connection, *, named: Sequence[str] | None = None) -> list[Container]:
+    cursor = await conn.execute(SELECT_ALL, {"named": named})
     return [_container(row) for row in await cursor.fetchall()]
 
 
@@ -173,6 +219,11 @@ async def update_manifest(conn: Connection, manifest: Manifest, etag: str, if_ma
         },
     )
     return await cursor.fetchone() is not None
+
+
+async def set_state(conn: Connection, container_id: str, state: ContainerState) -> None:
+    """Waits for those who hold the container: what they have begun to write is accepted before it closes."""
+    await conn.execute(SET_STATE, {"id": container_id, "state": state.value})
 
 
 async def tombstone(conn: Connection, container_id: str) -> bool:
@@ -199,19 +250,13 @@ async def remove(conn: Connection, container_id: str) -> None:
 async def spaces(conn: Connection, container_id: str) -> list[Space]:
     """All spaces of a container, deleted containers included."""
     cursor = await conn.execute(SPACES, {"id": container_id})
-    return [
-        Space(SpaceId(r["id"]), r["container_id"], r["embedder"], r["version"], r["dims"])
-        for r in await cursor.fetchall()
-    ]
+    return [_space(row) for row in await cursor.fetchall()]
 
 
 async def all_spaces(conn: Connection) -> list[Space]:
     """The spaces of all containers, deleted ones included."""
     cursor = await conn.execute(ALL_SPACES)
-    return [
-        Space(SpaceId(r["id"]), r["container_id"], r["embedder"], r["version"], r["dims"])
-        for r in await cursor.fetchall()
-    ]
+    return [_space(row) for row in await cursor.fetchall()]
 
 
 async def take_ords(conn: Connection, container_id: str, n: int) -> int | None:
@@ -259,10 +304,23 @@ def _container(row: dict[str, Any]) -> Container:
         manifest=_manifest(_Stored(row["id"], row["etag"], row["manifest"])),
         etag=row["etag"],
         state=ContainerState(row["state"]),
-        space=Space(
-            SpaceId(row["space_id"]), row["id"], row["embedder"], row["version"], row["dims"]
-        ),
+        space=_space(row),
         languages=tuple(row["languages"]),
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+    )
+
+
+def _space(row: dict[str, Any]) -> Space:
+    return Space(
+        id=SpaceId(row["space_id"]),
+        container_id=row["id"],
+        embedder=row["embedder"],
+        version=row["version"],
+        dims=row["dims"],
+        state=SpaceState(row["space_state"]),
+        shares=None if row["stored_in"] is None else SpaceId(row["stored_in"]),
+        adapter=row["adapter_id"],
+        embedder_dims=row["embedder_dims"],
+        retired_at=row["retired_at"],
     )

@@ -23,6 +23,7 @@ SELECT b.sha256 FROM blobs b
 WHERE b.touched_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                   AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
 ORDER BY b.sha256
@@ -38,6 +39,7 @@ FOR UPDATE
 STILL_UNREFERENCED: Final = """
 SELECT NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = %(sha256)s)
    AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = %(sha256)s)
+   AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.sha256 = %(sha256)s)
    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                    AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = %(sha256)s) AS free
 """

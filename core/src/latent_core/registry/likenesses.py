@@ -67,9 +67,10 @@ WHERE l.container_id = %(container_id)s AND l.ord = ANY(%(ords)s::bigint[])
 """
 
 SUBJECTS: Final = """
-SELECT c.ord, c.id, c.generation, c.windows, c.content_hash, c.block_type, l.original
+SELECT c.ord, c.id, c.generation, coalesce(n.windows, c.windows) AS windows, c.content_hash, c.block_type, l.original
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.ord = c.ord AND n.stored_in = %(stored_in)s
 LEFT JOIN likenesses l ON l.container_id = c.container_id AND l.ord = c.ord
 WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s::bigint[]) AND d.deleted_at IS NULL
   AND c.modality = 'text'
@@ -98,6 +99,14 @@ WHERE l.container_id = %(container_id)s AND l.ord = r.ord
 ORIGINALS: Final = """
 SELECT ord, original FROM likenesses
 WHERE container_id = %(container_id)s AND ord = ANY(%(ords)s::bigint[]) AND original IS NOT NULL
+"""
+
+SAME_TEXTS: Final = """
+SELECT l.ord, l.original
+FROM likenesses l
+JOIN chunks a ON a.container_id = l.container_id AND a.ord = l.ord
+JOIN chunks b ON b.container_id = l.container_id AND b.ord = l.original AND b.content_hash = a.content_hash
+WHERE l.container_id = %(container_id)s AND l.ord = ANY(%(ords)s::bigint[])
 """
 
 _PACKED: Final = np.dtype(
@@ -182,10 +191,11 @@ async def drop_dead(conn: Connection, container_id: str, ords: Sequence[int]) ->
 
 
 async def subjects(
-    conn: Connection, container_id: str, ords: Sequence[int]
+    conn: Connection, container_id: str, ords: Sequence[int], *, stored_in: int
 ) -> list[dict[str, Any]]:
-    """What judging needs to know of those of ``ords`` that are visible, in order."""
-    cursor = await conn.execute(SUBJECTS, {"container_id": container_id, "ords": list(ords)})
+    """What judging needs to know of those of ``ords`` that are visible, in order; points in that collection."""
+    values = {"container_id": container_id, "ords": list(ords), "stored_in": stored_in}
+    cursor = await conn.execute(SUBJECTS, values)
     return await cursor.fetchall()
 
 
@@ -221,7 +231,11 @@ async def keep(
         await conn.execute(REPEAT, {"container_id": container_id, **values})
 
 
-async def originals(conn: Connection, container_id: str, ords: Sequence[int]) -> dict[int, int]:
-    """Those of ``ords`` that repeat another chunk, each with the ord of its original."""
-    cursor = await conn.execute(ORIGINALS, {"container_id": container_id, "ords": list(ords)})
+async def originals(
+    conn: Connection, container_id: str, ords: Sequence[int], *, to_the_letter: bool = False
+) -> dict[int, int]:
+    """Those of ``ords`` that repeat another chunk, each with the ord of its original; ``to_the_letter``: whose
+    texts are the same."""
+    statement = SAME_TEXTS if to_the_letter else ORIGINALS
+    cursor = await conn.execute(statement, {"container_id": container_id, "ords": list(ords)})
     return {r["ord"]: r["original"] for r in await cursor.fetchall()}

@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from latent_core.domain.errors import Conflict, TimedOut, Unavailable
-from latent_core.registry.connection import CONNECT_SECONDS, mapped_errors
+from latent_core.registry.connection import CONNECT_SECONDS, check_server, mapped_errors
 
 LOCK_KEY = 0x6C6174656E74  # "latent"
 LOCK_SECONDS = 300.0
@@ -42,8 +42,10 @@ async def migrate(dsn: str) -> list[str]:
     """Bring the database to the newest revision; the revisions applied, oldest first.
 
     Several processes may call it at once: the others wait (at most five minutes), then find nothing
-    to do. Raises ``Conflict`` when the database was migrated by a newer release.
+    to do. Raises ``Conflict`` when the database was migrated by a newer release, ``Invalid`` when the
+    server itself is too old.
     """
+    await check_server(dsn)
     return await asyncio.to_thread(_migrate, dsn)
 
 

@@ -66,17 +66,6 @@ ON CONFLICT (doc_id, generation, role, part) DO UPDATE
 SET sha256 = excluded.sha256, mime = excluded.mime, filename = excluded.filename
 """
 
-IMAGES: Final = """
-SELECT p.doc_id, p.generation, p.page, p.visual, p.image_sha256, r.mime, r.filename,
-       f.sha256 AS pdf_sha256, f.mime AS pdf_mime, f.filename AS pdf_filename
-FROM pages p
-LEFT JOIN blob_refs r ON r.doc_id = p.doc_id AND r.generation = p.generation AND r.role = 'page_image' AND r.part = p.page
-LEFT JOIN blob_refs f ON f.doc_id = p.doc_id AND f.generation = p.generation AND f.role = 'page_pdf' AND f.part = p.page
-                     AND f.sha256 = p.pdf_sha256
-WHERE (p.doc_id, p.generation) IN (SELECT * FROM unnest(%(doc_ids)s::uuid[], %(generations)s::integer[]))
-  AND p.page = ANY(%(pages)s)
-"""
-
 ONE: Final = """
 SELECT p.page, p.text, p.width, p.height, p.image_sha256, p.generation, r.mime, r.filename,
        (SELECT count(*) FROM pages a WHERE a.doc_id = p.doc_id AND a.generation = p.generation) AS pages
@@ -113,18 +102,6 @@ WHERE d.id = %(doc_id)s AND d.live_generation IS NOT NULL
   AND (NOT EXISTS (SELECT 1 FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation)
        OR EXISTS (SELECT 1 FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation
                   AND p.image_sha256 IS NULL))
-"""
-
-DELETE_DEAD: Final = """
-DELETE FROM pages p
-WHERE p.doc_id = %(doc_id)s AND p.generation < %(below)s
-  AND p.generation IS DISTINCT FROM (SELECT live_generation FROM documents WHERE id = %(doc_id)s)
-"""
-
-DELETE_DEAD_REFS: Final = """
-DELETE FROM blob_refs r
-WHERE r.doc_id = %(doc_id)s AND r.generation < %(below)s
-  AND r.generation IS DISTINCT FROM (SELECT live_generation FROM documents WHERE id = %(doc_id)s)
 """
 
 IS_LIVE: Final = """
@@ -181,23 +158,6 @@ async def _many(conn: Connection, query: str, rows: list[dict[str, Any]]) -> Non
             await cursor.executemany(query, rows)
 
 
-async def images(
-    conn: Connection, generations: Sequence[tuple[UUID, int]], pages: Sequence[int]
-) -> dict[tuple[UUID, int], dict[str, Any]]:
-    """Page rows of generations, by (document, page)."""
-    if not generations or not pages:
-        return {}
-    cursor = await conn.execute(
-        IMAGES,
-        {
-            "doc_ids": [doc for doc, _ in generations],
-            "generations": [generation for _, generation in generations],
-            "pages": sorted(set(pages)),
-        },
-    )
-    return {(row["doc_id"], row["page"]): row for row in await cursor.fetchall()}
-
-
 async def one(conn: Connection, doc_id: UUID, page: int) -> dict[str, Any] | None:
     """One page of the live generation."""
     return await (await conn.execute(ONE, {"doc_id": doc_id, "page": page})).fetchone()
@@ -236,10 +196,3 @@ async def lacking_images(conn: Connection, doc_id: UUID) -> int | None:
     """The live generation when pages of it have no image (yet); None when all have."""
     row = await (await conn.execute(LACKING_IMAGES, {"doc_id": doc_id})).fetchone()
     return row["live_generation"] if row else None
-
-
-async def delete_dead(conn: Connection, doc_id: UUID, below: int) -> tuple[int, int]:
-    """Remove pages and blob references of generations < ``below`` that are not live; answers both counts."""
-    values = {"doc_id": doc_id, "below": below}
-    pages = (await conn.execute(DELETE_DEAD, values)).rowcount
-    return pages, (await conn.execute(DELETE_DEAD_REFS, values)).rowcount

@@ -1,4 +1,4 @@
-"""A deterministic embedder over real HTTP, in the openai dialect, that can be told to misbehave.
+"""A deterministic embedder over real HTTP, in the openai dialect and in Nomic's, that can be told to misbehave.
 
 In the process: ``async with EmbeddingServer(dims=384) as server: … server.base_url``.
 As a process: ``python -m latent_core.testing.embedding_server --dims 384`` prints one line of JSON with
@@ -55,6 +55,9 @@ class Misbehaviour(StrEnum):
     HUGE = "huge"
 
 
+_NOT_JSON: Final = frozenset({Misbehaviour.TRUNCATED, Misbehaviour.HUGE, Misbehaviour.NOT_A_NUMBER})
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What the next ``times`` requests get instead of a good answer."""
@@ -101,12 +104,17 @@ class _Answer:
 
 
 class EmbeddingServer:
-    """Serves on 127.0.0.1. ``key``, if given, is the bearer key it wants."""
+    """Serves on 127.0.0.1. ``key``, if given, is the bearer key it wants; ``delay`` the seconds it thinks."""
 
-    def __init__(self, *, dims: int = _DEFAULT_DIMS, key: str | None = None) -> None:
+    def __init__(
+        self, *, dims: int = _DEFAULT_DIMS, key: str | None = None, delay: float = 0.0
+    ) -> None:
         self.dims = dims
         self.key = key
+        self.delay = delay
         self.stats = Stats()
+        self.tasks: list[str] = []
+        """Task types that Nomic's dialect was asked for."""
         self._models: dict[int, HashedWords] = {}
         self._plan: Plan | None = None
         self._server: asyncio.Server | None = None
@@ -119,10 +127,15 @@ class EmbeddingServer:
 
     @property
     def base_url(self) -> str:
-        """``?dims=`` after it chooses another width."""
+        """``?dims=`` after it chooses another width, as does a model's name (``test@48``)."""
         if self._server is None:
             raise RuntimeError("the server is not started")
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+
+    @property
+    def root_url(self) -> str:
+        """The base of Nomic's dialect."""
+        return self.base_url.removesuffix("/v1")
 
     def misbehave(
         self, kind: Misbehaviour, *, times: int = 1, retry_after: str = "1", only_with: str = ""
@@ -182,11 +195,13 @@ class EmbeddingServer:
             plan = orjson.loads(request.body)
             self.misbehave(Misbehaviour(plan.pop("kind")), **plan)
             return _Answer(200, b"{}")
-        if request.method != "POST" or not request.path.endswith("/embeddings"):
+        of_nomic = request.path == "/v1/embedding/text"
+        if request.method != "POST" or not (of_nomic or request.path.endswith("/embeddings")):
             return _error(404, "no such route")
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
             return _error(401, "Incorrect API key provided")
-        return await self._embed(request)
+        await asyncio.sleep(self.delay)
+        return await (self._embed_as_nomic(request) if of_nomic else self._embed(request))
 
     async def _embed(self, request: _Request) -> _Answer | None:
         payload = orjson.loads(request.body)
@@ -197,11 +212,30 @@ class EmbeddingServer:
             return _error(400, "'model' and a list of strings 'input' are required")
         self.stats.requests += 1
         self.stats.largest = max(self.stats.largest, len(texts))
-        dims = int(request.query.get("dims", [str(self.dims)])[0])
+        dims = int(request.query.get("dims", [str(_width(payload["model"], self.dims))])[0])
         if plan := self._next_plan(texts):
             return await self._misbehave(plan, texts, dims)
         self.stats.texts += len(texts)
-        return _good(self.vectors(texts, dims), range(len(texts)), payload["model"])
+        return _good(self.vectors(texts, dims), range(len(texts)), payload["model"], _tokens(texts))
+
+    async def _embed_as_nomic(self, request: _Request) -> _Answer | None:
+        payload = orjson.loads(request.body)
+        texts, task = payload.get("texts"), payload.get("task_type")
+        if not texts or task not in ("search_document", "search_query") or "model" not in payload:
+            return _error(400, "'texts', 'model' and a 'task_type' are required")
+        self.stats.requests += 1
+        self.tasks.append(task)
+        dims = payload.get("dimensionality", self.dims)
+        plan = self._next_plan(texts)
+        if plan is None:
+            self.stats.texts += len(texts)
+            return _good_of_nomic(self.vectors(texts, dims), texts)
+        answer = await self._misbehave(plan, texts, dims)
+        if answer is None or answer.status != 200 or plan.kind in _NOT_JSON:
+            return answer
+        # The fault of the one dialect, in the shape of the other.
+        rows = [item["embedding"] for item in orjson.loads(answer.body)["data"]]
+        return _Answer(200, orjson.dumps({"embeddings": rows, "usage": {}}))
 
     def _next_plan(self, texts: Sequence[str]) -> Plan | None:
         plan = self._plan
@@ -248,12 +282,28 @@ class EmbeddingServer:
         return _Answer(200, _good(vectors, order).body[:-20])
 
 
-def _good(vectors: Matrix, order: Sequence[int], model: str = "test") -> _Answer:
+def _tokens(texts: Sequence[str]) -> int:
+    return sum(len(text.split()) for text in texts)
+
+
+def _good_of_nomic(vectors: Matrix, texts: Sequence[str]) -> _Answer:
+    usage = {"prompt_tokens": _tokens(texts), "total_tokens": _tokens(texts)}
+    whole = {"embeddings": np.ascontiguousarray(vectors), "usage": usage, "model": "test"}
+    return _Answer(200, orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def _width(model: str, default: int) -> int:
+    """A model named ``anything@48`` is 48 wide: one server, several embedders."""
+    width = model.rpartition("@")[2]
+    return int(width) if "@" in model and width.isdigit() else default
+
+
+def _good(vectors: Matrix, order: Sequence[int], model: str = "test", tokens: int = 0) -> _Answer:
     data = [
         {"object": "embedding", "index": index, "embedding": np.ascontiguousarray(vectors[index])}
         for index in order
     ]
-    usage = {"prompt_tokens": len(order), "total_tokens": len(order)}
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     whole = {"object": "list", "data": data, "model": model, "usage": usage}
     return _Answer(200, orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
 
@@ -282,8 +332,9 @@ async def _main(arguments: Sequence[str]) -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--dims", type=int, default=_DEFAULT_DIMS)
     parser.add_argument("--key", default=None, help="the bearer key to ask for")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds it thinks")
     given: Any = parser.parse_args(arguments)
-    server = EmbeddingServer(dims=given.dims, key=given.key)
+    server = EmbeddingServer(dims=given.dims, key=given.key, delay=given.delay)
     await server.start(given.port)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

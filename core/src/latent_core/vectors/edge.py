@@ -30,7 +30,8 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.ids import PointId
 from latent_core.domain.vector import Vector
-from latent_core.vectors.port import Points, StoredPoint, VectorHits
+from latent_core.vectors.checks import checked_points, checked_query
+from latent_core.vectors.port import Layout, Points, StoredPoint, VectorHits
 from latent_core.vectors.protocol import ID_BYTES, WAL_FOLDER, Fault, Op, ProtocolError, Reply, cut
 from latent_core.vectors.supervisor import Patience, Supervisor
 
@@ -88,7 +89,12 @@ class EdgeVectorIndex:
         """Of the engine's process; None while there is none."""
         return self._supervisor.pid
 
-    async def create_collection(self, name: str, dims: int) -> None:
+    async def create_collection(
+        self,
+        name: str,
+        dims: int,
+        layout: Layout = Layout(),  # noqa: ARG002 - one process on one disk has nothing to choose
+    ) -> None:
         await self._call(Op.CREATE, name, {"dims": dims})
 
     async def drop_collection(self, name: str) -> None:
@@ -99,7 +105,7 @@ class EdgeVectorIndex:
         return list(reply.args["names"])
 
     async def upsert(self, collection: str, points: Points) -> None:
-        vectors = _matrix(points)
+        vectors = checked_points(points)
         for part in _batches(len(points.ids), vectors.shape[1]):
             args = {"n": len(points.ids[part]), "dims": vectors.shape[1]}
             await self._call(Op.UPSERT, collection, args, _packed(points, vectors, part))
@@ -108,11 +114,7 @@ class EdgeVectorIndex:
     async def search(
         self, collection: str, vector: Vector, k: int, *, allowed: Sequence[PointId] | None = None
     ) -> VectorHits:
-        query = np.ascontiguousarray(vector, dtype=np.float32)
-        if query.ndim != 1 or not np.isfinite(query).all():
-            raise Invalid("a query is one vector of finite numbers")
-        if k < 0:
-            raise Invalid(f"k is {k}: it must not be negative")
+        query = checked_query(vector, k)
         args = {"dims": len(query), "k": k, "filtered": allowed is not None}
         body = query.tobytes() + _ids(allowed or ())
         return _hits(await self._call(Op.SEARCH, collection, args, body))
@@ -199,16 +201,6 @@ class EdgeVectorIndex:
 def _made(folder: Path) -> Path:
     folder.mkdir(0o700, parents=True, exist_ok=True)
     return folder.absolute()
-
-
-def _matrix(points: Points) -> NDArray[np.float32]:
-    vectors = np.ascontiguousarray(points.vectors, dtype=np.float32)
-    lengths = {len(points.ids), len(points.doc_ids), len(points.generations), len(points.ords)}
-    if vectors.ndim != 2 or lengths != {len(vectors)}:
-        raise Invalid("points need one vector, document, generation and ord each")
-    if not np.isfinite(vectors).all():
-        raise Invalid("vectors hold finite numbers only")
-    return vectors
 
 
 def _batches(count: int, dims: int) -> Iterator[slice]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 from uuid import UUID
 
 import numpy as np
@@ -42,6 +42,17 @@ class StoredPoint:
     ord: int
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a server keeps a collection (manifest key ``vectors``). The embedded engine is one process on one
+    disk and searches a coarse copy with rescoring by itself, so that it has nothing to choose."""
+
+    quantization: Literal["none", "int8"] | None = None
+    """None: exact up to ``QUANTIZE_FROM_POINTS``, int8 with rescoring above."""
+    shards: int = 1
+    replicas: int = 1
+
+
 class VectorIndex(Protocol):
     """Collections of points with cosine similarity; ``doc_id`` and ``generation`` are indexed at creation.
 
@@ -49,8 +60,11 @@ class VectorIndex(Protocol):
     Writes are durable, and visible to searches, when they return (DESIGN §7.1).
     """
 
-    async def create_collection(self, name: str, dims: int) -> None:
-        """Create ``name`` unless it is there already with the same ``dims`` (else ``Conflict``)."""
+    async def create_collection(self, name: str, dims: int, layout: Layout = Layout()) -> None:
+        """Create ``name`` unless it is there already with the same ``dims`` (else ``Conflict``).
+
+        One that is there takes over what of ``layout`` can be changed in place.
+        """
         ...
 
     async def drop_collection(self, name: str) -> None:

@@ -1,14 +1,22 @@
-"""``POST /v1/admin/doctor``: compare the stores."""
+"""``POST /v1/admin/doctor``: compare the stores, and repair what differs when that is asked for."""
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter, Response
 
+from latent_core.domain.errors import Invalid
+from latent_core.domain.token import Scope
 from latent_core.generations.doctor import Doctor
+from latent_core.generations.findings import Difference, Report
+from latent_core.generations.repair import Repairer, Stores
+from latent_core.registry import audit, containers
 from latent_gateway.answers import json_answer
 from latent_gateway.api.bodies import DoctorAnswer, DoctorBody
 from latent_gateway.auth import access
-from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.context import Caller, Gateway, RequestId, Shared
+from latent_gateway.manifest_sync import read_folder
 
 router = APIRouter(tags=["admin"])
 
@@ -17,16 +25,64 @@ router = APIRouter(tags=["admin"])
 async def doctor(
     body: DoctorBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Compare rows, points, postings and blobs; every difference is told. Changes nothing."""
+    """Compare rows, points, postings and blobs; every difference is told. Changes nothing without ``repair``."""
+    access.require(caller, Scope.ADMIN)
     wanted = None
     async with shared.stack.db.transaction() as conn:
         if body.container_id is not None:
             wanted = [(await access.owned(conn, caller, body.container_id)).id]
         elif not caller.is_owner:
-            wanted = [c.id for c in await access.all_readable(conn, caller)]
+            wanted = [c.id for c in await access.all_owned(conn, caller)]
     stack = shared.stack
-    examined = Doctor(
-        stack.db, stack.vectors, stack.blobs, grace_seconds=4 * shared.settings.lease_seconds
-    )
+    lease = shared.settings.lease_seconds
+    examined = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=4 * lease, deep=body.deep)
     report = await examined.examine(wanted)
+    await _note_files(shared, report, whole=wanted is None)
+    if body.repair and not report.clean:
+        stores = Stores(stack.db, stack.vectors, stack.blobs, stack.embedders)
+        repairer = Repairer(stores, principal=caller.name, lease_seconds=lease)
+        report.repairs = await repairer.repair(report)
+        await _note_repairs(shared, caller.name, report, request_id)
+        stack.wake()
     return json_answer(DoctorAnswer(report=report.model_dump(mode="json")), request_id)
+
+
+async def _note_files(shared: Gateway, report: Report, *, whole: bool) -> None:
+    """Manifest files that say something else than the database, which owns them: a person decides."""
+    try:
+        files = await asyncio.to_thread(read_folder, shared.settings.manifests)
+    except Invalid as exc:
+        if whole:  # it names files of whatever container
+            report.checks["manifests"] = exc.message
+        return
+    async with shared.stack.db.transaction() as conn:
+        known = await containers.find(conn, [m.id for _, m in files if m.id in report.containers])
+    for path, manifest in files:
+        container = known.get(manifest.id)
+        if container is not None and container.manifest != manifest:
+            keys = sorted(
+                key
+                for key in type(manifest).model_fields
+                if getattr(manifest, key) != getattr(container.manifest, key)
+            )
+            report.containers[manifest.id].notes.append(
+                Difference(
+                    kind="manifest",
+                    object=path.name,
+                    message=f"differs from what is in force in {', '.join(keys)}: "
+                    f"`latent container apply {path.name}`, or correct the file",
+                )
+            )
+
+
+async def _note_repairs(shared: Gateway, principal: str, report: Report, request_id: str) -> None:
+    done = sum(one.done for one in report.repairs)
+    async with shared.stack.db.transaction() as conn:
+        await audit.note(
+            conn,
+            principal=principal,
+            action="doctor.repair",
+            container_id=None,
+            object_=f"{done} of {len(report.repairs)}",
+            request_id=request_id,
+        )

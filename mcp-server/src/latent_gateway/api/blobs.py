@@ -3,41 +3,52 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
+from latent_gateway.conditional import IfNoneMatch, has_match
 from latent_gateway.context import Shared
 
 router = APIRouter(tags=["blobs"])
 
 INLINE_TYPES: Final = frozenset({"image/webp", "image/png", "image/jpeg", "application/pdf"})
+_BINARY: Final = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+BYTES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The bytes", "content": _BINARY},
+    206: {"description": "Those that Range names", "content": _BINARY},
+    304: {"description": "Those of If-None-Match are the same"},
+    416: {"description": "There are none where Range begins"},
+}
 ONE_RANGE: Final = re.compile(r"^bytes=(\d{0,18})-(\d{0,18})$")
 
 
-@router.get("/v1/blobs/{sha256}")
+@router.get("/v1/blobs/{sha256}", response_class=Response, responses=BYTES)
 async def read(
     sha256: Annotated[str, Path(pattern="^[0-9a-f]{64}$")],
-    exp: Annotated[int, Query()],
+    exp: Annotated[int, Query(ge=0, lt=2**53)],
     sig: Annotated[str, Query(max_length=128)],
     type: Annotated[str, Query(max_length=255)],  # noqa: A002 - the name is part of the link
     disposition: Annotated[str, Query(max_length=16)],
     shared: Shared,
     filename: Annotated[str, Query(max_length=1024)] = "",
-    range: Annotated[str | None, Header()] = None,  # noqa: A002 - the name of the header
+    range: Annotated[str | None, Header(max_length=256)] = None,  # noqa: A002 - the name of the header
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Stream a blob, whole or in part."""
     shared.stack.signer.verify(
         sha256, exp=exp, sig=sig, mime=type, disposition=disposition, filename=filename
     )
-    blob = Sha256(sha256)
+    blob, tag = Sha256(sha256), f'"{sha256}"'
     size = await shared.stack.blobs.size(blob)
     if size is None:
         raise NotFound("these bytes are not stored any more; search again for a fresh link")
-    headers = _headers(type, disposition, filename)
+    headers = _headers(type, disposition, filename) | {"ETag": tag}
+    if has_match(if_none_match, tag):
+        return Response(status_code=304, headers=headers)
     wanted = _range(range, size)
     if wanted is None:
         return StreamingResponse(

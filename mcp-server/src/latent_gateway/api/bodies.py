@@ -8,9 +8,10 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from latent_core.domain.container import ContainerDescription, ContainerSummary
+from latent_core.domain.container import ContainerDescription, ContainerState, ContainerSummary
 from latent_core.domain.document import DocumentView
 from latent_core.domain.envelope import Envelope
+from latent_core.domain.evaluation import KeptRun
 from latent_core.domain.hit import PlaceView
 from latent_core.domain.job import JobView
 from latent_core.domain.text import Meta, Text
@@ -45,6 +46,7 @@ class _Request(BaseModel):
 
 class ContainerList(Envelope):
     containers: list[ContainerSummary]
+    next_cursor: str | None = None
 
 
 class Description(Envelope, ContainerDescription):
@@ -65,6 +67,15 @@ class ContainerCreated(Envelope):
 class ContainerUpdated(Envelope):
     container: ContainerSummary
     etag: str
+    changed: bool
+
+
+class StateBody(_Request):
+    state: ContainerState
+
+
+class ContainerStateAnswer(Envelope):
+    container: ContainerSummary
     changed: bool
 
 
@@ -286,8 +297,15 @@ class JobPage(Envelope):
     next_cursor: str | None
 
 
+class EvalRuns(Envelope):
+    runs: list[KeptRun]
+
+
 class DoctorBody(_Request):
     container_id: Text | None = None
+    repair: bool = False
+    deep: bool = False
+    """Read all bytes and compare their hashes."""
 
 
 class DoctorAnswer(Envelope):

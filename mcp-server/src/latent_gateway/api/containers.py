@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 
 from latent_core.domain.container import ContainerSummary
-from latent_core.domain.errors import Invalid, PreconditionFailed
-from latent_core.domain.manifest import Manifest, parse_manifest
+from latent_core.domain.errors import PreconditionFailed
+from latent_core.domain.manifest import parse_manifest
 from latent_core.domain.text import Text
 from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_container
 from latent_core.generations.likenesses import judge_anew
-from latent_core.registry import audit, containers
+from latent_core.registry import audit, containers, embed_usage
 from latent_core.registry.containers import Container
 from latent_gateway.answers import PreconditionRequired, json_answer
+from latent_gateway.api import cursors
 from latent_gateway.api.bodies import (
     ContainerCreated,
     ContainerList,
+    ContainerStateAnswer,
     ContainerUpdated,
     Description,
     JobAccepted,
     ManifestBody,
+    StateBody,
 )
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
+from latent_gateway.conditional import IfNoneMatch, tagged_answer, version_of
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.manifest_files import write_files
 from latent_gateway.warm import warm
@@ -45,11 +50,24 @@ def summary(container: Container) -> ContainerSummary:
 
 
 @router.get("/v1/containers/list", response_model=ContainerList)
-async def list_containers(shared: Shared, caller: Caller, request_id: RequestId) -> Response:
-    """The containers this token may read."""
+async def list_containers(
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    limit: Annotated[int | None, Query(ge=1, le=cursors.MAX_PAGE)] = None,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
+) -> Response:
+    """The containers this token may read, by their ids: all of them, unless a limit is given."""
+    after = "" if cursor is None else cursors.decode(cursor)
     async with shared.stack.db.transaction() as conn:
         readable = await access.all_readable(conn, caller)
-    return json_answer(ContainerList(containers=[summary(c) for c in readable]), request_id)
+    found = sorted((c for c in readable if c.id > after), key=lambda c: c.id)
+    page = found if limit is None else found[:limit]
+    answer = ContainerList(
+        containers=[summary(c) for c in page],
+        next_cursor=cursors.encode(page[-1].id) if len(page) < len(found) else None,
+    )
+    return json_answer(answer, request_id)
 
 
 @router.get("/v1/containers/describe", response_model=Description)
@@ -58,10 +76,11 @@ async def describe(
     shared: Shared,
     caller: Caller,
     request_id: RequestId,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """One container: its manifest, what it holds, when it last took something in."""
     body = await description(shared, caller, container_id)
-    return json_answer(body, request_id, headers={"ETag": f'"{body.etag}"'})
+    return tagged_answer(body, request_id, if_none_match, version=body.etag)
 
 
 async def description(shared: Gateway, caller: Principal, container_id: str) -> Description:
@@ -69,14 +88,24 @@ async def description(shared: Gateway, caller: Principal, container_id: str) -> 
     async with shared.stack.db.transaction() as conn:
         container = await access.readable_one(conn, caller, container_id)
         sizes, last = await containers.sizes(conn, container.id)
+        usage = await embed_usage.of_container(conn, container.id)
     space = container.space
+    made_by: dict[str, Any] = {
+        "embedder": space.embedder,
+        "version": space.version,
+        "dims": space.dims,
+    }
+    if missing := shared.stack.embedders.lacking(space.embedder):
+        made_by["missing"] = f"{missing}. Until then it is searched by keywords only"
+    if usage.texts:
+        made_by["usage"] = asdict(usage)
     return Description(
         manifest=container.manifest.model_dump(mode="json"),
         sizes=sizes,
         last_ingest_at=last,
         state=container.state,
         etag=container.etag,
-        embedder={"embedder": space.embedder, "version": space.version, "dims": space.dims},
+        embedder=made_by,
     )
 
 
@@ -89,7 +118,9 @@ async def create(
     background: BackgroundTasks,
 ) -> Response:
     """Make a container from a manifest, and write its files into the manifest folder."""
-    manifest = _accessible(parse_manifest(body.manifest), caller)
+    manifest = parse_manifest(body.manifest)
+    access.check_creation(caller, manifest.id)
+    access.check_kept(caller, manifest)
     stack = shared.stack
     container = await founding.create(
         stack.db,
@@ -112,19 +143,20 @@ async def change(
     shared: Shared,
     caller: Caller,
     request_id: RequestId,
-    if_match: Annotated[str | None, Header()] = None,
+    if_match: Annotated[str | None, Header(max_length=256)] = None,
 ) -> Response:
     """Replace the manifest, if it is still the version named by ``If-Match``."""
     if if_match is None:
         raise PreconditionRequired(
             "name the version you change: If-Match with the ETag that describe gave"
         )
-    manifest = _accessible(parse_manifest(body.manifest), caller)
+    manifest = parse_manifest(body.manifest)
     async with shared.stack.db.transaction() as conn:
-        current = await access.owned(conn, caller, container_id)
+        current = await access.changeable(conn, caller, container_id)
+        access.check_kept(caller, manifest)
         founding.check_change(current, manifest)
         etag = founding.etag(manifest)
-        if not await containers.update_manifest(conn, manifest, etag, if_match.strip().strip('"')):
+        if not await containers.update_manifest(conn, manifest, etag, version_of(if_match)):
             raise PreconditionFailed(
                 f"container '{container_id}' has changed since: describe it again, then apply",
                 etag=current.etag,
@@ -144,13 +176,27 @@ async def change(
     return json_answer(answer, request_id, headers={"ETag": f'"{etag}"'})
 
 
-def _accessible(manifest: Manifest, caller: Principal) -> Manifest:
-    """``Invalid`` for a manifest by which its sender could never change the container again."""
-    if caller.name not in manifest.acl.roles.owner:
-        raise Invalid(
-            f"you would lose access to container '{manifest.id}': acl.roles.owner must name '{caller.name}'"
-        )
-    return manifest
+@router.put("/v1/containers/{container_id}/state", response_model=ContainerStateAnswer)
+async def set_state(
+    container_id: str, body: StateBody, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Open a container (active), close it to changes (readonly), or put it away (archived)."""
+    async with shared.stack.db.transaction() as conn:
+        before = await access.owned(conn, caller, container_id)
+        changed = before.state is not body.state
+        if changed:
+            await containers.set_state(conn, container_id, body.state)
+            await audit.note(
+                conn,
+                principal=caller.name,
+                action="container.state",
+                container_id=container_id,
+                object_=body.state.value,
+                request_id=request_id,
+            )
+        container = await access.owned(conn, caller, container_id)
+    answer = ContainerStateAnswer(container=summary(container), changed=changed)
+    return json_answer(answer, request_id)
 
 
 @router.delete("/v1/containers/{container_id}", response_model=JobAccepted, status_code=202)

@@ -50,7 +50,7 @@ async def doc_search(
     wanted = body.containers
     if wanted is None:
         async with shared.stack.db.reading() as conn:
-            wanted = [c.id for c in await access.all_readable(conn, caller)][:MAX_CONTAINERS]
+            wanted = [c.id for c in await access.all_searchable(conn, caller)][:MAX_CONTAINERS]
     if not wanted:
         raise NotFound("there is no container that may be read; create one first")
     request = SearchRequest(

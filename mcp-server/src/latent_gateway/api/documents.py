@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Response
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.text import Text
 from latent_core.generations.delete import delete_documents, delete_records
+from latent_core.processes.crash import crash_point
 from latent_core.registry import audit, documents
 from latent_gateway.answers import json_answer
 from latent_gateway.api import cursors
@@ -19,6 +20,7 @@ from latent_gateway.api.bodies import (
     JobAccepted,
 )
 from latent_gateway.auth import access
+from latent_gateway.conditional import IfNoneMatch, tagged_answer
 from latent_gateway.context import Caller, RequestId, Shared
 
 router = APIRouter(tags=["documents"])
@@ -40,6 +42,7 @@ async def list_documents(
     limit: Limit = 100,
     cursor: Cursor = None,
     uri_prefix: Annotated[Text | None, Query(max_length=4096)] = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Documents in id order."""
     after = _after(cursor)
@@ -49,7 +52,8 @@ async def list_documents(
             conn, container.id, after=after, limit=limit + 1, uri_prefix=uri_prefix
         )
     more = cursors.encode(found[limit - 1].doc_id) if len(found) > limit else None
-    return json_answer(DocumentPage(documents=found[:limit], next_cursor=more), request_id)
+    answer = DocumentPage(documents=found[:limit], next_cursor=more)
+    return tagged_answer(answer, request_id, if_none_match)
 
 
 def _after(cursor: str | None) -> UUID | None:
@@ -63,7 +67,12 @@ def _after(cursor: str | None) -> UUID | None:
 
 @router.get("/v1/containers/{container_id}/documents/{doc_id}", response_model=DocumentAnswer)
 async def show(
-    container_id: str, doc_id: UUID, shared: Shared, caller: Caller, request_id: RequestId
+    container_id: str,
+    doc_id: UUID,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """One document."""
     async with shared.stack.db.transaction() as conn:
@@ -71,7 +80,7 @@ async def show(
         found = await documents.view(conn, doc_id)
     if found is None or found.container_id != container.id:
         raise _unknown(doc_id)
-    return json_answer(DocumentAnswer(document=found), request_id)
+    return tagged_answer(DocumentAnswer(document=found), request_id, if_none_match)
 
 
 @router.delete(
@@ -84,6 +93,7 @@ async def delete(
     lease = shared.settings.lease_seconds
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, container_id)
+        await access.held(conn, container)
         found = await documents.view(conn, doc_id)
         if found is None or found.container_id != container.id:
             raise _unknown(doc_id)
@@ -100,6 +110,8 @@ async def delete(
             object_=found.source_uri,
             request_id=request_id,
         )
+        crash_point("delete.before_commit")
+    crash_point("delete.after_commit")
     await delete_records(
         shared.stack.db,
         container.id,

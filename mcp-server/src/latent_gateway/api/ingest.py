@@ -20,7 +20,7 @@ from latent_core.domain.recipe import recipe
 from latent_core.domain.text import trouble
 from latent_core.domain.web_address import WebAddress
 from latent_core.generations.accept import IngestPayload, accept
-from latent_core.registry import audit, containers, uploads
+from latent_core.registry import audit, uploads
 from latent_core.registry.connection import Connection
 from latent_core.registry.documents import Source
 from latent_core.settings import Settings
@@ -70,9 +70,9 @@ async def accept_source(
     reference = _reference(body)
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, body.container_id)
+        await shared.quotas.check_queue(conn, caller)
         # The container first, then the upload's row: everybody's order of locks.
-        if await containers.hold(conn, container.id) is None:
-            raise access.unknown(container.id)
+        await access.held(conn, container)
         if isinstance(reference, WebAddress):
             source = _page(container, reference, shared.settings)
         else:
@@ -94,7 +94,7 @@ async def accept_source(
             mtime_ns=body.mtime_ns,
             meta=accepted_meta(container.manifest, uri, body.meta),
             given_meta=given_digest(body.meta),
-            recipe=recipe(container.manifest, container.space.id),
+            recipe=recipe(container.manifest),
             rebuild=body.rebuild,
         )
         accepted = await accept(

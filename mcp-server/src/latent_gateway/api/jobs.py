@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import APIRouter, Header, Query, Response
@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from latent_core.domain.errors import NotFound
+from latent_core.domain.errors import Forbidden, NotFound, Unauthorized
 from latent_core.domain.job import JobEvent, JobState, JobView
 from latent_core.domain.text import Text
 from latent_core.queue import admin
@@ -33,6 +33,17 @@ SECONDS_BETWEEN_LOOKS: Final = 0.25
 MOST_SECONDS_BETWEEN_LOOKS: Final = 1.0
 SECONDS_OF_SILENCE: Final = 15.0
 """Then a comment is sent: proxies and readers give up on a connection that says nothing."""
+_EVENT: Final = {
+    "type": "object",
+    "description": "One of them; data is JSON: the event, its time, its details, and the job",
+    "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
+}
+EVENTS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Server-sent events, to the job's final state",
+        "content": {"text/event-stream": {"schema": _EVENT}},
+    }
+}
 KEEP_ALIVE: Final = b": still here\n\n"
 LONGEST_STREAM_SECONDS: Final = 6 * 3600.0
 
@@ -44,19 +55,12 @@ def _unknown(job_id: int) -> NotFound:
 async def visible_job(
     conn: Connection, caller: Principal, job_id: int, *, to_change: bool = False
 ) -> JobView:
-    """The job, for those who may read (or own) its container. A deleted container's jobs stay with the owner."""
-    if not 0 < job_id < 2**63:
+    """The job, for those whom ``access.job_seen`` shows it; for others it does not exist."""
+    job = await _or_none(conn, job_id if 0 < job_id < 2**63 else 0)
+    asked = None if job is None else job.container_id
+    seen = await access.job_seen(conn, caller, asked, to_change=to_change)
+    if job is None or not seen:
         raise _unknown(job_id)
-    try:
-        job = await admin.get(conn, job_id)
-    except NotFound as exc:
-        raise _unknown(job_id) from exc
-    try:
-        await (access.owned if to_change else access.readable_one)(conn, caller, job.container_id)
-    except NotFound as exc:
-        if await access.was_deleted(conn, job.container_id) and caller.is_owner:
-            return job
-        raise _unknown(job_id) from exc
     return job
 
 
@@ -72,10 +76,7 @@ async def list_jobs(
 ) -> Response:
     """Newest first."""
     async with shared.stack.db.transaction() as conn:
-        if container_id is not None:
-            ids = [(await access.readable_one(conn, caller, container_id)).id]
-        else:
-            ids = [c.id for c in await access.all_readable(conn, caller)]
+        ids = await access.jobs_of(conn, caller, container_id)
         found = await admin.list_jobs(
             conn, container_ids=ids, states=status, limit=limit, cursor=cursor
         )
@@ -90,12 +91,12 @@ async def show(job_id: int, shared: Shared, caller: Caller, request_id: RequestI
     return json_answer(JobAnswer(job=job), request_id)
 
 
-@router.get("/v1/jobs/{job_id}/events")
+@router.get("/v1/jobs/{job_id}/events", response_class=StreamingResponse, responses=EVENTS)
 async def events(
     job_id: int,
     shared: Shared,
     caller: Caller,
-    last_event_id: Annotated[str | None, Header()] = None,
+    last_event_id: Annotated[str | None, Header(max_length=64)] = None,
 ) -> StreamingResponse:
     """The job's history and what follows, as server-sent events, until a final state."""
     async with shared.stack.db.transaction() as conn:
@@ -106,7 +107,7 @@ async def events(
         else 0
     )
     shared.streams.take()
-    return _Events(_stream(shared, job_id, after), shared.streams)
+    return _Events(_stream(shared, caller, job_id, after), shared.streams)
 
 
 class _Events(StreamingResponse):
@@ -145,20 +146,27 @@ class Rhythm:
         return silent
 
 
-async def _stream(shared: Gateway, job_id: int, after: int) -> AsyncIterator[bytes]:
-    """Events with their ids, and the job itself whenever it has changed in between."""
+async def _stream(
+    shared: Gateway, caller: Principal, job_id: int, after: int
+) -> AsyncIterator[bytes]:
+    """Events with their ids, and the job itself whenever it has changed in between.
+
+    It ends when the job is forgotten, or the caller may see it no more: a stream of hours is as good as many requests.
+    """
     now = asyncio.get_running_loop().time
     until, rhythm = now() + LONGEST_STREAM_SECONDS, Rhythm(now())
     shown: JobView | None = None
     while now() < until and not shared.stack.closing.is_set():
-        async with shared.stack.db.transaction() as conn:
-            fresh = await admin.events(conn, job_id, after_id=after)
-            job = await _or_none(conn, job_id)
+        try:
+            caller = await shared.tokens.renewed(caller)
+            async with shared.stack.db.transaction() as conn:
+                fresh = await admin.events(conn, job_id, after_id=after)
+                job = await visible_job(conn, caller, job_id)
+        except (Unauthorized, Forbidden, NotFound):
+            return
         for event in fresh:
             after = event.id
             yield _event(event.event, _told(event, job), event.id)
-        if job is None:
-            return
         if job != shown and not fresh:
             yield _event("progress", {"job": job.model_dump(mode="json")}, None)
         if rhythm.looked(now(), changed=job != shown or bool(fresh)):
@@ -173,19 +181,19 @@ async def _stream(shared: Gateway, job_id: int, after: int) -> AsyncIterator[byt
 
 
 async def _or_none(conn: Connection, job_id: int) -> JobView | None:
-    """None when the job was forgotten meanwhile."""
+    """None when there is no such job, or no more."""
     try:
         return await admin.get(conn, job_id)
     except NotFound:
         return None
 
 
-def _told(event: JobEvent, job: JobView | None) -> dict[str, object]:
+def _told(event: JobEvent, job: JobView) -> dict[str, object]:
     return {
         "event": event.event,
         "at": event.at.isoformat(),
         "details": event.details,
-        "job": job.model_dump(mode="json") if job else None,
+        "job": job.model_dump(mode="json"),
     }
 
 
@@ -210,6 +218,7 @@ async def requeue(job_id: int, shared: Shared, caller: Caller, request_id: Reque
     """Try a failed or cancelled job again from the beginning."""
     async with shared.stack.db.transaction() as conn:
         job = await visible_job(conn, caller, job_id, to_change=True)
+        await shared.quotas.check_queue(conn, caller)
         await admin.requeue(conn, job_id)
         await _note(conn, caller, "job.requeue", job, request_id)
         job = await visible_job(conn, caller, job_id)

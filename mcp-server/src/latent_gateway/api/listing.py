@@ -52,7 +52,7 @@ async def listing(
         looked = body.delete_vanished or body.count_vanished
         limit = MOST_DELETIONS + 1 if looked else 0
         found = await listings.vanished(conn, container.id, span, list(files), limit)
-    wanted = compare(files, known, recipe(container.manifest, container.space.id))
+    wanted = compare(files, known, recipe(container.manifest))
     if wanted.touched:
         async with shared.stack.db.transaction() as conn:
             await listings.touch(conn, wanted.touched, {d: known[d].sha256 for d in wanted.touched})
@@ -181,6 +181,7 @@ async def _delete(
 ) -> list[int]:
     """Delete in one transaction; answers its job."""
     async with shared.stack.db.transaction() as conn:
+        await access.held(conn, container)
         deleted = await delete_documents(
             conn,
             container.id,

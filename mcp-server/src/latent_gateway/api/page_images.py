@@ -14,11 +14,11 @@ from latent_core.domain.errors import NotFound
 from latent_core.registry import documents, pages
 from latent_core.registry.connection import Connection
 from latent_core.registry.pages import NO_IMAGE, Lack
-from latent_gateway.answers import json_answer
 from latent_gateway.api import cursors
 from latent_gateway.api.bodies import ListedPage, PageAnswer, PagesPage, PageView
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
+from latent_gateway.conditional import IfNoneMatch, tagged_answer
 from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
 from latent_gateway.links import BlobLinks
 
@@ -34,6 +34,7 @@ async def list_pages(
     links: SignedLinks,
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Pages of the live generation in order, with links to their images and what those hold."""
     after = min(cursors.decode_int(cursor, 0), 2**31 - 1)
@@ -54,7 +55,7 @@ async def list_pages(
         pages=[_listed(row, links, lack) for row in rows[:limit]],
         next_cursor=cursors.encode(rows[limit - 1]["page"]) if len(rows) > limit else None,
     )
-    return json_answer(answer, request_id)
+    return tagged_answer(answer, request_id, if_none_match)
 
 
 @router.get("/v1/documents/{doc_id}/pages/{page}", response_model=PageAnswer)
@@ -65,10 +66,11 @@ async def show_page(
     caller: Caller,
     request_id: RequestId,
     links: SignedLinks,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """One page of the live generation: its text and a link to its image."""
     found = await page_of(shared, caller, doc_id, page)
-    return json_answer(PageAnswer(page=_view(found, links)), request_id)
+    return tagged_answer(PageAnswer(page=_view(found, links)), request_id, if_none_match)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +110,10 @@ def _view(found: FoundPage, links: BlobLinks) -> PageView:
 async def readable_document(conn: Connection, caller: Principal, doc_id: UUID) -> DocumentView:
     """The same answer for a document that is not there and one in a container that may not be read."""
     found = await documents.view(conn, doc_id)
-    try:
-        if found is not None:
-            await access.readable_one(conn, caller, found.container_id)
-            return found
-    except NotFound:
-        pass
-    raise NotFound(f"document '{doc_id}' does not exist or may not be read", doc_id=str(doc_id))
+    container = await access.readable_of(conn, caller, found.container_id if found else None)
+    if found is None or container is None:
+        raise NotFound(f"document '{doc_id}' does not exist or may not be read", doc_id=str(doc_id))
+    return found
 
 
 def _complete(rows: Sequence[Mapping[str, Any]]) -> bool:

@@ -42,6 +42,7 @@ async def page_pdf(
         source = await _readable(conn, caller, doc_id, page)
         job_id = None
         if source.made is None:
+            await shared.quotas.check_queue(conn, caller)
             job_id = await request_page_pdf(conn, doc_id, source, principal=caller.name)
     if job_id is not None:
         shared.stack.wake()
@@ -65,12 +66,8 @@ def _link(links: BlobLinks, source: PageSource) -> str | None:
 async def _readable(conn: Connection, caller: Principal, doc_id: UUID, page: int) -> PageSource:
     """The same answer for a document that is not there and one in a container that may not be read."""
     found = await page_pdfs.source(conn, doc_id, page if 0 < page < 2**31 else 0)
-    try:
-        if found is not None:
-            await access.readable_one(conn, caller, found.container_id)
-    except NotFound:
-        found = None
-    if found is None:
+    container = await access.readable_of(conn, caller, found.container_id if found else None)
+    if found is None or container is None:
         raise NotFound(f"document '{doc_id}' does not exist or may not be read", doc_id=str(doc_id))
     if not found.exists:
         raise NotFound(f"document '{doc_id}' has no page {page}", doc_id=str(doc_id), page=page)

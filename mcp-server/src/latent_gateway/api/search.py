@@ -34,7 +34,7 @@ async def find(
 ) -> SearchResponse:
     """The answer to ``body`` for a principal; ``NotFound`` names a container that it may not read."""
     async with shared.stack.db.reading() as conn:
-        readable = await access.readable(conn, caller, body.containers)
+        readable = await access.searchable(conn, caller, body.containers)
     image = (
         await query_image(shared, caller, body.image_ref, readable)
         if body.image_ref is not None

@@ -9,7 +9,7 @@ import mimetypes
 from collections.abc import AsyncIterator
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
-from typing import IO, Annotated
+from typing import IO, Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
@@ -17,18 +17,26 @@ from starlette.requests import ClientDisconnect
 from latent_core.blobs.keeping import store_file
 from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, TooLarge
 from latent_core.domain.ids import Sha256
-from latent_core.registry import containers, uploads
+from latent_core.registry import audit, uploads
 from latent_gateway.answers import json_answer
 from latent_gateway.api.bodies import Uploaded, UploadView
 from latent_gateway.auth import access
+from latent_gateway.auth.quotas import check_room
 from latent_gateway.context import Caller, RequestId, Shared
 
 router = APIRouter(tags=["ingest"])
 
 SECONDS_BETWEEN_PIECES = 60.0
+_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+BODY: Final = {"content": {"application/octet-stream": _BINARY}, "required": True}
 
 
-@router.post("/v1/containers/{container_id}/uploads", response_model=Uploaded, status_code=201)
+@router.post(
+    "/v1/containers/{container_id}/uploads",
+    response_model=Uploaded,
+    status_code=201,
+    openapi_extra={"requestBody": BODY},
+)
 async def upload(
     container_id: str,
     request: Request,
@@ -38,17 +46,21 @@ async def upload(
     request_id: RequestId,
 ) -> Response:
     """Take the body's bytes; the answer's ``file_ref`` is then given to ``containers/add``."""
+    name, declared = safe_filename(filename), declared_bytes(request)
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, container_id)
-    name = safe_filename(filename)
-    path, sha256, size = await _receive(request, shared.stack.tmp, shared.settings.max_upload_bytes)
+        left = await shared.quotas.bytes_left(conn, caller, declared)
+    await check_room(shared.stack.tmp, shared.settings.min_free_bytes, declared)
+    path, sha256, size = await receive(request, shared.stack.tmp, shared.settings.max_upload_bytes)
     try:
+        if left is not None and size > left:
+            raise shared.quotas.out_of_bytes()
         await store_file(shared.stack.db, shared.stack.blobs, path, sha256)
     finally:
         await asyncio.to_thread(path.unlink, missing_ok=True)
     async with shared.stack.db.transaction() as conn:
-        if await containers.hold(conn, container.id) is None:
-            raise access.unknown(container_id)
+        await access.held(conn, container)
+        await shared.quotas.count_upload(conn, caller, size)
         stored = await uploads.insert(
             conn,
             container_id=container.id,
@@ -57,6 +69,14 @@ async def upload(
             mime=guess_mime(name, request.headers.get("content-type")),
             size=size,
             principal=caller.name,
+        )
+        await audit.note(
+            conn,
+            principal=caller.name,
+            action="upload.add",
+            container_id=container.id,
+            object_=f"{stored.id} {name}",
+            request_id=request_id,
         )
     view = UploadView(
         file_ref=str(stored.id),
@@ -85,29 +105,35 @@ def guess_mime(name: str, given: str | None) -> str:
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
-async def _receive(request: Request, folder: Path, limit: int) -> tuple[Path, Sha256, int]:
-    """Stream the body into a temporary file; answers it with its hash and size."""
+def declared_bytes(request: Request) -> int:
+    """Bytes that the sender announces; 0 when it does not."""
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
-        raise TooLarge(
-            f"the upload has {declared} bytes; the limit is {limit} (LLC_MAX_UPLOAD_BYTES)"
-        )
+    return int(declared) if declared.isdecimal() and len(declared) < 19 else 0
+
+
+async def receive(
+    request: Request, folder: Path, limit: int, setting: str = "LLC_MAX_UPLOAD_BYTES"
+) -> tuple[Path, Sha256, int]:
+    """Stream the body into a temporary file; answers it with its hash and size. ``setting`` names the limit."""
+    declared = declared_bytes(request)
+    if declared > limit:
+        raise TooLarge(f"the upload has {declared} bytes; the limit is {limit} ({setting})")
     with NamedTemporaryFile(dir=folder, prefix="upload-", delete=False) as file:
         path = Path(file.name)
         try:
-            sha256, size = await _write(request, file, limit)
+            sha256, size = await _write(request, file, limit, setting)
         except BaseException:
             await asyncio.to_thread(path.unlink, missing_ok=True)
             raise
     return path, sha256, size
 
 
-async def _write(request: Request, file: IO[bytes], limit: int) -> tuple[Sha256, int]:
+async def _write(request: Request, file: IO[bytes], limit: int, setting: str) -> tuple[Sha256, int]:
     digest, size = hashlib.sha256(), 0
     async for piece in _pieces(request.stream()):
         size += len(piece)
         if size > limit:
-            raise TooLarge(f"the upload is over the limit of {limit} bytes (LLC_MAX_UPLOAD_BYTES)")
+            raise TooLarge(f"the upload is over the limit of {limit} bytes ({setting})")
         digest.update(piece)
         try:
             await asyncio.to_thread(file.write, piece)

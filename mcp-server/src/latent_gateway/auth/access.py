@@ -1,15 +1,19 @@
-"""What a principal may do: the one place that reads manifest roles and yields the proof others ask for.
+"""What a principal may do: the one place that judges rights, and yields the proof others ask for (DESIGN §11).
 
-Unknown and unreadable containers give the same answer, by the same query (DESIGN §11).
+Effective rights = the token's containers ∩ its scopes ∩ the manifest's roles ∩ the container's state. A scope that is
+lacking is said at once, before anything is looked up: it tells of the token alone. Everything else that may not be
+read looks as if it did not exist: the same answer, by the same query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NewType
+from collections.abc import Iterable, Sequence
+from typing import Final, NewType
 
 from latent_core.domain.container import ContainerState
-from latent_core.domain.errors import Conflict, Invalid, NotFound
+from latent_core.domain.errors import Conflict, Forbidden, Invalid, NotFound
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.token import EVERYBODY, Scope
 from latent_core.registry import containers
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container
@@ -20,20 +24,24 @@ Readable = NewType("Readable", Container)
 Writable = NewType("Writable", Container)
 """Proof that the principal of this request may change the container, and that its state allows it."""
 
+NOTHING: Final = ""
+"""No container's id: asked for in place of one that is not known, so that both take the same way."""
+
 
 async def readable(
     conn: Connection, principal: Principal, wanted: Sequence[str]
 ) -> dict[str, Readable]:
     """The wanted containers, each once; ``NotFound`` names the first that may not be read."""
+    require(principal, Scope.READ)
     if not wanted:
         raise Invalid(
             "containers is empty: name at least one, or ask /v1/containers/list which there are"
         )
     unique = list(dict.fromkeys(wanted))
-    found = await containers.find(conn, unique)
+    found = await _known(conn, principal, unique)
     for container_id in unique:
         container = found.get(container_id)
-        if container is None or not _may_read(principal, container):
+        if container is None or not _may_see(principal, container):
             raise unknown(container_id)
     return {c: Readable(found[c]) for c in unique}
 
@@ -42,37 +50,171 @@ async def readable_one(conn: Connection, principal: Principal, container_id: str
     return (await readable(conn, principal, [container_id]))[container_id]
 
 
+async def readable_of(
+    conn: Connection, principal: Principal, container_id: str | None
+) -> Readable | None:
+    """The container of something that was found, or (None) was not; both ask the same, and None says neither."""
+    require(principal, Scope.READ)
+    asked = NOTHING if container_id is None else container_id
+    container = (await _known(conn, principal, [asked])).get(asked)
+    if container is None or not _may_see(principal, container):
+        return None
+    return Readable(container)
+
+
+async def searchable(
+    conn: Connection, principal: Principal, wanted: Sequence[str]
+) -> dict[str, Readable]:
+    """As ``readable``; ``Conflict`` names one that is archived."""
+    found = await readable(conn, principal, wanted)
+    for container in found.values():
+        if container.state is ContainerState.ARCHIVED:
+            raise closed(container.id, container.state)
+    return found
+
+
 async def all_readable(conn: Connection, principal: Principal) -> list[Readable]:
     """Every container the principal may read."""
-    return [Readable(c) for c in await containers.all_(conn) if _may_read(principal, c)]
+    require(principal, Scope.READ)
+    return [Readable(c) for c in await _all(conn, principal) if _may_see(principal, c)]
 
 
-async def owned(conn: Connection, principal: Principal, container_id: str) -> Readable:
-    """A container the principal owns, in whatever state."""
-    container = await readable_one(conn, principal, container_id)
-    if principal.name not in container.manifest.acl.roles.owner:
-        raise unknown(container_id)
-    return container
+async def all_searchable(conn: Connection, principal: Principal) -> list[Readable]:
+    """Those of them that are not archived."""
+    found = await all_readable(conn, principal)
+    return [c for c in found if c.state is not ContainerState.ARCHIVED]
+
+
+async def all_owned(
+    conn: Connection, principal: Principal, *, scope: Scope = Scope.ADMIN
+) -> list[Readable]:
+    """Every container the principal owns."""
+    require(principal, scope)
+    return [Readable(c) for c in await _all(conn, principal) if _owns(principal, c)]
+
+
+async def owned(
+    conn: Connection, principal: Principal, container_id: str, *, scope: Scope = Scope.ADMIN
+) -> Readable:
+    """A container the principal owns, in whatever state; ``Forbidden`` when it may only be read."""
+    require(principal, scope)
+    container = (await _known(conn, principal, [container_id])).get(container_id)
+    if container is not None and _owns(principal, container):
+        return Readable(container)
+    raise _not_owned(principal, container_id, container)
 
 
 async def writable(conn: Connection, principal: Principal, container_id: str) -> Writable:
-    """A container the principal owns and that takes content; ``Conflict`` when its state forbids it."""
-    container = await owned(conn, principal, container_id)
+    """A container the principal may add to; ``Conflict`` when its state forbids it."""
+    container = await owned(conn, principal, container_id, scope=Scope.INGEST)
     if container.state is not ContainerState.ACTIVE:
-        raise Conflict(
-            f"container '{container_id}' is {container.state.value}: it takes no changes"
-        )
+        raise closed(container.id, container.state)
     return Writable(container)
 
 
-async def was_deleted(conn: Connection, container_id: str) -> bool:
-    """Whether there is no such container any more: its jobs remain for a while."""
-    return not await containers.find(conn, [container_id])
+async def held(conn: Connection, container: Writable) -> None:
+    """Keep it from being deleted and from changing its state until the transaction ends; as ``writable`` when it
+    has meanwhile. First in everybody's order of locks."""
+    state = await containers.hold(conn, container.id)
+    if state is None:
+        raise unknown(container.id)
+    if state is not ContainerState.ACTIVE:
+        raise closed(container.id, state)
 
 
-def _may_read(principal: Principal, container: Container) -> bool:
-    roles = container.manifest.acl.roles
-    return any(name in (principal.name, "*") for name in (*roles.owner, *roles.reader))
+async def changeable(conn: Connection, principal: Principal, container_id: str) -> Readable:
+    """A container whose manifest the principal may change; ``Conflict`` when it is archived."""
+    container = await owned(conn, principal, container_id)
+    if container.state is ContainerState.ARCHIVED:
+        raise closed(container.id, container.state)
+    return container
+
+
+async def job_seen(
+    conn: Connection, principal: Principal, container_id: str | None, *, to_change: bool
+) -> bool:
+    """Whether the jobs of a container are shown: to those who may read it, and to those who may add to it.
+
+    To change one takes the latter. Jobs of no container, or of one that is deleted, stay with the owner.
+    """
+    require(principal, *((Scope.INGEST,) if to_change else (Scope.READ, Scope.INGEST)))
+    asked = NOTHING if container_id is None else container_id
+    container = (await _known(conn, principal, [asked])).get(asked)
+    if container is None:
+        if not principal.is_owner:
+            return False
+        return container_id is not None and asked not in await containers.find(conn, [asked])
+    if _owns(principal, container):
+        return True
+    if not _may_see(principal, container) or Scope.READ not in principal.scopes:
+        return False
+    if to_change:
+        raise _only_read(container.id)
+    return True
+
+
+async def jobs_of(conn: Connection, principal: Principal, container_id: str | None) -> list[str]:
+    """Containers whose jobs are listed: the named one, or all whose jobs are shown."""
+    require(principal, Scope.READ, Scope.INGEST)
+    found = (
+        await _all(conn, principal)
+        if container_id is None
+        else (await _known(conn, principal, [container_id])).values()
+    )
+    reads = Scope.READ in principal.scopes
+    seen = [c.id for c in found if _owns(principal, c) or (reads and _may_see(principal, c))]
+    if container_id is not None and not seen:
+        raise unknown(container_id)
+    return seen
+
+
+def check_creation(principal: Principal, container_id: str) -> None:
+    """``Forbidden`` unless the token may make a container of that name."""
+    require(principal, Scope.ADMIN)
+    if principal.containers is not None and container_id not in principal.containers:
+        raise Forbidden(
+            f"this token is for certain containers, and '{container_id}' is none of them"
+        )
+
+
+def check_kept(principal: Principal, manifest: Manifest) -> Manifest:
+    """``Invalid`` for a manifest by which its sender could never change the container again."""
+    if not _named(principal, manifest.acl.roles.owner):
+        raise Invalid(
+            f"you would lose access to container '{manifest.id}': acl.roles.owner must name '{principal.name}'"
+        )
+    return manifest
+
+
+def require(principal: Principal, *scopes: Scope) -> None:
+    """``Forbidden`` unless the token has one of the scopes: a policy on tokens, whatever is asked for."""
+    if principal.scopes.isdisjoint(scopes):
+        named = " or ".join(f"'{scope.value}'" for scope in scopes)
+        raise Forbidden(
+            f"this token lacks the scope {named}; the owner makes one that has it (latent token create)",
+            scopes=[scope.value for scope in scopes],
+        )
+
+
+def require_owner(principal: Principal) -> None:
+    """``Forbidden`` unless the owner of the installation asks: who makes tokens makes rights."""
+    require(principal, Scope.ADMIN)
+    if not principal.is_owner:
+        raise Forbidden("tokens are made, listed and revoked by the owner of this installation")
+
+
+def check_grant(principal: Principal, scopes: Iterable[Scope]) -> None:
+    """``Forbidden`` for scopes that the asker's own token lacks."""
+    for scope in scopes:
+        require(principal, scope)
+
+
+def require_operator(principal: Principal) -> None:
+    """``Forbidden`` unless the token is for the installation as a whole."""
+    if not principal.is_operator:
+        raise Forbidden(
+            "this tells of all containers: it takes a token with scope 'admin' that is not for certain containers"
+        )
 
 
 def unknown(container_id: str) -> NotFound:
@@ -80,3 +222,70 @@ def unknown(container_id: str) -> NotFound:
         f"container '{container_id}' does not exist or may not be read; /v1/containers/list names those that can",
         container_id=container_id,
     )
+
+
+def closed(container_id: str, state: ContainerState) -> Conflict:
+    """Of one that is not active."""
+    told = (
+        "neither searched nor changed"
+        if state is ContainerState.ARCHIVED
+        else "searched, but not changed"
+    )
+    return Conflict(
+        f"container '{container_id}' is {state.value}: it is {told}; "
+        f"its owner opens it again: latent container state {container_id} active",
+        container_id=container_id,
+        state=state.value,
+    )
+
+
+async def _known(
+    conn: Connection, principal: Principal, wanted: Sequence[str]
+) -> dict[str, Container]:
+    """Those whose roles name the principal, and which its token is for. What they allow is judged by the caller."""
+    within = principal.containers
+    asked = [one if within is None or one in within else NOTHING for one in wanted]
+    return await containers.find(conn, asked, named=[principal.name, EVERYBODY])
+
+
+async def _all(conn: Connection, principal: Principal) -> list[Container]:
+    return await containers.all_(conn, named=[principal.name, EVERYBODY])
+
+
+def _not_owned(
+    principal: Principal, container_id: str, container: Container | None
+) -> NotFound | Forbidden:
+    """Who may read it knows that it exists, and learns what is lacking; to others it does not exist."""
+    seen = container is not None and _may_see(principal, container)
+    if seen and Scope.READ in principal.scopes:
+        return _only_read(container_id)
+    return unknown(container_id)
+
+
+def _only_read(container_id: str) -> Forbidden:
+    return Forbidden(
+        f"container '{container_id}' may be read by you, not changed: its manifest's acl.roles.owner does not name you",
+        container_id=container_id,
+    )
+
+
+def _may_see(principal: Principal, container: Container) -> bool:
+    """By the token's containers, the roles and the state: what is archived only its owners see."""
+    if not _within(principal, container):
+        return False
+    roles = container.manifest.acl.roles
+    if container.state is ContainerState.ARCHIVED:
+        return _named(principal, roles.owner)
+    return _named(principal, (*roles.owner, *roles.reader))
+
+
+def _owns(principal: Principal, container: Container) -> bool:
+    return _within(principal, container) and _named(principal, container.manifest.acl.roles.owner)
+
+
+def _within(principal: Principal, container: Container) -> bool:
+    return principal.containers is None or container.id in principal.containers
+
+
+def _named(principal: Principal, role: Iterable[str]) -> bool:
+    return any(name in (principal.name, EVERYBODY) for name in role)

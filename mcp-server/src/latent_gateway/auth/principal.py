@@ -1,43 +1,47 @@
-"""Who is asking: the bearer token of a request, checked in constant time."""
+"""Who is asking, and what their token allows at most; the manifests' roles say the rest (``access``)."""
 
 from __future__ import annotations
 
-import hmac
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
-from latent_core.domain.errors import Unauthorized
+from latent_core.domain.token import Scope, TokenView
 
 OWNER: Final = "local:you"
+"""Whose installation this is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A name as the manifests' roles know it."""
+    """A name as the manifests' roles know it, within the bounds of the token that was shown."""
 
     name: str
+    scopes: frozenset[Scope] = frozenset()
+    containers: frozenset[str] | None = None
+    """None: the token names none, and the roles alone decide."""
+    token_id: int | None = None
+    """None: the owner's own token, of which there is no row."""
+
+    @classmethod
+    def owner(cls) -> Self:
+        """By the installation's own token: every scope, every container."""
+        return cls(OWNER, frozenset(Scope))
+
+    @classmethod
+    def of(cls, token: TokenView) -> Self:
+        return cls(
+            token.principal,
+            frozenset(token.scopes),
+            None if token.containers is None else frozenset(token.containers),
+            token.id,
+        )
 
     @property
     def is_owner(self) -> bool:
-        """The person whose installation this is."""
-        return self.name == OWNER
+        """The person whose installation this is, by a token that is not for some containers only."""
+        return self.name == OWNER and self.containers is None
 
-
-class Tokens:
-    """The tokens that are valid: today the owner's."""
-
-    def __init__(self, owner_token: str) -> None:
-        self._owner = owner_token.encode()
-
-    def authenticate(self, authorization: str | None) -> Principal:
-        """The principal of an ``Authorization`` header; ``Unauthorized`` says what is wrong with it."""
-        if not authorization:
-            raise Unauthorized("no token: send the header 'Authorization: Bearer <token>'")
-        scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not token:
-            raise Unauthorized("the Authorization header is not of the form 'Bearer <token>'")
-        if not hmac.compare_digest(token.strip().encode(), self._owner):
-            raise Unauthorized(
-                "the token is not valid: compare it with LLC_MCP_TOKEN or the data directory's token file"
-            )
-        return Principal(OWNER)
+    @property
+    def is_operator(self) -> bool:
+        """Who runs the installation, and not single containers of it: all of them, with scope admin."""
+        return self.containers is None and Scope.ADMIN in self.scopes

@@ -89,6 +89,8 @@ class Guard:
                 )
                 await answer(scope, receive, send)
                 return
+            # White space around a value is no part of it (RFC 9110 5.5); the SDK compares values as they come.
+            scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         await self._app(scope, receive, send)
 
 

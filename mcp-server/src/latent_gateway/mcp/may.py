@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Protocol
 
+from latent_core.domain.token import Scope
 from latent_gateway.auth.principal import Principal
 
-
-class Scope(StrEnum):
-    READ = "read"
-    INGEST = "ingest"
-    ADMIN = "admin"
+__all__ = ["Scope", "Scoped", "may"]
 
 
 class Scoped(Protocol):
@@ -20,11 +16,11 @@ class Scoped(Protocol):
     @property
     def scope(self) -> Scope: ...
 
-
-def scopes(principal: Principal) -> frozenset[Scope]:
-    """What the principal's token allows; today there is the owner's alone."""
-    return frozenset(Scope) if principal.is_owner else frozenset()
+    @property
+    def also(self) -> Scope | None:
+        """A scope that suffices as well."""
+        ...
 
 
 def may(principal: Principal, tool: Scoped) -> bool:
-    return tool.scope in scopes(principal)
+    return tool.scope in principal.scopes or tool.also in principal.scopes

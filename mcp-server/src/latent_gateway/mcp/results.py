@@ -8,7 +8,7 @@ import orjson
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, ValidationError
 
-from latent_core.domain.errors import Issue, LatentError
+from latent_core.domain.errors import Issue, IssueCode, LatentError
 
 LEAST_CHARS: Final = 1_000
 MOST_CHARS: Final = 60_000
@@ -80,6 +80,11 @@ def failed(error: LatentError) -> CallToolResult:
         structured_content={"error": told},
         is_error=True,
     )
+
+
+def code_of(result: CallToolResult) -> IssueCode:
+    """Of what ``failed`` made."""
+    return IssueCode((result.structured_content or {})["error"]["code"])
 
 
 def problems(exc: ValidationError) -> str:

@@ -43,6 +43,7 @@ from starlette.types import Scope
 from typing_extensions import override
 
 from latent_core.domain.errors import Invalid, LatentError, NotFound, TimedOut, Unavailable
+from latent_core.tracing import span
 from latent_gateway import context
 from latent_gateway.context import Gateway
 from latent_gateway.mcp import resources
@@ -50,7 +51,7 @@ from latent_gateway.mcp.calls import Call
 from latent_gateway.mcp.guard import PATH
 from latent_gateway.mcp.may import may
 from latent_gateway.mcp.prompts import PROMPTS
-from latent_gateway.mcp.results import Answer, answered, failed, problems
+from latent_gateway.mcp.results import Answer, answered, code_of, failed, problems
 from latent_gateway.mcp.tools.port import Tool
 from latent_gateway.mcp.tools.registry import tools_of
 
@@ -133,7 +134,12 @@ class Surface:
                 NotFound(f"there is no tool '{name}'; tools/list names those you may call")
             )
         begun = perf_counter()
-        result = await run_tool(tool, call, params.arguments or {})
+        with span(f"tool {tool.wire_name}", request_id=call.request_id) as traced:
+            result = await run_tool(tool, call, params.arguments or {})
+            if result.is_error:
+                code = code_of(result)
+                traced.failed(code.value)
+                call.shared.stack.metrics.failed("mcp", code)
         logger.info(
             "tool_called",
             extra={
@@ -192,7 +198,7 @@ class Surface:
             raise MCPError(INVALID_PARAMS, "this server is spoken to over HTTP")
         return Call(
             shared=self._shared,
-            caller=await context.principal(request, self._shared),
+            caller=await context.principal(request),
             links=await context.links(request, self._shared),
             request_id=await context.request_id(request),
             progress=ctx.session.report_progress,

@@ -42,7 +42,7 @@ def _steps(plan: Plan, order: Order) -> Iterator[str]:
 
 def _container(part: ContainerPlan) -> str:
     found = ", ".join(WORDS[channel] for channel in part.channels)
-    fused = _fusion(part.container.manifest.retrieval.fusion)
+    fused = _fusion(part.fusion)
     how = f", fused by {fused}" if len(part.channels) > 1 else ""
     among = " among what has an image" if part.pictured else ""
     return f"'{part.container.id}' was searched by {found}{how}{among}."

@@ -18,13 +18,12 @@ Read = Callable[[Connection, str, Sequence[int]], Awaitable[dict[int, dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Hydrated:
-    """Rows by (container, ord), and page rows by (document, page)."""
+    """Rows by (container, ord)."""
 
     chunks: dict[tuple[str, int], dict[str, Any]]
     """Of the groups' best."""
     places: dict[tuple[str, int], dict[str, Any]]
     """Of their others and of their duplicates."""
-    pages: dict[tuple[UUID, int], dict[str, Any]]
     lacks: dict[UUID, Lack]
     """What becomes of the images that documents lack."""
 
@@ -42,22 +41,16 @@ async def hydrate(db: Database, groups: Sequence[Group]) -> Hydrated:
         others = await _rows(
             conn, chunks.places, [c for g in groups for c in (*g.others, *g.duplicates)]
         )
-        images = await pages.images(
-            conn,
-            [(row["doc_id"], row["generation"]) for row in best.values()],
-            [page for row in best.values() for page in page_span(row)],
-        )
-        lacking = {row["doc_id"] for row in best.values() if _lacks_image(row, images)}
+        lacking = {row["doc_id"] for row in best.values() if _lacks_image(row)}
         lacks = await pages.lacks(conn, sorted(lacking)) if lacking else {}
-    return Hydrated(best, others, images, lacks)
+    return Hydrated(best, others, lacks)
 
 
-def _lacks_image(row: dict[str, Any], images: dict[tuple[UUID, int], dict[str, Any]]) -> bool:
+def _lacks_image(row: dict[str, Any]) -> bool:
     """Whether it should have a page image and has none. Records of a corpus have no pages."""
     if row["parent_id"] is not None:
         return False
-    found = [images.get((row["doc_id"], page)) for page in page_span(row)]
-    return not any(image is not None and image["image_sha256"] for image in found)
+    return not any(page["image_sha256"] for page in row["pages"] or ())
 
 
 async def _rows(
@@ -71,10 +64,3 @@ async def _rows(
         found = await read(conn, container_id, ords)
         rows.update({(container_id, ord_): row for ord_, row in found.items()})
     return rows
-
-
-def page_span(row: dict[str, Any]) -> range:
-    """Pages a chunk spans; empty when it has no page (yet)."""
-    if row["page"] is None:
-        return range(0)
-    return range(row["page"], (row["page_end"] or row["page"]) + 1)

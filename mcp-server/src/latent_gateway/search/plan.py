@@ -9,7 +9,7 @@ from typing import Any, Final, assert_never
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Forbidden, Invalid
 from latent_core.domain.filters import Column, Node, Op, Test, any_of
-from latent_core.domain.manifest import OFFERED_MODES, Freshness, SearchMode
+from latent_core.domain.manifest import OFFERED_MODES, Freshness, Fusion, SearchMode
 from latent_core.domain.query import Detail, SearchRequest
 from latent_core.registry.conditions import Condition
 from latent_core.registry.containers import Container
@@ -45,6 +45,11 @@ class ContainerPlan:
     """What the filter and the mode ask of its chunks."""
     pictured: bool = False
     """Only what has an image is looked for."""
+    asked_fusion: Fusion | None = None
+
+    @property
+    def fusion(self) -> Fusion:
+        return self.asked_fusion or self.container.manifest.retrieval.fusion
 
     @property
     def freshness(self) -> Freshness:
@@ -111,7 +116,12 @@ def make_plan(
     filters = read_filters(request.filters, [c.manifest for c in chosen], asked)
     plans = tuple(
         ContainerPlan(
-            c, mode, _channels_of(mode, worded, bool(exact)), condition, pictured=node is not None
+            c,
+            mode,
+            _channels_of(mode, worded, bool(exact)),
+            condition,
+            pictured=node is not None,
+            asked_fusion=request.fusion,
         )
         for c, mode, node, condition in zip(chosen, modes, asked, filters.conditions, strict=True)
     )

@@ -107,6 +107,7 @@ async def _of_upload(
         text = await image_texts.latest(conn, upload.sha256)
         if text is not None:
             return text, None
+        await shared.quotas.check_queue(conn, caller)
         job_id = await request_reading(conn, upload, principal=caller.name)
     shared.stack.wake()
     job = await ended(shared.stack, job_id, shared.settings.search_timeout_ms / 1000)

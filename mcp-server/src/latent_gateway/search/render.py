@@ -21,9 +21,10 @@ from latent_core.domain.hit import (
 )
 from latent_core.domain.manifest import Display
 from latent_core.keywords.analyser import spans
+from latent_core.registry.containers import Space
 from latent_core.registry.pages import NO_IMAGE, Lack
 from latent_gateway.search.dedup import Candidate, Group
-from latent_gateway.search.hydrate import Hydrated, page_span
+from latent_gateway.search.hydrate import Hydrated
 from latent_gateway.search.plan import EXACT
 from latent_gateway.search.retrieve import Retrieved
 from latent_gateway.search.routing import read_as, visual_importance
@@ -75,7 +76,7 @@ class _Look:
 
 
 def _look(row: dict[str, Any], found: Hydrated, links: Links) -> _Look:
-    pages = _pages(row, found)
+    pages = row["pages"] or []
     page = next((p for p in pages if p["image_sha256"]), pages[0] if pages else None)
     return _Look(
         uris=_page_uris(pages, links),
@@ -136,7 +137,7 @@ def _hit(
         modified_at=row["source_modified_at"],
         fetched_at=row["fetched_at"],
         indexed_at=row["created_at"],
-        provenance=_provenance(row),
+        provenance=_provenance(row, retrieved.plan.container.space),
         meta={**row["doc_meta"], **row["meta"]},
         also_in_document=[
             AlsoInDocument(chunk_id=other["id"], score=c.score, place=place_view(other))
@@ -204,26 +205,27 @@ def _exactly(reason: Reason, retrieved: Retrieved, ord_: int) -> list[Reason]:
     return reasons
 
 
-def _provenance(row: Mapping[str, Any]) -> Provenance:
+def _provenance(row: Mapping[str, Any], space: Space) -> Provenance:
+    """Of the vector it was looked for by: that of the space searched, which may be newer than the chunk."""
     stored = row["provenance"]
     fetched: datetime | None = row["fetched_at"]
+    embedder, version = space.embedder, space.version
+    if space.is_adapted:
+        # Its collection holds vectors of either model: each chunk knows its own.
+        embedder, version = stored["embedder"], stored["embedder_version"]
+    elif row.get("mapped"):
+        version += "+mapped"
     return Provenance(
         source_uri=row["uri"],
         sha256=row["sha256"],
         fetched_at=fetched,
         handler=stored["handler"],
         handler_version=stored["handler_version"],
-        embedder=stored["embedder"],
-        embedder_version=stored["embedder_version"],
+        embedder=embedder,
+        embedder_version=version,
         page=row["page"],
         generation=row["generation"],
     )
-
-
-def _pages(row: Mapping[str, Any], found: Hydrated) -> list[Mapping[str, Any]]:
-    """The pages that the chunk spans, as far as they are known."""
-    spanned = (found.pages.get((row["doc_id"], page)) for page in page_span(dict(row)))
-    return [page for page in spanned if page is not None]
 
 
 def _page_uris(pages: Sequence[Mapping[str, Any]], links: Links) -> list[str]:

@@ -175,7 +175,11 @@ class ContainerSearch:
         with suppress(TimeoutError, TimedOut):
             async with asyncio.timeout_at(self._limit_until), self._stores.db.reading() as conn:
                 allowed = await chunks.allowed(
-                    conn, self._part.container.id, self._part.condition, most
+                    conn,
+                    self._part.container.id,
+                    self._part.condition,
+                    most,
+                    stored_in=self._part.container.space.stored_in,
                 )
             self._allowed = allowed if allowed.complete else None
             self._broad = not allowed.complete
@@ -198,7 +202,12 @@ class ContainerSearch:
         if narrowed and among is not None:
             self._broad = False
             async with self._stores.db.reading() as conn:
-                self._allowed = await chunks.points_of(conn, self._part.container.id, among)
+                self._allowed = await chunks.points_of(
+                    conn,
+                    self._part.container.id,
+                    among,
+                    stored_in=self._part.container.space.stored_in,
+                )
         if self._holding is not None:
             self.result.matches = self._holding.matches.by_ord
         self.result.add_timing("constraints", perf_counter() - begun)

@@ -25,7 +25,7 @@ from latent_gateway.search.hydrate import Hydrated, hydrate
 from latent_gateway.search.neighbours import with_neighbours
 from latent_gateway.search.order import Order
 from latent_gateway.search.paging import cursor_at
-from latent_gateway.search.plan import Plan, make_plan
+from latent_gateway.search.plan import VECTOR, Plan, make_plan
 from latent_gateway.search.query_image import QueryImage
 from latent_gateway.search.render import Links, render
 from latent_gateway.search.retrieve import ContainerSearch, Retrieved
@@ -146,13 +146,13 @@ class SearchService:
         page = Page()
         start, collapsed = plan.offset, not plan.dedup
         if start and not collapsed:
-            groups = collapse(groups, await self._repeated(groups, documents))
+            groups = collapse(groups, await self._repeated(plan, groups, documents))
             collapsed = True
         while len(page.hits) < plan.top_k and start < len(groups):
             head = groups[start : start + plan.top_k - len(page.hits)]
             found = await hydrate(self.stores.db, head)
             if not collapsed and _repeats(found, documents):
-                groups = collapse(groups, await self._repeated(groups, documents))
+                groups = collapse(groups, await self._repeated(plan, groups, documents))
                 page, start, collapsed = Page(), plan.offset, True
                 continue
             start += len(head)
@@ -162,16 +162,22 @@ class SearchService:
         return page
 
     async def _repeated(
-        self, groups: Sequence[Group], documents: Mapping[str, Mapping[int, UUID]]
+        self, plan: Plan, groups: Sequence[Group], documents: Mapping[str, Mapping[int, UUID]]
     ) -> dict[UUID, UUID]:
-        """Document to the other one, a candidate too, that its best chunk repeats."""
+        """Document to the other one, a candidate too, that its best chunk repeats.
+
+        Where only words were asked for, what is alike in meaning is still another text: only the same one repeats.
+        """
         repeated: dict[UUID, UUID] = {}
+        by_meaning = {p.container.id for p in plan.containers if VECTOR in p.channels}
         for container_id, among in documents.items():
             best = {
                 g.best.ord: g.best.doc_id for g in groups if g.best.container_id == container_id
             }
             async with self.stores.db.reading() as conn:
-                originals = await likenesses.originals(conn, container_id, list(best))
+                originals = await likenesses.originals(
+                    conn, container_id, list(best), to_the_letter=container_id not in by_meaning
+                )
             repeated |= {
                 best[ord_]: among[original]
                 for ord_, original in originals.items()
@@ -207,7 +213,7 @@ async def _bounded(search: ContainerSearch, wanted: int, plan: Plan) -> Retrieve
 
 
 def _candidates(retrieved: Retrieved) -> list[Candidate]:
-    fused = fuse(retrieved.lists, retrieved.plan.container.manifest.retrieval.fusion)
+    fused = fuse(retrieved.lists, retrieved.plan.fusion)
     container = retrieved.plan.container.id
     return [
         Candidate(container, f.ord, retrieved.documents[f.ord], f.score, f.score) for f in fused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import shutil
+import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,11 +90,9 @@ def _copy(
     source: Path, roots: tuple[Path, ...], folder: Path, limit: int
 ) -> tuple[Path, Sha256, os.stat_result]:
     """Copy a file that may be changing: what is stored is one state of it, and its time is of that state."""
-    if not any(source.resolve().is_relative_to(root) for root in roots):
-        raise IngestFailed(f"'{source.name}' is not below LLC_INGEST_ROOTS any more")
     for _ in range(COPIES):
         try:
-            copied = _copy_once(source, folder, limit)
+            copied = _copy_once(source, roots, folder, limit)
         except OSError as exc:
             raise _trouble(source, exc) from exc
         if copied is not None:
@@ -105,13 +103,13 @@ def _copy(
 
 
 def _copy_once(
-    source: Path, folder: Path, limit: int
+    source: Path, roots: tuple[Path, ...], folder: Path, limit: int
 ) -> tuple[Path, Sha256, os.stat_result] | None:
     """None when the file changed meanwhile. Nothing is left in ``folder`` but what is answered."""
     with NamedTemporaryFile(dir=folder, prefix="fetch-", delete=False) as copy:
         path = Path(copy.name)
         try:
-            status = _fill(copy, source, limit)
+            status = _fill(copy, source, roots, limit)
             copy.flush()
             if status is not None:
                 return path, _hash(path), status
@@ -122,15 +120,33 @@ def _copy_once(
     return None
 
 
-def _fill(copy: IO[bytes], source: Path, limit: int) -> os.stat_result | None:
-    with source.open("rb") as file:
+def _fill(
+    copy: IO[bytes], source: Path, roots: tuple[Path, ...], limit: int
+) -> os.stat_result | None:
+    # Not blocking: a pipe of that name would have the worker wait for whoever writes into it.
+    with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         before = os.fstat(file.fileno())
-        if before.st_size > limit:
-            raise TooLarge(f"'{source.name}' has {before.st_size} bytes; the limit is {limit}")
-        shutil.copyfileobj(file, copy, PIECE)
+        _refuse_strange(source, roots, before)
+        left = limit
+        while piece := file.read(min(PIECE, left + 1)):
+            left -= len(piece)
+            if left < 0:
+                raise TooLarge(f"'{source.name}' has more bytes than the limit, which is {limit}")
+            copy.write(piece)
         after = os.fstat(file.fileno())
     same = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
     return after if same else None
+
+
+def _refuse_strange(source: Path, roots: tuple[Path, ...], opened: os.stat_result) -> None:
+    """The file that was opened must be the one below a root: its name may have come to mean another meanwhile."""
+    if not stat.S_ISREG(opened.st_mode):
+        raise IngestFailed(f"'{source.name}' is no file")
+    meant = source.resolve(strict=True)
+    if not any(meant.is_relative_to(root) for root in roots) or not os.path.samestat(
+        opened, meant.stat()
+    ):
+        raise IngestFailed(f"'{source.name}' is not below LLC_INGEST_ROOTS any more")
 
 
 def _hash(path: Path) -> Sha256:

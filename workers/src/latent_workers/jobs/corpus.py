@@ -26,6 +26,7 @@ from latent_core.generations.delete import (
 )
 from latent_core.generations.likenesses import enqueue_judging
 from latent_core.generations.publish import Published, Staged, publish
+from latent_core.processes.crash import crash_point
 from latent_core.queue.comeback import requeue_with
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
@@ -167,13 +168,14 @@ async def _records(
                 meta=published_meta(turn.container.manifest, record.meta, turn.payload.meta),
                 recipe=recipe_of(turn.container),
             ),
-            chunks=chunks,
+            chunks=there.chunks,
+            written=there.written,
             provenance=made.provenance(turn.container, SourceType.TEXT),
             request=turn.payload.request,
             fetched_at=turn.original.fetched_at,
             modified_at=turn.original.modified_at,
         )
-        for (attempt, made, record, printed), chunks in zip(work, staged, strict=True)
+        for (attempt, made, record, printed), there in zip(work, staged, strict=True)
     ]
     await ctx.checkpoint()
     await _commit(ctx, deps, turn, ready)
@@ -271,9 +273,11 @@ async def _commit(ctx: JobContext, deps: Deps, turn: Turn, ready: list[Staged]) 
             await finish(conn, ctx.job, warnings=_summary(payload))
         else:
             await requeue_with(conn, ctx.job, payload.model_dump(mode="json"))
+        crash_point("corpus.before_commit")
         return published
 
     published = await ctx.transact(write)
+    crash_point("corpus.after_commit")
     deps.stack.metrics.published.inc(len(published.flipped))
 
 

@@ -209,7 +209,12 @@ class _Turn:
         if not ords:
             return {}
         async with self._db.transaction() as conn:
-            rows = await likenesses.subjects(conn, self._container.id, sorted(ords))
+            rows = await likenesses.subjects(
+                conn,
+                self._container.id,
+                sorted(ords),
+                stored_in=self._container.space.stored_in,
+            )
         return {row["ord"]: Subject.of(row) for row in rows}
 
     async def _vectors(self, points: Sequence[Sequence[PointId]]) -> dict[PointId, Vector]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from latent_core.domain.errors import Unavailable
+from contextlib import suppress
+
+from latent_core.domain.errors import NotFound, Unavailable
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.generations.purge import purge_container
 from latent_core.keywords import postings
+from latent_core.processes.crash import crash_point
 from latent_core.queue import admin
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
 from latent_core.queue.retention import forget_container
-from latent_core.registry import containers
+from latent_core.registry import containers, proofs
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
 
@@ -25,11 +28,12 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
             f"{running} jobs of container '{container_id}' are still ending; it is removed when they have",
             retry_after=1.0,
         )
+    proof = await _proof(ctx, deps)
     await purge_container(stack.db, stack.vectors, container_id, ctx.checkpoint)
     await _forget_jobs(ctx, deps)
 
     async def write(conn: Connection) -> None:
-        await finish(conn, ctx.job)
+        await finish(conn, ctx.job, result=proof)
         await postings.drop(conn, container_id)
         await containers.remove(conn, container_id)
         await enqueue_collection(
@@ -37,8 +41,22 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
             principal=ctx.job.principal,
             delay_seconds=LEASES_TO_WAIT * deps.settings.lease_seconds,
         )
+        crash_point("drop.before_commit")
 
     await ctx.transact(write)
+    crash_point("drop.after_commit")
+
+
+async def _proof(ctx: JobContext, deps: Deps) -> dict[str, int]:
+    """What is there and will be removed; a later attempt finds what the one before it left."""
+    container_id, points = ctx.job.container_id, 0
+    async with deps.stack.db.transaction() as conn:
+        spaces = await containers.spaces(conn, container_id)
+        found = await proofs.of_container(conn, container_id)
+    for space in spaces:
+        with suppress(NotFound):  # an attempt before this one dropped it
+            points += await deps.stack.vectors.count(space.collection())
+    return {"points": points, **found, "attempt": ctx.job.attempts}
 
 
 async def _forget_jobs(ctx: JobContext, deps: Deps) -> None:

@@ -20,10 +20,12 @@ async def garbage(ctx: JobContext, deps: Deps) -> None:
     """What nobody has touched for two leases is not about to be referred to by anybody who still runs."""
     stack = deps.stack
     older = LEASES_TO_WAIT * deps.settings.lease_seconds
-    await purge_blobs(stack.db, stack.blobs, older_than_seconds=older, checkpoint=ctx.checkpoint)
+    removed = await purge_blobs(
+        stack.db, stack.blobs, older_than_seconds=older, checkpoint=ctx.checkpoint
+    )
 
     async def write(conn: Connection) -> None:
-        await finish(conn, ctx.job)
+        await finish(conn, ctx.job, result={"blobs": removed})
         seconds = await _next(conn, older)
         if seconds is not None:
             await enqueue_collection(conn, principal=ctx.job.principal, delay_seconds=seconds)

@@ -31,12 +31,13 @@ async def swept_if_given_up(
     except LeaseLost:
         raise
     except Exception as error:
-        if _was_the_last(ctx, error):
+        if was_the_last(ctx, error):
             await _sweep(ctx, deps, staged)
         raise
 
 
-def _was_the_last(ctx: JobContext, error: Exception) -> bool:
+def was_the_last(ctx: JobContext, error: Exception) -> bool:
+    """Whether no other attempt follows one that ended so."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     for_good = isinstance(error, Cancelled) or (

@@ -25,6 +25,7 @@ from latent_core.generations.delete import (
 )
 from latent_core.generations.likenesses import enqueue_judging
 from latent_core.generations.publish import Published, Staged, publish
+from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
@@ -239,7 +240,7 @@ def _nothing_found(name: str, parsed: Parsed) -> str:
 
 
 async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
-    chunks = await stage(
+    (stored,) = await stage(
         ctx,
         deps,
         work.container,
@@ -261,7 +262,8 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
             given_meta=payload.given_meta,
             validators=work.validators,
         ),
-        chunks=chunks[0],
+        chunks=stored.chunks,
+        written=stored.written,
         provenance=made.provenance(work.container, work.detected.source_type),
         request=payload.request,
         fetched_at=work.original.fetched_at,
@@ -278,9 +280,11 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
         await finish(conn, ctx.job)
         published = await publish(conn, work.container.id, [staged])
         await _follow(conn, ctx, deps, work, flipped=bool(published.flipped))
+        crash_point("ingest.before_commit")
         return published
 
     published = await ctx.transact(write)
+    crash_point("ingest.after_commit")
     deps.stack.metrics.published.inc(len(published.flipped))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -23,6 +23,7 @@ from latent_core.generations.publish import StagedChunk
 from latent_core.generations.stage import Addressed, stage_vectors
 from latent_core.keywords.analyser import analyse
 from latent_core.keywords.language import SIMPLE, detect_language
+from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.registry import containers
 from latent_core.registry.containers import Container
@@ -31,6 +32,7 @@ from latent_core.registry.pages import PageRow
 from latent_workers import versions
 from latent_workers.chunk.drafting import drafts_of
 from latent_workers.deps import Deps
+from latent_workers.jobs.beside import stage_beside
 from latent_workers.parse.charsets import charset_of
 from latent_workers.parse.parsed import Parsed
 from latent_workers.parse.registry import Detected
@@ -89,13 +91,13 @@ class Made:
             "handler": handler,
             "handler_version": versions.HANDLER,
             "embedder": container.space.embedder,
-            "embedder_version": container.space.version,
+            "embedder_version": container.space.lineage,
         }
 
 
 def recipe_of(container: Container) -> str:
     """What decides chunks beside their content, as listings compare it."""
-    return recipe(container.manifest, container.space.id)
+    return recipe(container.manifest)
 
 
 def fingerprint(
@@ -105,7 +107,8 @@ def fingerprint(
     detected: Detected,
     payload: IngestPayload,
 ) -> str:
-    """Hash of everything that decides the chunks and their vectors: the same means nothing is to be done."""
+    """Hash of everything that decides the chunks: the same means nothing is to be done. Their vectors are made
+    anew by a refresh, not by adding the document again."""
     deciding = {
         "content": sha256,
         "source_type": detected.source_type.value,
@@ -114,7 +117,7 @@ def fingerprint(
         "charset": charset_of(payload.mime),
         "meta": payload.meta,
         "recipe": recipe_of(container),
-        "model": [model.key, model.window],
+        "window": model.window,
     }
     return hashlib.sha256(orjson.dumps(deciding, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
@@ -155,6 +158,15 @@ def _language(parsed: Parsed) -> str:
     return detected
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The chunks of one generation, and the collections that hold their vectors."""
+
+    chunks: list[StagedChunk]
+    written: dict[int, list[int]]
+    """``Staged.written``"""
+
+
 async def stage(
     ctx: JobContext,
     deps: Deps,
@@ -162,8 +174,9 @@ async def stage(
     work: Sequence[tuple[Attempt, Made]],
     *,
     on_progress: Progress | None = None,
-) -> list[list[StagedChunk]]:
-    """Number, analyse and embed the chunks of generations and store their vectors; in the order of ``work``."""
+) -> list[Stored]:
+    """Number, analyse and embed the chunks of generations and store their vectors, in every space of the
+    container; in the order of ``work``."""
     total = sum(len(made.drafts) for _, made in work)
     await ctx.checkpoint()
     async with deps.stack.db.transaction() as conn:  # commits before the first outside write
@@ -179,9 +192,27 @@ async def stage(
         if on_progress is not None and texts:
             await on_progress(total * done // len(texts), total)
 
-    vectors = await deps.embedding.embed(container.space, texts, ctx.checkpoint, told)
+    crash_point("ingest.before_embedding")
+    vectors = await deps.embedding.embed(
+        container.space, texts, ctx.checkpoint, told, job_id=ctx.job.id
+    )
+    crash_point("ingest.before_vectors")
     await stage_vectors(deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint)
-    return staged
+    crash_point("ingest.after_vectors")
+    written: dict[int, list[int]] = {container.space.stored_in: [one.windows for one in addressed]}
+    written |= await stage_beside(ctx, deps, container, addressed)
+    return _apart(staged, written)
+
+
+def _apart(staged: Sequence[list[StagedChunk]], written: Mapping[int, list[int]]) -> list[Stored]:
+    """What was counted over all generations, a generation each."""
+    apart: list[Stored] = []
+    start = 0
+    for mine in staged:
+        stop = start + len(mine)
+        apart.append(Stored(mine, {one: counts[start:stop] for one, counts in written.items()}))
+        start = stop
+    return apart
 
 
 def _prepare(

@@ -8,15 +8,20 @@ from typing import Final
 from latent_core.domain.job import JobKind
 from latent_core.queue.context import JobContext
 from latent_workers.deps import Deps
+from latent_workers.jobs.backup import backup
 from latent_workers.jobs.compact import compact
 from latent_workers.jobs.corpus import corpus
 from latent_workers.jobs.dedup import dedup
 from latent_workers.jobs.delete_container import delete_container
+from latent_workers.jobs.drop_space import drop_space
+from latent_workers.jobs.export import export
 from latent_workers.jobs.garbage import garbage
+from latent_workers.jobs.import_ import import_
 from latent_workers.jobs.ingest import ingest
 from latent_workers.jobs.page_pdf import page_pdf
 from latent_workers.jobs.purge import purge
 from latent_workers.jobs.read_image import read_image
+from latent_workers.jobs.refresh import refresh
 from latent_workers.jobs.render import render
 
 Handler = Callable[[JobContext], Awaitable[None]]
@@ -32,6 +37,11 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.GARBAGE: garbage,
     JobKind.DELETE_CONTAINER: delete_container,
     JobKind.DEDUP: dedup,
+    JobKind.REFRESH: refresh,
+    JobKind.DROP_SPACE: drop_space,
+    JobKind.EXPORT: export,
+    JobKind.IMPORT: import_,
+    JobKind.BACKUP: backup,
 }
 
 

@@ -15,6 +15,7 @@ from latent_core.domain.errors import IngestFailed
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest import Manifest
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_core.registry import chunks, containers, pages
@@ -133,9 +134,12 @@ async def _note(
                 principal=ctx.job.principal,
                 delay_seconds=LEASES_TO_WAIT * deps.settings.lease_seconds,
             )
+        crash_point("render.before_commit")
         return live
 
-    return await ctx.transact(write)
+    noted = await ctx.transact(write)
+    crash_point("render.after_commit")
+    return noted
 
 
 def _row(page: RenderedPage, sha256: str) -> PageRow:

@@ -112,6 +112,7 @@ async def _said(program: str, option: str) -> str:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=pipe,
             stderr=asyncio.subprocess.STDOUT,
+            env={"LANG": "C.UTF-8"},
         )
     except OSError:
         return ""

@@ -100,6 +100,7 @@ _BREAK: Final = "\n"
 _MARKUP: Final = re.compile(r"(?:#{1,6}(?=\s|$)|>|[-+*](?=\s|$)|=+\s*$|-{2,}\s*$|`{3,}|~{3,}|\|)")
 _NUMBERED: Final = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _FENCE: Final = re.compile(r"`{3,}")
+# Of a row. A wider table is said in words: every row would be padded to its width.
 _MOST_CELLS: Final = 200
 _DEEPEST_LIST: Final = 8
 
@@ -278,15 +279,12 @@ def _fenced(code: str) -> str:
 
 
 def _rows(table: Element) -> list[list[str]]:
-    """Cells of a table of data; nothing for one that only lays out the page."""
+    """Cells of a table of data; nothing for one that only lays out the page, or is too wide."""
     if any(inner is not table for inner in table.iter("table")):
         return []
-    rows = [
-        [_cell(cell) for cell in row if cell.tag in _CELLS][:_MOST_CELLS]
-        for row in table.iter(*_ROWS)
-    ]
+    rows = [[_cell(cell) for cell in row if cell.tag in _CELLS] for row in table.iter(*_ROWS)]
     rows = [row for row in rows if any(row)]
-    if len(rows) < 2 or max(map(len, rows)) < 2:
+    if len(rows) < 2 or not 2 <= max(map(len, rows)) <= _MOST_CELLS:
         return []
     return rows
 

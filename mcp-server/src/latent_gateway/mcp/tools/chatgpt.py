@@ -64,7 +64,7 @@ async def search(call: Call, arguments: Query) -> Results:
     if not arguments.query.strip():
         return Results(results=[])
     async with call.shared.stack.db.reading() as conn:
-        readable = [c.id for c in await access.all_readable(conn, call.caller)]
+        readable = [c.id for c in await access.all_searchable(conn, call.caller)]
     hits: list[Hit] = []
     for start in range(0, min(len(readable), MOST_CONTAINERS), MAX_CONTAINERS):
         request = SearchRequest(

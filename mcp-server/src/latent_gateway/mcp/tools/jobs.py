@@ -66,8 +66,10 @@ async def get(call: Call, arguments: JobArguments) -> Job:
 
 
 async def _look(call: Call, job_id: int) -> JobView:
+    """As the caller's token allows now: who waits may lose it meanwhile."""
+    caller = await call.shared.tokens.renewed(call.caller)
     async with call.shared.stack.db.reading() as conn:
-        return await visible_job(conn, call.caller, job_id)
+        return await visible_job(conn, caller, job_id)
 
 
 async def _ended(call: Call, job_id: int, seconds: float) -> JobView:
@@ -133,6 +135,7 @@ GET: Final = Tool(
     title="How a job stands",
     description="State, progress and cause of a job that containers_add named, at once or when it has ended.",
     scope=Scope.READ,
+    also=Scope.INGEST,
     arguments=JobArguments,
     answer=Job,
     run=get,

@@ -69,6 +69,8 @@ class Tool:
     run: Callable[[Call, Any], Awaitable[Answer | CallToolResult]]
     seconds: float = SECONDS
     """Its deadline."""
+    also: Scope | None = None
+    """A scope that suffices as well: who adds sees how its job stands."""
     open_world: bool = False
     """It reaches beyond this machine."""
 

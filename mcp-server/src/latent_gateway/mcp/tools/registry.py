@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from latent_core.settings import Settings
-from latent_gateway.mcp.tools import add, chatgpt, containers, documents, jobs, page_image, search
+from latent_gateway.mcp.tools import (
+    add,
+    chatgpt,
+    containers,
+    documents,
+    export,
+    jobs,
+    page_image,
+    refresh,
+    search,
+)
 from latent_gateway.mcp.tools.port import Tool
 
 TOOLS: Final = (
@@ -16,6 +26,8 @@ TOOLS: Final = (
     documents.GET,
     page_image.PAGE_IMAGE,
     jobs.GET,
+    refresh.REFRESH,
+    export.EXPORT,
 )
 PAIR: Final = (chatgpt.SEARCH, chatgpt.FETCH)
 

@@ -1,0 +1,62 @@
+"""``latent audit``"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from latent_cli.options import Json, command_app
+from latent_cli.output import answers, emit, moment, table
+from latent_cli.session import ask
+from latent_client import AsyncClient
+from latent_core.domain.audit import AuditLine
+
+app = command_app()
+
+
+@app.command()
+def audit(
+    container: Annotated[
+        str | None, typer.Option("--container", "-c", metavar="ID", help="Of this one only.")
+    ] = None,
+    principal: Annotated[str | None, typer.Option("--principal", help="By this one only.")] = None,
+    action: Annotated[
+        str | None, typer.Option("--action", help="A beginning, such as document. or token.create.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Print who changed what, newest first."""
+    found = ask(lambda client: _some(client, container, principal, action, limit))
+    if as_json:
+        emit({"audit": found})
+        return
+    columns = ("AT", "PRINCIPAL", "ACTION", "CONTAINER", "OBJECT", "REQUEST")
+    answers().print(table(columns, (_row(line) for line in found)))
+
+
+async def _some(
+    client: AsyncClient,
+    container: str | None,
+    principal: str | None,
+    action: str | None,
+    limit: int,
+) -> list[AuditLine]:
+    found: list[AuditLine] = []
+    async for line in client.audit(container_id=container, principal=principal, action=action):
+        found.append(line)
+        if len(found) == limit:
+            break
+    return found
+
+
+def _row(line: AuditLine) -> tuple[object, ...]:
+    return (
+        moment(line.at),
+        line.principal,
+        line.action,
+        line.container_id,
+        line.object,
+        line.request_id,
+    )

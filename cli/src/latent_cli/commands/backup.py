@@ -1,0 +1,112 @@
+"""``latent backup``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from latent_cli.commands.export import show_file
+from latent_cli.commands.import_ import As, Merge, NoWait, Policy, Which, follow_import
+from latent_cli.jobs_shown import finish_jobs
+from latent_cli.options import Json, Wait, command_app
+from latent_cli.output import answers, emit, moment, size, table
+from latent_cli.progress import Bars
+from latent_cli.session import ask
+from latent_client import AsyncClient
+from latent_client.transfers import ArchiveLink, ArchiveView
+
+app = command_app()
+
+BackupId = Annotated[int, typer.Argument(metavar="BACKUP", min=1, help="Of `latent backup list`.")]
+
+
+@app.callback()
+def backup() -> None:
+    """Make, list, fetch, verify and restore backups."""
+
+
+@app.command()
+def now(
+    container: Annotated[str, typer.Argument(metavar="ID", help="The container.")],
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Back a container up; the manifest's backup.keep newest are kept."""
+    queued = ask(lambda client: client.backup(container))
+    finish_jobs([queued.job_id], wait=wait, as_json=as_json)
+
+
+@app.command(name="list")
+def list_(
+    container: Annotated[
+        str | None, typer.Option("--container", "-c", metavar="ID", help="Of this one only.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List backups, newest first."""
+    found = ask(lambda client: client.backups(container))
+    if as_json:
+        emit({"backups": found})
+        return
+    columns = (">BACKUP", "CONTAINER", "CREATED", ">DOCUMENTS", ">CHUNKS", ">SIZE", "VERIFIED")
+    answers().print(table(columns, (_row(one) for one in found)))
+
+
+@app.command()
+def verify(backup_id: BackupId, wait: Wait = False, as_json: Json = False) -> None:
+    """Read a backup to its end: every hash, every count. Exit 4 with --wait when it is damaged."""
+    queued = ask(lambda client: client.verify_backup(backup_id))
+    finish_jobs([queued.job_id], wait=wait, as_json=as_json)
+
+
+@app.command()
+def fetch(
+    backup_id: BackupId,
+    to: Annotated[Path, typer.Option("--to", help="The file; replaced when it is there.")],
+    as_json: Json = False,
+) -> None:
+    """Write a backup to a file, to be kept elsewhere; `latent import` takes it."""
+    with Bars() as bars:
+        link = ask(lambda client: _fetched(client, bars, backup_id, to))
+    if as_json:
+        emit({"file": str(to), "archive": link.archive})
+    else:
+        show_file(to, link)
+
+
+@app.command()
+def restore(
+    backup_id: BackupId,
+    container: As = None,
+    merge: Merge = False,
+    policy: Which = Policy.SKIP,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Import a backup from where it is kept. Exit 4 when the job fails."""
+    answer = ask(
+        lambda client: client.restore_backup(
+            backup_id, container_id=container, merge=merge, policy=policy.value
+        )
+    )
+    follow_import(answer, wait=not no_wait, as_json=as_json)
+
+
+async def _fetched(client: AsyncClient, bars: Bars, backup_id: int, to: Path) -> ArchiveLink:
+    link = await client.backup_link(backup_id)
+    await client.download(link, to, lambda done, total: bars.set("bytes", done, total))
+    return link
+
+
+def _row(one: ArchiveView) -> tuple[object, ...]:
+    return (
+        one.id,
+        one.container_id,
+        moment(one.created_at),
+        one.totals.get("documents", 0),
+        one.totals.get("chunks", 0),
+        size(one.bytes),
+        moment(one.verified_at),
+    )

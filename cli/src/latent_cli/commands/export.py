@@ -1,0 +1,77 @@
+"""``latent export``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from latent_cli.jobs_shown import WAIT_SECONDS, exit_for, show_failed
+from latent_cli.options import Json, command_app
+from latent_cli.output import amount, answers, emit, safe, size
+from latent_cli.progress import JobsBar
+from latent_cli.session import ask
+from latent_client import AsyncClient
+from latent_client.transfers import ArchiveLink
+from latent_core.domain.job import JobState, JobView
+
+app = command_app()
+
+
+@app.command()
+def export(
+    container: Annotated[str, typer.Argument(metavar="ID", help="The container.")],
+    to: Annotated[Path, typer.Option("--to", help="The file; replaced when it is there.")],
+    vectors: Annotated[
+        bool,
+        typer.Option("--vectors/--no-vectors", help="Without them an import embeds again."),
+    ] = True,
+    blobs: Annotated[
+        bool,
+        typer.Option("--blobs/--no-blobs", help="With originals and page images, or their hashes."),
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Write a container into one file.
+
+    Documents, chunks, pages, golden queries, vectors and bytes, with hashes. The file can be
+    imported anywhere. Exit 4 when the job fails.
+    """
+    with JobsBar() as bar:
+        link, jobs = ask(lambda client: _made(client, bar, container, vectors=vectors, blobs=blobs))
+        if link is not None:
+            found = link
+            ask(lambda client: _fetched(client, bar, found, to))
+    if link is None:
+        show_failed(answers(), jobs)
+        exit_for(jobs)
+        return
+    if as_json:
+        emit({"file": str(to), "archive": link.archive})
+    else:
+        show_file(to, link)
+
+
+async def _made(
+    client: AsyncClient, bar: JobsBar, container: str, *, vectors: bool, blobs: bool
+) -> tuple[ArchiveLink | None, list[JobView]]:
+    answer = await client.export(container, vectors=vectors, blobs=blobs)
+    if answer.url is not None and answer.archive is not None:
+        return ArchiveLink(url=answer.url, archive=answer.archive), []
+    jobs = await client.wait([answer.job_id or 0], bar.show, timeout_seconds=WAIT_SECONDS)
+    (job,) = jobs
+    if job.state is not JobState.DONE or job.result is None:
+        return None, jobs
+    return await client.exported(int(job.result["archive_id"])), jobs
+
+
+async def _fetched(client: AsyncClient, bar: JobsBar, link: ArchiveLink, to: Path) -> None:
+    await client.download(link, to, lambda done, total: bar.set("bytes", done, total))
+
+
+def show_file(to: Path, link: ArchiveLink) -> None:
+    """What stands in a file that was just written."""
+    totals = link.archive.totals
+    held = f"{amount(totals.get('documents', 0), 'document')}, {amount(totals.get('chunks', 0), 'chunk')}"
+    answers().print(safe(f"{to}: {held}, {size(link.archive.bytes)}"))

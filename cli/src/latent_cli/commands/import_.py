@@ -1,0 +1,89 @@
+"""``latent import``"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from latent_cli.jobs_shown import WAIT_SECONDS, exit_for, show_failed
+from latent_cli.options import Json, command_app
+from latent_cli.output import amount, answers, emit, safe
+from latent_cli.progress import JobsBar
+from latent_cli.session import ask
+from latent_client.transfers import ImportAnswer
+from latent_core.domain.errors import Invalid
+from latent_core.domain.job import JobState
+
+app = command_app()
+
+
+class Policy(StrEnum):
+    SKIP = "skip"
+    REPLACE = "replace"
+    NEWEST = "newest"
+
+
+As = Annotated[
+    str | None, typer.Option("--as", metavar="ID", help="Under this id; default the file's own.")
+]
+Merge = Annotated[bool, typer.Option("--merge", help="Into the container that is there.")]
+Which = Annotated[
+    Policy, typer.Option("--policy", help="With --merge, for documents that are there already.")
+]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the job.")]
+
+
+@app.command(name="import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `latent export` wrote.")],
+    container: As = None,
+    merge: Merge = False,
+    policy: Which = Policy.SKIP,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Take a container in from a file.
+
+    The file is verified to its end first. A new container is seen when all of it is there; nothing is
+    embedded again when the file has its vectors and the embedder is the same. Exit 4 when the job fails.
+    """
+    if not file.is_file():
+        raise Invalid(f"{file} is not a file; name one that `latent export` wrote")
+    answer = ask(
+        lambda client: client.import_archive(
+            file, container_id=container, merge=merge, policy=policy.value
+        )
+    )
+    follow_import(answer, wait=not no_wait, as_json=as_json)
+
+
+def follow_import(answer: ImportAnswer, *, wait: bool, as_json: bool) -> None:
+    """Name the job of an import, or follow it to its end."""
+    if not wait:
+        if as_json:
+            emit({"job_id": answer.job_id, "container_id": answer.container_id, "status": "queued"})
+        else:
+            answers().print(
+                f"queued: job {answer.job_id}; `latent jobs watch {answer.job_id}` follows it"
+            )
+        return
+    with JobsBar() as bar:
+        jobs = ask(lambda c: c.wait([answer.job_id], bar.show, timeout_seconds=WAIT_SECONDS))
+    (job,) = jobs
+    if as_json:
+        emit({"job": job})
+    else:
+        show_failed(answers(), jobs)
+        if job.state is JobState.DONE:
+            told = job.result or {}
+            answers().print(
+                safe(
+                    f"{answer.container_id}: {amount(told.get('documents', 0), 'document')}, "
+                    f"{amount(told.get('chunks', 0), 'chunk')}, {told.get('embedded', 0)} embedded anew, "
+                    f"{told.get('skipped', 0)} skipped"
+                )
+            )
+    exit_for(jobs)

@@ -1,0 +1,121 @@
+"""``latent refresh``"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from latent_cli.jobs_shown import finish_jobs
+from latent_cli.options import Json, Wait, command_app
+from latent_cli.output import amount, answers, emit, safe
+from latent_cli.session import ask
+from latent_client.refresh import RolledBack
+from latent_core.domain.errors import Invalid
+from latent_core.domain.refresh import ModelView, RefreshPlan, RefreshRequest, Strategy, Way
+
+app = command_app()
+
+BACK = "rollback"
+
+
+@app.command()
+def refresh(
+    container: Annotated[
+        str, typer.Argument(metavar="CONTAINER", help="Or the word rollback, and then a container.")
+    ],
+    after_rollback: Annotated[str | None, typer.Argument(metavar="[CONTAINER]")] = None,
+    strategy: Annotated[
+        Strategy, typer.Option("--strategy", help="How vectors or chunks are made anew.")
+    ] = Strategy.PARALLEL,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="EMBEDDER", help="As in a manifest.")
+    ] = None,
+    version: Annotated[str | None, typer.Option("--version", help="Of that embedder.")] = None,
+    dims: Annotated[int | None, typer.Option("--dims", min=1, help="Of that embedder.")] = None,
+    way: Annotated[
+        Way | None, typer.Option("--way", help="Of strategy drift: what is mapped.")
+    ] = None,
+    keep_days: Annotated[
+        float | None, typer.Option("--keep-days", min=0, help="How long there is a way back.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Switch though a gate fails; inplace: empty it first.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what it would cost, and change nothing.")
+    ] = False,
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Change a container's embedder, or make its vectors or chunks anew.
+
+    parallel (the default) builds beside what is searched and switches when it is complete and no worse;
+    inplace embeds everything again in the same space; drift puts an adapter between the two models instead;
+    reparse goes back to the stored originals. `latent refresh rollback CONTAINER` goes back in one step.
+    """
+    if after_rollback is not None:
+        if container != BACK:
+            raise Invalid(f"one container at a time: '{container}' and '{after_rollback}' are two")
+        _roll_back(after_rollback, as_json=as_json)
+        return
+    target = {"embedder": to, "version": version, "dims": dims}
+    given = {name: value for name, value in target.items() if value is not None}
+    request = _request(
+        strategy=strategy, to=given or None, way=way, keep_days=keep_days, force=force
+    )
+    begun = ask(lambda client: client.refresh(container, request, dry_run=dry_run))
+    if begun.plan is not None:
+        emit(begun.plan) if as_json else _show(answers(), begun.plan)
+    elif begun.job_id is not None:
+        finish_jobs([begun.job_id], wait=wait, as_json=as_json)
+
+
+def _request(**words: Any) -> RefreshRequest:
+    try:
+        return RefreshRequest.model_validate({k: v for k, v in words.items() if v is not None})
+    except ValidationError as exc:
+        told = [str(error["msg"]).removeprefix("Value error, ") for error in exc.errors()]
+        places = [".".join(str(part) for part in error["loc"]) for error in exc.errors()]
+        lines = [
+            f"{place}: {word}" if place else word for place, word in zip(places, told, strict=True)
+        ]
+        raise Invalid("; ".join(lines)) from exc
+
+
+def _roll_back(container: str, *, as_json: bool) -> None:
+    done = ask(lambda client: client.rollback(container))
+    if as_json:
+        emit(done)
+    else:
+        answers().print(safe(_back(container, done)))
+
+
+def _back(container: str, done: RolledBack) -> str:
+    if done.given_up is not None:
+        return f"'{container}': the build of {_model(done.given_up)} is given up; {_model(done.now)} stays"
+    was = _model(done.was) if done.was is not None else "another space"
+    return f"'{container}' is searched by {_model(done.now)} again, no longer by {was}"
+
+
+def _model(model: ModelView) -> str:
+    return f"{model.embedder} {model.version} ({model.dims} dimensions)"
+
+
+def _show(console: Console, plan: RefreshPlan) -> None:
+    lines = {
+        "from": _model(plan.source),
+        "to": _model(plan.target),
+        "holds": f"{amount(plan.documents, 'document')}, {amount(plan.chunks, 'chunk')}",
+        "embeds": f"{amount(plan.texts, 'text')}, {amount(plan.tokens, 'token')}; "
+        f"{amount(plan.cached, 'chunk')} known from before",
+        "takes": "unknown" if plan.seconds is None else f"about {plan.seconds:,.0f} s",
+        "by": plan.basis,
+        "judged by": f"{plan.golden_queries} golden queries",
+    }
+    for name, value in lines.items():
+        console.print(f"{name:<9} {safe(value)}")
+    for note in plan.notes:
+        console.print(safe(f"note      {note}"))

@@ -1,0 +1,138 @@
+"""``latent token``"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
+
+import typer
+
+from latent_cli.options import Json, command_app
+from latent_cli.output import answers, emit, moment, notes, safe, table
+from latent_cli.session import ask
+from latent_client import AsyncClient
+from latent_core.domain.errors import Invalid
+from latent_core.domain.token import Scope, TokenView
+
+app = command_app()
+
+SPAN: Final = re.compile(r"([0-9]{1,6})([hdwy])")
+HOURS: Final = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
+MOST_YEARS: Final = 100
+
+
+@app.callback()
+def token() -> None:
+    """Create, list and revoke tokens."""
+
+
+@app.command()
+def create(
+    principal: Annotated[
+        str, typer.Argument(metavar="PRINCIPAL", help="As manifests name it: agent:claude.")
+    ],
+    name: Annotated[
+        str, typer.Option("--name", help="What it is for; two of a name may live at a time.")
+    ] = "default",
+    scopes: Annotated[
+        list[Scope] | None,
+        typer.Option("--scope", help="read, ingest, admin; may be given again. Default read."),
+    ] = None,
+    containers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--container", "-c", metavar="ID", help="For these only; default all its roles reach."
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", help="12h, 30d, 6w, 1y; default never.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Create a token and print it, once: it is stored nowhere."""
+    until = None if expires is None else expiry(expires, datetime.now(UTC))
+    created = ask(
+        lambda client: client.create_token(
+            principal,
+            name=name,
+            scopes=scopes or [Scope.READ],
+            containers=containers or None,
+            expires_at=until,
+        )
+    )
+    if as_json:
+        emit(created)
+        return
+    answers().print(created.secret)
+    told = created.token
+    for_what = ", ".join(told.scopes)
+    where = "all its roles reach" if told.containers is None else ", ".join(told.containers)
+    notes().print(
+        safe(
+            f"token {told.id} of {told.principal} ('{told.name}'): {for_what}; {where}; "
+            f"{_until(told)}. It is not shown again."
+        )
+    )
+
+
+@app.command("list")
+def list_tokens(
+    principal: Annotated[str | None, typer.Option("--principal", help="Of this one only.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Those that are expired or revoked as well.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Tokens, newest first: whose, for what, until when, last used. Never a token itself."""
+    found = ask(lambda client: _all(client, principal, everything))
+    if as_json:
+        emit({"tokens": found})
+        return
+    columns = (">ID", "PRINCIPAL", "NAME", "SCOPES", "CONTAINERS", "STATE", "EXPIRES", "LAST USED")
+    answers().print(table(columns, (_row(one) for one in found)))
+
+
+@app.command()
+def revoke(
+    token_id: Annotated[int, typer.Argument(metavar="ID", help="As listed.", min=1)],
+    as_json: Json = False,
+) -> None:
+    """Revoke a token: from the next request on it is worth nothing."""
+    revoked = ask(lambda client: client.revoke_token(token_id))
+    if as_json:
+        emit(revoked)
+        return
+    answers().print(
+        safe(f"token {revoked.id} of {revoked.principal} ('{revoked.name}') is revoked")
+    )
+
+
+def expiry(span: str, now: datetime) -> datetime:
+    """The moment after ``span`` (``12h``, ``30d``, ``6w``, ``1y``)."""
+    parts = SPAN.fullmatch(span.strip().lower())
+    hours = int(parts[1]) * HOURS[parts[2]] if parts else 0
+    if not 0 < hours <= MOST_YEARS * HOURS["y"]:
+        raise Invalid(f"--expires '{span}' is no span of time: write 12h, 30d, 6w or 1y")
+    return now + timedelta(hours=hours)
+
+
+async def _all(client: AsyncClient, principal: str | None, everything: bool) -> list[TokenView]:
+    return [one async for one in client.tokens(principal=principal, all=everything)]
+
+
+def _until(token: TokenView) -> str:
+    return f"until {moment(token.expires_at)}" if token.expires_at else "for ever"
+
+
+def _row(token: TokenView) -> tuple[object, ...]:
+    return (
+        token.id,
+        token.principal,
+        token.name,
+        ", ".join(token.scopes),
+        "all" if token.containers is None else ", ".join(token.containers),
+        token.state.value,
+        moment(token.expires_at),
+        moment(token.last_used_at),
+    )

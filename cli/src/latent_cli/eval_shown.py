@@ -1,0 +1,102 @@
+"""A report of an evaluation, as people read it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from latent_cli.output import answers, safe, table
+from latent_core.domain.evaluation import EvalReport, Interval, SetupReport, Suggestion
+
+SHOWN_SETUPS = 10
+
+
+def show(report: EvalReport, console: Console | None = None) -> None:
+    out = console or answers()
+    columns = (
+        "SETUP",
+        ">QUERIES",
+        ">NDCG@10",
+        "95 %",
+        ">R@20",
+        ">R@100",
+        ">MRR",
+        ">NO HIT",
+        ">P50 MS",
+        ">P95 MS",
+    )
+    out.print(table(columns, (_row(setup) for setup in report.setups)))
+    for setup in report.setups:
+        _details(out, setup)
+    if report.suggestion is not None:
+        _suggestion(out, report.suggestion)
+    kept = "; kept to compare the next with" if report.kept else ""
+    out.print(f"all gates hold{kept}" if report.passed else f"a gate fails{kept}")
+
+
+def verdicts(report: SetupReport, console: Console) -> None:
+    """Every golden query."""
+    rows = (
+        (
+            v.id,
+            f"{v.ndcg_at_10:.3f}",
+            f"{v.recall_at_20:.3f}",
+            v.hits,
+            "; ".join(v.failures) or "ok",
+        )
+        for v in report.verdicts
+    )
+    console.print(table(("QUERY", ">NDCG@10", ">RECALL@20", ">HITS", "VERDICT"), rows))
+
+
+def _row(report: SetupReport) -> tuple[object, ...]:
+    means = report.means
+    return (
+        report.name,
+        report.queries,
+        f"{means.ndcg_at_10:.3f}",
+        f"{report.ndcg.low:.3f} to {report.ndcg.high:.3f}",
+        f"{means.recall_at_20:.3f}",
+        f"{means.recall_at_100:.3f}",
+        f"{means.mrr:.3f}",
+        f"{means.zero_hit_rate:.1%}",
+        f"{means.p50_ms:.1f}",
+        f"{means.p95_ms:.1f}",
+    )
+
+
+def _details(out: Console, report: SetupReport) -> None:
+    if report.compared is not None:
+        out.print(
+            safe(
+                f"{report.name}: nDCG@10 {_signed(report.compared.ndcg_at_10)} against {report.compared.of}"
+            )
+        )
+    if report.partial:
+        out.print(
+            safe(f"{report.name}: {report.partial} answers were not whole (a deadline was over)")
+        )
+    for gate in report.gates:
+        out.print(safe(f"gate fails: {report.name}: {gate}"))
+    for verdict in report.verdicts:
+        if verdict.failures:
+            out.print(safe(f"  {verdict.id}: {'; '.join(verdict.failures)}"))
+
+
+def _suggestion(out: Console, found: Suggestion) -> None:
+    rows = ((name, f"{ndcg:.3f}") for name, ndcg in found.tried[:SHOWN_SETUPS])
+    out.print(table(("TRIED", ">NDCG@10"), rows))
+    gain = _signed(found.over_current)
+    if found.worth_it:
+        out.print(
+            safe(
+                f"better than what is in force: {found.name}, by {gain}: retrieval.fusion in the manifest"
+            )
+        )
+    else:
+        out.print(
+            safe(f"nothing is surely better than what is in force (best: {found.name}, {gain})")
+        )
+
+
+def _signed(interval: Interval) -> str:
+    return f"{interval.value:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"

@@ -1,0 +1,98 @@
+"""Who may do what: tokens, the audit trail, and containers that are closed or put away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from datetime import datetime
+
+from latent_client.answers import Paged
+from latent_client.calls import Calls, part
+from latent_core.domain.audit import AuditLine
+from latent_core.domain.container import ContainerState, ContainerSummary
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.token import Scope, TokenView
+
+
+class TokenCreated(Envelope):
+    token: TokenView
+    secret: str
+    """The token itself, which is told here and nowhere else."""
+
+
+class TokenAnswer(Envelope):
+    token: TokenView
+
+
+class TokensPage(Paged):
+    tokens: list[TokenView]
+
+
+class AuditPage(Paged):
+    audit: list[AuditLine]
+
+
+class StateAnswer(Envelope):
+    container: ContainerSummary
+    changed: bool
+
+
+class AccessCalls(Calls):
+    """Tokens are the owner's to make; the trail and the state of a container are its owners'."""
+
+    async def create_token(
+        self,
+        principal: str,
+        *,
+        name: str = "default",
+        scopes: Collection[Scope] = (Scope.READ,),
+        containers: Collection[str] | None = None,
+        expires_at: datetime | None = None,
+    ) -> TokenCreated:
+        """``Conflict`` when two tokens of that name live already."""
+        body = {
+            "principal": principal,
+            "name": name,
+            "scopes": sorted(scope.value for scope in scopes),
+            "containers": None if containers is None else sorted(containers),
+            "expires_at": expires_at.isoformat() if expires_at else None,
+        }
+        given = {key: value for key, value in body.items() if value is not None}
+        return await self._transport.ask(TokenCreated, "POST", "/v1/tokens", json=given)
+
+    async def tokens(
+        self,
+        *,
+        principal: str | None = None,
+        all: bool = False,  # noqa: A002 - the route's name
+    ) -> AsyncIterator[TokenView]:
+        """Newest first; live ones, or with ``all`` also those that are expired or revoked."""
+        everything = "true" if all else None
+        async for page in self._pages(
+            TokensPage, "/v1/tokens", principal=principal, all=everything
+        ):
+            for token in page.tokens:
+                yield token
+
+    async def revoke_token(self, token_id: int) -> TokenView:
+        """From the next request on it is worth nothing."""
+        answer = await self._transport.ask(TokenAnswer, "DELETE", f"/v1/tokens/{token_id}")
+        return answer.token
+
+    async def audit(
+        self,
+        *,
+        container_id: str | None = None,
+        principal: str | None = None,
+        action: str | None = None,
+    ) -> AsyncIterator[AuditLine]:
+        """Changes, newest first; of actions that begin with ``action``, such as ``document.``."""
+        async for page in self._pages(
+            AuditPage, "/v1/audit", container_id=container_id, principal=principal, action=action
+        ):
+            for line in page.audit:
+                yield line
+
+    async def set_state(self, container_id: str, state: ContainerState) -> StateAnswer:
+        """``active``, ``readonly`` (no changes) or ``archived`` (neither searched nor changed)."""
+        path = f"/v1/containers/{part(container_id)}/state"
+        return await self._transport.ask(StateAnswer, "PUT", path, json={"state": state.value})

@@ -1,0 +1,162 @@
+"""Exports, imports and backups: calls of the client, and archives written to files as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any, Final
+
+from pydantic import BaseModel
+
+from latent_client.answers import Queued
+from latent_client.calls import Calls, part
+from latent_client.files import read_blocks
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.errors import Invalid, Unavailable
+
+READ_SECONDS: Final = 300.0
+"""Of silence while an archive is sent."""
+
+
+class ArchiveView(BaseModel):
+    """A file that holds a container."""
+
+    id: int
+    kind: str
+    container_id: str
+    sha256: str
+    bytes: int
+    filename: str
+    vectors: bool
+    blobs: bool
+    totals: dict[str, int]
+    created_at: datetime
+    verified_at: datetime | None
+
+
+class ExportAnswer(Envelope):
+    status: str
+    """``ready``, with the link and the archive, or ``queued``, with the job that makes it."""
+    url: str | None = None
+    archive: ArchiveView | None = None
+    job_id: int | None = None
+
+
+class ArchiveLink(Envelope):
+    url: str
+    archive: ArchiveView
+
+
+class ImportAnswer(Queued):
+    container_id: str
+
+
+class BackupsAnswer(Envelope):
+    backups: list[ArchiveView]
+
+
+OnBytes = Callable[[int, int], None]
+"""Told the bytes so far and all of them."""
+
+
+class TransferCalls(Calls):
+    """Of ``AsyncClient``: containers as files."""
+
+    async def export(
+        self, container_id: str, *, vectors: bool = True, blobs: bool = True
+    ) -> ExportAnswer:
+        """The archive of what a container holds, or the job that makes it."""
+        body = {"container_id": container_id, "vectors": vectors, "blobs": blobs}
+        return await self._transport.ask(
+            ExportAnswer, "POST", "/v1/containers/export", json=body, repeatable=True
+        )
+
+    async def exported(self, archive_id: int) -> ArchiveLink:
+        """An export by the ``archive_id`` that its job answered."""
+        return await self._transport.ask(ArchiveLink, "GET", f"/v1/exports/{archive_id}")
+
+    async def import_archive(
+        self,
+        file: Path,
+        *,
+        container_id: str | None = None,
+        merge: bool = False,
+        policy: str = "skip",
+    ) -> ImportAnswer:
+        """Send an archive; the job verifies it before it takes anything in."""
+        query: dict[str, str | None] = {
+            "filename": file.name,
+            "container_id": container_id,
+            "merge": "true" if merge else None,
+            "policy": policy,
+        }
+        return await self._transport.ask(
+            ImportAnswer, "POST", "/v1/imports", query=query, body=read_blocks(file)
+        )
+
+    async def backups(self, container_id: str | None = None) -> list[ArchiveView]:
+        """Newest first."""
+        query = {"container_id": container_id}
+        answer = await self._transport.ask(BackupsAnswer, "GET", "/v1/backups", query=query)
+        return answer.backups
+
+    async def backup(self, container_id: str) -> Queued:
+        """Back a container up now."""
+        body = {"container_id": container_id}
+        return await self._transport.ask(Queued, "POST", "/v1/backups", json=body, repeatable=True)
+
+    async def backup_link(self, backup_id: int) -> ArchiveLink:
+        """A backup, with a link to its file."""
+        return await self._transport.ask(ArchiveLink, "GET", f"/v1/backups/{part(str(backup_id))}")
+
+    async def verify_backup(self, backup_id: int) -> Queued:
+        """Have a backup read to its end."""
+        path = f"/v1/backups/{part(str(backup_id))}/verify"
+        return await self._transport.ask(Queued, "POST", path, repeatable=True)
+
+    async def restore_backup(
+        self,
+        backup_id: int,
+        *,
+        container_id: str | None = None,
+        merge: bool = False,
+        policy: str = "skip",
+    ) -> ImportAnswer:
+        """Import a backup, as ``import_archive`` does a file."""
+        body: dict[str, Any] = {"merge": merge, "policy": policy}
+        body |= {} if container_id is None else {"container_id": container_id}
+        path = f"/v1/backups/{part(str(backup_id))}/restore"
+        return await self._transport.ask(ImportAnswer, "POST", path, json=body)
+
+    async def download(
+        self, link: ArchiveLink, file: Path, on_progress: OnBytes | None = None
+    ) -> None:
+        """Write an archive to ``file``, all of it or nothing; its hash is compared."""
+        draft = file.with_name(f"{file.name}.part")
+        try:
+            await asyncio.to_thread(file.parent.mkdir, parents=True, exist_ok=True)
+            with await asyncio.to_thread(draft.open, "wb") as out:
+                sha256 = await self._received(link, out, on_progress)
+            if sha256 != link.archive.sha256:
+                raise Unavailable("the archive did not arrive as it is stored; export again")
+            await asyncio.to_thread(draft.replace, file)
+        except OSError as exc:
+            raise Invalid(f"{file} cannot be written: {exc.strerror or exc}") from exc
+        finally:
+            await asyncio.to_thread(draft.unlink, missing_ok=True)
+
+    async def _received(
+        self, link: ArchiveLink, out: IO[bytes], on_progress: OnBytes | None
+    ) -> str:
+        digest, size = hashlib.sha256(), 0
+        async with self._transport.open_link(link.url, read_seconds=READ_SECONDS) as response:
+            async for piece in response.aiter_bytes():
+                await asyncio.to_thread(out.write, piece)
+                digest.update(piece)
+                size += len(piece)
+                if on_progress is not None:
+                    on_progress(size, link.archive.bytes)
+        return digest.hexdigest()

@@ -1,0 +1,38 @@
+"""The examples of docs/client.md run as they stand, one after the other."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from latent_client import SyncClient
+from latent_client.testing.gateway import TOKEN, FakeGateway
+
+GUIDE: Final = Path(__file__).parents[2] / "docs" / "client.md"
+BLOCK: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+async def test_the_examples_run(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = BLOCK.findall(GUIDE.read_text(encoding="utf-8"))
+    assert len(blocks) >= 6
+    names: dict[str, Any] = {"url": gateway.url, "token": TOKEN}
+    for number, block in enumerate(blocks):
+        code = compile(block, f"client.md[{number}]", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        running = eval(code, names)  # noqa: S307 - our own guide
+        if inspect.isawaitable(running):
+            await running
+
+
+def test_the_guide_names_every_method() -> None:
+    table = GUIDE.read_text(encoding="utf-8").partition("## Every method")[2]
+    named = set(re.findall(r"`(\w+)`", table))
+    methods = {name for name in dir(SyncClient) if not name.startswith("_")}
+    assert named == methods - {"run", "iterate", "close"}

@@ -1,0 +1,216 @@
+"""What stands in an archive: its members' names, and the records of their lines.
+
+export.json                        what it is of, and how it was made
+manifest.json  [golden.json]
+batches/000000/blobs/<sha256>      bytes that the batch's documents refer to, each once in the archive
+batches/000000/documents.jsonl     whole documents: their chunks, pages and vectors stand in the same batch
+batches/000000/pages.jsonl
+batches/000000/chunks-0000.jsonl   numbered through the whole archive, in the order of their ords
+batches/000000/vectors-0000.f32    one row a window of those chunks, float32, little-endian
+index.json                         name, length, lines and SHA-256 of every member before it, and the totals
+COMPLETE                           SHA-256 of index.json; without it the file is a part of an archive
+
+After the tar follows the seal, which is of the file and not of what is in it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from datetime import datetime
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from latent_core.domain.chunk import BlockType, Modality, SourceType
+from latent_core.domain.manifest import Manifest
+
+FORMAT: Final = "latent-container"
+FORMAT_VERSION: Final = 1
+MEDIA_TYPE: Final = "application/zstd"
+SUFFIX: Final = ".latent.tar.zst"
+
+SEAL: Final = struct.Struct("<II32s")
+"""What ends the file, and other tools skip: a frame that holds the SHA-256 of all bytes before it. A frame's own
+checksum is of what it unfolds to, and some bits of its head matter to nobody."""
+SEAL_MAGIC: Final = 0x184D2A50
+"""Of a zstd frame that is to be skipped."""
+SEAL_BYTES: Final = 32
+
+HEADER: Final = "export.json"
+MANIFEST: Final = "manifest.json"
+GOLDEN: Final = "golden.json"
+INDEX: Final = "index.json"
+MARKER: Final = "COMPLETE"
+
+BATCH: Final = re.compile(
+    r"batches/(\d{6})/(?:(documents|pages)\.jsonl|(chunks|vectors)-(\d{4})\.(?:jsonl|f32)|blobs/([0-9a-f]{64}))"
+)
+"""Groups: the batch; documents or pages; chunks or vectors and their part; a blob's hash."""
+
+Sha = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0)]
+
+
+LINEAGE: Final = ("handler", "handler_version", "embedder", "embedder_version")
+"""What a hit tells of its chunk."""
+
+
+def _lineage(value: dict[str, Any]) -> dict[str, Any]:
+    for key in LINEAGE:
+        if not isinstance(value.get(key), str):
+            raise ValueError(f"lacks '{key}'")
+    return value
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SpaceRecord(_Record):
+    """What the vectors were made by."""
+
+    embedder: str
+    version: str
+    dims: Annotated[int, Field(ge=1, le=65_536)]
+
+
+class Header(_Record):
+    format: str
+    format_version: int
+    container_id: str
+    created_at: datetime
+    space: SpaceRecord
+    handler: str
+    """``versions.HANDLER`` of what wrote it."""
+    analyser: int
+    """``versions.ANALYSER``: of another one the term vectors are made anew."""
+    vectors: bool
+    blobs: bool
+    """False: blobs are named by their hashes, and their bytes are not in the file."""
+
+
+class RefRecord(_Record):
+    """Why a blob is kept."""
+
+    role: Annotated[str, Field(pattern="^(original|page_image|page_pdf|thumbnail)$")]
+    part: Count
+    sha256: Sha
+    bytes: Count
+    mime: str
+    filename: str
+
+
+class DocumentRecord(_Record):
+    """A live document. Its id is derived again from the container's and the uri when it is imported."""
+
+    doc_id: UUID
+    uri: Annotated[str, Field(min_length=1)]
+    parent_uri: str | None = None
+    external_id: str | None = None
+    mime: str
+    source_type: SourceType
+    title: str
+    sha256: Sha
+    bytes: Count
+    meta: dict[str, Any]
+    live_chunks: Count
+    language: str
+    fingerprint: str | None
+    recipe: str | None = None
+    """The ending of a recipe that was its container's own when it was written; None of an older one."""
+    given_meta: str | None = None
+    validators: dict[str, Any] | None = None
+    source_modified_at: datetime | None
+    source_mtime_ns: int | None
+    first_fetched_at: datetime | None
+    fetched_at: datetime
+    created_at: datetime
+    refs: list[RefRecord] = []
+
+
+class ChunkRecord(_Record):
+    doc_id: UUID
+    n: Count
+    """Its number in the archive, in the order of the ords."""
+    ordinal: Count
+    modality: Modality
+    source_type: SourceType
+    block_type: BlockType
+    text: str
+    embed_text: str
+    page: int | None = None
+    page_end: int | None = None
+    line_start: int | None = None
+    line_end: int | None = None
+    heading_path: list[str] = []
+    key_path: str | None = None
+    parent_section: str | None = None
+    table_id: str | None = None
+    row_group: int | None = None
+    offset_start: int
+    offset_end: int
+    content_hash: Sha
+    token_count: int
+    windows: Annotated[int, Field(ge=1, le=100_000)]
+    tsv: str
+    """The term vector, as Postgres writes it."""
+    length: Count
+    provenance: Annotated[dict[str, Any], AfterValidator(_lineage)]
+    meta: dict[str, Any] = {}
+    created_at: datetime
+    signature: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$")] = None
+    """Of its vector, when near-duplicates were judged; ``original`` is the number of the chunk it repeats."""
+    original: Count | None = None
+
+
+class PageRecord(_Record):
+    """A page, with what a line of ``pages.jsonl`` tells (CONTRACT); ``uri`` is the image's place in the archive."""
+
+    doc_id: UUID
+    page: Annotated[int, Field(ge=1)]
+    uri: str | None
+    sha256: Sha | None
+    bytes: int | None
+    width: int | None
+    height: int | None
+    source_pdf: str | None
+    source_file: str
+    pdf_sha256: Sha | None = None
+    text: str
+    line_start: int | None = None
+    line_end: int | None = None
+    visual: float | None = None
+
+
+class MemberRecord(_Record):
+    name: str
+    bytes: Count
+    sha256: Sha
+    records: Count = 0
+
+
+class Totals(_Record):
+    """What the archive holds; counted again when it is read."""
+
+    documents: Count = 0
+    chunks: Count = 0
+    pages: Count = 0
+    vectors: Count = 0
+    blobs: Count = 0
+    batches: Count = 0
+
+
+class Index(_Record):
+    members: list[MemberRecord]
+    totals: Totals
+
+
+class Contents(BaseModel):
+    """An archive that was read to its end and found whole."""
+
+    header: Header
+    manifest: Manifest
+    golden: dict[str, Any] | None
+    totals: Totals

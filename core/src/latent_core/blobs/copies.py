@@ -1,0 +1,75 @@
+"""Local copies of blobs that stand elsewhere: for parsers, which read files."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Final
+
+from latent_core.domain.ids import Sha256
+
+MOST_BYTES: Final = 2 * 1024**3
+IN_USE_SECONDS: Final = 3600.0
+"""A copy that was asked for since may still be read."""
+
+Download = Callable[[Sha256, IO[bytes]], None]
+
+
+class Copies:
+    """Files named by their hash below ``folder``; the oldest go when they are more than ``most_bytes``.
+
+    For several threads of one process, which owns the folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        most_bytes: int = MOST_BYTES,
+        in_use_seconds: float = IN_USE_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._in_use_seconds = in_use_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def of(self, sha256: Sha256, download: Download) -> Path:
+        """The copy, whole; ``download`` writes one that is not there."""
+        path = self._folder / sha256
+        with self._lock:
+            if path.exists():
+                os.utime(path, (self._clock(), self._clock()))
+                return path
+        self._folder.mkdir(0o700, parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=self._folder, prefix="draft-", delete=False) as draft:
+            try:
+                download(sha256, draft)
+                draft.flush()
+                Path(draft.name).replace(path)
+                os.utime(path, (self._clock(), self._clock()))
+            finally:
+                Path(draft.name).unlink(missing_ok=True)
+        with self._lock:
+            self._make_room(keep=path)
+        return path
+
+    def forget(self, sha256: Sha256) -> None:
+        """Remove the copy; who has it open goes on reading."""
+        (self._folder / sha256).unlink(missing_ok=True)
+
+    def _make_room(self, keep: Path) -> None:
+        files = [(p.stat(), p) for p in self._folder.iterdir() if not p.name.startswith("draft-")]
+        total = sum(status.st_size for status, _ in files)
+        idle_since = self._clock() - self._in_use_seconds
+        for status, path in sorted(files, key=lambda one: one[0].st_mtime):
+            if total <= self._most_bytes or status.st_mtime > idle_since:
+                return
+            if path != keep:
+                path.unlink(missing_ok=True)
+                total -= status.st_size

@@ -1,0 +1,310 @@
+"""Blobs as objects of an S3 bucket: ``sha256/ab/cd/<hash>``.
+
+The client is synchronous and runs in threads of the store's own, so that a slow server never keeps others
+from theirs. Bytes are sent in one PUT from a private copy whose hash was checked, with their MD5: the server
+stores the whole object or none. What is read is checked against its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import io
+import itertools
+import re
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
+
+import urllib3
+from minio import Minio
+from minio.error import S3Error
+from pydantic import SecretStr
+from typing_extensions import override
+
+from latent_core.blobs.copies import Copies
+from latent_core.blobs.port import BlobStore
+from latent_core.blobs.s3_errors import mapped_errors, refused
+from latent_core.domain.errors import Invalid, NotFound, Unavailable
+from latent_core.domain.ids import Sha256
+
+PIECE: Final = 256 * 1024
+KEY: Final = re.compile("sha256/[0-9a-f]{2}/[0-9a-f]{2}/([0-9a-f]{64})")
+PREFIX: Final = "sha256/"
+PROBE: Final = "probe/put-if-absent"
+THREADS: Final = 16
+CONNECT_SECONDS: Final = 5.0
+READ_SECONDS: Final = 30.0
+"""Between two pieces of an answer."""
+PUT_SECONDS: Final = 900
+"""How long one PUT may be signed for."""
+NAMES_A_LOOK: Final = 500
+MOST_IN_MEMORY: Final = 8 * 1024 * 1024
+BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Address:
+    """A bucket of a server. ``endpoint`` is ``http://host:port`` or ``https://…``; without a scheme it is http."""
+
+    endpoint: str
+    access_key: SecretStr
+    secret_key: SecretStr
+    bucket: str
+    region: str = "us-east-1"
+    """Said always: else each client would ask for it."""
+
+
+class S3BlobStore(BlobStore):
+    """``BlobStore`` on an S3 server. ``tmp`` is a folder of this process for files on their way."""
+
+    def __init__(
+        self, client: Minio, http: urllib3.PoolManager, bucket: str, tmp: Path, *, if_absent: bool
+    ) -> None:
+        self._client = client
+        self._http = http
+        self._bucket = bucket
+        self._tmp = tmp
+        self._copies = Copies(tmp / "blobs")
+        self._if_absent = if_absent
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
+
+    @classmethod
+    async def open(cls, address: S3Address, tmp: Path) -> Self:
+        """Make the bucket when it is not there; ``Unavailable`` when the server is away or refuses."""
+        client, http = connect(address)
+        store = cls(client, http, address.bucket, tmp, if_absent=False)
+        try:
+            await store._run(store._prepare)
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    @property
+    def puts_if_absent(self) -> bool:
+        """Whether the server honours ``If-None-Match: *``, as its start showed."""
+        return self._if_absent
+
+    @override
+    async def put(self, data: bytes) -> Sha256:
+        sha256 = Sha256(await self._run(lambda: hashlib.sha256(data).hexdigest()))
+        await self._run(lambda: self._put(sha256, io.BytesIO(data), len(data)))
+        return sha256
+
+    @override
+    async def put_file(self, path: Path, sha256: Sha256) -> None:
+        await self._run(lambda: self._put_file(path, sha256))
+
+    @override
+    async def get(self, sha256: Sha256) -> bytes:
+        data = b"".join([piece async for piece in self.stream(sha256)])
+        if await self._run(lambda: hashlib.sha256(data).hexdigest()) != sha256:
+            raise _damaged(sha256)
+        return data
+
+    @override
+    async def stream(
+        self, sha256: Sha256, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        size = await self.size(sha256)
+        if size is None:
+            raise _absent(sha256)
+        length = min(size, size if end is None else end) - start
+        if length <= 0:
+            return
+        answer = await self._run(lambda: self._opened(sha256, start, length))
+        try:
+            while piece := await self._run(lambda: answer.read(PIECE)):
+                length -= len(piece)
+                yield piece
+        finally:
+            # What was not read would be read by the next user of the connection.
+            await self._run(answer.release_conn if length == 0 else answer.close)
+
+    @override
+    async def size(self, sha256: Sha256) -> int | None:
+        return await self._run(lambda: self._size(sha256))
+
+    @override
+    async def local_copy(self, sha256: Sha256) -> Path:
+        return await self._run(lambda: self._copies.of(sha256, self._download))
+
+    @override
+    async def delete(self, sha256: Sha256) -> None:
+        await self._run(lambda: self._client.remove_object(self._bucket, key_of(sha256)))
+        await self._run(lambda: self._copies.forget(sha256))
+
+    @override
+    async def hashes(self) -> AsyncIterator[Sha256]:
+        objects = await self._run(
+            lambda: iter(self._client.list_objects(self._bucket, prefix=PREFIX, recursive=True))
+        )
+        while names := await self._run(
+            lambda: [one.object_name or "" for one in itertools.islice(objects, NAMES_A_LOOK)]
+        ):
+            for name in names:
+                if found := KEY.fullmatch(name):
+                    yield Sha256(found[1])
+
+    @override
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._http.clear()
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """In a thread; the server's errors leave as ours. The sockets' own deadlines bound it."""
+
+        def mapped() -> T:
+            with mapped_errors():
+                return work()
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, mapped)
+
+    def _prepare(self) -> None:
+        if not self._client.bucket_exists(self._bucket):
+            try:
+                self._client.make_bucket(self._bucket)
+            except S3Error as exc:
+                if exc.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
+                    raise
+        self._if_absent = self._probe()
+
+    def _probe(self) -> bool:
+        """Whether the second of two conditional writes is refused."""
+        self._send(PROBE, io.BytesIO(b"probe"), 5, if_absent=True)
+        return self._send(PROBE, io.BytesIO(b"probe"), 5, if_absent=True) == 412
+
+    def _size(self, sha256: Sha256) -> int | None:
+        try:
+            return self._client.stat_object(self._bucket, key_of(sha256)).size
+        except S3Error as exc:
+            if exc.code in ("NoSuchKey", "NoSuchObject"):
+                return None
+            raise
+
+    def _opened(self, sha256: Sha256, start: int, length: int) -> Any:
+        try:
+            return self._client.get_object(self._bucket, key_of(sha256), start, length)
+        except S3Error as exc:
+            if exc.code in ("NoSuchKey", "NoSuchObject"):
+                raise _absent(sha256) from exc
+            raise
+
+    def _put(self, sha256: Sha256, data: IO[bytes], size: int) -> None:
+        stored = self._size(sha256)
+        if stored == size:
+            return
+        # One of another size is damaged: that is replaced.
+        self._send(key_of(sha256), data, size, if_absent=stored is None and self._if_absent)
+
+    def _put_file(self, path: Path, sha256: Sha256) -> None:
+        with path.open("rb") as source, self._private_copy() as copy:
+            digest = hashlib.sha256()
+            while piece := source.read(PIECE):
+                digest.update(piece)
+                copy.write(piece)
+            if digest.hexdigest() != sha256:
+                raise Unavailable(f"'{path.name}' changed while it was stored; try again")
+            size = copy.tell()
+            self._put(sha256, copy, size)
+
+    def _private_copy(self) -> IO[bytes]:
+        self._tmp.mkdir(0o700, parents=True, exist_ok=True)
+        return NamedTemporaryFile(dir=self._tmp, prefix="blob-")
+
+    def _send(self, key: str, data: IO[bytes], size: int, *, if_absent: bool) -> int:
+        """One PUT of ``data`` from its beginning; 412 says that the object is there already."""
+        data.seek(0)
+        digest = hashlib.md5(usedforsecurity=False)
+        while piece := data.read(PIECE):
+            digest.update(piece)
+        data.seek(0)
+        url = self._client.get_presigned_url(
+            "PUT", self._bucket, key, expires=timedelta(seconds=PUT_SECONDS)
+        )
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Length": str(size),
+            "Content-MD5": base64.b64encode(digest.digest()).decode(),
+        }
+        if if_absent:
+            headers["If-None-Match"] = "*"
+        body: Any = data.read() if size <= MOST_IN_MEMORY else data
+        answer = self._http.request("PUT", url, body=body, headers=headers)
+        if answer.status not in (200, 201, 204, 412):
+            raise refused(answer.status, answer.data)
+        return answer.status
+
+    def _download(self, sha256: Sha256, file: IO[bytes]) -> None:
+        answer = self._opened(sha256, 0, 0)
+        digest = hashlib.sha256()
+        try:
+            while piece := answer.read(PIECE):
+                digest.update(piece)
+                file.write(piece)
+        finally:
+            answer.close()
+        if digest.hexdigest() != sha256:
+            raise _damaged(sha256)
+
+
+def connect(address: S3Address) -> tuple[Minio, urllib3.PoolManager]:
+    """A client and the connections it shares; nothing is sent yet."""
+    host, secure = _host(address.endpoint)
+    if not BUCKET.fullmatch(address.bucket):
+        raise Invalid(
+            f"LLC_S3_BUCKET '{address.bucket}' is no bucket's name: 3 to 63 of a-z, 0-9, '-' and '.'"
+        )
+    http = urllib3.PoolManager(
+        num_pools=4,
+        maxsize=THREADS,
+        timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+        retries=urllib3.Retry(
+            total=3, redirect=False, backoff_factor=0.2, status_forcelist=(502, 504)
+        ),
+    )
+    try:
+        client = Minio(
+            host,
+            access_key=address.access_key.get_secret_value(),
+            secret_key=address.secret_key.get_secret_value(),
+            secure=secure,
+            region=address.region,
+            http_client=http,
+        )
+    except ValueError as exc:
+        raise Invalid(f"LLC_S3_ENDPOINT cannot be read: {exc}") from exc
+    return client, http
+
+
+def key_of(sha256: Sha256) -> str:
+    """The object's name."""
+    return f"{PREFIX}{sha256[:2]}/{sha256[2:4]}/{sha256}"
+
+
+def _host(endpoint: str) -> tuple[str, bool]:
+    """``host:port`` and whether it is TLS."""
+    url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
+    if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/"):
+        raise Invalid("an S3 endpoint is http://host:port or https://host, without a path")
+    return url.netloc, url.scheme == "https"
+
+
+def _absent(sha256: Sha256) -> NotFound:
+    return NotFound(f"blob {sha256} is not stored", sha256=sha256)
+
+
+def _damaged(sha256: Sha256) -> Unavailable:
+    return Unavailable(
+        f"blob {sha256} does not hold the bytes of its name: restore it from a backup, or ingest its source again",
+        sha256=sha256,
+    )

@@ -1,0 +1,180 @@
+"""An evaluation: what is asked, of which ways to search, and what came of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from latent_core.domain.golden import MAX_QUERIES, GoldenSet
+from latent_core.domain.manifest import Fusion, FusionMethod, SearchMode
+from latent_core.domain.query import MAX_QUERY_CHARS
+
+MOST_JUDGEMENTS: Final = 10_000
+"""Of one query."""
+MOST_ROUNDS: Final = 10
+
+Name = Annotated[str, Field(min_length=1, max_length=4096)]
+Grade = Annotated[float, Field(ge=0.0, le=1000.0, allow_inf_nan=False)]
+
+
+class JudgedQuery(BaseModel):
+    """One query of a judged set, with the documents that answer it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Annotated[str, Field(min_length=1, max_length=256)]
+    query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARS)]
+    relevant: Annotated[dict[Name, Grade], Field(min_length=1, max_length=MOST_JUDGEMENTS)]
+    """Document id, source uri or external id to its grade; 0 is as good as not named."""
+
+
+class Setup(BaseModel):
+    """One way to search."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mode: SearchMode
+    fusion: Fusion = Fusion()
+
+    @property
+    def name(self) -> str:
+        """As tables and stored runs call it."""
+        if self.mode in (SearchMode.SEMANTIC, SearchMode.LEXICAL):
+            return self.mode.value  # one channel: nothing is fused
+        how = self.fusion.method.value
+        if self.fusion.method is FusionMethod.RRF:
+            how += f" k={self.fusion.k}"
+        weights = ", ".join(f"{c}={w:g}" for c, w in sorted(self.fusion.weights.items()))
+        return f"{self.mode.value}, {how}" + (f", {weights}" if weights else "")
+
+
+class EvalRequest(BaseModel):
+    """Body of ``POST /v1/containers/{id}/eval``: golden queries, or those of a judged set, or neither.
+
+    With neither the golden queries in the server's manifest folder are asked.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    golden: GoldenSet | None = None
+    judged: Annotated[list[JudgedQuery], Field(max_length=MAX_QUERIES)] = []
+    modes: Annotated[list[SearchMode], Field(max_length=len(SearchMode))] = []
+    """Default: the container's own."""
+    fusions: Annotated[list[Fusion], Field(max_length=20)] = []
+    """Default: the container's own."""
+    suggest: bool = False
+    """Also try other fusions and weights, and name the best."""
+    save: bool = False
+    """Keep this run as the one that is compared with, whatever it is like."""
+    compare: bool = False
+    """Compare with the last run, and keep nothing. Without either: compare, and keep when all gates hold."""
+    rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)] = 3
+    """Times each query is asked; the first answer is judged, all are timed."""
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if self.golden is not None and self.judged:
+            raise ValueError("give golden or judged queries, not both")
+        if self.save and self.compare:
+            raise ValueError("save keeps this run, compare keeps none: give one of them")
+        return self
+
+
+class Interval(BaseModel):
+    """A figure with the bounds of its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Means(BaseModel):
+    """Over all queries; a query without a hit counts 0 in each."""
+
+    ndcg_at_10: float
+    recall_at_20: float
+    recall_at_100: float
+    mrr: float
+    zero_hit_rate: float
+    p50_ms: float
+    p95_ms: float
+
+
+class QueryVerdict(BaseModel):
+    """One query, and the reasons for which it fails."""
+
+    id: str
+    query: str
+    ndcg_at_10: float
+    recall_at_20: float
+    hits: int
+    failures: list[str] = []
+
+
+class Comparison(BaseModel):
+    """Against another run or setup, query by query."""
+
+    of: str
+    ndcg_at_10: Interval
+    """The difference: above 0 is better than that."""
+
+
+class SetupReport(BaseModel):
+    """How one way to search did."""
+
+    setup: Setup
+    name: str
+    queries: int
+    means: Means
+    ndcg: Interval
+    partial: int = 0
+    """Answers that were not whole: a deadline was over."""
+    gates: list[str] = []
+    """What fails."""
+    compared: Comparison | None = None
+    """With the last run that was kept."""
+    verdicts: list[QueryVerdict] = []
+    """Of golden queries; of a judged set only those without a hit, the first of them."""
+
+    @property
+    def passed(self) -> bool:
+        return not self.gates
+
+
+class Suggestion(BaseModel):
+    """The best fusion that was tried."""
+
+    best: Setup
+    name: str
+    ndcg_at_10: float
+    over_current: Interval
+    worth_it: bool
+    """Whether the interval of the difference lies above 0: else what is in force may stay."""
+    tried: list[tuple[str, float]] = []
+    """Every setup with its nDCG@10, best first."""
+
+
+class EvalReport(BaseModel):
+    """What an evaluation job answers."""
+
+    container_id: str
+    dataset: str
+    """Hash of the queries and what is expected of them."""
+    passed: bool
+    setups: list[SetupReport]
+    suggestion: Suggestion | None = None
+    kept: bool = False
+    """Whether the next run is compared with this one."""
+
+
+class KeptRun(BaseModel):
+    """A run as it is kept to be compared with."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    setup: str
+    dataset: str
+    means: Means
+    ndcg_by_query: dict[str, float] = {}
+    created_at: str = ""

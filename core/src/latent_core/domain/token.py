@@ -1,0 +1,110 @@
+"""Tokens: ``lct_``, 256 random bits and a checksum, and what each of them allows.
+
+The checksum tells a mistyped or cut token without asking anybody; the bits are never stored, only their SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import string
+import zlib
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from pydantic import BaseModel
+
+from latent_core.domain.errors import Invalid
+
+PREFIX: Final = "lct_"
+"""By it secret scanners, and people, know one when they see it."""
+BITS: Final = 256
+ALPHABET: Final = string.digits + string.ascii_letters
+SECRET_CHARS: Final = 43
+"""62^43 is the first power that holds 256 bits."""
+CHECKSUM_CHARS: Final = 6
+"""62^6 holds the 32 bits of a CRC."""
+SHAPE: Final = re.compile(f"{PREFIX}[0-9A-Za-z]{{{SECRET_CHARS + CHECKSUM_CHARS}}}")
+EVERYBODY: Final = "*"
+"""In a manifest's roles; nobody's name."""
+PRINCIPAL: Final = re.compile(r"[a-z][a-z0-9-]{0,31}:[A-Za-z0-9][A-Za-z0-9._@+/-]{0,94}")
+MOST_LIVE: Final = 2
+"""Of one principal and name: the old and the new one, while they are changed over."""
+
+
+class Scope(StrEnum):
+    """What a token may be used for. None includes another."""
+
+    READ = "read"
+    """List, describe, search, look at documents, pages and jobs."""
+    INGEST = "ingest"
+    """Add and delete documents, upload, steer jobs; see how they stand."""
+    ADMIN = "admin"
+    """Containers themselves: create, change, delete, their state, refresh, export, doctor, audit."""
+
+
+class TokenState(StrEnum):
+    LIVE = "live"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class TokenView(BaseModel):
+    """A token as the surfaces show it: everything but itself."""
+
+    id: int
+    principal: str
+    name: str
+    scopes: list[Scope]
+    containers: list[str] | None
+    """None: all that the principal's roles reach."""
+    state: TokenState
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    """To the minute."""
+    revoked_at: datetime | None
+
+
+def new_token() -> str:
+    """A fresh token. Whoever makes it shows it once."""
+    secret = _written(secrets.randbits(BITS), SECRET_CHARS)
+    return f"{PREFIX}{secret}{_checksum(secret)}"
+
+
+def well_formed(token: str) -> bool:
+    """Whether it can be one of ours: prefix, length, alphabet, checksum."""
+    if not SHAPE.fullmatch(token):
+        return False
+    secret = token[len(PREFIX) : -CHECKSUM_CHARS]
+    return _checksum(secret) == token[-CHECKSUM_CHARS:]
+
+
+def digest(token: str) -> bytes:
+    """What is stored of a token. Of 256 random bits a plain hash tells nothing."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def check_principal(name: str) -> str:
+    """``name`` if it can be a principal's; ``Invalid`` says how those look."""
+    if not PRINCIPAL.fullmatch(name):
+        raise Invalid(
+            f"'{name[:80]}' is no principal: write <kind>:<name>, such as agent:claude or person:ada"
+        )
+    return name
+
+
+def _checksum(secret: str) -> str:
+    return _written(zlib.crc32(f"{PREFIX}{secret}".encode()), CHECKSUM_CHARS)
+
+
+def _written(number: int, length: int) -> str:
+    """In base 62, padded: a double click selects all of it."""
+    digits = []
+    for _ in range(length):
+        number, rest = divmod(number, len(ALPHABET))
+        digits.append(ALPHABET[rest])
+    return "".join(reversed(digits))

@@ -1,0 +1,182 @@
+"""An embedder over HTTP, with its limits kept and its trouble waited out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from latent_core.domain.errors import LatentError, RateLimited, Unavailable
+from latent_core.domain.vector import Matrix, Vector
+from latent_core.embedding.breaker import Breaker
+from latent_core.embedding.pieces import PieceTokenizer
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.prefixes import NONE, Prefixes
+from latent_core.embedding.rate import Rate
+from latent_core.embedding.together import all_or_first_failure
+
+QUERY_CONNECTIONS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How large requests are, and how long trouble is waited out. Seconds."""
+
+    texts: int = 64
+    characters: int = 400_000
+    """Of one request, unless one text alone is longer. Batches by tokens are the batcher's."""
+    requests: int = 4
+    """Under way at a time, for documents."""
+    attempts: int = 5
+    first_wait: float = 0.5
+    longest_wait: float = 30.0
+    """Longer than this the queue waits, not we."""
+    turn: float = 600.0
+    """For documents to come within the rate limit …"""
+    query_turn: float = 10.0
+    """… and for a query."""
+
+
+class Client(Protocol):
+    """One dialect at one endpoint."""
+
+    tokens_told: int
+    """By all answers together."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Matrix:
+        """Unit vectors of ``texts``, in order."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class RemoteEmbedder:
+    """Implements ``Embedder``. Its tokenizer is a stand-in: see ``pieces.py``."""
+
+    def __init__(
+        self,
+        model: EmbeddingModel,
+        client: Client,
+        rate: Rate,
+        *,
+        patience: Patience = Patience(),
+        prefixes: Prefixes = NONE,
+        breaker: Breaker | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """``rate`` is shared by all who use the same key; ``jitter(a, b)`` answers a number between them."""
+        self._model = model
+        self._client = client
+        self._rate = rate
+        self._patience = patience
+        self._prefixes = prefixes
+        self._breaker = breaker or Breaker()
+        self._sleep = sleep
+        self._jitter = jitter
+        self._tokenizer = PieceTokenizer()
+        self._free = asyncio.Semaphore(patience.requests)
+        self._pieces_sent = 0
+
+    @property
+    def model(self) -> EmbeddingModel:
+        return self._model
+
+    @property
+    def tokenizer(self) -> PieceTokenizer:
+        return self._tokenizer
+
+    def tokens_of(self, texts: Sequence[str]) -> int:
+        """What ``texts`` cost here: our own count, in the measure in which the server's has differed so far."""
+        counted = sum(self._tokenizer.count(texts))
+        told = self._client.tokens_told
+        return round(counted * told / self._pieces_sent) if told and self._pieces_sent else counted
+
+    async def embed_query(self, text: str) -> Vector:
+        rows = await self._persist([text], urgent=True)
+        vector: Vector = rows[0]
+        return vector
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        rows = np.empty((len(texts), self._model.dims), np.float32)
+
+        async def one(part: slice) -> None:
+            async with self._free:
+                rows[part] = await self._persist(texts[part], urgent=False)
+
+        await all_or_first_failure([one(part) for part in self._parts(texts)])
+        return rows
+
+    def _parts(self, texts: Sequence[str]) -> Iterator[slice]:
+        """Requests: none over the limits, unless one text alone is."""
+        most = min(self._patience.texts, self._rate.burst)
+        start, characters = 0, 0
+        for index, text in enumerate(texts):
+            full = index - start == most or characters + len(text) > self._patience.characters
+            if full and index > start:
+                yield slice(start, index)
+                start, characters = index, 0
+            characters += len(text)
+        if start < len(texts):
+            yield slice(start, len(texts))
+
+    async def _persist(self, texts: Sequence[str], *, urgent: bool) -> Matrix:
+        """Send a request until it succeeds, fails for good, or patience ends."""
+        for attempt in range(1, self._patience.attempts):
+            try:
+                return await self._attempt(texts, urgent=urgent)
+            except RateLimited as exc:
+                if "upstream_status" not in exc.details:
+                    raise  # our own limit: it was waited for already
+                seconds = self._backoff(attempt, exc.details.get("retry_after"))
+                if seconds > self._patience.longest_wait:
+                    raise
+                self._rate.pause(seconds)
+            except Unavailable as exc:
+                closed = exc.details.get("retry_after")
+                if urgent and closed is not None:
+                    raise  # whoever asks would rather have an answer without us
+                await self._sleep(max(self._backoff(attempt, None), closed or 0.0))
+        return await self._attempt(texts, urgent=urgent)
+
+    async def _attempt(self, texts: Sequence[str], *, urgent: bool) -> Matrix:
+        self._refuse_if_closed()
+        within = self._patience.query_turn if urgent else self._patience.turn
+        await self._rate.take(len(texts), urgent=urgent, within=within)
+        try:
+            rows = await self._client.embed(self._prefixes.put(texts, query=urgent), query=urgent)
+        except Unavailable:
+            self._breaker.bad()
+            raise
+        except LatentError:
+            self._breaker.good()  # it answers, if not as we would like
+            raise
+        self._breaker.good()
+        self._pieces_sent += sum(self._tokenizer.count(texts))
+        return rows
+
+    def _refuse_if_closed(self) -> None:
+        seconds = min(self._breaker.wait(), self._patience.longest_wait)
+        if seconds > 0:
+            raise Unavailable(
+                f"{self._client.name} failed {self._breaker.failures} times in a row: it is asked again in "
+                f"{seconds:.0f} s",
+                retry_after=seconds,
+            )
+
+    def _backoff(self, attempt: int, asked: float | None) -> float:
+        """Full jitter, or what the server asks for and a little more, so that not all come back at once."""
+        ceiling = min(self._patience.longest_wait, self._patience.first_wait * 2 ** (attempt - 1))
+        if asked is None:
+            return self._jitter(0.0, ceiling)
+        return asked + self._jitter(0.0, min(1.0, asked * 0.1))
+
+    async def close(self) -> None:
+        await self._client.close()

@@ -1,0 +1,106 @@
+"""Judged sets on disk, in the layout of BEIR: ``queries.jsonl`` and ``qrels/test.tsv`` (or ``qrels.tsv``).
+
+The corpus itself is ingested before, as a JSONL corpus: judgements name documents by their ``_id``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.evaluation import JudgedQuery
+from latent_core.domain.golden import MAX_QUERIES, GoldenSet, parse_golden
+
+QRELS: Final = ("qrels/test.tsv", "qrels.tsv", "qrels/dev.tsv")
+MOST_LINES: Final = 2_000_000
+COLUMNS: Final = {3: (0, 1, 2), 4: (0, 2, 3)}
+"""BEIR writes query, document, grade; TREC writes an iteration in between."""
+
+
+def read_golden(file: Path, where: str | None = None) -> GoldenSet:
+    """Golden queries, in either form; ``Invalid`` names what is wrong with the file, which it calls ``where``."""
+    where = where or str(file)
+    try:
+        data = orjson.loads(file.read_bytes())
+    except OSError as exc:
+        raise Invalid(f"{where} cannot be read: {exc.strerror}") from exc
+    except ValueError as exc:
+        raise Invalid(f"{where} cannot be read: {exc}") from exc
+    return parse_golden(data, where=where)
+
+
+def read_judged(folder: Path) -> list[JudgedQuery]:
+    """Queries of ``folder`` that have a relevant document, in the order of the file; ``Invalid``."""
+    grades = _grades(folder)
+    found: list[JudgedQuery] = []
+    for number, line in _lines(folder / "queries.jsonl"):
+        said = _json(line, folder / "queries.jsonl", number)
+        relevant = grades.get(str(said.get("_id", "")), {})
+        if not any(grade > 0 for grade in relevant.values()):
+            continue
+        if len(found) == MAX_QUERIES:
+            raise Invalid(f"{folder} has more than {MAX_QUERIES} judged queries: give a part of it")
+        found.append(_query(said, relevant, folder / "queries.jsonl", number))
+    if not found:
+        raise Invalid(f"{folder} holds no query with a relevant document in {', '.join(QRELS)}")
+    return found
+
+
+def _grades(folder: Path) -> dict[str, dict[str, float]]:
+    file = next((folder / name for name in QRELS if (folder / name).is_file()), None)
+    if file is None:
+        raise Invalid(f"{folder} has no judgements: expected {' or '.join(QRELS)}")
+    grades: dict[str, dict[str, float]] = {}
+    for number, line in _lines(file):
+        parts = line.split("\t") if "\t" in line else line.split()
+        places = COLUMNS.get(len(parts))
+        if places is None:
+            raise Invalid(f"{file}:{number}: expected query, document and grade")
+        query, document, grade = (parts[place].strip() for place in places)
+        try:
+            grades.setdefault(query, {})[document] = float(grade)
+        except ValueError as exc:
+            if number == 1:
+                continue  # a heading
+            raise Invalid(f"{file}:{number}: '{grade}' is no grade") from exc
+    return grades
+
+
+def _query(
+    said: dict[str, Any], relevant: dict[str, float], file: Path, number: int
+) -> JudgedQuery:
+    try:
+        return JudgedQuery(
+            id=str(said["_id"]),
+            query=str(said.get("text", "")),
+            relevant={name: grade for name, grade in relevant.items() if grade > 0},
+        )
+    except ValidationError as exc:
+        raise Invalid(f"{file}:{number}: {exc.errors()[0]['msg']}") from exc
+
+
+def _json(line: str, file: Path, number: int) -> dict[str, Any]:
+    try:
+        said = orjson.loads(line)
+    except ValueError as exc:
+        raise Invalid(f"{file}:{number}: {exc}") from exc
+    if not isinstance(said, dict):
+        raise Invalid(f"{file}:{number}: expected an object with _id and text")
+    return said
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                if number > MOST_LINES:
+                    raise Invalid(f"{file} has more than {MOST_LINES} lines")
+                if line.strip():
+                    yield number, line.rstrip("\n")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise Invalid(f"{file} cannot be read: {exc}") from exc

@@ -1,0 +1,150 @@
+"""From judged answers to a report: means, intervals, gates, comparison, suggestion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from latent_core.domain.evaluation import (
+    Comparison,
+    KeptRun,
+    Means,
+    Setup,
+    SetupReport,
+    Suggestion,
+)
+from latent_core.domain.golden import (
+    MAX_NDCG_FALL,
+    Figures as GoldenFigures,
+    Latency,
+    Thresholds,
+    percentile,
+    regressions,
+    threshold_gates,
+)
+from latent_core.domain.manifest import Fusion, FusionMethod, SearchMode
+from latent_core.evaluation.intervals import mean_interval, paired_interval
+from latent_core.evaluation.questions import Answered
+
+SHOWN_FAILURES: Final = 50
+"""Of the queries of a judged set."""
+METRICS: Final = ("ndcg@10", "recall@20", "latency")
+RRF_CONSTANTS: Final = (10, 60)
+BM25_WEIGHTS: Final = (0.3, 0.5, 0.7)
+
+
+def report(
+    setup: Setup,
+    answers: Sequence[Answered],
+    latencies_ms: Sequence[float],
+    thresholds: Thresholds,
+    last: KeptRun | None,
+    *,
+    golden: bool,
+    partial: int,
+    metrics: Collection[str] = METRICS,
+) -> SetupReport:
+    """How ``setup`` did. Golden queries are each a gate; of a judged set only the means are.
+
+    ``metrics`` are those that must not have become worse than in the ``last`` run.
+    """
+    means = _means(answers, latencies_ms)
+    mean, latency = _as_golden(means)
+    gates = threshold_gates(thresholds, mean, latency)
+    if last is not None:
+        gates += _regressions(means, last.means, metrics)
+    failed = [a.verdict for a in answers if a.verdict.failures]
+    if golden and failed:
+        gates.append(f"{len(failed)} of {len(answers)} queries fail")
+    return SetupReport(
+        setup=setup,
+        name=setup.name,
+        queries=len(answers),
+        means=means,
+        ndcg=mean_interval([a.figures.ndcg for a in answers]),
+        partial=partial,
+        gates=gates,
+        compared=_compared(answers, last),
+        verdicts=[a.verdict for a in answers] if golden else failed[:SHOWN_FAILURES],
+    )
+
+
+def suggestion(
+    current: Sequence[Answered], tried: Sequence[tuple[Setup, Sequence[Answered]]]
+) -> Suggestion:
+    """The best of ``tried`` by nDCG@10, and whether it is surely better than what is in force."""
+    ours = {a.id: a.figures.ndcg for a in current}
+    ranked = sorted(tried, key=lambda pair: (-_ndcg(pair[1]), pair[0].name))
+    best, answers = ranked[0]
+    over = paired_interval([a.figures.ndcg for a in answers], [ours[a.id] for a in answers])
+    return Suggestion(
+        best=best,
+        name=best.name,
+        ndcg_at_10=_ndcg(answers),
+        over_current=over,
+        worth_it=over.low > 0,
+        tried=[(setup.name, _ndcg(found)) for setup, found in ranked],
+    )
+
+
+def candidates() -> list[Setup]:
+    """Ways to fuse that are worth a try."""
+    weights = [{"bm25": w, "vector": round(1 - w, 2)} for w in BM25_WEIGHTS]
+    fusions = [Fusion(k=k, weights=w) for k in RRF_CONSTANTS for w in weights]
+    fusions += [
+        Fusion(method=method, weights=w)
+        for method in (FusionMethod.WEIGHTED, FusionMethod.DBSF)
+        for w in weights
+    ]
+    return [Setup(mode=SearchMode.HYBRID, fusion=fusion) for fusion in fusions]
+
+
+def _means(answers: Sequence[Answered], latencies_ms: Sequence[float]) -> Means:
+    figures = [a.figures for a in answers]
+    n = len(figures)
+    return Means(
+        ndcg_at_10=_ndcg(answers),
+        recall_at_20=math.fsum(f.recall_20 for f in figures) / n,
+        recall_at_100=math.fsum(f.recall_100 for f in figures) / n,
+        mrr=math.fsum(f.reciprocal_rank for f in figures) / n,
+        zero_hit_rate=sum(f.hits == 0 for f in figures) / n,
+        p50_ms=percentile(latencies_ms, 0.50),
+        p95_ms=percentile(latencies_ms, 0.95),
+    )
+
+
+def _ndcg(answers: Sequence[Answered]) -> float:
+    return math.fsum(a.figures.ndcg for a in answers) / len(answers)
+
+
+def _regressions(means: Means, last: Means, metrics: Collection[str]) -> list[str]:
+    """By the rules of golden queries; what is not among ``metrics`` counts as it was."""
+    (ours, latency), (before, latency_before) = _as_golden(means), _as_golden(last)
+    judged = ours if "ndcg@10" in metrics else before
+    found = regressions(
+        judged, latency if "latency" in metrics else latency_before, (before, latency_before)
+    )
+    if "recall@20" in metrics and ours.recall < before.recall * (1 - MAX_NDCG_FALL):
+        fall = f"from {before.recall:.3f} to {ours.recall:.3f}"
+        found.append(f"Recall@20 fell {fall}, more than {MAX_NDCG_FALL:.0%}")
+    return found
+
+
+def _as_golden(means: Means) -> tuple[GoldenFigures, Latency]:
+    return (
+        GoldenFigures(ndcg=means.ndcg_at_10, recall=means.recall_at_20),
+        Latency(means.p50_ms, means.p95_ms),
+    )
+
+
+def _compared(answers: Sequence[Answered], last: KeptRun | None) -> Comparison | None:
+    if last is None:
+        return None
+    pairs = [
+        (a.figures.ndcg, last.ndcg_by_query[a.id]) for a in answers if a.id in last.ndcg_by_query
+    ]
+    if not pairs:
+        return None
+    ours, theirs = zip(*pairs, strict=True)
+    return Comparison(of=f"the run of {last.created_at}", ndcg_at_10=paired_interval(ours, theirs))

@@ -1,0 +1,378 @@
+"""Refresh: a new embedding space beside the live one, the switch to it, and the way back (DESIGN §7.4).
+
+Which space is searched is one column of the container's row. A request reads it once; publications hold that
+row in share mode, so that the transaction which changes it knows exactly what is live and finds nothing missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from latent_core.domain.errors import Conflict, NotFound
+from latent_core.domain.ids import JobId, SpaceId
+from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.refresh import RefreshPayload, RefreshRequest, SpaceState, Strategy, Target
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.generations.containers import Models, etag
+from latent_core.generations.likenesses import judge_anew
+from latent_core.generations.stage import Checkpoint
+from latent_core.queue.admin import open_refresh
+from latent_core.queue.enqueue import enqueue
+from latent_core.registry import audit, containers, spaces
+from latent_core.registry.connection import Connection, Database
+from latent_core.registry.containers import Container, Space
+from latent_core.vectors.port import VectorIndex
+
+LEAST_LEASES_KEPT: Final = 2
+"""Requests and attempts that began in a space may still be at it."""
+ROWS_A_TRANSACTION: Final = 5000
+DAY_SECONDS: Final = 86_400.0
+
+
+class NotComplete(Conflict):
+    """Something that is visible has no vectors in the space that is to be switched to."""
+
+    transient = True
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    job_id: JobId
+    space: SpaceId
+    """That is built, or re-embedded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """From one space to another."""
+
+    old: Space
+    new: Space
+
+
+def target_manifest(manifest: Manifest, to: Target) -> Manifest:
+    """``manifest`` with that embedder."""
+    return manifest.model_copy(
+        update={"embedder": to.embedder, "embedder_version": to.version, "dims": to.dims}
+    )
+
+
+def named_like(manifest: Manifest, space: Space) -> Manifest:
+    """``manifest`` as it is when ``space`` is the live one."""
+    dims = space.embedder_dims or space.dims
+    told = Target(embedder=space.embedder, version=space.version, dims=dims)
+    return target_manifest(manifest, told)
+
+
+async def begin(
+    conn: Connection,
+    models: Models,
+    container_id: str,
+    wanted: RefreshRequest,
+    payload: RefreshPayload,
+    *,
+    principal: str,
+    request_id: str | None,
+) -> Begun:
+    """Make or choose the space and enqueue the job, in the caller's transaction.
+
+    ``payload`` says how; its space is filled in. ``Conflict`` when a refresh is under way or nothing would
+    change; ``Invalid`` when the embedder is not to be had.
+    """
+    container = await _locked(conn, container_id)
+    running = await open_refresh(conn, container_id)
+    if running is not None:
+        raise Conflict(
+            f"job {running} refreshes container '{container_id}' already: wait for it, or cancel it",
+            job_id=running,
+        )
+    space = await _space(conn, models, container, wanted, principal)
+    job_id = await enqueue(
+        conn, refresh_job(container_id, payload.model_copy(update={"space_id": space}), principal)
+    )
+    await audit.note(
+        conn,
+        principal=principal,
+        action="container.refresh",
+        container_id=container_id,
+        object_=f"{wanted.strategy.value}: job {job_id}",
+        request_id=request_id,
+    )
+    return Begun(job_id, space)
+
+
+def refresh_job(
+    container_id: str, payload: RefreshPayload, principal: str, *, priority: int = 0
+) -> NewJob:
+    return NewJob(
+        kind=JobKind.REFRESH,
+        container_id=container_id,
+        doc_key=f"replace:{payload.space_id}" if payload.mapped_only else f"refresh:{container_id}",
+        payload=payload.stored(),
+        priority=priority,
+        max_attempts=20,
+        principal=principal,
+    )
+
+
+async def _locked(conn: Connection, container_id: str) -> Container:
+    """The container, kept from publications and other switches until the transaction ends."""
+    if not await spaces.lock(conn, container_id):
+        raise NotFound(f"container '{container_id}' does not exist any more")
+    container = await containers.get(conn, container_id)
+    if container is None:
+        raise NotFound(f"container '{container_id}' does not exist any more")
+    return container
+
+
+async def _space(
+    conn: Connection,
+    models: Models,
+    container: Container,
+    wanted: RefreshRequest,
+    principal: str,
+) -> SpaceId:
+    live = container.space
+    if wanted.strategy not in (Strategy.PARALLEL, Strategy.DRIFT) or wanted.to is None:
+        _check_same(container, wanted)
+        return live.id
+    model = models.model_of(target_manifest(container.manifest, wanted.to))
+    if not live.is_adapted and _made_by(live, model):
+        raise Conflict(
+            f"container '{container.id}' has {model.embedder} {model.version} ({model.dims} dimensions) already;"
+            " strategy inplace embeds it anew"
+        )
+    if wanted.strategy is Strategy.DRIFT:
+        await _clear_for_drift(conn, container, principal)
+        return live.id  # a space is made when there is an adapter that is good enough
+    return await _building(conn, container, model, principal)
+
+
+async def _clear_for_drift(conn: Connection, container: Container, principal: str) -> None:
+    if container.space.is_adapted:
+        raise Conflict(
+            f"container '{container.id}' is searched by way of an adapter already, and a second one would lose as"
+            " much again: use strategy parallel"
+        )
+    for space in await containers.spaces(conn, container.id):
+        if space.state is SpaceState.BUILDING:
+            await drop(conn, space, principal=principal)
+
+
+def _check_same(container: Container, wanted: RefreshRequest) -> None:
+    """Within one space nothing but the version may be another one."""
+    live, to = container.space, wanted.to
+    if wanted.strategy is Strategy.INPLACE and live.is_adapted:
+        raise Conflict(
+            "the live space reads another one's vectors by way of an adapter: strategy parallel embeds them anew"
+        )
+    if to is None:
+        return
+    if to.embedder != live.embedder or (to.dims or live.dims) != live.dims:
+        raise Conflict(
+            "strategy inplace keeps embedder and dimensions; use strategy parallel to change them"
+        )
+
+
+async def _building(
+    conn: Connection, container: Container, model: EmbeddingModel, principal: str
+) -> SpaceId:
+    """One that was begun before and is of the same model, else a new one; another build is given up."""
+    found: SpaceId | None = None
+    for space in await containers.spaces(conn, container.id):
+        same = _made_by(space, model) and not space.is_adapted and space.adapter is None
+        if space.state is SpaceState.BUILDING and not same:
+            await drop(conn, space, principal=principal)
+        elif space.state in (SpaceState.BUILDING, SpaceState.RETIRED) and same:
+            found = space.id
+    if found is not None:
+        await spaces.set_state(conn, found, SpaceState.BUILDING)
+        return found
+    return await spaces.insert(
+        conn,
+        container.id,
+        embedder=model.embedder,
+        version=model.version,
+        dims=model.dims,
+    )
+
+
+def _made_by(space: Space, model: EmbeddingModel) -> bool:
+    return (space.embedder, space.version, space.dims) == (
+        model.embedder,
+        model.version,
+        model.dims,
+    )
+
+
+async def drop(conn: Connection, space: Space, *, principal: str) -> JobId:
+    """Give a space up, in the caller's transaction: nothing is written to it any more, a job removes it."""
+    await spaces.set_state(conn, space.id, SpaceState.DROPPING)
+    return await enqueue(conn, _drop_job(space, principal, delay_seconds=0.0))
+
+
+def _drop_job(space: Space, principal: str, *, delay_seconds: float) -> NewJob:
+    return NewJob(
+        kind=JobKind.DROP_SPACE,
+        container_id=space.container_id,
+        doc_key=f"space:{space.id}",
+        payload={"space_id": space.id},
+        priority=PRIORITY_LATER,
+        delay_seconds=delay_seconds,
+        max_attempts=20,
+        principal=principal,
+    )
+
+
+async def switch(
+    conn: Connection,
+    container_id: str,
+    to: int,
+    *,
+    keep_days: float,
+    lease_seconds: float,
+    principal: str,
+    action: str = "container.switch",
+    request_id: str | None = None,
+) -> Switched:
+    """Have the container searched in space ``to`` from the commit on; the space before is kept for a while.
+
+    ``NotComplete`` when something visible has no vectors there. In the caller's transaction, after its job's
+    row: container → what is embedded where → queued jobs.
+    """
+    container = await _locked(conn, container_id)
+    old = container.space
+    new = next((s for s in await containers.spaces(conn, container_id) if s.id == to), None)
+    if new is None or new.state not in (SpaceState.BUILDING, SpaceState.RETIRED):
+        raise Conflict(f"space {to} of container '{container_id}' is not there to be switched to")
+    if new.stored_in != old.stored_in:
+        await _require_complete(conn, new)
+        await spaces.note_all_live(conn, container_id, old.stored_in)
+    kept = max(keep_days, LEAST_LEASES_KEPT * lease_seconds / DAY_SECONDS)
+    await spaces.set_state(conn, old.id, SpaceState.RETIRED, keep_days=kept)
+    await spaces.set_state(conn, new.id, SpaceState.LIVE)
+    manifest = named_like(container.manifest, new)
+    await spaces.point(conn, container_id, new.id, manifest.model_dump_json(), etag(manifest))
+    await audit.note(
+        conn,
+        principal=principal,
+        action=action,
+        container_id=container_id,
+        object_=f"{old.embedder} {old.version} → {new.embedder} {new.version}",
+        request_id=request_id,
+    )
+    if new.stored_in != old.stored_in:
+        await judge_anew(conn, container_id, principal=principal)
+    await enqueue(conn, _drop_job(old, principal, delay_seconds=kept * DAY_SECONDS))
+    return Switched(old, new)
+
+
+async def _require_complete(conn: Connection, space: Space) -> None:
+    lacking = await spaces.missing(conn, space.container_id, space.stored_in, limit=1)
+    if lacking:
+        raise NotComplete(
+            f"document {lacking[0].id} has no vectors of {space.embedder} {space.version} yet",
+            doc_id=str(lacking[0].id),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """What one step back did."""
+
+    given_up: Space | None
+    """A build that nobody had switched to."""
+    switched: Switched | None
+
+
+async def rollback(
+    conn: Connection,
+    container_id: str,
+    *,
+    keep_days: float,
+    lease_seconds: float,
+    principal: str,
+    request_id: str | None = None,
+) -> RolledBack:
+    """Give a build up; where there is none, switch back to the space that was live before.
+
+    One transaction, the caller's. ``Conflict`` when a refresh runs, or there is nothing to go back to.
+    """
+    container = await _locked(conn, container_id)
+    running = await open_refresh(conn, container_id)
+    if running is not None:
+        raise Conflict(f"job {running} refreshes container '{container_id}': cancel it first")
+    found = await containers.spaces(conn, container_id)
+    building = [space for space in found if space.state is SpaceState.BUILDING]
+    if building:
+        await drop(conn, building[0], principal=principal)
+        await audit.note(
+            conn,
+            principal=principal,
+            action="container.rollback",
+            container_id=container_id,
+            object_=f"{building[0].embedder} {building[0].version} given up",
+            request_id=request_id,
+        )
+        return RolledBack(building[0], None)
+    kept = [s for s in found if s.state is SpaceState.RETIRED and s.retired_at is not None]
+    if not kept:
+        raise Conflict(
+            f"container '{container_id}' has no earlier space any more; it is searched by"
+            f" {container.space.embedder} {container.space.version}"
+        )
+    latest = max(kept, key=lambda space: (space.retired_at, space.id))
+    try:
+        switched = await switch(
+            conn,
+            container_id,
+            latest.id,
+            keep_days=keep_days,
+            lease_seconds=lease_seconds,
+            principal=principal,
+            action="container.rollback",
+            request_id=request_id,
+        )
+    except NotComplete as exc:
+        raise Conflict(
+            f"{exc.message}: `latent refresh {container_id} --strategy parallel --to {latest.embedder}"
+            f" --version {latest.version} --dims {latest.dims}` makes up for it and switches back",
+            **exc.details,
+        ) from exc
+    return RolledBack(None, switched)
+
+
+async def may_be_dropped(conn: Connection, container_id: str, space_id: int) -> Space | None:
+    """The space, marked so that nothing can go back to it; None when it is in use, to be kept, or gone."""
+    if not await spaces.lock(conn, container_id):
+        return None
+    found = [s for s in await containers.spaces(conn, container_id) if s.id == space_id]
+    for space in found:
+        if space.state is SpaceState.DROPPING:
+            return space
+        if space.state is SpaceState.RETIRED and await spaces.overdue(conn, space.id):
+            await spaces.set_state(conn, space.id, SpaceState.DROPPING)
+            return space
+    return None
+
+
+async def remove_space(
+    db: Database, index: VectorIndex, space: Space, checkpoint: Checkpoint
+) -> None:
+    """Its collection (unless another space reads it), what is known of its points, then its row."""
+    async with db.transaction() as conn:
+        shared = await spaces.is_shared(conn, space.container_id, space.id, space.stored_in)
+    if not shared:
+        await checkpoint()
+        await index.drop_collection(space.collection())
+        gone = ROWS_A_TRANSACTION
+        while gone >= ROWS_A_TRANSACTION:
+            await checkpoint()
+            async with db.transaction() as conn:
+                gone = await spaces.forget_some(
+                    conn, space.container_id, space.stored_in, ROWS_A_TRANSACTION
+                )
+    async with db.transaction() as conn:
+        await spaces.remove(conn, space.id)

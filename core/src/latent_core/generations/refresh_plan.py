@@ -1,0 +1,149 @@
+"""What a refresh would do and cost, told without doing it."""
+
+from __future__ import annotations
+
+import math
+from time import perf_counter
+from typing import Final
+
+from latent_core.domain.errors import LatentError
+from latent_core.domain.ids import SpaceId
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.refresh import (
+    ModelView,
+    RefreshPlan,
+    RefreshRequest,
+    Strategy,
+    Target,
+    Way,
+)
+from latent_core.embedding.port import Embedder, EmbeddingModel
+from latent_core.embedding.resolve import OPENAI, OPENAI_WITHOUT_PREFIX, TEXTS_PER_MINUTE, Embedders
+from latent_core.generations.refresh import target_manifest
+from latent_core.registry import spaces
+from latent_core.registry.connection import Database
+from latent_core.registry.containers import Container, Space
+from latent_core.registry.spaces import Costs, StoredText
+from latent_core.settings import Settings
+
+SAMPLE_SHARE: Final = 0.05
+SAMPLE_DIMS: Final = 3
+"""An adapter learns from so many pairs a dimension at least."""
+TIMED_CHUNKS: Final = 8
+REPARSED: Final = "every stored original is parsed and chunked again; texts that stay the same are not embedded again"
+
+
+async def plan(
+    db: Database,
+    embedders: Embedders,
+    settings: Settings,
+    container: Container,
+    wanted: RefreshRequest,
+    golden_queries: int,
+) -> RefreshPlan:
+    """``Invalid`` when the embedder is not to be had."""
+    model = embedders.model_of(_manifest_of(container, wanted))
+    async with db.transaction() as conn:
+        costs = await spaces.costs(conn, container.id, model.key)
+        sample = await spaces.sample(conn, container.id, container.space.stored_in, TIMED_CHUNKS)
+    texts, tokens = _to_embed(wanted, container.space, model, costs)
+    seconds, basis = await _speed(embedders, settings, container.id, model, sample, texts, tokens)
+    live = container.space
+    return RefreshPlan(
+        strategy=wanted.strategy,
+        source=ModelView(embedder=live.embedder, version=live.lineage, dims=live.dims),
+        target=ModelView(embedder=model.embedder, version=model.version, dims=model.dims),
+        documents=costs.documents,
+        chunks=costs.chunks,
+        texts=texts,
+        tokens=tokens,
+        cached=costs.cached,
+        seconds=seconds,
+        basis=basis,
+        golden_queries=golden_queries,
+        notes=_notes(wanted, golden_queries),
+    )
+
+
+def _manifest_of(container: Container, wanted: RefreshRequest) -> Manifest:
+    """With the embedder that the vectors would be of."""
+    live, to = container.space, wanted.to
+    if to is None:
+        version = None if live.adapter is not None else live.version
+        to = Target(embedder=live.embedder, version=version, dims=live.embedder_dims or live.dims)
+    elif to.dims is None and to.embedder == live.embedder:
+        to = to.model_copy(update={"dims": live.embedder_dims or live.dims})
+    return target_manifest(container.manifest, to)
+
+
+def _to_embed(
+    wanted: RefreshRequest, live: Space, model: EmbeddingModel, costs: Costs
+) -> tuple[int, int]:
+    """Texts and tokens the embedder would be sent."""
+    left, tokens = costs.texts - costs.cached_texts, costs.tokens - costs.cached_tokens
+    if wanted.strategy is Strategy.REPARSE:
+        return 0, 0
+    if wanted.strategy is Strategy.DRIFT and left:
+        sampled = sample_size(costs.chunks, live.dims, model.dims)
+        share = min(1.0, sampled / costs.chunks)
+        return math.ceil(left * share), math.ceil(tokens * share)
+    return left, tokens
+
+
+def sample_size(chunks: int, old_dims: int, new_dims: int) -> int:
+    """Pairs a drift adapter is trained and measured with."""
+    return max(math.ceil(SAMPLE_SHARE * chunks), SAMPLE_DIMS * max(old_dims, new_dims))
+
+
+async def _speed(
+    embedders: Embedders,
+    settings: Settings,
+    container_id: str,
+    model: EmbeddingModel,
+    sample: list[StoredText],
+    texts: int,
+    tokens: int,
+) -> tuple[float | None, str]:
+    """Seconds of embedding, and where that comes from."""
+    if not texts:
+        return 0.0, "nothing has to be embedded"
+    if model.embedder.startswith(OPENAI) or model.embedder in OPENAI_WITHOUT_PREFIX:
+        rate = settings.embed_rate_limit_per_min or TEXTS_PER_MINUTE
+        told = f"the limit of {rate} texts a minute (LLC_EMBED_RATE_LIMIT_PER_MIN)"
+        return round(texts * 60.0 / rate, 1), told
+    space = Space(SpaceId(0), container_id, model.embedder, model.version, model.dims)
+    try:
+        counted, spent = await _timed(embedders.for_space(space), sample)
+    except LatentError as exc:
+        return None, f"the embedder could not be timed: {exc.message}"
+    told = f"measured now: {counted / spent:,.0f} tokens a second, over {len(sample)} chunks"
+    return round(tokens * spent / counted, 1), told
+
+
+async def _timed(embedder: Embedder, sample: list[StoredText]) -> tuple[int, float]:
+    """Tokens, and the seconds they take."""
+    given = [row.embed_text for row in sample] or ["how long does this take"]
+    await embedder.embed_documents(given[:1])  # a model loads at its first text
+    begun = perf_counter()
+    await embedder.embed_documents(given)
+    return max(1, sum(embedder.tokenizer.count(given))), max(perf_counter() - begun, 1e-6)
+
+
+def _notes(wanted: RefreshRequest, golden_queries: int) -> list[str]:
+    notes: list[str] = []
+    match wanted.strategy:
+        case Strategy.REPARSE:
+            notes.append(REPARSED)
+        case Strategy.INPLACE if wanted.force:
+            notes.append(
+                "the collection is emptied first: until it is full again, search finds less by meaning"
+            )
+        case Strategy.DRIFT:
+            forward = wanted.way is Way.FORWARD
+            later = "; afterwards all chunks are embedded in the background" if forward else ""
+            notes.append(
+                f"texts and tokens are those of the sample an adapter is trained with{later}"
+            )
+    if wanted.strategy in (Strategy.PARALLEL, Strategy.DRIFT) and not golden_queries:
+        notes.append("there are no golden queries: how good the new space is will not be measured")
+    return notes

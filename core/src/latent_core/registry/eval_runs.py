@@ -1,0 +1,66 @@
+"""Runs of evaluations that were kept: the next one is compared with the last of the same queries and setup."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from psycopg.types.json import Jsonb
+
+from latent_core.domain.evaluation import KeptRun
+from latent_core.registry.connection import Connection
+
+KEPT_EACH: Final = 20
+"""Of a container, dataset and setup."""
+
+SAVE: Final = """
+INSERT INTO eval_runs (container_id, dataset, setup, space_id, figures, passed, principal)
+SELECT id, %(dataset)s, %(setup)s, live_space, %(figures)s, %(passed)s, %(principal)s
+FROM containers WHERE id = %(container_id)s AND deleted_at IS NULL
+"""
+
+FORGET: Final = """
+DELETE FROM eval_runs WHERE id IN (
+    SELECT id FROM eval_runs
+    WHERE container_id = %(container_id)s AND dataset = %(dataset)s AND setup = %(setup)s
+    ORDER BY id DESC OFFSET %(kept)s)
+"""
+
+WAITING: Final = "SELECT 1 FROM jobs WHERE state = 'queued' AND kind = 'eval' LIMIT 1"
+
+LAST: Final = """
+SELECT DISTINCT ON (dataset, setup) dataset, setup, figures, passed, created_at
+FROM eval_runs
+WHERE container_id = %(container_id)s AND (%(dataset)s::text IS NULL OR dataset = %(dataset)s)
+ORDER BY dataset, setup, id DESC
+LIMIT 1000
+"""
+
+
+async def waiting(conn: Connection) -> bool:
+    """Whether an evaluation is queued."""
+    return await (await conn.execute(WAITING)).fetchone() is not None
+
+
+async def save(
+    conn: Connection, container_id: str, run: KeptRun, *, passed: bool, principal: str
+) -> None:
+    """Keep a run; of each kind only the last are kept. Silent when the container is gone."""
+    key = {"container_id": container_id, "dataset": run.dataset, "setup": run.setup}
+    figures = Jsonb({"means": run.means.model_dump(), "ndcg_by_query": run.ndcg_by_query})
+    await conn.execute(SAVE, {**key, "figures": figures, "passed": passed, "principal": principal})
+    await conn.execute(FORGET, {**key, "kept": KEPT_EACH})
+
+
+async def last(conn: Connection, container_id: str, dataset: str | None = None) -> list[KeptRun]:
+    """The last run of each dataset and setup."""
+    cursor = await conn.execute(LAST, {"container_id": container_id, "dataset": dataset})
+    return [_run(row) for row in await cursor.fetchall()]
+
+
+def _run(row: dict[str, Any]) -> KeptRun:
+    return KeptRun(
+        setup=row["setup"],
+        dataset=row["dataset"],
+        created_at=row["created_at"].isoformat(),
+        **row["figures"],
+    )

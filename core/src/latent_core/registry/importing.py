@@ -1,0 +1,189 @@
+"""Rows that an import writes: many documents in one statement, chunks by COPY, the founding of a hidden container."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from latent_core.registry.chunks import COPY_SIGNATURES
+from latent_core.registry.connection import Connection
+
+FOUND: Final = "INSERT INTO foundings (container_id, job_id) VALUES (%(container_id)s, %(job_id)s)"
+
+FOUNDED: Final = """
+SELECT 1 FROM foundings WHERE container_id = %(container_id)s AND job_id = %(job_id)s
+"""
+
+# The tombstone was set by the founding itself; nobody else can have reached the container since.
+LIFT: Final = """
+WITH mine AS (
+    DELETE FROM foundings WHERE container_id = %(container_id)s AND job_id = %(job_id)s RETURNING container_id
+)
+UPDATE containers c SET deleted_at = NULL, updated_at = now() FROM mine WHERE c.id = mine.container_id
+"""
+
+DISOWN: Final = """
+DELETE FROM foundings f
+WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = f.job_id AND j.state IN ('queued', 'running'))
+RETURNING container_id
+"""
+
+GIVE_UP: Final = """
+DELETE FROM foundings WHERE container_id = %(container_id)s AND job_id = %(job_id)s RETURNING container_id
+"""
+
+NUMBERED: Final = """
+UPDATE ord_counters SET next_ord = greatest(next_ord, %(next)s) WHERE container_id = %(container_id)s
+"""
+
+EXISTING: Final = """
+SELECT id, source_modified_at, fetched_at FROM documents
+WHERE id = ANY(%(ids)s) AND deleted_at IS NULL AND live_generation IS NOT NULL
+"""
+
+ACCEPT: Final = """
+INSERT INTO documents (id, container_id, uri, mime, external_id, parent_id, request, next_generation, created_at)
+SELECT r.id, %(container_id)s, r.uri, r.mime, r.external_id, r.parent_id, 1, 2, r.created_at
+FROM jsonb_to_recordset(%(documents)s::jsonb)
+     AS r (id uuid, uri text, mime text, external_id text, parent_id uuid, created_at timestamptz)
+ORDER BY r.id
+ON CONFLICT (id) DO UPDATE
+SET deleted_at = NULL, updated_at = now(), request = documents.request + 1,
+    next_generation = documents.next_generation + %(more)s
+RETURNING id, request, next_generation - 1 AS generation
+"""
+
+FLIP: Final = """
+UPDATE documents d
+SET live_generation = r.generation, title = r.title, source_type = r.source_type, sha256 = r.sha256, bytes = r.bytes,
+    language = r.language, fingerprint = r.fingerprint, live_chunks = r.chunks, mime = r.mime, meta = r.meta,
+    validators = r.validators, source_modified_at = r.source_modified_at, source_mtime_ns = r.source_mtime_ns,
+    fetched_at = r.fetched_at, first_fetched_at = least(d.first_fetched_at, r.first_fetched_at), updated_at = now(),
+    floor_request = r.request, recipe = r.recipe, given_meta = r.given_meta
+FROM jsonb_to_recordset(%(documents)s::jsonb)
+     AS r (id uuid, generation integer, request bigint, title text, source_type text, sha256 text, bytes bigint,
+           language text, fingerprint text, chunks integer, mime text, meta jsonb, validators jsonb,
+           source_modified_at timestamptz, source_mtime_ns bigint, fetched_at timestamptz,
+           first_fetched_at timestamptz, recipe text, given_meta text)
+WHERE d.id = r.id AND d.deleted_at IS NULL AND d.floor_generation <= r.generation AND d.floor_request <= r.request
+  AND (d.live_generation IS NULL OR d.live_generation < r.generation)
+RETURNING d.id
+"""
+
+COPY_CHUNKS: Final = """
+COPY chunks (doc_id, generation, ordinal, id, container_id, ord, modality, source_type, block_type, text, embed_text,
+             page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id, row_group,
+             offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance, meta, created_at)
+FROM STDIN
+"""
+
+COPY_PAGES: Final = """
+COPY pages (doc_id, generation, page, image_sha256, pdf_sha256, text, width, height, line_start, line_end, visual)
+FROM STDIN
+"""
+
+COPY_REFS: Final = """
+COPY blob_refs (doc_id, generation, role, part, sha256, mime, filename) FROM STDIN
+"""
+
+COPY_LIKENESSES: Final = "COPY likenesses (container_id, ord, signature, original) FROM STDIN"
+
+# They stay until the transaction ends: whoever removes a blob locks its row first.
+PRESENT: Final = """
+SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s) AND state = 'present' ORDER BY sha256 FOR KEY SHARE
+"""
+
+
+async def found(conn: Connection, container_id: str, job_id: int) -> None:
+    """Note that this job builds the container."""
+    await conn.execute(FOUND, {"container_id": container_id, "job_id": job_id})
+
+
+async def founded(conn: Connection, container_id: str, job_id: int) -> bool:
+    values = {"container_id": container_id, "job_id": job_id}
+    return await (await conn.execute(FOUNDED, values)).fetchone() is not None
+
+
+async def lift(conn: Connection, container_id: str, job_id: int) -> bool:
+    """Make a founded container visible, with all that is in it."""
+    values = {"container_id": container_id, "job_id": job_id}
+    return (await conn.execute(LIFT, values)).rowcount == 1
+
+
+async def give_up(conn: Connection, container_id: str, job_id: int) -> bool:
+    """Whether this job was building the container; it is not any more."""
+    values = {"container_id": container_id, "job_id": job_id}
+    return await (await conn.execute(GIVE_UP, values)).fetchone() is not None
+
+
+async def disown(conn: Connection) -> list[str]:
+    """Containers whose builder has ended without lifting the tombstone."""
+    return [r["container_id"] for r in await (await conn.execute(DISOWN)).fetchall()]
+
+
+async def numbered(conn: Connection, container_id: str, next_ord: int) -> None:
+    """Ords below are given out."""
+    await conn.execute(NUMBERED, {"container_id": container_id, "next": next_ord})
+
+
+async def existing(conn: Connection, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+    """Those that are live, with their ages."""
+    cursor = await conn.execute(EXISTING, {"ids": list(ids)})
+    return {r["id"]: r for r in await cursor.fetchall()}
+
+
+async def accept(
+    conn: Connection, container_id: str, documents: Sequence[dict[str, Any]], *, fresh: bool
+) -> dict[UUID, tuple[int, int]]:
+    """Rows and a generation for documents, each once; answers (request, generation) of each.
+
+    With ``fresh`` it is one that nobody had: commit before the first outside write, since what is rolled back would
+    be given out twice. Without, an attempt that follows another one is given the same.
+    """
+    values = {
+        "container_id": container_id,
+        "documents": orjson.dumps(documents).decode(),
+        "more": int(fresh),
+    }
+    rows = await (await conn.execute(ACCEPT, values)).fetchall()
+    return {r["id"]: (r["request"], r["generation"]) for r in rows}
+
+
+async def flip(conn: Connection, documents: Sequence[dict[str, Any]]) -> set[UUID]:
+    """Make generations visible that are newer than what is live and any deletion; which were. Lock them first."""
+    cursor = await conn.execute(FLIP, {"documents": orjson.dumps(documents).decode()})
+    return {r["id"] for r in await cursor.fetchall()}
+
+
+async def copy_chunks(
+    conn: Connection, rows: Iterable[Sequence[Any]], signatures: Iterable[Sequence[Any]]
+) -> None:
+    await _copy(conn, COPY_CHUNKS, rows)
+    await _copy(conn, COPY_SIGNATURES, signatures)
+
+
+async def copy_pages(conn: Connection, rows: Iterable[Sequence[Any]]) -> None:
+    await _copy(conn, COPY_PAGES, rows)
+
+
+async def copy_refs(conn: Connection, rows: Iterable[Sequence[Any]]) -> None:
+    await _copy(conn, COPY_REFS, rows)
+
+
+async def copy_likenesses(conn: Connection, rows: Iterable[Sequence[Any]]) -> None:
+    await _copy(conn, COPY_LIKENESSES, rows)
+
+
+async def present(conn: Connection, hashes: Iterable[str]) -> set[str]:
+    """Those whose bytes are stored."""
+    cursor = await conn.execute(PRESENT, {"hashes": sorted(set(hashes))})
+    return {r["sha256"] for r in await cursor.fetchall()}
+
+
+async def _copy(conn: Connection, statement: Any, rows: Iterable[Sequence[Any]]) -> None:
+    async with conn.cursor() as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            await copy.write_row(row)

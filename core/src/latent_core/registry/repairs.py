@@ -1,0 +1,97 @@
+"""Rows that repairs read and mend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from latent_core.registry.connection import Connection
+
+# What a document is made of, its own or that of the corpus it is a record of.
+ORIGINAL: Final = """
+SELECT d.id, d.container_id, d.uri, d.meta, d.validators, d.given_meta, d.source_modified_at, d.source_mtime_ns,
+       r.sha256, r.mime, r.filename, r.generation,
+       EXISTS (SELECT 1 FROM documents c WHERE c.parent_id = d.id) AS corpus
+FROM documents asked
+JOIN documents d ON d.id = coalesce(asked.parent_id, asked.id)
+JOIN blob_refs r ON r.doc_id = d.id AND r.generation = d.live_generation AND r.role = 'original'
+WHERE asked.id = %(doc_id)s AND d.deleted_at IS NULL
+"""
+
+CHUNKS: Final = """
+SELECT c.id, c.ordinal, c.ord, c.generation, c.windows, c.embed_text
+FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL AND c.ordinal > %(after)s
+ORDER BY c.ordinal
+LIMIT %(limit)s
+"""
+
+# Not the original: without it nothing can be drawn.
+DROP_REFS: Final = """
+DELETE FROM blob_refs
+WHERE sha256 = %(sha256)s AND role <> 'original' AND doc_id = %(doc_id)s AND generation = %(generation)s
+RETURNING role
+"""
+
+UNDRAW: Final = """
+UPDATE pages SET image_sha256 = NULLIF(image_sha256, %(sha256)s), pdf_sha256 = NULLIF(pdf_sha256, %(sha256)s)
+WHERE doc_id = %(doc_id)s AND generation = %(generation)s
+"""
+
+PRESENT: Final = "UPDATE blobs SET state = 'present', bytes = %(bytes)s WHERE sha256 = %(sha256)s"
+
+DISTRUST: Final = "UPDATE blobs SET state = 'condemned' WHERE sha256 = %(sha256)s"
+
+MARK_LIVE: Final = """
+UPDATE spaces s SET state = CASE WHEN s.id = c.live_space THEN 'live' ELSE 'retired' END
+FROM containers c
+WHERE c.id = %(id)s AND s.container_id = c.id
+  AND (s.id = c.live_space AND s.state <> 'live' OR s.id <> c.live_space AND s.state = 'live')
+"""
+
+SEIZE: Final = "SELECT 1 FROM containers WHERE id = %(id)s AND deleted_at IS NULL FOR NO KEY UPDATE"
+
+
+async def original(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
+    """What the live generation was made of; None when that is not known."""
+    return await (await conn.execute(ORIGINAL, {"doc_id": doc_id})).fetchone()
+
+
+async def live_chunks(
+    conn: Connection, doc_id: UUID, after: int, limit: int
+) -> list[dict[str, Any]]:
+    """Live chunks of a document as they were embedded, in order."""
+    values = {"doc_id": doc_id, "after": after, "limit": limit}
+    return await (await conn.execute(CHUNKS, values)).fetchall()
+
+
+async def drop_references(
+    conn: Connection, doc_id: UUID, generation: int, sha256: str
+) -> Sequence[str]:
+    """Forget that a generation has this blob, but for its original; the roles it had."""
+    values = {"doc_id": doc_id, "generation": generation, "sha256": sha256}
+    rows = await (await conn.execute(DROP_REFS, values)).fetchall()
+    if rows:
+        await conn.execute(UNDRAW, values)
+    return [r["role"] for r in rows]
+
+
+async def mark_present(conn: Connection, sha256: str, size: int) -> None:
+    """The bytes were read and are what their hash says."""
+    await conn.execute(PRESENT, {"sha256": sha256, "bytes": size})
+
+
+async def distrust(conn: Connection, sha256: str) -> None:
+    """The bytes are gone: whoever stores them again writes them."""
+    await conn.execute(DISTRUST, {"sha256": sha256})
+
+
+async def mark_live(conn: Connection, container_id: str) -> None:
+    """Mark the space that is searched as the live one, and no other."""
+    await conn.execute(MARK_LIVE, {"id": container_id})
+
+
+async def seize(conn: Connection, container_id: str) -> bool:
+    """Keep publications and deletions of a container out until the transaction ends; False when it is gone."""
+    return await (await conn.execute(SEIZE, {"id": container_id})).fetchone() is not None

@@ -1,0 +1,155 @@
+"""A Postgres server on 127.0.0.1 for tests: that of the wheel (18 or 16), or of any folder of programs.
+
+    python -m latent_core.testing.postgres_server --major 16
+
+Prints ``{"dsn": …}`` and runs until its standard input closes. Loses everything: it is not for data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import psycopg
+
+from latent_core.processes.account import Account, open_path, open_programs, own, server_account
+from latent_core.processes.cluster import MAJOR_VERSION, programs
+from latent_core.processes.lifeline import watch_parent
+
+START_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 20.0
+USER: Final = "latent"
+_OLDER: Final = {16: "pginstall"}
+"""Folders of the wheel beside the one we run."""
+_SETTINGS: Final = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    "max_wal_size": "2GB",
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+}
+
+
+def wheel_programs(major: int) -> Path:
+    """The programs of that version in the embedded server's wheel."""
+    newest = programs()
+    if major == MAJOR_VERSION:
+        return newest
+    return newest.parents[1] / _OLDER[major] / "bin"
+
+
+def system_programs() -> Path | None:
+    """The newest version that the system's packages installed; None when there is none."""
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: float(p.parts[-3])
+    )
+    return found[-1].parent if found else None
+
+
+@contextmanager
+def postgres_server(binaries: Path) -> Iterator[str]:
+    """A fresh cluster of the server in ``binaries``, reached by TCP with a password; its DSN."""
+    folder = Path(tempfile.mkdtemp(prefix="latent-pg-"))
+    try:
+        account = server_account(folder / "data")
+        data, password = _initialised(binaries, folder, account)
+        port = _free_port()
+        log = (folder / "log").open("ab")
+        options = {**_SETTINGS, "port": str(port)}
+        argv = [str(binaries / "postgres"), "-D", str(data)]
+        argv += [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+        process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=data, **_as(account))
+        try:
+            dsn = f"postgresql://{USER}:{password}@127.0.0.1:{port}/postgres"
+            _await(process, dsn, folder / "log")
+            yield dsn
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            log.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _initialised(binaries: Path, folder: Path, account: Account | None) -> tuple[Path, str]:
+    data, password = folder / "data", secrets.token_hex(12)
+    data.mkdir(0o700)
+    own(data, account)
+    folder.chmod(0o711)
+    open_path(data, account)
+    if not str(binaries).startswith("/usr"):
+        open_programs(binaries.parent, account)
+    given = folder / "password"
+    given.write_text(password, encoding="ascii")
+    given.chmod(0o644)
+    argv = [str(binaries / "initdb"), "-D", str(data), f"--username={USER}", "--encoding=UTF8"]
+    argv += ["--locale=C", "--auth=scram-sha-256", f"--pwfile={given}", "--no-sync"]
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, cwd=data, **_as(account))
+    given.unlink()
+    return data, password
+
+
+def _as(account: Account | None) -> dict[str, Any]:
+    if account is None:
+        return {}
+    return {"user": account.uid, "group": account.gid, "extra_groups": []}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _await(process: subprocess.Popen[bytes], dsn: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            psycopg.connect(dsn, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                told = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+                raise RuntimeError(f"Postgres did not start:\n{told}") from None
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description="a Postgres server for tests")
+    parser.add_argument("--major", type=int, default=MAJOR_VERSION)
+    parser.add_argument("--programs", type=Path, default=None, help="the folder of another server")
+    given = parser.parse_args(arguments)
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    with postgres_server(given.programs or wheel_programs(given.major)) as dsn:
+        watch_parent(sys.stdin.fileno(), ended.set)
+        sys.stdout.write(orjson.dumps({"dsn": dsn}).decode() + "\n")
+        sys.stdout.flush()
+        ended.wait()
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -1,0 +1,219 @@
+"""What the stand-in for a Qdrant server keeps: ``qdrant-client``'s local mode, and the server's own refusals."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from qdrant_client import QdrantClient, models
+
+
+class RefusedError(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class _Kept:
+    """What local mode forgets of a collection."""
+
+    wanted: models.CreateCollection
+    quantization: Any
+    indexed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def dims(self) -> int:
+        sizes = self.wanted.vectors
+        if not isinstance(sizes, models.VectorParams):
+            raise RefusedError(400, "the stand-in knows unnamed vectors only")
+        return sizes.size
+
+
+class Engine:
+    """Answers are the JSON below ``result``. Not for several threads at a time."""
+
+    def __init__(self) -> None:
+        self._local = QdrantClient(":memory:", force_disable_check_same_thread=True)
+        self._kept: dict[str, _Kept] = {}
+        self._operations = 0
+
+    def names(self) -> Any:
+        return {"collections": [{"name": name} for name in self._kept]}
+
+    def exists(self, name: str) -> Any:
+        return {"exists": name in self._kept}
+
+    def created_as(self, name: str) -> models.CreateCollection:
+        """For tests: what the collection was asked to be."""
+        return self._of(name).wanted
+
+    def info(self, name: str) -> Any:
+        kept = self._of(name)
+        told = self._local.get_collection(name).model_dump(mode="json")
+        params = told["config"]["params"]
+        wanted = kept.wanted.model_dump(mode="json")
+        for key in ("shard_number", "replication_factor", "write_consistency_factor"):
+            params[key] = wanted[key]
+        params["on_disk_payload"] = wanted["on_disk_payload"]
+        told["config"]["hnsw_config"] |= {
+            key: value for key, value in (wanted["hnsw_config"] or {}).items() if value is not None
+        }
+        told["config"]["quantization_config"] = kept.quantization
+        told["payload_schema"] = {
+            name: {"data_type": schema, "points": told["points_count"]}
+            for name, schema in kept.indexed.items()
+        }
+        return told
+
+    def create(self, name: str, wanted: models.CreateCollection) -> Any:
+        if name in self._kept:
+            raise RefusedError(409, f"Wrong input: Collection `{name}` already exists!")
+        kept = _Kept(wanted, _jsonable(wanted.quantization_config))
+        if kept.dims < 1:
+            raise RefusedError(
+                422, "Validation error in JSON body: [vectors.size: must be 1 to 65536]"
+            )
+        self._local.create_collection(name, vectors_config=wanted.vectors)
+        self._kept[name] = kept
+        return True
+
+    def update(self, name: str, change: models.UpdateCollection) -> Any:
+        kept = self._of(name)
+        if change.quantization_config is not None:
+            given = _jsonable(change.quantization_config)
+            kept.quantization = None if given == "Disabled" else given
+        return True
+
+    def drop(self, name: str) -> Any:
+        if self._kept.pop(name, None) is None:
+            return False
+        return self._local.delete_collection(name)
+
+    def index(self, name: str, wanted: models.CreateFieldIndex) -> Any:
+        schema = _jsonable(wanted.field_schema)
+        self._of(name).indexed[wanted.field_name] = (
+            schema if isinstance(schema, str) else schema["type"]
+        )
+        return self._done()
+
+    def upsert(self, name: str, given: models.PointsBatch | models.PointsList) -> Any:
+        kept = self._of(name)
+        points: Any = given.batch if isinstance(given, models.PointsBatch) else given.points
+        rows: Any = (
+            points.vectors if isinstance(points, models.Batch) else [p.vector for p in points]
+        )
+        for row in rows:
+            if len(row) != kept.dims:
+                raise RefusedError(
+                    400,
+                    f"Wrong input: Vector dimension error: expected dim: {kept.dims}, got {len(row)}",
+                )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of local mode, that it is not for large collections
+            self._local.upsert(name, points)
+        return self._done()
+
+    def delete(self, name: str, chosen: models.PointIdsList | models.FilterSelector) -> Any:
+        kept = self._of(name)
+        if isinstance(chosen, models.FilterSelector):
+            _check_indexed(kept, chosen.filter)
+        self._local.delete(name, chosen)
+        return self._done()
+
+    def retrieve(self, name: str, wanted: models.PointRequest) -> Any:
+        self._of(name)
+        records = self._local.retrieve(
+            name,
+            wanted.ids,
+            with_payload=wanted.with_payload if wanted.with_payload is not None else True,
+            with_vectors=wanted.with_vector or False,
+        )
+        return [record.model_dump(mode="json") for record in records]
+
+    def count(self, name: str, wanted: models.CountRequest) -> Any:
+        _check_indexed(self._of(name), wanted.filter)
+        return {"count": self._local.count(name, wanted.filter, exact=True).count}
+
+    def scroll(self, name: str, wanted: models.ScrollRequest) -> Any:
+        _check_indexed(self._of(name), wanted.filter)
+        records, following = self._local.scroll(
+            name,
+            wanted.filter,
+            limit=wanted.limit or 10,
+            offset=wanted.offset,
+            with_payload=wanted.with_payload if wanted.with_payload is not None else True,
+            with_vectors=wanted.with_vector or False,
+        )
+        points = [record.model_dump(mode="json") for record in records]
+        return {"points": points, "next_page_offset": following}
+
+    def query(self, name: str, wanted: models.QueryRequest) -> Any:
+        kept = self._of(name)
+        _check_indexed(kept, wanted.filter)
+        query: Any = wanted.query
+        if isinstance(query, models.NearestQuery):
+            query = query.nearest
+        if len(query) != kept.dims:
+            raise RefusedError(
+                400,
+                f"Wrong input: Vector dimension error: expected dim: {kept.dims}, got {len(query)}",
+            )
+        among, limit = _only_ids(wanted.filter), wanted.limit or 10
+        answer = self._local.query_points(
+            name,
+            query=query,
+            query_filter=wanted.filter if among is None else None,
+            limit=limit if among is None else max(1, self._local.count(name).count),
+            with_payload=wanted.with_payload if wanted.with_payload is not None else False,
+            with_vectors=wanted.with_vector or False,
+        )
+        found = [p for p in answer.points if among is None or str(p.id) in among][:limit]
+        return {"points": [point.model_dump(mode="json") for point in found]}
+
+    def _of(self, name: str) -> _Kept:
+        if name not in self._kept:
+            raise RefusedError(404, f"Not found: Collection `{name}` doesn't exist!")
+        return self._kept[name]
+
+    def _done(self) -> Any:
+        self._operations += 1
+        return {"operation_id": self._operations, "status": "completed"}
+
+
+def _only_ids(chosen: models.Filter | None) -> set[str] | None:
+    """The ids of a filter that is nothing else: local mode compares each point with each of them."""
+    conditions = chosen.must if chosen is not None else None
+    if not isinstance(conditions, list) or len(conditions) != 1:
+        return None
+    only = conditions[0]
+    return {str(one) for one in only.has_id} if isinstance(only, models.HasIdCondition) else None
+
+
+def _check_indexed(kept: _Kept, chosen: models.Filter | None) -> None:
+    for key in _keys(chosen):
+        if key not in kept.indexed:
+            raise RefusedError(
+                400,
+                f'Bad request: Index required but not found for "{key}" of one of the following types: '
+                "[keyword, uuid]. Help: Create an index for this key or use a different filter.",
+            )
+
+
+def _keys(chosen: models.Filter | None) -> Iterator[str]:
+    if chosen is None:
+        return
+    for part in (chosen.must, chosen.should, chosen.must_not):
+        for condition in part if isinstance(part, list) else [part] if part else []:
+            if isinstance(condition, models.FieldCondition):
+                yield condition.key
+            elif isinstance(condition, models.Filter):
+                yield from _keys(condition)
+
+
+def _jsonable(value: Any) -> Any:
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value

@@ -1,0 +1,113 @@
+"""Where the errors of ``qdrant-client`` become ours."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import grpc
+import httpx
+import orjson
+from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
+from qdrant_client.http.exceptions import (
+    ApiException,
+    ResponseHandlingException,
+    UnexpectedResponse,
+)
+
+from latent_core.domain.errors import (
+    Conflict,
+    Invalid,
+    LatentError,
+    NotFound,
+    OutOfSpace,
+    TimedOut,
+    Unavailable,
+)
+
+logger = logging.getLogger(__name__)
+
+_SAID: Final = 300
+_FULL: Final = ("no space left", "disk space", "out of disk")
+_KEY_REFUSED: Final = (401, 403)
+_OF_GRPC: Final = {
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 408,
+}
+
+
+@contextmanager
+def mapped_errors(collection: str, seconds: float) -> Iterator[None]:
+    """Errors of one call on ``collection`` leave as ours, with their cause."""
+    try:
+        yield
+    except (TimeoutError, httpx.TimeoutException) as exc:
+        raise _late(seconds) from exc
+    except UnexpectedResponse as exc:
+        raise _refused(exc.status_code or 0, _message(exc.content), collection) from exc
+    except ResponseHandlingException as exc:
+        raise _broken(exc.source, seconds) from exc
+    except grpc.RpcError as exc:
+        raise _rpc(exc, collection, seconds) from exc
+    except ResourceExhaustedResponse as exc:
+        raise Unavailable(
+            f"Qdrant accepts no more requests now: {exc}", retry_after=exc.retry_after_s
+        ) from exc
+    except (ApiException, QdrantException) as exc:
+        raise Unavailable(f"Qdrant failed: {exc}") from exc
+
+
+def _late(seconds: float) -> TimedOut:
+    return TimedOut(f"Qdrant did not answer within {seconds:g} s")
+
+
+def _broken(source: Exception, seconds: float) -> LatentError:
+    if isinstance(source, httpx.TimeoutException):
+        return _late(seconds)
+    # The cause names hosts, which are not the reader's business.
+    logger.warning("qdrant_not_available", extra={"cause": str(source) or type(source).__name__})
+    return Unavailable("Qdrant is not available; the log says why")
+
+
+def _rpc(exc: grpc.RpcError, collection: str, seconds: float) -> LatentError:
+    code = exc.code() if hasattr(exc, "code") else None
+    said = str(exc.details() or "") if hasattr(exc, "details") else ""
+    status = _OF_GRPC.get(code, 0) if code is not None else 0
+    if status == 408:
+        return _late(seconds)
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return _broken(exc, seconds)
+    return _refused(status, said, collection)
+
+
+def _refused(status: int, said: str, collection: str) -> LatentError:
+    details = {"collection": collection} if collection else {}
+    if any(sign in said.lower() for sign in _FULL):
+        return OutOfSpace("Qdrant has no space left on its disk: make room and try again")
+    if status == 404:
+        return NotFound(f"vector collection {collection} does not exist", **details)
+    if status == 409:
+        return Conflict(f"vector collection {collection} exists already", **details)
+    if status in _KEY_REFUSED:
+        return Unavailable("Qdrant refuses the key: check LLC_QDRANT_API_KEY")
+    if status in (400, 413, 422):
+        return Invalid(f"Qdrant refuses the request ({status}): {said}", **details)
+    if status == 408:
+        return TimedOut(f"Qdrant gave up waiting: {said}")
+    return Unavailable(f"Qdrant failed ({status}): {said}", **details)
+
+
+def _message(content: bytes) -> str:
+    """What the server says is wrong, in one line."""
+    try:
+        said = orjson.loads(content)["status"]["error"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        said = content.decode("utf-8", "replace")
+    return " ".join(str(said)[:_SAID].split())

@@ -1,0 +1,196 @@
+"""Blobs on an S3 server: the contract, what a damaged or full server does, links straight to it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import IO, BinaryIO
+from uuid import uuid4
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from latent_core.blobs.copies import Copies
+from latent_core.blobs.keeping import store as keep
+from latent_core.blobs.presigning import Presigner
+from latent_core.blobs.s3 import PROBE, S3Address, S3BlobStore, connect, key_of
+from latent_core.blobs.s3_errors import refused
+from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, Unavailable
+from latent_core.domain.ids import Sha256
+from latent_core.registry.connection import Database
+from latent_core.testing import servers
+from latent_core.testing.blobs import LARGE, BlobStoreContract, listed, sha256_of
+from latent_core.testing.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture
+def address(endpoint: str) -> S3Address:
+    """A bucket that nobody else uses."""
+    return S3Address(
+        endpoint, SecretStr(ACCESS_KEY), SecretStr(SECRET_KEY), f"test-{uuid4().hex[:12]}"
+    )
+
+
+@pytest.fixture(name="store")
+async def s3_store(address: S3Address, tmp_path: Path) -> AsyncIterator[S3BlobStore]:
+    store = await S3BlobStore.open(address, tmp_path)
+    yield store
+    await store.close()
+
+
+class TestContractOfMoto(BlobStoreContract):
+    pass
+
+
+class TestContractOfTheGivenServer(BlobStoreContract):
+    @pytest.fixture
+    def address(self) -> S3Address:
+        return servers.s3_address("BlobStore, S3 server")
+
+
+async def test_objects_stand_under_their_hash_and_nothing_else_is_listed(
+    store: S3BlobStore, address: S3Address
+) -> None:
+    sha256 = await store.put(b"bytes")
+    client, _ = connect(address)
+    names = {one.object_name for one in client.list_objects(address.bucket, recursive=True)}
+    assert names == {f"sha256/{sha256[:2]}/{sha256[2:4]}/{sha256}", PROBE}
+    assert await listed(store) == [sha256]
+
+
+async def test_the_start_finds_out_whether_put_if_absent_is_honoured(store: S3BlobStore) -> None:
+    assert store.puts_if_absent
+
+
+async def test_bytes_that_were_damaged_on_the_server_are_not_handed_out(
+    store: S3BlobStore, address: S3Address
+) -> None:
+    sha256 = await store.put(LARGE)
+    client, _ = connect(address)
+    damaged = b"x" + LARGE[1:]
+    client.put_object(address.bucket, key_of(sha256), _file(damaged), len(damaged))
+    with pytest.raises(Unavailable, match="restore"):
+        await store.get(sha256)
+    with pytest.raises(Unavailable, match="restore"):
+        await store.local_copy(sha256)
+
+
+async def test_a_blob_that_was_cut_off_is_replaced_when_it_is_stored_again(
+    store: S3BlobStore, address: S3Address
+) -> None:
+    sha256 = await store.put(LARGE)
+    client, _ = connect(address)
+    client.put_object(address.bucket, key_of(sha256), _file(LARGE[:10]), 10)
+    assert await store.put(LARGE) == sha256
+    assert await store.get(sha256) == LARGE
+
+
+async def test_rows_and_bytes_are_kept_together_as_with_files(
+    store: S3BlobStore, database: Database
+) -> None:
+    sha256 = await keep(database, store, b"kept")
+    await store.delete(sha256)  # as garbage collection does, or an accident
+    assert await keep(database, store, b"kept") == sha256
+    assert await store.get(sha256) == b"kept"
+
+
+async def test_what_is_deleted_leaves_no_copy_here(store: S3BlobStore) -> None:
+    sha256 = await store.put(b"gone")
+    copy = await store.local_copy(sha256)
+    await store.delete(sha256)
+    assert not copy.exists()
+
+
+async def test_a_start_says_why_the_server_cannot_be_used(
+    address: S3Address, tmp_path: Path
+) -> None:
+    nobody = S3Address("http://127.0.0.1:9", address.access_key, address.secret_key, address.bucket)
+    with pytest.raises((Unavailable, TimedOut)):
+        await S3BlobStore.open(nobody, tmp_path)
+    for endpoint, bucket in (("ftp://host", "bucket"), ("http://host/path", "bucket")):
+        wrong = S3Address(endpoint, address.access_key, address.secret_key, bucket)
+        with pytest.raises(Invalid):
+            await S3BlobStore.open(wrong, tmp_path)
+    shouted = S3Address(address.endpoint, address.access_key, address.secret_key, "Bucket!")
+    with pytest.raises(Invalid, match="LLC_S3_BUCKET"):
+        await S3BlobStore.open(shouted, tmp_path)
+
+
+def test_refusals_say_what_to_do() -> None:
+    assert isinstance(refused(507, b""), OutOfSpace)
+    full = b"<Error><Code>XMinioStorageFull</Code></Error>"
+    assert isinstance(refused(500, full), OutOfSpace)
+    denied = refused(403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>")
+    assert "LLC_S3_SECRET_KEY" in denied.message
+
+
+async def test_a_presigned_link_is_read_without_a_key_as_one_type_for_five_minutes(
+    store: S3BlobStore, address: S3Address
+) -> None:
+    sha256 = await store.put(LARGE)
+    presigner = Presigner(address)
+    link = presigner.link(
+        sha256, seconds=9999, mime="image/webp", disposition="inline", filename='p"1.webp'
+    )
+    assert "X-Amz-Expires=300" in link
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.get(link)
+    assert (answer.status_code, answer.content) == (200, LARGE)
+    assert answer.headers["content-type"].startswith("image/webp")
+    assert answer.headers["content-disposition"] == 'inline; filename="p_1.webp"'
+    page = presigner.link(
+        sha256, seconds=60, mime="text/html", disposition="inline", filename="x.html"
+    )
+    assert "attachment" in page
+    presigner.close()
+
+
+def _file(data: bytes) -> BinaryIO:
+    return io.BytesIO(data)
+
+
+class TestCopies:
+    @staticmethod
+    def copies(folder: Path, clock: Callable[[], float]) -> Copies:
+        return Copies(folder, most_bytes=25, in_use_seconds=60, clock=clock)
+
+    def test_the_oldest_go_when_there_are_too_many_but_none_that_may_be_in_use(
+        self, tmp_path: Path
+    ) -> None:
+        now = 1_000_000.0
+        copies = self.copies(tmp_path, lambda: now)
+        hashes = [Sha256(hashlib.sha256(bytes([n])).hexdigest()) for n in range(4)]
+
+        def ten(_: Sha256, file: IO[bytes]) -> None:
+            file.write(b"0123456789")
+
+        for sha256 in hashes[:3]:
+            copies.of(sha256, ten)
+            now += 1
+        assert all((tmp_path / sha256).exists() for sha256 in hashes[:3])
+        now += 100
+        copies.of(hashes[0], ten)  # asked for again: the next oldest goes first
+        copies.of(hashes[3], ten)
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {hashes[0], hashes[3]}
+
+    def test_a_download_that_fails_leaves_nothing(self, tmp_path: Path) -> None:
+        copies = self.copies(tmp_path, lambda: 0.0)
+
+        def broken(_: Sha256, file: IO[bytes]) -> None:
+            file.write(b"half")
+            raise Unavailable("away")
+
+        with pytest.raises(Unavailable):
+            copies.of(sha256_of(b"x"), broken)
+        assert os.listdir(tmp_path) == []

@@ -1,0 +1,238 @@
+"""Log lines, metrics and traces of a process, one by one."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.request import ProxyHandler, build_opener
+
+import pytest
+from hypothesis import given, strategies as st
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Tracer, TracerProvider
+from typing_extensions import override
+
+from latent_core.domain.errors import Conflict, Invalid, IssueCode
+from latent_core.metrics_server import metrics_served
+from latent_core.observability import Metrics, bound, redacted, set_up_logs
+from latent_core.probe import main as probe
+from latent_core.registry.activity import oldest_transaction_seconds
+from latent_core.registry.connection import Database
+from latent_core.settings import Settings
+from latent_core.tracing import recording, span, tracing
+
+SAFE = st.text("abcdefghijklmnopqrstuvwxyz0123456789_-.", min_size=1, max_size=40)
+
+
+@pytest.fixture
+def lines() -> Iterator[Any]:
+    """JSON lines of the root logger; its handlers are put back."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    set_up_logs("json")
+    (handler,) = root.handlers
+    assert isinstance(handler, logging.StreamHandler)
+    written = io.StringIO()
+    handler.setStream(written)
+    yield lambda: [json.loads(line) for line in written.getvalue().splitlines()]
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+def test_lines_carry_what_is_bound_and_their_own_fields_come_first(lines: Any) -> None:
+    logger = logging.getLogger("latent.test")
+    with bound(request_id="r1"):
+        logger.info("one")
+        with bound(job_id=7):
+            logger.info("two", extra={"request_id": "own"})
+    logger.info("three")
+    one, two, three = lines()
+    assert (one["request_id"], one["msg"], one["logger"]) == ("r1", "one", "latent.test")
+    assert (two["request_id"], two["job_id"]) == ("own", 7)
+    assert "request_id" not in three
+
+
+@given(SAFE)
+def test_secrets_in_whatever_dress_are_hidden(secret: str) -> None:
+    secret = f"Zq{secret}"  # what no word around it has
+    for text in (
+        f"Authorization: Bearer {secret}",
+        f"postgresql://latent:{secret}@postgres:5432/latent",
+        f"password={secret}",
+        f"/v1/blobs/ab?exp=1&sig={secret}&type=x",
+        f"https://s3/b/k?X-Amz-Signature={secret}",
+        f"api_key={secret}",
+    ):
+        assert secret not in redacted(text)
+    assert "lct_abc123XYZ" not in redacted(f"token lct_abc123XYZ of {secret}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://127.0.0.1:7801/v1/containers",
+        "the link's signature is not valid; ask again for a fresh link",
+        "two secrets: keep one of them",
+        "user@example.com asked for design=dark",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert redacted(text) == text
+
+
+def test_a_traceback_hides_secrets_too(lines: Any) -> None:
+    try:
+        raise ValueError("postgresql://latent:hunter2@db/latent refused")
+    except ValueError:
+        logging.getLogger("latent.test").exception("cannot connect")
+    (line,) = lines()
+    assert "hunter2" not in json.dumps(line)
+    assert "refused" in line["exc_info"]
+
+
+def settings(**given: Any) -> Settings:
+    return Settings(_env_file=None, **given)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def fetched(port: int) -> str:
+    with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{port}/metrics", timeout=5) as got:
+        return str(got.read().decode())
+
+
+def test_metrics_are_served_on_their_port_while_the_block_lasts() -> None:
+    metrics, port = Metrics(), free_port()
+    metrics.failed("job", IssueCode.TIMEOUT)
+    with metrics_served(settings(metrics_port=port), metrics):
+        assert 'latent_errors_total{code="TIMEOUT",surface="job"} 1.0' in fetched(port)
+        with (
+            pytest.raises(Conflict, match="LLC_METRICS_PORT"),
+            metrics_served(settings(metrics_port=port), Metrics()),
+        ):
+            pass
+    with pytest.raises(OSError, match="refused"):
+        fetched(port)
+
+
+def test_without_a_port_nothing_is_served() -> None:
+    with metrics_served(settings(), Metrics()):
+        pass
+
+
+def test_a_worker_is_healthy_as_long_as_it_was_seen_lately(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    metrics, port = Metrics(), free_port()
+    asked = [f"http://127.0.0.1:{port}/metrics", "latent_worker_seen_timestamp_seconds", "60"]
+    assert probe(asked) == 1
+    with metrics_served(settings(metrics_port=port), metrics):
+        assert probe(asked) == 1, "never seen"
+        metrics.worker_seen.set_to_current_time()
+        assert probe(asked) == 0
+        metrics.worker_seen.inc(-90)
+        assert probe(asked) == 1
+        assert probe(asked[:1]) == 0
+        assert probe([asked[0], "latent_no_such_gauge", "60"]) == 1
+    assert probe([]) == 1
+    assert "90 s ago" in capsys.readouterr().out
+
+
+async def test_the_oldest_transaction_is_that_of_somebody_else(database: Database) -> None:
+    async with database.reading() as watching:
+        assert await oldest_transaction_seconds(watching) == 0.0
+        async with database.transaction() as held:
+            await held.execute("SELECT 1")
+            assert await oldest_transaction_seconds(watching) > 0.0
+        assert await oldest_transaction_seconds(watching) == 0.0
+
+
+class Recorder(TracerProvider, Tracer):
+    """Keeps names, attributes and the trace each span belongs to."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+
+    @override
+    def get_tracer(self, *args: Any, **kwargs: Any) -> Tracer:
+        return self
+
+    @override
+    def start_span(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    @override
+    @contextmanager
+    def start_as_current_span(self, name: str, context: Any = None, **kwargs: Any) -> Iterator[Any]:  # type: ignore[override]  # the API's own has a decorator of its own
+        parent = trace.get_current_span(context).get_span_context()
+        trace_id = parent.trace_id or len(self.seen) + 1
+        one: dict[str, Any] = {"name": name, "trace": trace_id, "parent": parent.span_id}
+        self.seen.append(one)
+        own = SpanContext(trace_id, len(self.seen), is_remote=False, trace_flags=TraceFlags(1))
+        recorded = Recorded(own, one)
+        with trace.use_span(recorded):
+            yield recorded
+
+
+class Recorded(NonRecordingSpan):
+    def __init__(self, context: SpanContext, seen: dict[str, Any]) -> None:
+        super().__init__(context)
+        self._seen = seen
+
+    @override
+    def set_attribute(self, key: str, value: Any) -> None:
+        self._seen[key] = value
+
+    @override
+    def update_name(self, name: str) -> None:
+        self._seen["name"] = name
+
+    @override
+    def set_status(self, status: Any, description: str | None = None) -> None:
+        self._seen["failed"] = status.description
+
+
+def test_spans_nest_and_join_the_trace_that_a_request_names() -> None:
+    seen = Recorder()
+    named = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = {"traceparent": f"00-{named}-00f067aa0ba902b7-01"}
+    with recording(seen), span("POST", headers=headers, request_id="r1") as outer:
+        outer.rename("POST /v1/containers/search")
+        with span("tool containers_search", nothing=None) as inner:
+            inner.failed("TIMEOUT")
+    with span("after"):
+        pass
+    outer_seen, inner_seen = seen.seen
+    assert outer_seen["name"] == "POST /v1/containers/search"
+    assert outer_seen["latent.request_id"] == "r1"
+    assert f"{outer_seen['trace']:032x}" == named
+    assert inner_seen["trace"] == outer_seen["trace"]
+    assert inner_seen["parent"] == 1
+    assert inner_seen["failed"] == "TIMEOUT"
+    assert "latent.nothing" not in inner_seen
+
+
+def test_without_an_address_nothing_is_traced_and_nothing_is_imported() -> None:
+    with tracing(settings(), "latent"), span("request") as silent:
+        silent.set(anything=1)
+        silent.failed("TIMEOUT")
+
+
+def test_an_address_without_the_sdk_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with (
+        pytest.raises(Invalid, match=r"latent-core\[otel\]"),
+        tracing(settings(otel_endpoint="http://127.0.0.1:4318"), "latent"),
+    ):
+        pass

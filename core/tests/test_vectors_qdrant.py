@@ -1,0 +1,238 @@
+"""The vector engine as a server: the contract, and what happens when the server does not do as it says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from enum import StrEnum
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from pydantic import SecretStr
+from qdrant_client import models
+
+from latent_core.domain.errors import (
+    Conflict,
+    Invalid,
+    LatentError,
+    NotFound,
+    OutOfSpace,
+    TimedOut,
+    Unavailable,
+)
+from latent_core.testing import servers
+from latent_core.testing.qdrant_engine import Engine
+from latent_core.testing.qdrant_grpc import grpc_side
+from latent_core.testing.qdrant_server import Misbehaviour, QdrantServer
+from latent_core.testing.vector_oracle import named, points_of, random_vectors, unit
+from latent_core.testing.vectors import VectorIndexContract, fresh
+from latent_core.vectors import qdrant
+from latent_core.vectors.port import Layout
+from latent_core.vectors.qdrant import QdrantAddress, QdrantVectorIndex
+
+KEY = "secret"
+QUERY = unit([[1, 0]])[0]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[QdrantServer]:
+    with QdrantServer(api_key=KEY) as running:
+        yield running
+
+
+def address(server: QdrantServer, **changes: Any) -> QdrantAddress:
+    return QdrantAddress(**{"url": server.url, "api_key": SecretStr(KEY), **changes})
+
+
+async def opened(given: QdrantAddress) -> AsyncIterator[QdrantVectorIndex]:
+    """On a server that is not ours: what was made there is dropped."""
+    index = await QdrantVectorIndex.open(given)
+    try:
+        yield index
+    finally:
+        for name in await index.collections():
+            await index.drop_collection(name)
+        await index.close()
+
+
+class Way(StrEnum):
+    """How a class of tests reaches which server."""
+
+    STAND_IN = "stand-in"
+    STAND_IN_GRPC = "stand-in by gRPC"
+    REST = "Qdrant server by REST"
+    GRPC = "Qdrant server by gRPC"
+
+
+@pytest_asyncio.fixture(scope="class", loop_scope="class", name="index")
+async def index_of_the_class(
+    request: pytest.FixtureRequest, server: QdrantServer
+) -> AsyncIterator[QdrantVectorIndex]:
+    with ExitStack() as running:
+        match way := getattr(request.cls, "WAY", Way.STAND_IN):
+            case Way.STAND_IN:
+                given = address(server)
+            case Way.STAND_IN_GRPC:
+                given = address(server, grpc_port=running.enter_context(grpc_side(Engine())))
+            case _:
+                given = servers.qdrant_address(f"VectorIndex, {way}", grpc=way is Way.GRPC)
+        async for index in opened(given):
+            yield index
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestContractOfTheStandIn(VectorIndexContract):
+    pass
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestContractOfTheStandInByGrpc(VectorIndexContract):
+    WAY = Way.STAND_IN_GRPC
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestContractByRest(VectorIndexContract):
+    WAY = Way.REST
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestContractByGrpc(VectorIndexContract):
+    WAY = Way.GRPC
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestCollections:
+    async def test_a_collection_is_made_as_designed_with_its_fields_indexed(
+        self, index: QdrantVectorIndex, server: QdrantServer
+    ) -> None:
+        await index.create_collection("c_made_text", 8, Layout("int8", shards=3, replicas=2))
+        made = server.engine.created_as("c_made_text")
+        assert made.hnsw_config == models.HnswConfigDiff(m=32, ef_construct=256)
+        assert (made.shard_number, made.replication_factor) == (3, 2)
+        assert made.write_consistency_factor == 2
+        told = server.engine.info("c_made_text")
+        assert {n: i["data_type"] for n, i in told["payload_schema"].items()} == {
+            "doc_id": "uuid",
+            "generation": "integer",
+        }
+        assert told["config"]["quantization_config"]["scalar"]["type"] == "int8"
+
+    async def test_quantization_follows_the_manifest_and_the_size(
+        self, index: QdrantVectorIndex, server: QdrantServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def quantized() -> bool:
+            return server.engine.info("c_grows_text")["config"]["quantization_config"] is not None
+
+        monkeypatch.setattr(qdrant, "QUANTIZE_FROM_POINTS", 5)
+        await index.create_collection("c_grows_text", 4)
+        await index.upsert("c_grows_text", points_of(random_vectors(5, 4, seed=1)))
+        await index.create_collection("c_grows_text", 4)
+        assert not quantized()
+        await index.upsert("c_grows_text", points_of(random_vectors(6, 4, seed=2)))
+        await index.create_collection("c_grows_text", 4)
+        assert quantized()
+        await index.create_collection("c_grows_text", 4, Layout("none"))
+        assert not quantized()
+
+    async def test_collections_of_others_are_not_seen_behind_a_prefix(
+        self, index: QdrantVectorIndex, server: QdrantServer
+    ) -> None:
+        await index.create_collection("c_theirs_text", 2)
+        async for ours in opened(address(server, prefix="ours_")):
+            await ours.create_collection("c_mine_text", 2)
+            assert await ours.collections() == ["c_mine_text"]
+            with pytest.raises(NotFound):
+                await ours.count("c_theirs_text")
+        assert "c_theirs_text" in await index.collections()
+
+    async def test_a_collection_that_was_made_anew_with_other_dimensions_is_noticed(
+        self, index: QdrantVectorIndex, server: QdrantServer
+    ) -> None:
+        name = await fresh(index, 2)
+        await index.upsert(name, points_of(unit([[1, 0]])))
+        async for other in opened(address(server, prefix=name[:8])):
+            await other.drop_collection(name[8:])
+            await other.create_collection(name[8:], 3)
+            with pytest.raises(Invalid, match=r"2.*3|3.*2"):
+                await index.upsert(name, points_of(unit([[1, 0]])))
+            await index.upsert(name, points_of(unit([[1, 0, 0]])))
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestTrouble:
+    @pytest.mark.parametrize(
+        ("kind", "error"),
+        [
+            (Misbehaviour.SERVER_ERROR, Unavailable),
+            (Misbehaviour.DISK_FULL, OutOfSpace),
+            (Misbehaviour.HUNG_UP, Unavailable),
+            (Misbehaviour.TOO_MANY, Unavailable),
+            (Misbehaviour.NOT_COMPLETED, Unavailable),
+            (Misbehaviour.LOST, Unavailable),
+        ],
+    )
+    async def test_a_write_that_is_not_certain_is_an_error_that_may_pass(
+        self,
+        index: QdrantVectorIndex,
+        server: QdrantServer,
+        kind: Misbehaviour,
+        error: type[LatentError],
+    ) -> None:
+        name = await fresh(index, 2)
+        await index.upsert(name, points_of(unit([[0, 1]])))
+        server.misbehave(kind, only=f"{name}/points")
+        with pytest.raises(error) as caught:
+            await index.upsert(name, points_of(unit([[1, 0], [1, 1]]), doc="other"))
+        assert caught.value.transient
+        await index.upsert(name, points_of(unit([[1, 0], [1, 1]]), doc="other"))
+        assert await index.count(name) == 3
+
+    async def test_a_delete_that_left_something_is_an_error(
+        self, index: QdrantVectorIndex, server: QdrantServer
+    ) -> None:
+        name = await fresh(index, 2)
+        await index.upsert(name, points_of(unit([[0, 1]])))
+        server.misbehave(Misbehaviour.LOST, only="points/delete")
+        with pytest.raises(Unavailable, match="still"):
+            await index.delete(name, named("doc"))
+        assert await index.delete(name, named("doc")) == 1
+
+    async def test_a_server_that_is_silent_is_given_up_within_the_deadline(
+        self, server: QdrantServer
+    ) -> None:
+        index = await QdrantVectorIndex.open(address(server), deadline_seconds=1.0)
+        await index.create_collection("c_silent_text", 2)
+        server.misbehave(Misbehaviour.SILENT, only="points/query")
+        with pytest.raises(TimedOut, match="1 s"):
+            await index.search("c_silent_text", QUERY, 3)
+        assert not len((await index.search("c_silent_text", QUERY, 3)).ords)
+        await index.close()
+
+
+async def test_a_start_says_why_the_server_cannot_be_used(server: QdrantServer) -> None:
+    with pytest.raises(Unavailable, match="LLC_QDRANT_API_KEY"):
+        await QdrantVectorIndex.open(address(server, api_key=SecretStr("wrong")))
+    with pytest.raises(Invalid, match="LLC_QDRANT_URL"):
+        await QdrantVectorIndex.open(address(server, url="ftp://qdrant"))
+    with QdrantServer() as other:
+        gone = address(other)
+    with pytest.raises(Unavailable):
+        await QdrantVectorIndex.open(gone)
+
+
+async def test_a_server_that_is_too_old_is_refused(
+    server: QdrantServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(qdrant, "LEAST_VERSION", (1, 99))
+    with pytest.raises(Invalid, match=r"too old.*1\.99"):
+        await QdrantVectorIndex.open(address(server))
+
+
+async def test_a_collection_of_no_width_is_refused(server: QdrantServer) -> None:
+    async for index in opened(address(server, prefix="none_")):
+        with pytest.raises(Invalid):
+            await index.create_collection("c_none_text", 0)
+        await index.create_collection("c_none_text", 1)
+        with pytest.raises(Conflict):
+            await index.create_collection("c_none_text", 2)

@@ -1,0 +1,65 @@
+"""``GET /v1/audit``: who changed what."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Response
+
+from latent_core.domain.audit import AuditLine
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.text import Text
+from latent_core.domain.token import Scope
+from latent_core.registry import audit
+from latent_core.registry.audit import Asked
+from latent_core.registry.connection import Connection
+from latent_gateway.answers import json_answer
+from latent_gateway.api import cursors
+from latent_gateway.auth import access
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Caller, RequestId, Shared
+
+router = APIRouter(tags=["access"])
+
+LAST: Final = 2**63 - 1
+
+
+class AuditPage(Envelope):
+    audit: list[AuditLine]
+    next_cursor: str | None
+
+
+@router.get("/v1/audit", response_model=AuditPage)
+async def read(
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    container_id: Annotated[Text | None, Query(max_length=64)] = None,
+    principal: Annotated[Text | None, Query(max_length=128)] = None,
+    action: Annotated[Text | None, Query(max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
+) -> Response:
+    """Changes of the containers one owns, newest first. ``action`` is a beginning, such as ``document.``.
+
+    The owner of the installation also sees those of tokens and of containers that are no more.
+    """
+    access.require(caller, Scope.ADMIN)
+    asked = Asked(cursors.decode_int(cursor, LAST), limit + 1, principal, action)
+    async with shared.stack.db.reading() as conn:
+        found = await _lines(conn, caller, container_id, asked)
+    more = cursors.encode(found[limit - 1].id) if len(found) > limit else None
+    return json_answer(AuditPage(audit=found[:limit], next_cursor=more), request_id)
+
+
+async def _lines(
+    conn: Connection, caller: Principal, container_id: str | None, asked: Asked
+) -> list[AuditLine]:
+    if caller.is_owner:
+        owned = [c.id for c in await access.all_owned(conn, caller)]
+        return await audit.whole(conn, owned, container_id, asked)
+    if container_id is None:
+        owned = [c.id for c in await access.all_owned(conn, caller)]
+    else:
+        owned = [(await access.owned(conn, caller, container_id)).id]
+    return await audit.of_containers(conn, owned, asked)

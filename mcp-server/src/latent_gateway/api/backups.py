@@ -1,0 +1,169 @@
+"""Backups: make, list, fetch, verify, restore. They outlive their container; then they are the owner's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from latent_core.archive.reader import Opening, read_opening
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.errors import NotFound
+from latent_core.domain.ids import Sha256
+from latent_core.domain.text import Text
+from latent_core.domain.token import Scope
+from latent_core.generations.importing import ImportPayload, Policy
+from latent_core.generations.transfers import request_backup
+from latent_core.registry import archives, audit
+from latent_core.registry.archives import ArchiveKind, ArchiveView
+from latent_core.registry.connection import Connection
+from latent_gateway.answers import json_answer
+from latent_gateway.api.bodies import JobAccepted
+from latent_gateway.api.transfers import (
+    ArchiveAnswer,
+    ImportAnswer,
+    begin_import,
+    link_of,
+    reaches,
+)
+from latent_gateway.auth import access
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Caller, RequestId, Shared, SignedLinks
+
+router = APIRouter(tags=["backups"])
+
+MOST_LISTED: Final = 1000
+
+BackupId = Annotated[int, Path(ge=1, lt=2**63)]
+
+
+class BackupBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    container_id: Annotated[Text, Field(max_length=64)]
+
+
+class RestoreBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    container_id: Annotated[Text, Field(max_length=64)] | None = None
+    """Default that of the backup."""
+    merge: bool = False
+    policy: Policy = Policy.SKIP
+
+
+class BackupList(Envelope):
+    backups: list[ArchiveView]
+
+
+@router.get("/v1/backups", response_model=BackupList)
+async def list_backups(
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    container_id: Annotated[Text | None, Query(max_length=64)] = None,
+) -> Response:
+    """Newest first, at most a thousand: of one container, or of all that the caller owns."""
+    async with shared.stack.db.transaction() as conn:
+        own = {c.id: c for c in await access.all_owned(conn, caller)}
+        gone = await archives.ownerless(conn) if caller.is_owner else []
+        ids = [*own, *gone]
+        if container_id is not None and container_id not in ids:
+            raise access.unknown(container_id)
+        wanted = ids if container_id is None else [container_id]
+        found = await archives.listed(conn, ArchiveKind.BACKUP, wanted, MOST_LISTED)
+    seen = [one for one in found if one.container_id in gone or reaches(caller, own, one)]
+    return json_answer(BackupList(backups=seen), request_id)
+
+
+@router.post("/v1/backups", response_model=JobAccepted, status_code=202)
+async def make(body: BackupBody, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
+    """Back a container up now."""
+    async with shared.stack.db.transaction() as conn:
+        container = await access.owned(conn, caller, body.container_id)
+        await shared.quotas.check_queue(conn, caller)
+        job_id = await request_backup(conn, container.id, principal=caller.name)
+        await audit.note(
+            conn,
+            principal=caller.name,
+            action="container.backup",
+            container_id=container.id,
+            object_=str(job_id),
+            request_id=request_id,
+        )
+    shared.stack.wake()
+    return json_answer(JobAccepted(job_id=job_id), request_id, status=202)
+
+
+@router.get("/v1/backups/{backup_id}", response_model=ArchiveAnswer)
+async def show(
+    backup_id: BackupId,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    links: SignedLinks,
+) -> Response:
+    """One backup, with a link to its file."""
+    async with shared.stack.db.transaction() as conn:
+        found = await _owned(conn, caller, backup_id)
+    return json_answer(ArchiveAnswer(url=link_of(found, links), archive=found), request_id)
+
+
+@router.post("/v1/backups/{backup_id}/verify", response_model=JobAccepted, status_code=202)
+async def verify(
+    backup_id: BackupId, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Read a backup to its end; the job fails with the place where it is damaged."""
+    async with shared.stack.db.transaction() as conn:
+        found = await _owned(conn, caller, backup_id)
+        job_id = await request_backup(
+            conn, found.container_id, verify=found.id, principal=caller.name
+        )
+    shared.stack.wake()
+    return json_answer(JobAccepted(job_id=job_id), request_id, status=202)
+
+
+@router.post("/v1/backups/{backup_id}/restore", response_model=ImportAnswer, status_code=202)
+async def restore(
+    backup_id: BackupId, body: RestoreBody, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Import a backup: as a container of its own, or with ``merge`` into one that is there."""
+    async with shared.stack.db.transaction() as conn:
+        found = await _owned(conn, caller, backup_id)
+    opening = await _opening(shared, found)
+    payload = ImportPayload(
+        sha256=found.sha256,
+        filename=found.filename,
+        target=body.container_id or found.container_id,
+        merge=body.merge,
+        policy=body.policy,
+    )
+    async with shared.stack.db.transaction() as conn:
+        job_id = await begin_import(conn, caller, opening, payload, found.bytes, request_id)
+    shared.stack.wake()
+    return json_answer(
+        ImportAnswer(job_id=job_id, container_id=payload.target), request_id, status=202
+    )
+
+
+async def _opening(shared: Shared, archive: ArchiveView) -> Opening:
+    path = await shared.stack.blobs.local_copy(Sha256(archive.sha256))
+
+    def read() -> Opening:
+        with path.open("rb") as file:
+            return read_opening(file)
+
+    return await asyncio.to_thread(read)
+
+
+async def _owned(conn: Connection, caller: Principal, backup_id: int) -> ArchiveView:
+    """The same answer for one that is not there and one that may not be seen."""
+    access.require(caller, Scope.ADMIN)
+    found = await archives.get(conn, backup_id, ArchiveKind.BACKUP)
+    own = {c.id: c for c in await access.all_owned(conn, caller)}
+    gone = await archives.ownerless(conn) if caller.is_owner else []
+    if found is None or not (found.container_id in gone or reaches(caller, own, found)):
+        raise NotFound(f"backup {backup_id} does not exist or may not be seen", backup_id=backup_id)
+    return found

@@ -1,0 +1,83 @@
+"""``POST /v1/containers/{id}/eval``: ask judged queries, as a job; ``GET``: the last runs that were kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from fastapi import APIRouter, Response
+
+from latent_core.domain.evaluation import EvalRequest
+from latent_core.domain.golden import GoldenSet
+from latent_core.domain.job import JobKind, NewJob
+from latent_core.evaluation.datasets import read_golden
+from latent_core.queue.enqueue import enqueue
+from latent_core.registry import audit, eval_runs
+from latent_gateway.answers import json_answer
+from latent_gateway.api.bodies import EvalRuns, JobAccepted
+from latent_gateway.auth import access
+from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.evaluating import questions_of
+
+router = APIRouter(tags=["evaluation"])
+
+ATTEMPTS: Final = 3
+
+
+@router.post("/v1/containers/{container_id}/eval", response_model=JobAccepted, status_code=202)
+async def evaluate(
+    container_id: str, body: EvalRequest, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Measure a container's retrieval by golden or judged queries; the job's ``result`` is the report."""
+    async with shared.stack.db.transaction() as conn:
+        container = await access.changeable(conn, caller, container_id)
+    if body.golden is None and not body.judged:
+        golden = await asyncio.to_thread(golden_of, shared.settings.manifests, container.id)
+        body = body.model_copy(update={"golden": golden})
+    questions_of(container, body)
+    async with shared.stack.db.transaction() as conn:
+        await shared.quotas.check_queue(conn, caller)
+        job_id = await enqueue(
+            conn,
+            NewJob(
+                kind=JobKind.EVAL,
+                container_id=container.id,
+                doc_key=f"eval:{container.id}",
+                payload=body.model_dump(mode="json", by_alias=True),
+                max_attempts=ATTEMPTS,
+                principal=caller.name,
+            ),
+        )
+        await audit.note(
+            conn,
+            principal=caller.name,
+            action="container.eval",
+            container_id=container.id,
+            object_=None,
+            request_id=request_id,
+        )
+    shared.stack.wake()
+    return json_answer(JobAccepted(job_id=job_id), request_id, status=202)
+
+
+@router.get("/v1/containers/{container_id}/eval", response_model=EvalRuns)
+async def last_runs(
+    container_id: str, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """The last run of each set of queries and setup that was kept: what the next one is compared with."""
+    async with shared.stack.db.transaction() as conn:
+        container = await access.readable_one(conn, caller, container_id)
+        found = await eval_runs.last(conn, container.id)
+    return json_answer(EvalRuns(runs=found), request_id)
+
+
+def golden_of(manifests: Path, container_id: str) -> GoldenSet | None:
+    """The golden queries in the server's manifest folder."""
+    for file in (
+        manifests / container_id / "eval.json",
+        manifests / f"{container_id}.eval.json",
+    ):
+        if file.is_file():
+            return read_golden(file, f"manifests/{file.relative_to(manifests)}")
+    return None

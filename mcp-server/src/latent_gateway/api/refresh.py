@@ -1,0 +1,188 @@
+"""``POST /v1/admin/refresh``: another embedding space, or the vectors anew; ``…/rollback``: one step back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import orjson
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from latent_core.domain.container import ContainerState
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.golden import GoldenSet
+from latent_core.domain.refresh import (
+    ModelView,
+    RefreshPayload,
+    RefreshPlan,
+    RefreshRequest,
+    Strategy,
+)
+from latent_core.domain.text import Text
+from latent_core.evaluation.datasets import read_golden
+from latent_core.generations.refresh import begin, rollback
+from latent_core.generations.refresh_plan import plan
+from latent_core.registry.containers import Space
+from latent_gateway.answers import json_answer
+from latent_gateway.auth import access
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Caller, Gateway, RequestId, Shared
+
+router = APIRouter(tags=["admin"])
+
+MOST_GOLDEN: Final = 500
+"""Queries that a switch is judged by: each is asked some times on both spaces."""
+
+
+class RefreshBody(RefreshRequest):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    container_id: Annotated[Text, Field(max_length=64)]
+    dry_run: bool = False
+
+    def request(self) -> RefreshRequest:
+        return RefreshRequest.model_validate(
+            self.model_dump(exclude={"container_id", "dry_run"}, exclude_none=True)
+        )
+
+
+class RefreshAnswer(Envelope):
+    job_id: int
+    status: Literal["queued"] = "queued"
+    space_id: int
+    """The embedding space that is built, or written anew."""
+
+
+class PlanAnswer(Envelope):
+    """Of a dry run."""
+
+    status: Literal["planned"] = "planned"
+    plan: RefreshPlan
+
+
+PLANNED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"model": PlanAnswer, "description": "The plan of a dry run"}
+}
+
+
+class RollbackBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    container_id: Annotated[Text, Field(max_length=64)]
+
+
+class RollbackAnswer(Envelope):
+    """What one step back did."""
+
+    given_up: ModelView | None
+    """A build that nobody had switched to."""
+    was: ModelView | None
+    now: ModelView
+
+
+@router.post(
+    "/v1/admin/refresh",
+    response_model=RefreshAnswer,
+    status_code=202,
+    responses=PLANNED,
+)
+async def refresh(
+    body: RefreshBody, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Change the embedder of a container, or make its vectors or chunks anew. ``dry_run`` tells what it would cost."""
+    answer = await refreshed(shared, caller, body, request_id)
+    return json_answer(answer, request_id, status=200 if body.dry_run else 202)
+
+
+async def refreshed(
+    shared: Gateway, caller: Principal, body: RefreshBody, request_id: str
+) -> RefreshAnswer | PlanAnswer:
+    """The job, once it is stored; or the plan, and nothing is changed."""
+    stack, settings = shared.stack, shared.settings
+    async with stack.db.transaction() as conn:
+        if body.dry_run:
+            container = await access.owned(conn, caller, body.container_id)
+        else:
+            container = await access.changeable(conn, caller, body.container_id)
+    if body.strategy is Strategy.REPARSE and container.state is not ContainerState.ACTIVE:
+        raise access.closed(container.id, container.state)
+    golden = None
+    if body.strategy in (Strategy.PARALLEL, Strategy.DRIFT):
+        golden = await asyncio.to_thread(_golden_of, settings.manifests, container.id)
+    wanted = body.request()
+    if body.dry_run:
+        queries = len(golden.queries) if golden is not None else 0
+        planned = await plan(stack.db, stack.embedders, settings, container, wanted, queries)
+        return PlanAnswer(plan=planned)
+    keep_days = settings.refresh_keep_days if wanted.keep_days is None else wanted.keep_days
+    payload = RefreshPayload(
+        strategy=wanted.strategy,
+        space_id=container.space.id,
+        to=wanted.to,
+        way=wanted.way,
+        force=wanted.force,
+        keep_days=keep_days,
+        golden=golden,
+    )
+    async with stack.db.transaction() as conn:
+        await shared.quotas.check_queue(conn, caller)
+        begun = await begin(
+            conn,
+            stack.embedders,
+            container.id,
+            wanted,
+            payload,
+            principal=caller.name,
+            request_id=request_id,
+        )
+    stack.wake()
+    return RefreshAnswer(job_id=begun.job_id, space_id=begun.space)
+
+
+@router.post("/v1/admin/rollback", response_model=RollbackAnswer)
+async def back(
+    body: RollbackBody, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Search a container in the space before again, at once; or give a build up that was not switched to."""
+    settings = shared.settings
+    async with shared.stack.db.transaction() as conn:
+        container = await access.changeable(conn, caller, body.container_id)
+        done = await rollback(
+            conn,
+            container.id,
+            keep_days=settings.refresh_keep_days,
+            lease_seconds=settings.lease_seconds,
+            principal=caller.name,
+            request_id=request_id,
+        )
+    shared.stack.wake()
+    now = container.space if done.switched is None else done.switched.new
+    answer = RollbackAnswer(
+        given_up=_view(done.given_up) if done.given_up is not None else None,
+        was=_view(done.switched.old) if done.switched is not None else None,
+        now=_view(now),
+    )
+    return json_answer(answer, request_id)
+
+
+def _view(space: Space) -> ModelView:
+    return ModelView(embedder=space.embedder, version=space.lineage, dims=space.dims)
+
+
+def _golden_of(manifests: Path, container_id: str) -> GoldenSet | None:
+    """The golden queries in the manifest folder, at most ``MOST_GOLDEN``; the template without any counts as none."""
+    for file in (manifests / container_id / "eval.json", manifests / f"{container_id}.eval.json"):
+        if file.is_file() and _says_something(file):
+            golden = read_golden(file)
+            return golden.model_copy(update={"queries": golden.queries[:MOST_GOLDEN]})
+    return None
+
+
+def _says_something(file: Path) -> bool:
+    try:
+        said: Any = orjson.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return True  # what is wrong with it is said when it is read
+    return not isinstance(said, dict) or bool(said.get("queries"))

@@ -1,0 +1,152 @@
+"""Tokens: make, list, revoke. The owner's alone, since who makes tokens makes rights."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.errors import Invalid, NotFound
+from latent_core.domain.ids import CONTAINER_SLUG
+from latent_core.domain.text import Text
+from latent_core.domain.token import Scope, TokenView, check_principal, digest, new_token
+from latent_core.registry import audit, tokens
+from latent_core.registry.connection import Connection
+from latent_core.registry.tokens import NewToken
+from latent_gateway.answers import json_answer
+from latent_gateway.api import cursors
+from latent_gateway.api.bodies import Moment
+from latent_gateway.auth import access
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Caller, RequestId, Shared
+
+router = APIRouter(tags=["access"])
+
+MOST_CONTAINERS: Final = 100
+LAST: Final = 2**63 - 1
+UNCACHED: Final = {"Cache-Control": "no-store"}
+"""The one answer that holds a token is nobody's to keep but the asker's."""
+
+
+def _slug(value: str) -> str:
+    if not CONTAINER_SLUG.fullmatch(value):
+        raise ValueError(f"'{value[:80]}' cannot be a container's id")
+    return value
+
+
+class TokenBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    principal: Annotated[Text, Field(min_length=3, max_length=128)]
+    """As manifests name it in their roles: ``agent:claude``."""
+    name: Annotated[Text, Field(min_length=1, max_length=64)] = "default"
+    """What it is for; two of a name may live at a time."""
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))] = [Scope.READ]
+    containers: Annotated[
+        list[Annotated[str, AfterValidator(_slug)]] | None,
+        Field(min_length=1, max_length=MOST_CONTAINERS),
+    ] = None
+    """Default: all that the principal's roles reach."""
+    expires_at: Moment | None = None
+    """Default: never."""
+
+
+class TokenCreated(Envelope):
+    token: TokenView
+    secret: str
+    """The token itself, which is told here and nowhere else."""
+
+
+class TokenAnswer(Envelope):
+    token: TokenView
+
+
+class TokenPage(Envelope):
+    tokens: list[TokenView]
+    next_cursor: str | None
+
+
+@router.post("/v1/tokens", response_model=TokenCreated, status_code=201)
+async def create(
+    body: TokenBody, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Make a token. It is told in this answer and nowhere else."""
+    access.require_owner(caller)
+    access.check_grant(caller, body.scopes)
+    secret = new_token()
+    async with shared.stack.db.transaction() as conn:
+        token = await tokens.create(conn, _new(body), digest(secret), created_by=caller.name)
+        await _note(conn, caller, "token.create", token, request_id)
+    answer = TokenCreated(token=token, secret=secret)
+    return json_answer(answer, request_id, status=201, headers=UNCACHED)
+
+
+def _new(body: TokenBody) -> NewToken:
+    if body.expires_at is not None and body.expires_at <= datetime.now(UTC):
+        raise Invalid(f"expires_at: {body.expires_at.isoformat()} has passed")
+    return NewToken(
+        principal=check_principal(body.principal),
+        name=body.name,
+        scopes=frozenset(body.scopes),
+        containers=None if body.containers is None else tuple(dict.fromkeys(body.containers)),
+        expires_at=body.expires_at,
+    )
+
+
+@router.get("/v1/tokens", response_model=TokenPage)
+async def list_tokens(
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    principal: Annotated[Text | None, Query(max_length=128)] = None,
+    all: bool = False,  # noqa: A002 - the name is part of the query
+    limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
+) -> Response:
+    """Live tokens, newest first; with ``all`` also those that are expired or revoked. Never a token itself."""
+    access.require_owner(caller)
+    async with shared.stack.db.reading() as conn:
+        found = await tokens.page(
+            conn,
+            before=cursors.decode_int(cursor, LAST),
+            limit=limit + 1,
+            principal=principal,
+            all_=all,
+        )
+    more = cursors.encode(found[limit - 1].id) if len(found) > limit else None
+    return json_answer(TokenPage(tokens=found[:limit], next_cursor=more), request_id)
+
+
+@router.delete("/v1/tokens/{token_id}", response_model=TokenAnswer)
+async def revoke(
+    token_id: Annotated[int, Path(ge=1, le=LAST)],
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+) -> Response:
+    """Revoke a token: from the next request on it is worth nothing."""
+    access.require_owner(caller)
+    async with shared.stack.db.transaction() as conn:
+        revoked = await tokens.revoke(conn, token_id)
+        token = await tokens.get(conn, token_id)
+        if token is None:
+            raise NotFound(f"there is no token {token_id}; GET /v1/tokens lists them")
+        if revoked:
+            await _note(conn, caller, "token.revoke", token, request_id)
+    return json_answer(TokenAnswer(token=token), request_id)
+
+
+async def _note(
+    conn: Connection, caller: Principal, action: str, token: TokenView, request_id: str
+) -> None:
+    await audit.note(
+        conn,
+        principal=caller.name,
+        action=action,
+        container_id=None,
+        object_=f"{token.id} {token.principal} {token.name}",
+        request_id=request_id,
+    )

@@ -1,0 +1,242 @@
+"""Exports and imports: a container as one file, out and in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from latent_core.archive.reader import Opening, read_opening
+from latent_core.archive.records import MEDIA_TYPE
+from latent_core.blobs.keeping import store_file
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.errors import Conflict, Invalid, NotFound
+from latent_core.domain.ids import CONTAINER_SLUG
+from latent_core.domain.text import Text
+from latent_core.domain.token import Scope
+from latent_core.generations.importing import ImportPayload, Policy
+from latent_core.generations.transfers import ExportPayload, request_export, request_import
+from latent_core.processes.crash import crash_point
+from latent_core.registry import archives, audit, containers
+from latent_core.registry.archives import ArchiveKind, ArchiveView
+from latent_core.registry.connection import Connection
+from latent_gateway.answers import json_answer
+from latent_gateway.api.uploads import declared_bytes, receive, safe_filename
+from latent_gateway.auth import access
+from latent_gateway.auth.access import Readable
+from latent_gateway.auth.principal import Principal
+from latent_gateway.auth.quotas import check_room
+from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
+from latent_gateway.links import BlobLinks
+
+router = APIRouter(tags=["transfers"])
+
+
+class ExportBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    container_id: Annotated[Text, Field(max_length=64)]
+    vectors: bool = True
+    """Without them an import embeds everything again."""
+    blobs: bool = True
+    """Without them originals and page images are named, and not in the file."""
+
+
+class ExportAnswer(Envelope):
+    status: Literal["ready", "queued"]
+    url: str | None = None
+    """Of the archive, for some minutes."""
+    archive: ArchiveView | None = None
+    job_id: int | None = None
+
+
+class ArchiveAnswer(Envelope):
+    url: str
+    archive: ArchiveView
+
+
+class ImportAnswer(Envelope):
+    job_id: int
+    status: Literal["queued"] = "queued"
+    container_id: str
+    """That takes it in."""
+
+
+@router.post(
+    "/v1/containers/export",
+    response_model=ExportAnswer,
+    responses={202: {"model": ExportAnswer, "description": "It is being made."}},
+)
+async def export(
+    body: ExportBody, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
+) -> Response:
+    """The archive of what the container holds now: its link when it is made, else the job that makes it."""
+    answer = await exported(shared, caller, body, links, request_id)
+    return json_answer(answer, request_id, status=200 if answer.status == "ready" else 202)
+
+
+async def exported(
+    shared: Gateway, caller: Principal, body: ExportBody, links: BlobLinks, request_id: str
+) -> ExportAnswer:
+    """What ``export`` answers."""
+    async with shared.stack.db.transaction() as conn:
+        container = await access.owned(conn, caller, body.container_id)
+        key = await archives.contents_key(conn, container.id)
+        ready = await archives.ready(
+            conn, container.id, vectors=body.vectors, blobs=body.blobs, key=key
+        )
+        if ready is not None:
+            return ExportAnswer(status="ready", url=link_of(ready, links), archive=ready)
+        await shared.quotas.check_queue(conn, caller)
+        job_id = await request_export(
+            conn,
+            container.id,
+            ExportPayload(vectors=body.vectors, blobs=body.blobs),
+            principal=caller.name,
+        )
+        await audit.note(
+            conn,
+            principal=caller.name,
+            action="container.export",
+            container_id=container.id,
+            object_=str(job_id),
+            request_id=request_id,
+        )
+    shared.stack.wake()
+    return ExportAnswer(status="queued", job_id=job_id)
+
+
+@router.get("/v1/exports/{archive_id}", response_model=ArchiveAnswer)
+async def show_export(
+    archive_id: Annotated[int, Path(ge=1, lt=2**63)],
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    links: SignedLinks,
+) -> Response:
+    """An export that a job made, whether or not the container has changed since."""
+    async with shared.stack.db.transaction() as conn:
+        access.require(caller, Scope.ADMIN)
+        found = await archives.get(conn, archive_id, ArchiveKind.EXPORT)
+        own = {c.id: c for c in await access.all_owned(conn, caller)}
+    if found is None or not reaches(caller, own, found):
+        raise NotFound(
+            f"export {archive_id} is not kept any more, or may not be seen: export again",
+            archive_id=archive_id,
+        )
+    return json_answer(ArchiveAnswer(url=link_of(found, links), archive=found), request_id)
+
+
+@router.post("/v1/imports", response_model=ImportAnswer, status_code=202)
+async def import_archive(
+    request: Request,
+    filename: Annotated[str, Query(min_length=1, max_length=1024)],
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    container_id: Annotated[Text | None, Query(max_length=64)] = None,
+    merge: bool = False,
+    policy: Policy = Policy.SKIP,
+) -> Response:
+    """Take an archive's bytes; the job verifies them before anything is stored.
+
+    It makes a container, by the archive's id or ``container_id``; with ``merge`` it adds to the one there is.
+    """
+    access.require(caller, Scope.ADMIN)
+    name, declared = safe_filename(filename), declared_bytes(request)
+    async with shared.stack.db.transaction() as conn:
+        await shared.quotas.check_queue(conn, caller)
+        left = await shared.quotas.bytes_left(conn, caller, declared)
+    await check_room(shared.stack.tmp, shared.settings.min_free_bytes, declared)
+    path, sha256, size = await receive(
+        request, shared.stack.tmp, shared.settings.max_import_bytes, "LLC_MAX_IMPORT_BYTES"
+    )
+    try:
+        if left is not None and size > left:
+            raise shared.quotas.out_of_bytes()
+        opening = await asyncio.to_thread(_opening, path)
+        payload = ImportPayload(
+            sha256=sha256,
+            filename=name,
+            target=container_id or opening.manifest.id,
+            merge=merge,
+            policy=policy,
+        )
+        async with shared.stack.db.transaction() as conn:
+            await check_import(conn, caller, opening, payload)
+        crash_point("import.before_store")
+        await store_file(shared.stack.db, shared.stack.blobs, path, sha256)
+        crash_point("import.after_store")
+    finally:
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+    async with shared.stack.db.transaction() as conn:
+        await shared.quotas.count_upload(conn, caller, size)
+        job_id = await begin_import(conn, caller, opening, payload, size, request_id)
+    shared.stack.wake()
+    return json_answer(
+        ImportAnswer(job_id=job_id, container_id=payload.target), request_id, status=202
+    )
+
+
+def _opening(path: FilePath) -> Opening:
+    with path.open("rb") as file:
+        return read_opening(file)
+
+
+async def check_import(
+    conn: Connection, caller: Principal, opening: Opening, payload: ImportPayload
+) -> None:
+    """Whether the caller may do it, by what the archive says of itself; ``Conflict`` when the id is taken."""
+    if not CONTAINER_SLUG.match(payload.target):
+        raise Invalid(
+            f"'{payload.target}' is no id: 1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'"
+        )
+    if payload.merge:
+        access.require(caller, Scope.ADMIN)
+        await access.writable(conn, caller, payload.target)
+        return
+    access.check_creation(caller, payload.target)
+    access.check_kept(caller, opening.manifest.model_copy(update={"id": payload.target}))
+    if await containers.get(conn, payload.target) is not None:
+        raise Conflict(
+            f"container '{payload.target}' exists: import under another id (--as), or into it (--merge)"
+        )
+
+
+async def begin_import(
+    conn: Connection,
+    caller: Principal,
+    opening: Opening,
+    payload: ImportPayload,
+    size: int,
+    request_id: str,
+) -> int:
+    """Enqueue an import of stored bytes."""
+    await check_import(conn, caller, opening, payload)
+    job_id = await request_import(conn, payload, size=size, principal=caller.name)
+    await audit.note(
+        conn,
+        principal=caller.name,
+        action="container.import",
+        container_id=payload.target,
+        object_=f"{payload.filename} (job {job_id})",
+        request_id=request_id,
+    )
+    return job_id
+
+
+def reaches(caller: Principal, own: Mapping[str, Readable], archive: ArchiveView) -> bool:
+    """Whether the container that is owned is the one that was archived. One that was made anew under its name gives
+    nobody but the owner of the installation what the one before held."""
+    container = own.get(archive.container_id)
+    if container is None:
+        return False
+    return caller.is_owner or archive.created_at >= container.created_at
+
+
+def link_of(archive: ArchiveView, links: BlobLinks) -> str:
+    return links.link(archive.sha256, MEDIA_TYPE, "attachment", archive.filename)

@@ -1,0 +1,91 @@
+"""Failed attempts by the address they come from: who guesses waits, and who is known does not.
+
+Others may sit behind the same address, the owner among them. So a token that was good before is asked for
+again whatever its neighbours do; only one that nobody has seen yet has to wait.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+from math import ceil
+from time import monotonic
+from typing import Final
+
+from latent_core.domain.errors import RateLimited
+
+MOST_FAILURES: Final = 20
+"""At once, from one address."""
+SECONDS_A_FAILURE: Final = 3.0
+"""Until one of them is forgiven."""
+MOST_ADDRESSES: Final = 4096
+MOST_KNOWN: Final = 4096
+NETWORK_BITS: Final = 64
+"""Of an IPv6 address: whoever has one has all that share them."""
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: float
+    at: float
+    """When it was that many, by the clock."""
+
+
+class Attempts:
+    """Bounded in memory: of addresses and of digests the ones longest unheard of are forgotten."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+
+    def check(self, address: str, digest: bytes) -> None:
+        """``RateLimited`` when too much from there was wrong, unless this token was good before."""
+        if digest in self._known:
+            return
+        failures = self._failures.get(_network(address))
+        if failures is None:
+            return
+        over = self._left(failures) - (MOST_FAILURES - 1)
+        if over > 0:
+            raise RateLimited(
+                "too many wrong tokens came from your address: wait, and compare the token with the one you were given",
+                retry_after=max(1, ceil(over * SECONDS_A_FAILURE)),
+            )
+
+    def failed(self, address: str, digest: bytes) -> None:
+        """Count one, and trust this token no more."""
+        self._known.pop(digest, None)
+        network = _network(address)
+        before = self._failures.pop(network, None)
+        count = self._left(before) if before is not None else 0.0
+        self._failures[network] = _Failures(min(count + 1, MOST_FAILURES), self._clock())
+        _bound(self._failures, MOST_ADDRESSES)
+
+    def succeeded(self, digest: bytes) -> None:
+        self._known[digest] = None
+        self._known.move_to_end(digest)
+        _bound(self._known, MOST_KNOWN)
+
+    def _left(self, failures: _Failures) -> float:
+        return max(0.0, failures.count - (self._clock() - failures.at) / SECONDS_A_FAILURE)
+
+
+def _bound(kept: OrderedDict[str, _Failures] | OrderedDict[bytes, None], most: int) -> None:
+    while len(kept) > most:
+        kept.popitem(last=False)
+
+
+def _network(address: str) -> str:
+    """What one client can send from."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address[:64]
+    if not isinstance(parsed, IPv6Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(int(parsed) >> (128 - NETWORK_BITS))

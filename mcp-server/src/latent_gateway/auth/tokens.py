@@ -1,0 +1,99 @@
+"""The tokens that are valid: the owner's, and those of the registry, asked for anew at every request.
+
+Nothing is remembered between two requests, so that a token is worth nothing from the moment it is revoked.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+
+from latent_core.domain.errors import Unauthorized
+from latent_core.domain.token import PREFIX, TokenState, TokenView, digest, well_formed
+from latent_core.registry import tokens
+from latent_core.registry.connection import Database
+from latent_core.registry.tokens import FoundToken
+from latent_gateway.auth.attempts import Attempts
+from latent_gateway.auth.principal import Principal
+
+NOT_OURS: Final = "the token is not valid: compare it with the one you were given, LLC_MCP_TOKEN or the data directory's token file"
+MISTYPED: Final = "the token is not whole: one of its characters is wrong or missing; copy it again"
+
+
+class Tokens:
+    """One of these a gateway."""
+
+    def __init__(self, owner_token: str, db: Database) -> None:
+        self._owner = digest(owner_token)
+        self._db = db
+        self._attempts = Attempts()
+
+    async def authenticate(self, authorization: str | None, address: str) -> Principal:
+        """The principal of an ``Authorization`` header sent from ``address``.
+
+        ``Unauthorized`` says what is wrong with it, ``RateLimited`` that too much from there was.
+        """
+        return await self.principal_of(_bearer(authorization), address)
+
+    async def principal_of(self, token: str, address: str) -> Principal:
+        """The same for a token by itself, as a person types it into a form."""
+        shown = digest(token)
+        self._attempts.check(address, shown)
+        try:
+            principal = await self._judged(token, shown)
+        except Unauthorized:
+            self._attempts.failed(address, shown)
+            raise
+        self._attempts.succeeded(shown)
+        return principal
+
+    async def renewed(self, principal: Principal) -> Principal:
+        """The principal as its token allows now, for who goes on without showing it: streams and sessions.
+
+        ``Unauthorized`` when the token is no longer live.
+        """
+        if principal.token_id is None:
+            return principal
+        return await self.of_id(principal.token_id)
+
+    async def of_id(self, token_id: int) -> Principal:
+        """The principal of a token that was shown before; ``Unauthorized`` when it is no longer live."""
+        async with self._db.reading() as conn:
+            found = await tokens.get(conn, token_id)
+        if found is None:
+            raise Unauthorized(NOT_OURS)
+        _check_live(found)
+        return Principal.of(found)
+
+    async def _judged(self, token: str, shown: bytes) -> Principal:
+        if hmac.compare_digest(shown, self._owner):
+            return Principal.owner()
+        if not token.startswith(PREFIX):
+            raise Unauthorized(NOT_OURS)
+        if not well_formed(token):
+            raise Unauthorized(MISTYPED)
+        async with self._db.reading() as conn:
+            found = await tokens.find(conn, shown)
+            if found is None:
+                raise Unauthorized(NOT_OURS)
+            _check_live(found)
+            if found.unnoted:
+                await tokens.note_use(conn, found.id)
+        return Principal(found.principal, found.scopes, found.containers, found.id)
+
+
+def _check_live(token: FoundToken | TokenView) -> None:
+    if token.state is not TokenState.LIVE:
+        raise Unauthorized(
+            f"token {token.id} ('{token.name}') is {token.state.value}: ask the owner for a new one "
+            "(latent token create)"
+        )
+
+
+def _bearer(authorization: str | None) -> str:
+    if not authorization:
+        raise Unauthorized("no token: send the header 'Authorization: Bearer <token>'")
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthorized("the Authorization header is not of the form 'Bearer <token>'")
+    return token.strip()

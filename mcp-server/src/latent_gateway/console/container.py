@@ -1,0 +1,90 @@
+"""A container's page: what it holds, a way to add, who may do what, and its manifest."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+from uuid import UUID
+
+import yaml
+from fastapi import Query, Response
+
+from latent_core.domain.errors import Conflict, Forbidden, Invalid
+from latent_core.domain.text import Text
+from latent_core.registry import containers, documents
+from latent_core.registry.connection import Connection
+from latent_gateway.api import cursors
+from latent_gateway.auth import access
+from latent_gateway.auth.access import Readable
+from latent_gateway.console.overview import health, jobs_of
+from latent_gateway.console.routing import pages
+from latent_gateway.console.view import page
+from latent_gateway.console.visitor import Visiting, Visitor
+from latent_gateway.context import Shared
+
+router = pages()
+
+DOCUMENTS: Final = 50
+
+
+@router.get("/console/containers/{container_id}")
+async def container_page(
+    container_id: str,
+    shared: Shared,
+    visitor: Visiting,
+    prefix: Annotated[Text, Query(max_length=4096)] = "",
+    cursor: Annotated[str, Query(max_length=128)] = "",
+) -> Response:
+    """Documents in the order of their ids."""
+    async with shared.stack.db.reading() as conn:
+        container = await access.readable_one(conn, visitor.principal, container_id)
+        sizes, last = await containers.sizes(conn, container.id)
+        found = await documents.page(
+            conn,
+            container.id,
+            after=_after(cursor),
+            limit=DOCUMENTS + 1,
+            uri_prefix=prefix or None,
+        )
+        state = health(await jobs_of(conn, [container.id]), container.id, sizes)
+        closed = await why_closed(conn, visitor, container.id)
+    more = cursors.encode(found[DOCUMENTS - 1].doc_id) if len(found) > DOCUMENTS else None
+    return page(
+        "container.html",
+        visitor,
+        container=container,
+        sizes=sizes,
+        last=last,
+        health=state,
+        documents=found[:DOCUMENTS],
+        following=more,
+        prefix=prefix,
+        closed=closed,
+        owner=visitor.principal.name in container.manifest.acl.roles.owner,
+        manifest=_written(container),
+        most_bytes=shared.settings.max_upload_bytes,
+    )
+
+
+async def why_closed(conn: Connection, visitor: Visitor, container_id: str) -> str | None:
+    """Why this visitor may not add to a container that may be read; None when it may."""
+    try:
+        await access.writable(conn, visitor.principal, container_id)
+    except (Conflict, Forbidden) as error:
+        return error.message
+    return None
+
+
+def _after(cursor: str) -> UUID | None:
+    if not cursor:
+        return None
+    try:
+        return UUID(cursors.decode(cursor))
+    except ValueError as exc:
+        raise Invalid("this address cannot be read: begin at the container's first page") from exc
+
+
+def _written(container: Readable) -> str:
+    """The manifest as YAML, defaults included."""
+    return yaml.safe_dump(
+        container.manifest.model_dump(mode="json"), sort_keys=False, allow_unicode=True
+    )

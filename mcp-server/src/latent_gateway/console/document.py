@@ -1,0 +1,131 @@
+"""A document's page: a page's image beside its text, its chunks, and where it all comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from fastapi import Query, Response
+
+from latent_core.domain.document import DocumentView
+from latent_core.domain.errors import NotFound
+from latent_core.registry import inspection, pages as page_rows
+from latent_core.registry.connection import Connection
+from latent_core.registry.inspection import Wanted
+from latent_gateway.api.bodies import ChunkView
+from latent_gateway.api.chunks import view
+from latent_gateway.api.page_images import FoundPage, page_of, readable_document
+from latent_gateway.console.routing import pages
+from latent_gateway.console.view import page
+from latent_gateway.console.visitor import Visiting, Visitor
+from latent_gateway.context import Gateway, Shared
+from latent_gateway.links import BlobLinks
+
+router = pages()
+
+CHUNKS: Final = 20
+THUMBNAILS: Final = 24
+SECONDS: Final = 2.0
+"""Then a list of chunks ends early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A page's image, or that there is none."""
+
+    page: int
+    uri: str | None
+    width: int | None
+    height: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Some of a document's chunks, in their order."""
+
+    found: list[ChunkView]
+    following: int | None
+    """The number to go on after."""
+    chosen: UUID | None = None
+
+
+@router.get("/console/documents/{doc_id}")
+async def document_page(
+    doc_id: UUID,
+    shared: Shared,
+    visitor: Visiting,
+    number: Annotated[int | None, Query(alias="page", ge=1, lt=2**31)] = None,
+    chunk: UUID | None = None,
+    after: Annotated[int, Query(ge=-1, lt=2**62)] = -1,
+) -> Response:
+    """With ``chunk`` its list begins there, and the page is the one it stands on."""
+    async with shared.stack.db.reading() as conn:
+        document = await readable_document(conn, visitor.principal, doc_id)
+        chunks = await _chunks(conn, document, chunk, after)
+        number = number or _page_of(chunks) or 1
+        strip = await page_rows.listed(
+            conn, doc_id, after=max(0, number - 1 - THUMBNAILS // 4), limit=THUMBNAILS
+        )
+        others = document.pages > THUMBNAILS
+    shown = await _page(shared, visitor, document, number)
+    return page(
+        "document.html",
+        visitor,
+        document=document,
+        shown=shown,
+        picture=picture(shown.row, visitor.links) if shown else None,
+        number=number,
+        strip=[picture(row, visitor.links) for row in strip],
+        others=others,
+        chunks=chunks,
+        lineage=chunks.found[0].provenance if chunks.found else {},
+    )
+
+
+def picture(row: Mapping[str, Any], links: BlobLinks) -> Picture:
+    """Of a page's row."""
+    drawn = row["image_sha256"] and row["mime"]
+    uri = links.page_image(row["image_sha256"], row["mime"], row["filename"]) if drawn else None
+    return Picture(row["page"], uri, row["width"], row["height"])
+
+
+async def _page(
+    shared: Gateway, visitor: Visitor, document: DocumentView, number: int
+) -> FoundPage | None:
+    """None for a document without pages (yet)."""
+    try:
+        return await page_of(shared, visitor.principal, document.doc_id, number)
+    except NotFound:
+        if number > 1:
+            raise
+        return None
+
+
+async def _chunks(
+    conn: Connection, document: DocumentView, chosen: UUID | None, after: int
+) -> Chunks:
+    """From the chosen one on, else after the number given. One that is gone is passed over in silence:
+    the document has changed since."""
+    if chosen is not None:
+        row = await inspection.one(conn, document.container_id, chosen)
+        if row is not None and row["doc_id"] == document.doc_id:
+            after = row["ord"] - 1
+        else:
+            chosen = None
+    found = await inspection.find(
+        conn,
+        document.container_id,
+        Wanted(doc_id=document.doc_id),
+        after=after,
+        limit=CHUNKS,
+        seconds=SECONDS,
+    )
+    return Chunks([view(row) for row in found.rows], found.more_after, chosen)
+
+
+def _page_of(chunks: Chunks) -> int | None:
+    """Where the chosen chunk stands."""
+    first = chunks.found[0] if chunks.found and chunks.chosen else None
+    return first.place.page if first is not None else None

@@ -1,0 +1,83 @@
+"""Parts of a page that change while somebody looks: drawn anew by the server, sent when they differ."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
+
+from latent_core.domain.errors import LatentError
+from latent_gateway.api.jobs import KEEP_ALIVE, Rhythm
+from latent_gateway.console.view import HEADERS
+from latent_gateway.context import Gateway, Streams
+
+LONGEST_SECONDS: Final = 1800.0
+"""Browsers come back by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    html: str
+    ended: bool
+    """Nothing more will come."""
+
+
+Look = Callable[[], Awaitable[Drawn]]
+"""Draws the part as it is now, for whoever still may see it; raises ``LatentError`` when nobody may."""
+
+
+def live(shared: Gateway, look: Look) -> StreamingResponse:
+    """Server-sent events: ``part`` with HTML whenever it has changed, ``end`` when there will be no more."""
+    shared.streams.take()
+    return _Counted(_parts(shared, look), shared.streams)
+
+
+class _Counted(StreamingResponse):
+    """A stream that was counted, and is given back however it ends, begun or not."""
+
+    def __init__(self, content: AsyncIterator[bytes], streams: Streams) -> None:
+        super().__init__(content, headers=HEADERS, media_type="text/event-stream")
+        self._streams = streams
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.give_back()
+
+
+async def _parts(shared: Gateway, look: Look) -> AsyncIterator[bytes]:
+    now = asyncio.get_running_loop().time
+    until, rhythm, sent = now() + LONGEST_SECONDS, Rhythm(now()), ""
+    while now() < until and not shared.stack.closing.is_set():
+        try:
+            drawn = await look()
+        except (
+            LatentError
+        ):  # the session or the right has ended: the page itself says so when it is read again
+            yield event("end", "")
+            return
+        if drawn.html != sent:
+            yield event("part", drawn.html)
+        if rhythm.looked(now(), changed=drawn.html != sent):
+            yield KEEP_ALIVE
+        sent = drawn.html
+        if drawn.ended:
+            yield event("end", "")
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(rhythm.pause):
+                await shared.stack.closing.wait()
+
+
+def event(name: str, text: str) -> bytes:
+    """One event; a line of text is a line of data."""
+    lines = "".join(f"data: {line}\n" for line in text.splitlines() or [""])
+    return f"event: {name}\n{lines}\n".encode()

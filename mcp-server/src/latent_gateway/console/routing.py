@@ -1,0 +1,87 @@
+"""How the console's routes end: errors as pages, and a way to sign in where a session is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from typing_extensions import override
+
+from latent_core.domain.errors import Invalid, LatentError, NotFound, RateLimited, Unauthorized
+from latent_gateway.console.origin import check_origin
+from latent_gateway.console.view import FRAGMENT, HEADERS, page
+
+SIGN_IN: Final = "/login"
+TITLES: Final = {
+    403: "Not allowed",
+    404: "Not found",
+    409: "Not now",
+    413: "Too large",
+    429: "Too many requests",
+    503: "Not available",
+    504: "Too slow",
+    507: "No room",
+}
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class Page(APIRoute):
+    """A route whose errors people read."""
+
+    @override
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+
+        async def shown(request: Request) -> Response:
+            try:
+                check_origin(request)
+                return await handle(request)
+            except Unauthorized:
+                return to_sign_in(request)
+            except LatentError as error:
+                return failed(error)
+            except RequestValidationError:
+                return failed(Invalid("this address cannot be read: go back and follow a link"))
+            except HTTPException as error:
+                return failed(_told(error), error.status_code)
+
+        return shown
+
+
+def pages() -> APIRouter:
+    """A router of pages; they are for people, not for the schema."""
+    return APIRouter(include_in_schema=False, route_class=Page)
+
+
+def to_sign_in(request: Request) -> Response:
+    """To the sign-in page, and back to where a reader wanted to go."""
+    wanted = request.url.path
+    if request.url.query:
+        wanted += f"?{request.url.query}"
+    after = f"?{urlencode({'next': wanted})}" if request.method == "GET" and wanted != "/" else ""
+    if FRAGMENT in request.headers:
+        return Response(status_code=401, headers={**HEADERS, "HX-Redirect": SIGN_IN})
+    return RedirectResponse(f"{SIGN_IN}{after}", 303, HEADERS)
+
+
+def failed(error: LatentError, status: int | None = None) -> Response:
+    status = status or error.status
+    title = TITLES.get(status, "That did not work")
+    answer = page(
+        "error.html", None, status=status, title=title, message=error.message, code=error.code.value
+    )
+    if isinstance(error, RateLimited):
+        answer.headers["Retry-After"] = str(error.details.get("retry_after", 2))
+    return answer
+
+
+def _told(error: HTTPException) -> LatentError:
+    kind = NotFound if error.status_code == 404 else Invalid
+    return kind(str(error.detail))

@@ -1,0 +1,83 @@
+"""Sign in with a token, sign out."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from fastapi import Form, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from latent_core.domain.errors import RateLimited, Unauthorized
+from latent_gateway.console.routing import SIGN_IN, pages
+from latent_gateway.console.session import COOKIE, LASTS_SECONDS
+from latent_gateway.console.view import HEADERS, page
+from latent_gateway.console.visitor import signed, visitor_of
+from latent_gateway.context import Shared
+
+router = pages()
+
+OURS: Final = re.compile(r"/(?:console/[!-~]*)?")
+"""Where signing in may lead: pages of the console only."""
+MAX_TOKEN_CHARS: Final = 512
+
+
+@router.get(SIGN_IN)
+async def form(
+    request: Request,
+    shared: Shared,
+    wanted: Annotated[str, Query(alias="next", max_length=4096)] = "/",
+) -> Response:
+    try:
+        await visitor_of(request, shared)
+    except Unauthorized:
+        return page("login.html", None, next=landing(wanted), trouble=None)
+    return RedirectResponse(landing(wanted), 303, HEADERS)
+
+
+@router.post(SIGN_IN)
+async def sign_in(
+    request: Request,
+    shared: Shared,
+    token: Annotated[str, Form(max_length=MAX_TOKEN_CHARS)] = "",
+    wanted: Annotated[str, Form(alias="next", max_length=4096)] = "/",
+) -> Response:
+    """Exchange a token for a session; the token itself is forgotten at once."""
+    try:
+        cookie = await signed(request, shared, token.strip())
+    except (Unauthorized, RateLimited) as error:
+        trouble = error.message if isinstance(error, RateLimited) else "This token is not valid."
+        answer = page(
+            "login.html", None, status=error.status, next=landing(wanted), trouble=trouble
+        )
+        if isinstance(error, RateLimited):
+            answer.headers["Retry-After"] = str(error.details.get("retry_after", 2))
+        return answer
+    answer = RedirectResponse(landing(wanted), 303, HEADERS)
+    answer.set_cookie(
+        COOKIE,
+        cookie,
+        max_age=LASTS_SECONDS,
+        path="/",
+        httponly=True,
+        samesite="strict",
+        secure=_encrypted(request, shared.settings.public_url),
+    )
+    return answer
+
+
+@router.post("/logout")
+async def sign_out() -> Response:
+    """Forget the session in this browser."""
+    answer = RedirectResponse(SIGN_IN, 303, HEADERS)
+    answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    return answer
+
+
+def landing(path: str) -> str:
+    """Where signing in leads: to ``path`` if that is a page of ours."""
+    return path if OURS.fullmatch(path) and "\\" not in path else "/"
+
+
+def _encrypted(request: Request, public_url: str | None) -> bool:
+    return request.url.scheme == "https" or (public_url or "").lower().startswith("https:")

@@ -1,0 +1,36 @@
+"""The console: pages for people at ``/``, on the same functions as the API (docs/console.md)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import FastAPI
+
+from latent_core.domain.errors import NotFound
+from latent_gateway.console import (
+    assets,
+    container,
+    document,
+    jobs,
+    overview,
+    search,
+    sending,
+    sign_in,
+)
+from latent_gateway.console.routing import pages
+
+MODULES: Final = (assets, sign_in, overview, search, container, document, jobs, sending)
+rest = pages()
+
+
+@rest.get("/console/{path:path}")
+async def nowhere(path: str) -> None:
+    """Below the console, what is not there is told as a page."""
+    raise NotFound(f"the console has no page '{path[:120]}'")
+
+
+def install(app: FastAPI) -> None:
+    """Add the console's routes; the last one takes what the others leave."""
+    for module in MODULES:
+        app.include_router(module.router)
+    app.include_router(rest)

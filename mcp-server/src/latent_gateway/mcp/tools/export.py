@@ -1,0 +1,73 @@
+"""``containers_export``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from latent_gateway.api.transfers import ExportBody, exported
+from latent_gateway.mcp.calls import Call
+from latent_gateway.mcp.may import Scope
+from latent_gateway.mcp.results import Answer
+from latent_gateway.mcp.tools.containers import ContainerId
+from latent_gateway.mcp.tools.port import Arguments, Tool
+
+
+class ExportArguments(Arguments):
+    container_id: ContainerId
+    vectors: Annotated[
+        bool, Field(description="Without them an import embeds everything again.")
+    ] = True
+    blobs: Annotated[
+        bool, Field(description="With originals and page images; else these are only named.")
+    ] = True
+
+
+class Export(Answer):
+    container_id: str
+    status: str
+    url: str | None = None
+    """Of the archive, for some minutes."""
+    bytes: int | None = None
+    sha256: str | None = None
+    totals: dict[str, int] = {}
+    job_id: int | None = None
+    advice: str | None = None
+
+
+async def export(call: Call, arguments: ExportArguments) -> Export:
+    body = ExportBody(
+        container_id=arguments.container_id, vectors=arguments.vectors, blobs=arguments.blobs
+    )
+    answer = await exported(call.shared, call.caller, body, call.links, call.request_id)
+    archive = answer.archive
+    if archive is None:
+        return Export(
+            container_id=arguments.container_id,
+            status=answer.status,
+            job_id=answer.job_id,
+            advice="It is being made: ask jobs_get with wait_seconds, then export again for the link.",
+        )
+    return Export(
+        container_id=arguments.container_id,
+        status=answer.status,
+        url=answer.url,
+        bytes=archive.bytes,
+        sha256=archive.sha256,
+        totals=archive.totals,
+    )
+
+
+EXPORT: Final = Tool(
+    name="containers.export",
+    title="Export a container",
+    description=(
+        "A whole container as one file, for backups and other installations: the link to it when it is made, "
+        "else the job that makes it. For owners."
+    ),
+    scope=Scope.ADMIN,
+    arguments=ExportArguments,
+    answer=Export,
+    run=export,
+)

@@ -1,0 +1,188 @@
+"""The served schema: what FastAPI reads off the routes, and what it cannot know.
+
+Every error of a route is an envelope (``answers``), tokens are bearer tokens, parts of paths look like what they
+name, and writes take an ``Idempotency-Key``. ``docs/openapi.yaml`` holds what the schema must never contradict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from threading import Lock
+from typing import Any, Final
+
+import orjson
+from fastapi import FastAPI, Response
+from pydantic.json_schema import models_json_schema
+from typing_extensions import override
+
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.ids import CONTAINER_SLUG
+from latent_core.domain.manifest import Manifest
+from latent_gateway.admission import OPEN
+from latent_gateway.idempotency import BELOW, METHODS
+
+Json = dict[str, Any]
+
+PATH: Final = "/openapi.json"
+
+REFERENCE: Final = "#/components/schemas/{model}"
+OF_MANIFESTS: Final = "Manifest_"
+"""Before the names of a manifest's parts: other things have a ``Display``, too."""
+OF_THE_FRAMEWORK: Final = ("HTTPValidationError", "ValidationError")
+"""How FastAPI would tell what is wrong with a request; ``answers`` tells it otherwise."""
+VERBS: Final = frozenset({"get", "put", "post", "delete", "patch"})
+WITHOUT_ERRORS: Final = ("/healthz", "/readyz")
+
+ERRORS: Final = {
+    400: "INVALID: the request cannot be understood",
+    404: "NOT_FOUND: it does not exist, or may not be seen",
+    409: "CONFLICT: it clashes with what is stored",
+    422: "INGEST_FAIL: the content cannot be read",
+    429: "RATE_LIMIT: too much at once; Retry-After says when to come back",
+    503: "UNAVAILABLE: a backing service is away; Retry-After says when to come back",
+    504: "TIMEOUT: a deadline has passed",
+}
+ERRORS_OF_TOKENS: Final = {
+    401: "AUTH: no valid token",
+    403: "POLICY: the token, or a policy, says no",
+}
+ERRORS_OF_BODIES: Final = {413: "INVALID: over a stated limit"}
+ERRORS_OF_WRITES: Final = {507: "UNAVAILABLE: a store is full"}
+ERRORS_OF_CHANGES: Final = {
+    412: "CONFLICT: If-Match names another version than the stored one",
+    428: "CONFLICT: If-Match is missing",
+}
+
+PARTS_OF_PATHS: Final[dict[str, Json]] = {
+    "container_id": {"pattern": CONTAINER_SLUG.pattern, "maxLength": 63},
+    "job_id": {"minimum": 1, "maximum": 2**63 - 1},
+    "token_id": {"minimum": 1, "maximum": 2**63 - 1},
+    "page": {"minimum": 1, "maximum": 2**31 - 1},
+}
+"""What they look like. What looks otherwise names nothing, and is not found."""
+
+IDEMPOTENCY_KEY: Final[Json] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"},
+    "description": "Sent again within a day with the same request, it gets the first answer again.",
+}
+
+
+class Api(FastAPI):
+    """FastAPI whose schema is completed. It is made when it is first asked for, in a thread: that takes a second."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(openapi_url=None, docs_url=None, redoc_url=None, **given)
+        self._making = Lock()
+        self._rendered: bytes | None = None
+        self.add_api_route(PATH, self._served, include_in_schema=False)
+
+    @override
+    def openapi(self) -> Json:
+        with self._making:
+            if self.openapi_schema is None:
+                self.openapi_schema = completed(super().openapi())
+        return self.openapi_schema
+
+    async def _served(self) -> Response:
+        if self._rendered is None:
+            self._rendered = orjson.dumps(await asyncio.to_thread(self.openapi))
+        return Response(self._rendered, media_type="application/json")
+
+
+def completed(schema: Json) -> Json:
+    """``schema`` with what FastAPI cannot know, in place."""
+    components = schema.setdefault("components", {})
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    _with_our_models(components.setdefault("schemas", {}))
+    for path, verb, operation in operations(schema):
+        responses = operation.setdefault("responses", {})
+        if _is_of_the_framework(responses.get("422")):
+            del responses["422"]
+        if OPEN.fullmatch(path.replace("{", "").replace("}", "")) is None:
+            operation["security"] = [{"token": []}]
+        if path not in WITHOUT_ERRORS:
+            for status, told in _errors(verb, operation).items():
+                responses.setdefault(str(status), _failure(told))
+        for parameter in operation.get("parameters", []):
+            if parameter["in"] == "path":
+                parameter["schema"] |= PARTS_OF_PATHS.get(parameter["name"], {})
+        if verb.upper() in METHODS and path.startswith(BELOW):
+            operation.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
+    _require_what_is_always_there(schema)
+    return schema
+
+
+def operations(schema: Json) -> Iterator[tuple[str, str, Json]]:
+    """Path, verb in small letters, operation."""
+    for path, item in schema["paths"].items():
+        for verb, operation in item.items():
+            if verb in VERBS:
+                yield path, verb, operation
+
+
+def _errors(verb: str, operation: Json) -> dict[int, str]:
+    errors = ERRORS | ERRORS_OF_TOKENS
+    if "requestBody" in operation:
+        errors |= ERRORS_OF_BODIES
+    if verb != "get":
+        errors |= ERRORS_OF_WRITES
+    if any(p["name"].lower() == "if-match" for p in operation.get("parameters", [])):
+        errors |= ERRORS_OF_CHANGES
+    return errors
+
+
+def _failure(told: str) -> Json:
+    schema = {"$ref": REFERENCE.format(model="Envelope")}
+    return {"description": told, "content": {"application/json": {"schema": schema}}}
+
+
+def _with_our_models(schemas: Json) -> None:
+    """The envelope of every error; and manifests, which routes take as they come, to say what is wrong themselves."""
+    for name in OF_THE_FRAMEWORK:
+        schemas.pop(name, None)
+    _, ours = models_json_schema([(Envelope, "serialization")], ref_template=REFERENCE)
+    for name, schema in ours["$defs"].items():
+        schemas.setdefault(name, schema)
+    template = REFERENCE.format(model=OF_MANIFESTS + "{model}")
+    _, parts = models_json_schema([(Manifest, "validation")], ref_template=template)
+    for name, schema in parts["$defs"].items():
+        schemas[OF_MANIFESTS + name] = schema
+    if "ManifestBody" in schemas:
+        schemas["ManifestBody"]["properties"]["manifest"] = {
+            "$ref": template.format(model="Manifest")
+        }
+
+
+def _require_what_is_always_there(schema: Json) -> None:
+    """An answer holds every field of its model, defaults too; what is also taken from requests stays as it is."""
+    taken = [operation.get("requestBody") for _, _, operation in operations(schema)]
+    given = [operation["responses"] for _, _, operation in operations(schema)]
+    schemas = schema["components"]["schemas"]
+    for name in _reached(given, schemas) - _reached(taken, schemas):
+        if schemas[name].get("type") == "object" and "properties" in schemas[name]:
+            schemas[name]["required"] = list(schemas[name]["properties"])
+
+
+def _reached(begin: list[Any], schemas: Json) -> set[str]:
+    """Names of the schemas that are referred to, however far."""
+    names: set[str] = set()
+    waiting = list(begin)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += value.values()
+            name = str(value.get("$ref", "")).rpartition("/")[2]
+            if name in schemas and name not in names:
+                names.add(name)
+                waiting.append(schemas[name])
+    return names
+
+
+def _is_of_the_framework(response: Json | None) -> bool:
+    return response is not None and OF_THE_FRAMEWORK[0] in str(response.get("content"))

@@ -1,0 +1,247 @@
+"""Effective rights: the token's containers ∩ its scopes ∩ the manifest's roles ∩ the state, over all combinations."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import chain, combinations, product
+from typing import Any, Final
+
+import pytest
+
+from latent_core.domain.container import ContainerState
+from latent_core.domain.errors import Conflict, Forbidden, Invalid, LatentError, NotFound
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.token import Scope
+from latent_core.registry import containers
+from latent_core.registry.connection import Connection, Database
+from latent_gateway.auth import access
+from latent_gateway.auth.principal import OWNER, Principal
+
+ME: Final = "agent:me"
+ROLES: Final[dict[str, dict[str, list[str]]]] = {
+    "owner": {"owner": [ME], "reader": []},
+    "all-own": {"owner": ["*"], "reader": []},
+    "reader": {"owner": [OWNER], "reader": ["agent:else", ME]},
+    "all-read": {"owner": [OWNER], "reader": ["*"]},
+    "nobody": {"owner": [OWNER], "reader": ["agent:mean", "agent:me2"]},
+}
+OWNING: Final = ("owner", "all-own")
+SCOPES: Final = [
+    frozenset(some)
+    for some in chain.from_iterable(combinations(Scope, n) for n in range(len(Scope) + 1))
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    role: str
+    state: ContainerState
+    scopes: frozenset[Scope]
+    within: bool | None
+    """Whether the token names the container; None when it names none."""
+
+    @property
+    def container_id(self) -> str:
+        return f"{self.role}-{self.state.value}"
+
+    @property
+    def principal(self) -> Principal:
+        named = {None: None, True: frozenset({self.container_id}), False: frozenset({"another"})}
+        return Principal(ME, self.scopes, named[self.within], 7)
+
+    @property
+    def owns(self) -> bool:
+        return self.within is not False and self.role in OWNING
+
+    @property
+    def sees(self) -> bool:
+        reads = self.role != "nobody" and self.state is not ContainerState.ARCHIVED
+        return self.within is not False and (self.owns or reads)
+
+
+CASES: Final = [
+    Case(role, state, scopes, within)
+    for role, state, scopes, within in product(ROLES, ContainerState, SCOPES, (None, True, False))
+]
+
+
+async def furnish(db: Database) -> None:
+    """A container for each role and state."""
+    async with db.transaction() as conn:
+        for role, state in product(ROLES, ContainerState):
+            name = f"{role}-{state.value}"
+            manifest = Manifest.model_validate(
+                {"id": name, "name": name, "acl": {"roles": ROLES[role]}}
+            )
+            await containers.insert(conn, manifest, "etag")
+            await containers.insert_space(conn, name, "local", "1", 384)
+            await containers.set_state(conn, name, state)
+
+
+async def outcome(asked: Awaitable[Any]) -> type[LatentError] | None:
+    try:
+        await asked
+    except LatentError as error:
+        return type(error)
+    return None
+
+
+def expected_read(case: Case) -> type[LatentError] | None:
+    if Scope.READ not in case.scopes:
+        return Forbidden
+    return None if case.sees else NotFound
+
+
+def expected_search(case: Case) -> type[LatentError] | None:
+    refused = expected_read(case)
+    archived = case.state is ContainerState.ARCHIVED
+    return Conflict if refused is None and archived else refused
+
+
+def expected_owned(case: Case, scope: Scope) -> type[LatentError] | None:
+    if scope not in case.scopes:
+        return Forbidden
+    if case.owns:
+        return None
+    return Forbidden if case.sees and Scope.READ in case.scopes else NotFound
+
+
+def expected_write(case: Case) -> type[LatentError] | None:
+    refused = expected_owned(case, Scope.INGEST)
+    closed = case.state is not ContainerState.ACTIVE
+    return Conflict if refused is None and closed else refused
+
+
+def expected_change(case: Case) -> type[LatentError] | None:
+    refused = expected_owned(case, Scope.ADMIN)
+    archived = case.state is ContainerState.ARCHIVED
+    return Conflict if refused is None and archived else refused
+
+
+Ask = Callable[[Connection, Principal, str], Awaitable[object]]
+RULES: Final[list[tuple[Ask, Callable[[Case], type[LatentError] | None]]]] = [
+    (access.readable_one, expected_read),
+    (lambda conn, who, name: access.searchable(conn, who, [name]), expected_search),
+    (access.owned, lambda case: expected_owned(case, Scope.ADMIN)),
+    (access.writable, expected_write),
+    (access.changeable, expected_change),
+]
+
+
+async def test_every_combination_gives_the_rights_that_its_parts_share(database: Database) -> None:
+    await furnish(database)
+    async with database.reading() as conn:
+        for ask, expected in RULES:
+            wrong = [
+                case
+                for case in CASES
+                if await outcome(ask(conn, case.principal, case.container_id)) is not expected(case)
+            ]
+            assert wrong == []
+
+
+async def test_jobs_are_shown_to_who_may_read_or_add_and_steered_by_who_may_add(
+    database: Database,
+) -> None:
+    await furnish(database)
+    async with database.reading() as conn:
+        for case in CASES:
+            asked = (conn, case.principal, case.container_id)
+            if case.scopes.isdisjoint({Scope.READ, Scope.INGEST}):
+                assert await outcome(access.job_seen(*asked, to_change=False)) is Forbidden
+                continue
+            shown = case.owns or (case.sees and Scope.READ in case.scopes)
+            assert await access.job_seen(*asked, to_change=False) is shown
+            listed = await access.jobs_of(conn, case.principal, None)
+            assert (case.container_id in listed) is shown
+            named = await outcome(access.jobs_of(*asked))
+            assert named is (None if shown else NotFound)
+            steered = await outcome(access.job_seen(*asked, to_change=True))
+            if Scope.INGEST not in case.scopes or (shown and not case.owns):
+                assert steered is Forbidden
+            elif case.owns:
+                assert await access.job_seen(*asked, to_change=True)
+            else:
+                assert not await access.job_seen(*asked, to_change=True)
+
+
+async def test_lists_hold_what_may_be_read_and_searches_of_all_leave_out_what_is_put_away(
+    database: Database,
+) -> None:
+    await furnish(database)
+    async with database.reading() as conn:
+        for case in CASES:
+            if Scope.READ not in case.scopes:
+                assert await outcome(access.all_readable(conn, case.principal)) is Forbidden
+                continue
+            read = {c.id for c in await access.all_readable(conn, case.principal)}
+            searched = {c.id for c in await access.all_searchable(conn, case.principal)}
+            assert (case.container_id in read) is case.sees
+            archived = case.state is ContainerState.ARCHIVED
+            assert (case.container_id in searched) is (case.sees and not archived)
+
+
+async def test_what_is_not_there_and_what_may_not_be_read_are_refused_in_the_same_words(
+    database: Database,
+) -> None:
+    await furnish(database)
+    stranger = Principal("agent:stranger", frozenset(Scope), None, 9)
+    async with database.reading() as conn:
+        for ask, _ in RULES:
+            said = []
+            for name in ("nobody-active", "reader-archived", "never-was-one"):
+                with pytest.raises(NotFound) as refused:
+                    await ask(conn, stranger, name)
+                said.append((refused.value.message.replace(name, "…"), set(refused.value.details)))
+            assert len(set(map(str, said))) == 1
+        assert await access.readable_of(conn, stranger, None) is None
+        assert await access.readable_of(conn, stranger, "nobody-active") is None
+
+
+async def test_jobs_of_what_is_no_more_stay_with_the_owner_of_the_installation(
+    database: Database,
+) -> None:
+    everything = frozenset(Scope)
+    await furnish(database)
+    async with database.reading() as conn:
+        elsewhere = (conn, Principal.owner(), "owner-active")
+        assert not await access.job_seen(*elsewhere, to_change=False)
+        for who, shown in [
+            (Principal.owner(), True),
+            (Principal(OWNER, everything, frozenset({"gone"}), 3), False),
+            (Principal("agent:x", everything, None, 4), False),
+        ]:
+            assert await access.job_seen(conn, who, "gone", to_change=False) is shown
+            assert not await access.job_seen(conn, who, None, to_change=False)
+
+
+def test_tokens_are_made_by_the_owner_and_give_no_more_than_the_asker_has() -> None:
+    access.require_owner(Principal.owner())
+    narrow = Principal(OWNER, frozenset({Scope.ADMIN}), None, 1)
+    access.require_owner(narrow)
+    access.check_grant(narrow, [Scope.ADMIN])
+    with pytest.raises(Forbidden, match="'read'"):
+        access.check_grant(narrow, [Scope.ADMIN, Scope.READ])
+    for refused in (
+        Principal(OWNER, frozenset({Scope.READ, Scope.INGEST}), None, 1),
+        Principal(OWNER, frozenset(Scope), frozenset({"notes"}), 1),
+        Principal("agent:admin", frozenset(Scope), None, 1),
+    ):
+        with pytest.raises(Forbidden):
+            access.require_owner(refused)
+
+
+def test_a_container_is_created_within_the_tokens_containers_and_kept_by_its_maker() -> None:
+    one = Principal(ME, frozenset({Scope.ADMIN}), frozenset({"mine"}), 1)
+    access.check_creation(one, "mine")
+    with pytest.raises(Forbidden):
+        access.check_creation(one, "yours")
+    with pytest.raises(Forbidden):
+        access.check_creation(Principal(ME, frozenset({Scope.READ, Scope.INGEST})), "mine")
+    mine = Manifest.model_validate(
+        {"id": "mine", "name": "Mine", "acl": {"roles": {"owner": [ME]}}}
+    )
+    assert access.check_kept(one, mine) is mine
+    with pytest.raises(Invalid, match="lose access"):
+        access.check_kept(one, Manifest(id="mine", name="Mine"))

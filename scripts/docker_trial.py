@@ -1,0 +1,256 @@
+"""The Dockerfiles and the compose wiring, tried for real where no image can be pulled: make docker-trial
+
+Builds both images on a base made by debootstrap, builds them again after a change to the code, starts the stack with
+stand-ins for the stores, and runs the checks of `make smoke` on it. What could not be had is said at the end.
+Needs root, Debian's docker.io and debootstrap; everything is kept below --scratch, which a second run uses again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from latent_core.domain.errors import LatentError, TimedOut, Unavailable
+from scripts import smoke
+from scripts.compose_stack import REPOSITORY, ComposeStack, compose_command, composed
+
+SUITE = "bookworm"  # its Python is 3.11
+INCLUDED = "python3,python3-venv,python3-pip,ca-certificates"
+BASE = "latent-trial-base:trial"
+CONTEXT = (
+    "core",
+    "client",
+    "mcp-server",
+    "workers",
+    "cli",
+    "migrations",
+    "docker",
+    ".dockerignore",
+)
+IMAGES = {"latent-gateway": "mcp-server/Dockerfile", "latent-worker": "workers/Dockerfile"}
+STORES = "docker/trial/stores.Dockerfile"
+STAND_INS = "latent-trial-stores:trial"
+FROM_HOST = ("etc/pip.conf", "etc/ssl/certs/ca-certificates.crt")
+"""What a package index may need to be reached, if this machine has it."""
+START_SECONDS = 60.0
+BUILD_SECONDS = 1800.0
+REBUILD_SECONDS = 60.0
+"""Or a third of the first build: machines differ."""
+NOT_HAD = (
+    "python:3.11-slim (a base of debootstrap stood in)",
+    "postgres:18.4 (the Postgres 18 of the embedded default's wheel stood in)",
+    "qdrant/qdrant (a stand-in over qdrant-client's local mode: wiring, not proof)",
+    "chrislusf/seaweedfs (moto stood in)",
+    "the images of docker/observability.yml, docker/tls.yml and docker/minio.yml (not started)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Docker:
+    """A daemon and the variables that lead to it."""
+
+    variables: Mapping[str, str]
+
+    def run(self, *arguments: str, cwd: Path = REPOSITORY, seconds: float = BUILD_SECONDS) -> str:
+        """What docker prints; ``Unavailable`` with its words when it fails."""
+        done = subprocess.run(
+            ["docker", *arguments],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **self.variables},  # noqa: TID251 - handed on, not read
+            cwd=cwd,
+            timeout=seconds,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise Unavailable(
+                f"docker {arguments[0]} failed:\n{(done.stderr or done.stdout)[-4000:]}"
+            )
+        return done.stdout
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Try the Dockerfiles and the compose wiring")
+    parser.add_argument("--scratch", type=Path, default=Path("/var/tmp/latent-docker-trial"))
+    scratch: Path = parser.parse_args().scratch
+    checks = smoke.Checks()
+    try:
+        needed("docker", "dockerd", "debootstrap")
+        compose_command()
+        scratch.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with daemon(scratch) as docker:
+            base(docker, scratch)
+            build(docker, scratch, checks)
+            start(docker, checks)
+    except (LatentError, OSError, subprocess.SubprocessError) as exc:
+        checks.that(False, f"{type(exc).__name__}: {exc}")
+    print("\nnot had, and so not tried:", *NOT_HAD, sep="\n  - ")
+    print(f"\n{len(checks.failed)} checks failed" if checks.failed else "\nall is well")
+    return 1 if checks.failed else 0
+
+
+def needed(*programs: str) -> None:
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing or os.geteuid() != 0:
+        raise Unavailable(
+            f"the trial needs root and {', '.join(missing or programs)}; on Debian: apt-get install docker.io "
+            "docker-compose debootstrap"
+        )
+
+
+@contextmanager
+def daemon(scratch: Path) -> Iterator[Docker]:
+    """A Docker daemon of our own, with its data below ``scratch``; ended with the block."""
+    socket = scratch / "docker.sock"
+    variables = {"DOCKER_HOST": f"unix://{socket}", "DOCKER_BUILDKIT": "0"}
+    with (scratch / "dockerd.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "dockerd",
+                f"--data-root={scratch / 'data'}",
+                f"--exec-root={scratch / 'exec'}",
+                f"--pidfile={scratch / 'dockerd.pid'}",
+                f"--host=unix://{socket}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        docker = Docker(variables)
+        _await_daemon(docker, process, scratch)
+        yield docker
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def _await_daemon(docker: Docker, process: subprocess.Popen[bytes], scratch: Path) -> None:
+    until = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            docker.run("version", seconds=10)
+            return
+        except Unavailable as exc:
+            if process.poll() is not None or time.monotonic() > until:
+                tail = (scratch / "dockerd.log").read_text("utf-8", errors="replace")[-2000:]
+                raise TimedOut(f"dockerd did not start:\n{tail}") from exc
+        time.sleep(0.5)
+
+
+def base(docker: Docker, scratch: Path) -> None:
+    """The stand-in for python:3.11-slim, made once."""
+    if docker.run("images", "--quiet", BASE).strip():
+        return
+    begun = time.monotonic()
+    root = scratch / "rootfs"
+    shutil.rmtree(root, ignore_errors=True)
+    subprocess.run(
+        ["debootstrap", "--variant=minbase", f"--include={INCLUDED}", SUITE, root],
+        check=True,
+        timeout=BUILD_SECONDS,
+        stdout=subprocess.DEVNULL,
+    )
+    for name in FROM_HOST:
+        if (Path("/") / name).is_file():
+            shutil.copyfile(Path("/") / name, root / name)
+    _settle_apt(root)
+    (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
+    archive = scratch / "rootfs.tar"
+    subprocess.run(["tar", "-C", root, "-cf", archive, "."], check=True, timeout=300)
+    docker.run("import", str(archive), BASE)
+    archive.unlink()
+    shutil.rmtree(root)
+    print(f"a base of debootstrap in {time.monotonic() - begun:.0f} s")
+
+
+def _settle_apt(root: Path) -> None:
+    """Packages come from where this machine has them."""
+    for folder, pattern in (("sources.list.d", "*.sources"), ("apt.conf.d", "99*")):
+        for file in (Path("/etc/apt") / folder).glob(pattern):
+            shutil.copyfile(file, root / "etc/apt" / folder / file.name)
+            (root / "etc/apt/sources.list").write_text("", "utf-8")
+
+
+def build(docker: Docker, scratch: Path, checks: smoke.Checks) -> None:
+    """Both images, and both again after a change to the code: only the last layers are made anew."""
+    context = scratch / "context"
+    shutil.rmtree(context, ignore_errors=True)
+    context.mkdir()
+    for name in CONTEXT:
+        source = REPOSITORY / name
+        if source.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "tests", "*.egg-info")
+            shutil.copytree(source, context / name, ignore=ignored)
+        else:
+            shutil.copyfile(source, context / name)
+    first: dict[str, float] = {}
+    for tag, file in IMAGES.items():
+        first[tag] = seconds = _build(docker, context, f"{tag}:trial", file)
+        size = int(docker.run("image", "inspect", "--format={{.Size}}", f"{tag}:trial"))
+        print(f"{tag} built in {seconds:.0f} s, {size / 1e6:.0f} MB")
+        user = docker.run("image", "inspect", "--format={{.Config.User}}", f"{tag}:trial").strip()
+        checks.that(user == "10001:10001", f"{tag} runs as a user of its own: {user}")
+    with (context / "core/src/latent_core/__init__.py").open("a", encoding="utf-8") as changed:
+        changed.write("# changed\n")
+    for tag, file in IMAGES.items():
+        seconds = _build(docker, context, f"{tag}:trial", file)
+        quick = seconds < max(first[tag] / 3, REBUILD_SECONDS)
+        checks.that(quick, f"{tag} rebuilt in {seconds:.0f} s after a change to the code")
+    folder = Path(STORES).parent
+    docker.run("build", "--network=host", f"--tag={STAND_INS}", f"--file={STORES}", str(folder))
+
+
+def _build(docker: Docker, context: Path, tag: str, file: str) -> float:
+    begun = time.monotonic()
+    docker.run(
+        "build",
+        "--network=host",
+        f"--build-arg=PYTHON_IMAGE={BASE}",
+        f"--tag={tag}",
+        f"--file={file}",
+        ".",
+        cwd=context,
+    )
+    return time.monotonic() - begun
+
+
+def start(docker: Docker, checks: smoke.Checks) -> None:
+    """The stack with stand-ins for the stores, two workers, and the whole way on it."""
+    variables = {**docker.variables, "LATENT_VERSION": "trial"}
+    with composed(
+        ["small", "trial"], variables=variables, options=("--no-build", "--scale", "worker=2")
+    ) as stack:
+        healthy(docker, stack, checks)
+        smoke.guarded(stack, checks)
+
+
+def healthy(docker: Docker, stack: ComposeStack, checks: smoke.Checks) -> None:
+    """Gateway and workers, by their own health checks."""
+    for service, count in (("gateway", 1), ("worker", 2)):
+        until = time.monotonic() + 120
+        states = _health(docker, stack, service)
+        while states != ["healthy"] * count and time.monotonic() < until:
+            time.sleep(2)
+            states = _health(docker, stack, service)
+        checks.that(states == ["healthy"] * count, f"{service}: {', '.join(states) or 'absent'}")
+
+
+def _health(docker: Docker, stack: ComposeStack, service: str) -> Sequence[str]:
+    labels = ("project=" + stack.project, "service=" + service)
+    filters = [f"--filter=label=com.docker.compose.{label}" for label in labels]
+    ids = docker.run("ps", "--all", "--quiet", *filters).split()
+    return [docker.run("inspect", "--format={{.State.Health.Status}}", one).strip() for one in ids]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

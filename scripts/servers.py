@@ -1,0 +1,59 @@
+"""Start the servers that tests run on, and run a command with their addresses.
+
+    python scripts/servers.py -- pytest tests          # end to end: gateway and worker on servers
+    python scripts/servers.py --postgres 16 -- pytest core/tests/test_keyword_index.py
+    python scripts/servers.py --no-command             # keep them until Ctrl-C
+
+Postgres is that of the embedded server's wheel, or of the system (``--postgres system``); S3 is moto's; Qdrant is a
+stand-in over its client's local mode. An address that is given already (``LLC_TEST_…``) is used as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+
+from latent_core.testing.postgres_server import system_programs
+from latent_core.testing.servers import all_started
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--postgres", default="18", help="18, 16, or system")
+    parser.add_argument("--no-command", action="store_true", help="print the addresses and wait")
+    parser.add_argument("command", nargs="*")
+    given = parser.parse_args()
+    if not given.command and not given.no_command:
+        parser.error("name a command, or --no-command")
+    with ExitStack() as running:
+        addresses = running.enter_context(all_started(_postgres_options(given.postgres)))
+        environment = {"LLC_TEST_STACK": "servers", **addresses}
+        if given.no_command:
+            print(
+                "\n".join(f"export {name}='{value}'" for name, value in environment.items()),
+                flush=True,
+            )
+            print("Ctrl-C ends them.", file=sys.stderr)
+            with suppress(KeyboardInterrupt):
+                sys.stdin.read()
+            return 0
+        inherited = {**os.environ, **environment}  # noqa: TID251 - handed on, not read
+        return subprocess.run(given.command, env=inherited, check=False).returncode
+
+
+def _postgres_options(chosen: str) -> list[str]:
+    if chosen != "system":
+        return ["--major", chosen]
+    programs = system_programs()
+    if programs is None:
+        raise SystemExit("no Postgres is installed below /usr/lib/postgresql")
+    return ["--programs", str(programs)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

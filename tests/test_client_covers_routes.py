@@ -1,0 +1,157 @@
+"""The Python client has a method for every route that is served."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from latent_client import AsyncClient, SyncClient
+from latent_client.testing.http import (
+    Message,
+    Receive,
+    Request,
+    Send,
+    failure,
+    read_request,
+    send_answer,
+    staged,
+)
+from latent_core.domain.container import ContainerState
+from latent_core.domain.errors import LatentError, NotFound
+from latent_core.domain.evaluation import EvalRequest
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.query import SearchRequest
+from latent_core.domain.refresh import RefreshRequest, Strategy
+from latent_gateway.app import ROUTERS
+from latent_gateway.openapi import Api, operations
+
+DOC: Final = UUID(int=7)
+SHA: Final = "a" * 64
+ALIASES: Final = {"POST /v1/search": "POST /v1/containers/search"}
+"""Routes that answer what another one answers."""
+
+Call = Callable[[AsyncClient, Path], Awaitable[Any] | AsyncIterator[Any]]
+CALLS: Final[dict[str, Call]] = {
+    "GET /v1/containers/list": lambda c, _: c.containers(),
+    "GET /v1/containers/describe": lambda c, _: c.describe("art"),
+    "POST /v1/containers": lambda c, _: c.create(Manifest(id="art", name="Art")),
+    "PUT /v1/containers/{container_id}": lambda c, _: c.update(
+        Manifest(id="art", name="Art"), if_match="e"
+    ),
+    "DELETE /v1/containers/{container_id}": lambda c, _: c.delete("art"),
+    "PUT /v1/containers/{container_id}/state": lambda c, _: c.set_state(
+        "art", ContainerState.READONLY
+    ),
+    "POST /v1/containers/{container_id}/uploads": lambda c, file: c.upload("art", file),
+    "POST /v1/containers/add": lambda c, _: c.add("art", file_ref="x"),
+    "POST /v1/containers/{container_id}/listing": lambda c, _: c.listing("art", "root", []),
+    "GET /v1/containers/{container_id}/documents": lambda c, _: c.documents("art"),
+    "GET /v1/containers/{container_id}/documents/{doc_id}": lambda c, _: c.document("art", DOC),
+    "DELETE /v1/containers/{container_id}/documents/{doc_id}": lambda c, _: c.delete_document(
+        "art", DOC
+    ),
+    "GET /v1/containers/{container_id}/chunks": lambda c, _: c.chunks("art"),
+    "GET /v1/containers/{container_id}/chunks/stats": lambda c, _: c.chunk_sizes("art"),
+    "GET /v1/containers/{container_id}/chunks/{chunk_id}": lambda c, _: c.chunk("art", DOC),
+    "POST /v1/containers/{container_id}/eval": lambda c, _: c.evaluate("art", EvalRequest()),
+    "GET /v1/containers/{container_id}/eval": lambda c, _: c.eval_runs("art"),
+    "GET /v1/documents/{doc_id}/pages": lambda c, _: c.pages(DOC),
+    "GET /v1/documents/{doc_id}/pages/{page}": lambda c, _: c.page(DOC, 1),
+    "GET /v1/documents/{doc_id}/pages/{page}/pdf": lambda c, _: c.page_pdf(DOC, 1),
+    "POST /v1/containers/search": lambda c, _: c.search(
+        SearchRequest(containers=["art"], query="q", top_k=1)
+    ),
+    "POST /v1/doc_search": lambda c, _: c.doc_search("q"),
+    "GET /v1/jobs": lambda c, _: c.jobs(),
+    "GET /v1/jobs/{job_id}": lambda c, _: c.job(1),
+    "GET /v1/jobs/{job_id}/events": lambda c, _: c.events(1),
+    "POST /v1/jobs/{job_id}/cancel": lambda c, _: c.cancel(1),
+    "POST /v1/jobs/{job_id}/requeue": lambda c, _: c.requeue(1),
+    "POST /v1/containers/export": lambda c, _: c.export("art"),
+    "GET /v1/exports/{archive_id}": lambda c, _: c.exported(1),
+    "POST /v1/imports": lambda c, file: c.import_archive(file),
+    "GET /v1/backups": lambda c, _: c.backups(),
+    "POST /v1/backups": lambda c, _: c.backup("art"),
+    "GET /v1/backups/{backup_id}": lambda c, _: c.backup_link(1),
+    "POST /v1/backups/{backup_id}/verify": lambda c, _: c.verify_backup(1),
+    "POST /v1/backups/{backup_id}/restore": lambda c, _: c.restore_backup(1),
+    "POST /v1/tokens": lambda c, _: c.create_token("agent:x"),
+    "GET /v1/tokens": lambda c, _: c.tokens(),
+    "DELETE /v1/tokens/{token_id}": lambda c, _: c.revoke_token(1),
+    "GET /v1/audit": lambda c, _: c.audit(),
+    "POST /v1/admin/refresh": lambda c, _: c.refresh(
+        "art", RefreshRequest(strategy=Strategy.REPARSE)
+    ),
+    "POST /v1/admin/rollback": lambda c, _: c.rollback("art"),
+    "POST /v1/admin/doctor": lambda c, _: c.doctor(),
+    "GET /v1/blobs/{sha256}": lambda c, _: c.fetch(f"{c.url}/v1/blobs/{SHA}?sig=x"),
+    "GET /healthz": lambda c, _: c.healthy(),
+    "GET /readyz": lambda c, _: c.readiness(),
+    "GET /metrics": lambda c, _: c.metrics(),
+    "GET /mcp/tools": lambda c, _: c.tools(),
+}
+
+
+def served() -> set[str]:
+    app = Api(title="t", version="1")
+    for module in ROUTERS:
+        app.include_router(module.router)
+    return {f"{verb.upper()} {path}" for path, verb, _ in operations(app.openapi())}
+
+
+def test_every_route_that_is_served_has_a_method_and_nothing_else_has() -> None:
+    assert served() - set(ALIASES) == set(CALLS)
+
+
+class Recorder:
+    """Notes what is asked and finds nothing."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        self.requests.append(await read_request(scope, receive))
+        await send_answer(failure(NotFound("nothing is here")), send)
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[tuple[str, Recorder]]:
+    recording = Recorder()
+    with staged() as stage:
+        stage.app = recording
+        yield stage.url, recording
+
+
+@pytest.mark.parametrize("route", sorted(CALLS))
+async def test_the_method_asks_that_very_route(
+    route: str, recorder: tuple[str, Recorder], tmp_path: Path
+) -> None:
+    url, recording = recorder
+    recording.requests.clear()
+    file = tmp_path / "a.md"
+    file.write_text("text", encoding="utf-8")
+    async with AsyncClient(url, "token", timeout_seconds=10) as client:
+        with suppress(LatentError):
+            called = CALLS[route](client, file)
+            await (anext(called) if isinstance(called, AsyncIterator) else called)
+    verb, template = route.split(" ")
+    pattern = re.sub(r"\{\w+\}", "[^/]+", template)
+    asked = recording.requests[0]
+    assert asked.method == verb
+    assert re.fullmatch(pattern, asked.path), asked.path
+
+
+def test_the_blocking_client_has_every_method_of_the_asynchronous_one() -> None:
+    methods = {
+        name
+        for name, _ in inspect.getmembers(AsyncClient, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert methods <= set(dir(SyncClient))

@@ -1,0 +1,313 @@
+"""Dockerfiles, compose files and CI, as far as they can be judged without Docker; with it, compose reads them too."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from latent_core.secret_files import file_variables
+from latent_core.settings import Settings, setting_names
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = ["docker-compose.yml", *sorted(f"docker/{f.name}" for f in ROOT.glob("docker/*.yml"))]
+OVERRIDES = ["small", "minio", "tls", "observability", "trial"]
+DOCKERFILES = ["mcp-server/Dockerfile", "workers/Dockerfile"]
+LIMITS = {"qdrant": (2, "4g"), "postgres": (1.5, "2g"), "gateway": (1, "1g"), "worker": (2, "3g")}
+KNOWN = {name for names in setting_names().values() for name in names} | file_variables(Settings)
+
+
+def compose(file: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / file).read_text("utf-8"))
+    return loaded
+
+
+STACK = compose("docker-compose.yml")
+SERVICES: dict[str, Any] = STACK["services"]
+ALL_SERVICES = [
+    (file, name, service)
+    for file in ("docker-compose.yml", "docker/observability.yml", "docker/tls.yml")
+    for name, service in compose(file)["services"].items()
+    if "image" in service
+]
+
+
+def megabytes(limit: str) -> int:
+    return int(limit[:-1]) * {"m": 1, "g": 1024}[limit[-1]]
+
+
+def test_the_limits_are_those_of_the_contract() -> None:
+    for name, (cpus, memory) in LIMITS.items():
+        assert (SERVICES[name]["cpus"], SERVICES[name]["mem_limit"]) == (cpus, memory)
+
+
+def test_the_small_stack_with_its_dashboard_leaves_room_on_eight_gigabytes() -> None:
+    small = compose("docker/small.yml")["services"]
+    running = SERVICES | compose("docker/observability.yml")["services"]
+    limits = {
+        name: small.get(name, {}).get("mem_limit", s["mem_limit"]) for name, s in running.items()
+    }
+    limits.pop("migrate")  # it has ended before the others start
+    assert sum(megabytes(limit) for limit in limits.values()) <= 7 * 1024 + 512
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "service"), ALL_SERVICES, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_every_service_is_bounded_and_keeps_its_rights_small(
+    file: str, name: str, service: dict[str, Any]
+) -> None:
+    assert service["mem_limit"], "memory has a limit"
+    assert service["pids_limit"], "processes have a limit"
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not {"privileged", "network_mode", "pid", "ipc"} & set(service)
+    assert not any("docker.sock" in str(volume) for volume in service.get("volumes", []))
+    image, _, tag = service["image"].rpartition(":")
+    assert image, "a tag is named"
+    assert tag != "latest"
+    if name != "migrate":
+        assert service["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("name", ["migrate", "gateway", "worker"])
+def test_our_own_containers_cannot_write_to_their_image(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "cap_add" not in service
+
+
+def test_only_the_gateway_is_published_and_only_to_this_machine() -> None:
+    published = {name: s["ports"] for name, s in SERVICES.items() if "ports" in s}
+    assert published == {"gateway": ["127.0.0.1:${LLC_PORT:-7801}:7801"]}
+    for port in compose("docker/observability.yml")["services"]["grafana"]["ports"]:
+        assert port.startswith("127.0.0.1:")
+
+
+def test_the_stores_are_on_a_network_without_a_way_out() -> None:
+    assert STACK["networks"]["stores"] == {"internal": True}
+    for name in ("postgres", "qdrant", "s3", "migrate"):
+        assert SERVICES[name]["networks"] == ["stores"]
+    assert "out" not in SERVICES["gateway"]["networks"]
+
+
+def test_everything_waits_for_what_it_needs_to_be_healthy() -> None:
+    for name in ("postgres", "qdrant", "s3"):
+        assert SERVICES[name]["healthcheck"]["test"][0] == "CMD"
+    for name in ("gateway", "worker"):
+        conditions = {n: needed["condition"] for n, needed in SERVICES[name]["depends_on"].items()}
+        assert conditions == {
+            "postgres": "service_healthy",
+            "qdrant": "service_healthy",
+            "s3": "service_healthy",
+            "migrate": "service_completed_successfully",
+        }
+
+
+def test_what_is_kept_stands_in_named_volumes() -> None:
+    kept = {"postgres": "/var/lib/postgresql", "qdrant": "/qdrant/storage", "s3": "/data"}
+    for name, place in kept.items():
+        assert f"{name}:{place}" in SERVICES[name]["volumes"]
+        assert name in STACK["volumes"]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_variable_that_a_service_of_ours_gets_is_a_setting(file: str) -> None:
+    for service in compose(file).get("services", {}).values():
+        given = [name for name in service.get("environment", {}) if name.startswith("LLC_")]
+        assert set(given) <= KNOWN
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_secret_stands_in_a_variable_of_a_compose_file(file: str) -> None:
+    secret = {name.removesuffix("_FILE") for name in file_variables(Settings)}
+    for name, service in compose(file).get("services", {}).items():
+        for variable, value in service.get("environment", {}).items():
+            if variable in secret:  # handed through from the caller's environment at most
+                assert re.fullmatch(rf"\$\{{{variable}:-\}}", value), (name, variable)
+
+
+def test_every_secret_that_is_mounted_is_made_and_read(tmp_path: Path) -> None:
+    script = ROOT / "scripts" / "compose_secrets.py"
+    first = subprocess.run(
+        [sys.executable, script, tmp_path / "secrets"], capture_output=True, text=True, check=True
+    )
+    made = {file.name: file.read_bytes() for file in (tmp_path / "secrets").iterdir()}
+    declared = STACK["secrets"] | compose("docker/observability.yml")["secrets"]
+    assert {Path(secret["file"]).name for secret in declared.values()} == set(made)
+    assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
+    for name, content in made.items():
+        assert content.decode() not in first.stdout, name
+    subprocess.run([sys.executable, script, tmp_path / "secrets"], capture_output=True, check=True)
+    assert made == {file.name: file.read_bytes() for file in (tmp_path / "secrets").iterdir()}
+    password = made["postgres_password"].decode()
+    assert password in made["postgres_dsn"].decode()
+    assert (
+        yaml.safe_load(made["qdrant.yaml"])["service"]["api_key"] == made["qdrant_api_key"].decode()
+    )
+    (identity,) = json.loads(made["s3.json"])["identities"]
+    assert identity["credentials"][0]["secretKey"] == made["s3_secret_key"].decode()
+
+
+def test_the_secrets_never_come_into_the_repository_or_an_image() -> None:
+    assert "/secrets/" in (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    assert ignored[1] == "*", "nothing is sent that is not named"
+    assert not any("secrets" in line or line == "!." for line in ignored if line[:1] == "!")
+
+
+def test_qdrant_is_closed_to_snapshots_from_addresses_and_strict() -> None:
+    config = compose("docker/qdrant.yaml")
+    assert config["service"]["enable_snapshot_url_recovery"] is False
+    assert config["storage"]["collection"]["strict_mode"]["enabled"] is True
+    assert (
+        config["storage"]["hnsw_index"]["m"],
+        config["storage"]["hnsw_index"]["ef_construct"],
+    ) == (32, 256)
+    assert config["storage"]["on_disk_payload"] is True
+    assert "api_key" not in config["service"]
+
+
+@pytest.mark.parametrize("file", DOCKERFILES)
+def test_an_image_is_built_from_locked_hashes_and_runs_as_nobody_special(file: str) -> None:
+    lines = (ROOT / file).read_text("utf-8")
+    assert lines.count("FROM ") == 3
+    assert "python:3.11-slim" in lines
+    for install in re.findall(r"pip install[^\n]*", lines):
+        assert "--require-hashes" in install or "--no-index" in install, install
+    assert "USER 10001:10001" in lines
+    assert re.search(r"HEALTHCHECK .*\\\n\s+CMD \[\"python\", \"-m\", \"latent_core.probe\"", lines)
+    assert "curl" not in lines
+    for label in ("title", "description", "licenses", "version", "revision"):
+        assert f"org.opencontainers.image.{label}=" in lines
+    # What changes with every commit comes after what changes with the lock.
+    assert lines.index("pip install --quiet --require-hashes") < lines.index("COPY core core")
+
+
+@pytest.mark.parametrize("file", DOCKERFILES)
+def test_what_a_dockerfile_copies_is_sent_to_it(file: str) -> None:
+    sent = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+        if line[:1] == "!"
+    }
+    for source in re.findall(r"^COPY ([^-]\S*) ", (ROOT / file).read_text("utf-8"), re.MULTILINE):
+        assert source in sent or ("docker/*.lock" in sent and source.endswith(".lock")), source
+        assert (ROOT / source).exists(), source
+
+
+def pins(lock: str) -> dict[str, str]:
+    text = (ROOT / lock).read_text("utf-8")
+    return dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", text, re.MULTILINE))
+
+
+def needed(package: str) -> set[str]:
+    project = tomllib.loads((ROOT / package / "pyproject.toml").read_text("utf-8"))["project"]
+    names = (re.split(r"[^A-Za-z0-9._-]", line)[0] for line in project["dependencies"])
+    return {canonical(name) for name in names if not name.startswith("latent-")}
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize(
+    ("lock", "packages"),
+    [
+        ("docker/gateway.lock", ("core", "client", "mcp-server", "cli")),
+        ("docker/worker.lock", ("core", "client", "workers", "cli")),
+    ],
+)
+def test_an_image_holds_what_its_packages_need_in_the_versions_that_are_tested(
+    lock: str, packages: tuple[str, ...]
+) -> None:
+    held = {canonical(name): version for name, version in pins(lock).items()}
+    tested = {canonical(name): version for name, version in pins("requirements.lock").items()}
+    for package in packages:
+        assert needed(package) <= set(held), package
+    of_traces = {name for name in set(held) - set(tested) if name.startswith("opentelemetry-")}
+    of_traces |= {"googleapis-common-protos"} & set(held)  # the extra latent-core[otel]
+    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"} <= of_traces
+    assert {n: v for n, v in held.items() if n not in of_traces and tested.get(n) != v} == {}
+    assert not {"pytest", "ruff", "mypy", "moto"} & set(held)
+
+
+def test_the_gateways_image_has_no_parser() -> None:
+    assert not {"pymupdf", "trafilatura", "lxml"} & set(pins("docker/gateway.lock"))
+
+
+def test_actions_are_pinned_by_hash_and_both_stacks_are_run() -> None:
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8")
+    for used in re.findall(r"uses: (\S+)", text):
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", used), used
+    for command in (
+        "bash .ci/run",
+        "make smoke STACK=compose",
+        "make golden-queries STACK=compose",
+        "make audit",
+    ):
+        assert command in text
+    assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+
+
+def test_variables_of_the_compose_files_are_explained_in_the_example() -> None:
+    example = (ROOT / ".env.example").read_text("utf-8")
+    for file in FILES:
+        for name in re.findall(r"\$\{([A-Z0-9_]+)", (ROOT / file).read_text("utf-8")):
+            assert re.search(rf"\b{name}\b", example), f"{file}: {name}"
+
+
+def test_targets_of_the_contract_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in (
+        "up",
+        "stop",
+        "logs",
+        "ps",
+        "shell-pg",
+        "migrate",
+        "smoke",
+        "golden-queries",
+        "down",
+    ):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def compose_program() -> list[str] | None:
+    for program in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(program[0]):
+            asked = subprocess.run([*program, "version"], capture_output=True, check=False)
+            if asked.returncode == 0:
+                return program
+    return None
+
+
+@pytest.mark.parametrize("override", [None, *OVERRIDES])
+def test_compose_itself_reads_every_combination(override: str | None, tmp_path: Path) -> None:
+    program = compose_program()
+    if program is None:
+        pytest.skip("Docker's compose is not installed: its files are read as YAML only")
+    named = ["docker-compose.yml", *([f"docker/{override}.yml"] if override else [])]
+    done = subprocess.run(
+        [*program, *(option for file in named for option in ("--file", file)), "config", "--quiet"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "LATENT_DOMAIN": "a.test",
+            "MINIO_IMAGE": "s3:1",
+        },
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

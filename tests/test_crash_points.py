@@ -1,0 +1,386 @@
+"""`kill -9` at every named point: after a restart all is as it would have been without it (DESIGN §12.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pytest
+import pytest_asyncio
+
+from latent_client import AsyncClient
+from latent_client.transfers import ArchiveLink
+from latent_core.domain.errors import Conflict, NotFound, TimedOut, Unavailable
+from latent_core.domain.ids import document_id
+from latent_core.domain.job import JobState
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.refresh import RefreshRequest, Strategy, Target
+from latent_core.testing.embedding_server import EmbeddingServer
+from tests.conftest import DIMS
+from tests.harness import Installation, eventually
+
+SOURCES: Final = [
+    path
+    for package in ("core", "workers", "mcp-server")
+    for path in (Path(__file__).parents[1] / package / "src").rglob("*.py")
+]
+POINT: Final = re.compile(r'crash_point\(\s*"([^"]+)"')
+ANY_POINT: Final = re.compile(r"(?<!def )crash_point\((?!\))")
+KILLED: Final = 137
+LEASE_SECONDS: Final = 3.0
+SETTLE_SECONDS: Final = 240.0
+ASKED_AGAIN: Final = 20
+OPEN: Final = (JobState.QUEUED, JobState.RUNNING)
+ALWAYS: Final = ("ingest.after_vectors", "purge.after_points", "garbage.after_bytes")
+"""Also tried where there is little time."""
+
+T = TypeVar("T")
+
+
+def named_points() -> dict[str, Path]:
+    """Every point with the file it stands in."""
+    return {name: path for path in SOURCES for name in POINT.findall(path.read_text("utf-8"))}
+
+
+@dataclass
+class House:
+    """One installation that is started again and again, with a point to die at or without."""
+
+    folder: Path
+    settings: dict[str, str]
+    running: Installation | None = None
+    codes: list[int] = field(default_factory=list)
+    """How its processes ended that were not stopped."""
+
+    async def start(self, crash_at: str | None = None) -> None:
+        more = {"LLC_CRASH_AT": crash_at} if crash_at else {}
+        self.running = Installation(self.folder, self.settings | more)
+        with suppress(AssertionError):  # it may die before it is ready
+            await self.running.start()
+
+    async def stop(self) -> None:
+        if self.running is not None:
+            await self.running.stop()
+        self.running = None
+
+    async def ask(self, what: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        """As a person does it: who gets no answer starts what has died, and asks again."""
+        for _ in range(ASKED_AGAIN):
+            await self.revive()
+            with suppress(Unavailable, TimedOut):
+                if (
+                    self.running is not None and self.running.url
+                ):  # else it died before it was ready
+                    async with self.running.client() as client:
+                        return await what(client)
+            await asyncio.sleep(0.1)
+        raise AssertionError("nothing answers")
+
+    async def revive(self) -> None:
+        assert self.running is not None
+        code = self.running.exit_code
+        if code is not None:
+            self.codes.append(code)
+            await self.start()
+
+    async def died(self) -> bool:
+        await self.revive()
+        return bool(self.codes)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(install_root: Path, embedding_server: EmbeddingServer) -> AsyncIterator[House]:
+    one = House(
+        install_root / "crash-points",
+        {
+            "LLC_EMBED_BASE_URL": embedding_server.base_url,
+            "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
+            "LLC_LEASE_SECONDS": str(LEASE_SECONDS),
+        },
+    )
+    yield one
+    await one.stop()
+
+
+FIRST: Final = "# Lamps\n\nThe lamp is lit at dusk.\n\n## Lens\n\nThe lens turns.\n"
+SECOND: Final = "# Lamps\n\nThe lamp is lit at dawn.\n\n## Fog\n\nThe horn blows.\n"
+GONE: Final = "The keeper of this note was forgotten.\n"
+RECORDS: Final = '{"_id": "a", "text": "gulls"}\n{"_id": "b", "text": "terns"}\n'
+
+
+async def comings_and_goings(house: House, container: str, folder: Path) -> None:
+    """Containers come, documents come, change and go, a container goes."""
+    for name in (container, f"{container}-doomed"):
+        await create(house, name)
+    await add(house, container, folder, "lamp.md", FIRST)
+    await add(house, f"{container}-doomed", folder, "brief.txt", GONE)
+    await add(house, container, folder, "note.txt", GONE)
+    await add(house, container, folder, "birds.jsonl", RECORDS)
+    await add(house, container, folder, "lamp.md", SECOND)
+    await delete(house, container, "note.txt")
+    with suppress(NotFound):  # asked for before, and only the answer was lost
+        await house.ask(lambda client: client.delete(f"{container}-doomed"))
+
+
+async def another_model(house: House, container: str, folder: Path) -> None:
+    """A container changes to another embedder, and the old space goes."""
+    await create(house, container)
+    await add(house, container, folder, "lamp.md", SECOND)
+    await add(house, container, folder, "birds.jsonl", RECORDS)
+    to = Target(embedder="openai/other", dims=DIMS)
+    asked = RefreshRequest(strategy=Strategy.PARALLEL, to=to, keep_days=0)
+
+    async def changed() -> bool:
+        described = await house.ask(lambda client: client.describe(container))
+        if described.manifest["embedder"] == to.embedder:
+            return True
+        with suppress(Conflict):  # it is under way
+            await house.ask(lambda client: client.refresh(container, asked))
+        return False
+
+    await eventually(changed, seconds=SETTLE_SECONDS, what="the switch")
+
+
+async def out_and_in(house: House, container: str, folder: Path) -> None:
+    """A container is exported with and without its vectors, taken in again twice, and backed up."""
+    await create(house, container)
+    await add(house, container, folder, "lamp.md", SECOND)
+    await idle(house)  # with its pages
+    for suffix, vectors in (("-whole", True), ("-words", False)):
+        await copied(house, container, container + suffix, vectors=vectors, folder=folder)
+    await idle(house)
+
+    async def backed_up() -> bool:
+        if await house.ask(lambda client: client.backups(container)):
+            return True
+        await house.ask(lambda client: client.backup(container))
+        await idle(house)
+        return False
+
+    await eventually(backed_up, seconds=SETTLE_SECONDS, what="the backup")
+
+
+async def copied(house: House, container: str, target: str, *, vectors: bool, folder: Path) -> None:
+    async def made() -> bool:
+        answer = await house.ask(lambda client: client.export(container, vectors=vectors))
+        if answer.archive is None:
+            await idle(house)
+            return False
+        link = ArchiveLink(url=answer.url or "", archive=answer.archive)
+        await house.ask(lambda client: client.download(link, folder / f"{target}.llc"))
+        return True
+
+    await eventually(made, seconds=SETTLE_SECONDS, what=f"the export to {target}")
+
+    async def taken_in() -> bool:
+        if target in [c.id for c in await house.ask(lambda client: client.containers())]:
+            return True
+        with suppress(Conflict):  # an import of it is under way
+            await house.ask(
+                lambda client: client.import_archive(folder / f"{target}.llc", container_id=target)
+            )
+        await idle(house)
+        return False
+
+    await eventually(taken_in, seconds=SETTLE_SECONDS, what=f"the import as {target}")
+
+
+Story = Callable[[House, str, Path], Awaitable[None]]
+STORIES: Final[dict[Story, frozenset[str]]] = {
+    comings_and_goings: frozenset(
+        {"blob", "corpus", "create", "delete", "drop", "garbage", "ingest", "purge", "render"}
+    ),
+    another_model: frozenset({"refresh", "space"}),
+    out_and_in: frozenset({"backup", "export", "import"}),
+}
+"""Each with the operations whose points it comes by."""
+
+
+def story_of(point: str) -> Story | None:
+    operation = point.partition(".")[0]
+    return next((story for story, covered in STORIES.items() if operation in covered), None)
+
+
+def cases() -> Iterator[Any]:
+    for name in sorted(named_points()):
+        if story_of(name) is not None:
+            yield pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow)
+
+
+async def create(house: House, name: str) -> None:
+    manifest = Manifest(id=name, name=name, embedder="openai/test", dims=DIMS)
+    with suppress(Conflict):
+        await house.ask(lambda client: client.create(manifest))
+
+
+async def add(house: House, container: str, folder: Path, name: str, text: str) -> None:
+    """Add, and wait until it is there: a later version must not overtake it in the queue."""
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+
+    async def added(client: AsyncClient) -> None:
+        upload = await client.upload(container, file)
+        await client.add(container, file_ref=upload.file_ref, source_uri=f"file:///{name}")
+
+    await house.ask(added)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    doc_id = document_id(container, f"file:///{name}")
+
+    async def there() -> bool:
+        with suppress(NotFound):
+            document = await house.ask(lambda client: client.document(container, doc_id))
+            return document.sha256 == digest
+        return False
+
+    await eventually(there, seconds=SETTLE_SECONDS, what=f"{name} in {container}")
+
+
+async def delete(house: House, container: str, name: str) -> None:
+    doc_id = document_id(container, f"file:///{name}")
+    with suppress(NotFound):
+        await house.ask(lambda client: client.delete_document(container, doc_id))
+
+
+async def idle(house: House) -> None:
+    """All jobs are done."""
+
+    async def done() -> bool:
+        async def open_jobs(client: AsyncClient) -> int:
+            return len([j async for j in client.jobs(states=OPEN)])
+
+        return await house.ask(open_jobs) == 0
+
+    await eventually(done, seconds=SETTLE_SECONDS, what="the end of all jobs")
+
+
+async def settled(house: House) -> None:
+    """All jobs are done, purges and the garbage included."""
+    await idle(house)
+
+    async def swept() -> bool:
+        return await house.ask(lambda client: unneeded(client, house)) == set()
+
+    await eventually(swept, seconds=SETTLE_SECONDS, what="the collection of garbage")
+
+
+async def unneeded(client: AsyncClient, house: House) -> set[str]:
+    """Stored blobs of the first story that nothing needs any more."""
+    gone = {hashlib.sha256(text.encode()).hexdigest() for text in (FIRST, GONE)}
+    stored = {p.name for p in (house.folder / "data" / "blobs").rglob("*") if p.is_file()}
+    await client.healthy()  # so that whoever died is revived
+    return gone & stored
+
+
+async def state(house: House, container: str) -> dict[str, Any]:
+    """What a reader can tell of a container and of those beside it, without what names or numbers their history."""
+
+    async def read(client: AsyncClient) -> dict[str, Any]:
+        known = [c.id for c in await client.containers()]
+        ours = [c for c in known if c == container or c.startswith(f"{container}-")]
+        return {name.removeprefix(container): await contents(client, name) for name in ours}
+
+    return await house.ask(read)
+
+
+async def contents(client: AsyncClient, container: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    async for d in client.documents(container):
+        texts = [c.text async for c in client.chunks(container, doc_id=d.doc_id)]
+        listed = [
+            (page.page, page.page_image)
+            async for pages in client.pages(d.doc_id)
+            for page in pages.pages
+        ]
+        found[d.source_uri] = (d.state, d.sha256, sorted(texts), listed)
+    found["embedder"] = (await client.describe(container)).manifest["embedder"]
+    return found
+
+
+async def check_clean(house: House) -> None:
+    report = await house.ask(lambda client: client.doctor(deep=True))
+    assert report.clean, report.model_dump()
+    for one in report.containers.values():
+        assert one.counts["points"] == one.counts["points_expected"]
+        assert one.counts["failed_jobs"] == 0
+
+
+class Calm:
+    """The states to which the stories lead when nothing happens; each is told once."""
+
+    def __init__(self, house: House, folder: Path) -> None:
+        self._house = house
+        self._folder = folder
+        self._known: dict[Story, dict[str, Any]] = {}
+
+    async def state(self, story: Story) -> dict[str, Any]:
+        if story not in self._known:
+            house, name = self._house, f"calm{len(self._known)}"
+            house.codes.clear()
+            await house.start()
+            await story(house, name, self._folder)
+            await settled(house)
+            await check_clean(house)
+            assert house.codes == []
+            self._known[story] = await state(house, name)
+            await house.stop()
+        return self._known[story]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def calm(house: House, install_root: Path) -> Calm:
+    folder = install_root / "story"
+    folder.mkdir()
+    return Calm(house, folder)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("point", list(cases()))
+async def test_a_crash_there_changes_nothing_in_the_end(
+    point: str, house: House, calm: Calm, install_root: Path
+) -> None:
+    story = story_of(point)
+    assert story is not None
+    undisturbed = await calm.state(story)
+    container = "at-" + re.sub("[^a-z]", "-", point)
+    house.codes.clear()
+    await house.start(crash_at=point)
+    try:
+        await story(house, container, install_root / "story")
+        await eventually(house.died, seconds=SETTLE_SECONDS, what=f"the crash at {point}")
+        await settled(house)
+        assert house.codes == [KILLED]
+        assert await state(house, container) == undisturbed
+        await check_clean(house)
+    finally:
+        await house.stop()
+
+
+def test_every_point_is_named_by_a_literal_and_belongs_to_a_story() -> None:
+    for path in SOURCES:
+        text = path.read_text("utf-8")
+        assert len(ANY_POINT.findall(text)) == len(POINT.findall(text)), path
+    tests = {p: p.read_text("utf-8") for p in Path(__file__).parents[1].glob("**/tests/test_*.py")}
+    told = [text for p, text in tests.items() if p != Path(__file__)]
+    forgotten = [
+        name
+        for name in named_points()
+        if story_of(name) is None and not any(name in text for text in told)
+    ]
+    assert forgotten == [], "no test kills at these points"
+
+
+def test_before_each_call_there_is_a_point_and_after_it_another() -> None:
+    names = named_points().keys()
+    for name in names:
+        operation, _, place = name.partition(".")
+        side, _, call = place.partition("_")
+        assert side in ("before", "after"), name
+        if call in ("bytes", "vectors", "points", "collection", "commit"):
+            assert {f"{operation}.before_{call}", f"{operation}.after_{call}"} <= names, name

@@ -1,0 +1,246 @@
+"""The finer points of the HTTP contract on a running installation: keys, tags, quotas, pages, compression."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from latent_client import AsyncClient
+from latent_core.domain.container import ContainerState
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.token import Scope
+from latent_core.testing.embedding_server import EmbeddingServer
+from tests.conftest import DIMS
+from tests.harness import Installation
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+AGENT = "agent:guest"
+ROOM = 4000
+"""Bytes a day that a guest may upload."""
+REQUESTS = 30
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def installation(
+    install_root: Path, embedding_server: EmbeddingServer
+) -> AsyncIterator[Installation]:
+    settings = {
+        "LLC_EMBED_BASE_URL": embedding_server.base_url,
+        "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
+        "LLC_QUOTA_REQUESTS_PER_MIN": str(REQUESTS),
+        "LLC_QUOTA_UPLOAD_BYTES_PER_DAY": str(ROOM),
+    }
+    one = Installation(install_root / "contract", settings)
+    await one.start()
+    try:
+        async with one.client() as client:
+            await client.create(manifest("notes"))
+            await add(client, "notes", b"# Lamp\n\nThe wick is trimmed at dusk.\n")
+        yield one
+    finally:
+        await one.stop()
+
+
+def manifest(container_id: str) -> Manifest:
+    return Manifest.model_validate(
+        {
+            "id": container_id,
+            "name": container_id.title(),
+            "embedder": "openai/test",
+            "dims": DIMS,
+            "acl": {"roles": {"owner": ["local:you", AGENT], "reader": ["*"]}},
+        }
+    )
+
+
+async def add(client: AsyncClient, container_id: str, data: bytes) -> Any:
+    """The document, once it is live and its pages are drawn."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "lamp.md"
+        path.write_bytes(data)
+        upload = await client.upload(container_id, path)
+    added = await client.add(container_id, file_ref=upload.file_ref)
+    await client.wait([added.job_id], timeout_seconds=60)
+    drawing = [j.job_id async for j in client.jobs(container_id=container_id) if j.kind == "render"]
+    await client.wait(drawing, timeout_seconds=60)
+    return added
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+async def guest(
+    client: AsyncClient, installation: Installation
+) -> tuple[httpx.AsyncClient, dict[str, str]]:
+    created = await client.create_token(
+        AGENT, name=uuid4().hex, scopes=(Scope.READ, Scope.INGEST), containers=["notes"]
+    )
+    headers = {"Authorization": f"Bearer {created.secret}"}
+    return httpx.AsyncClient(base_url=installation.url, trust_env=False, timeout=30), headers
+
+
+async def test_a_write_with_a_key_is_done_once(http: httpx.AsyncClient) -> None:
+    body = {"manifest": manifest("once").model_dump(mode="json", exclude_unset=True)}
+    sent = [
+        http.post("/v1/containers", json=body, headers={"Idempotency-Key": "make-once"})
+        for _ in range(3)
+    ]
+    answers = await asyncio.gather(*sent)
+    assert [answer.status_code for answer in answers] == [201] * 3
+    assert len({answer.content for answer in answers}) == 1
+    assert sum("idempotency-replayed" in answer.headers for answer in answers) == 2
+    other = {"manifest": {**body["manifest"], "name": "Other"}}
+    refused = await http.post(
+        "/v1/containers", json=other, headers={"Idempotency-Key": "make-once"}
+    )
+    assert (refused.status_code, refused.json()["issues"][0]["code"]) == (409, "CONFLICT")
+
+
+async def test_an_upload_with_a_key_is_one_upload(http: httpx.AsyncClient) -> None:
+    async def send(data: bytes) -> httpx.Response:
+        return await http.post(
+            "/v1/containers/notes/uploads",
+            params={"filename": "a.md"},
+            content=data,
+            headers={"Idempotency-Key": "one-upload"},
+        )
+
+    first, again = await send(b"lens"), await send(b"lens")
+    assert first.json()["upload"]["file_ref"] == again.json()["upload"]["file_ref"]
+    assert (await send(b"lamp")).status_code == 409
+
+
+async def test_a_new_token_is_never_kept_to_be_told_again(http: httpx.AsyncClient) -> None:
+    body = {"principal": AGENT, "name": "keyed"}
+    headers = {"Idempotency-Key": "token"}
+    first, again = [await http.post("/v1/tokens", json=body, headers=headers) for _ in range(2)]
+    assert first.json()["secret"] != again.json()["secret"]
+
+
+async def test_what_has_not_changed_is_not_sent_again_and_what_has_is(
+    http: httpx.AsyncClient, client: AsyncClient
+) -> None:
+    document = await anext(client.documents("notes"))
+    describe = "/v1/containers/describe?container_id=notes"
+    paths = [
+        describe,
+        "/v1/containers/notes/documents",
+        f"/v1/containers/notes/documents/{document.doc_id}",
+        f"/v1/documents/{document.doc_id}/pages/1",
+        f"/v1/documents/{document.doc_id}/pages",
+    ]
+    for path in paths:
+        for attempt in range(3):  # of a page only within the minute
+            known = (await http.get(path)).headers["etag"]
+            again = await http.get(path, headers={"If-None-Match": known})
+            if again.status_code == 304 or attempt == 2:
+                break
+        assert (again.status_code, again.content) == (304, b""), path
+        assert (await http.get(path, headers={"If-None-Match": '"old"'})).status_code == 200
+    known = (await http.get(describe)).headers["etag"]
+    await client.set_state("notes", ContainerState.READONLY)
+    changed = await http.get(describe, headers={"If-None-Match": known})
+    await client.set_state("notes", ContainerState.ACTIVE)
+    assert changed.status_code == 200
+
+
+async def test_the_tag_of_describe_is_what_a_change_names(
+    http: httpx.AsyncClient, client: AsyncClient
+) -> None:
+    await client.create(manifest("tagged"))
+    described = await http.get("/v1/containers/describe", params={"container_id": "tagged"})
+    body = {"manifest": {**manifest("tagged").model_dump(mode="json", exclude_unset=True)}}
+    body["manifest"]["name"] = "Renamed"
+    headers = {"If-Match": described.headers["etag"]}
+    assert (await http.put("/v1/containers/tagged", json=body, headers=headers)).status_code == 200
+    assert (await http.put("/v1/containers/tagged", json=body, headers=headers)).status_code == 412
+
+
+async def test_a_page_image_is_known_by_its_hash(
+    http: httpx.AsyncClient, client: AsyncClient
+) -> None:
+    document = await anext(client.documents("notes"))
+    link = (await client.page(document.doc_id, 1)).page_uri
+    assert link is not None
+    image = await http.get(link)
+    known = {"If-None-Match": image.headers["etag"], "Accept-Encoding": "gzip"}
+    assert image.headers["etag"].strip('"') in link
+    assert "content-encoding" not in image.headers
+    assert (await http.get(link, headers=known)).status_code == 304
+
+
+async def test_containers_are_listed_whole_or_in_pages(http: httpx.AsyncClient) -> None:
+    path, seen = "/v1/containers/list", []
+    whole = (await http.get(path)).json()
+    assert whole["next_cursor"] is None
+    cursor: str | None = ""
+    while cursor is not None:
+        page = (
+            await http.get(path, params={"limit": 1, **({"cursor": cursor} if cursor else {})})
+        ).json()
+        seen += page["containers"]
+        cursor = page["next_cursor"]
+        assert len(seen) <= len(whole["containers"])
+    assert seen == whole["containers"]
+
+
+async def test_a_long_answer_is_compressed_for_who_asks(http: httpx.AsyncClient) -> None:
+    body = {"containers": ["notes"], "query": "wick", "top_k": 5, "explain": True}
+    for encoding, told in (("gzip", "gzip"), ("identity", None)):
+        headers = {"Accept-Encoding": encoding}
+        answer = await http.post("/v1/containers/search", json=body, headers=headers)
+        assert answer.headers.get("content-encoding") == told
+        assert answer.json()["hits"]
+
+
+async def test_a_token_that_asks_too_often_is_told_when_to_come_back(
+    client: AsyncClient, installation: Installation
+) -> None:
+    http, headers = await guest(client, installation)
+    async with http:
+        answers = [await http.get("/v1/jobs", headers=headers) for _ in range(REQUESTS + 5)]
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert refused
+    assert refused[0].json()["issues"][0]["code"] == "RATE_LIMIT"
+    assert int(refused[0].headers["retry-after"]) > 0
+    assert await client.healthy()
+    assert [job async for job in client.jobs()]  # the owner goes on
+
+
+async def test_a_token_uploads_as_much_as_its_day_allows(
+    client: AsyncClient, installation: Installation
+) -> None:
+    http, headers = await guest(client, installation)
+
+    async def send(content: bytes | AsyncIterator[bytes]) -> httpx.Response:
+        return await http.post(
+            "/v1/containers/notes/uploads",
+            params={"filename": "a.md"},
+            content=content,
+            headers=headers,
+        )
+
+    async with http:
+        assert (await send(b"x" * (ROOM - 10))).status_code == 201
+        declared, streamed = await send(b"x" * 11), await send(_pieces(b"x" * 11))
+        assert [declared.status_code, streamed.status_code] == [429, 429]
+        assert "LLC_QUOTA_UPLOAD_BYTES_PER_DAY" in declared.json()["issues"][0]["message"]
+        assert (await send(b"x" * 10)).status_code == 201
+
+
+async def test_the_served_schema_says_what_the_routes_do(http: httpx.AsyncClient) -> None:
+    schema = (await http.get("/openapi.json")).json()
+    assert schema["openapi"].startswith("3.1")
+    add_source = schema["paths"]["/v1/containers/add"]["post"]
+    assert {"401", "413", "429", "507"} <= set(add_source["responses"])
+    assert "Idempotency-Key" in {p["name"] for p in add_source["parameters"]}

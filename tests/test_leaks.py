@@ -1,0 +1,315 @@
+"""Ways around the rights, tried one by one: guessed ids, cursors of others, old links, streams, secrets in stores."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import orjson
+import pytest
+import pytest_asyncio
+
+from latent_core.domain.token import new_token
+from latent_gateway.auth.attempts import MOST_FAILURES
+from latent_gateway.links import TTL_SECONDS
+from tests.harness import eventually
+from tests.house import BASE, PLAZA, SECRET, VAULT, VAULT_MANIFEST, House, furnished, statements
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIST: Final = "/v1/containers/list"
+DESCRIBE: Final = f"/v1/containers/describe?container_id={VAULT}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(install_root: Path) -> AsyncIterator[House]:
+    async with furnished(install_root / "leaks") as one:
+        yield one
+
+
+async def apply(house: House, **acl: list[str]) -> None:
+    """Change the roles of the vault."""
+    etag = (await house.told("owner", "GET", DESCRIBE))["etag"]
+    roles = {**VAULT_MANIFEST["acl"]["roles"], **acl}
+    body = {"manifest": {**VAULT_MANIFEST, "acl": {"roles": roles}}}
+    await house.told(
+        "owner", "PUT", f"/v1/containers/{VAULT}", body=body, headers={"If-Match": f'"{etag}"'}
+    )
+
+
+async def test_a_token_is_worth_nothing_from_the_request_after_its_revocation(house: House) -> None:
+    await house.make_token("brief", "agent:reader", name="brief")
+    assert (await house.ask("brief", "GET", DESCRIBE)).status_code == 200
+    await house.told("owner", "DELETE", f"/v1/tokens/{house.token_ids['brief']}")
+    for path in (DESCRIBE, LIST, "/mcp/tools"):
+        refused = await house.ask("brief", "GET", path)
+        assert refused.status_code == 401
+        assert "revoked" in refused.json()["issues"][0]["message"]
+
+
+async def test_a_change_of_roles_holds_from_the_next_request_on(house: House) -> None:
+    assert (await house.ask("reader", "GET", DESCRIBE)).status_code == 200
+    await apply(house, reader=[])
+    try:
+        assert (await house.ask("reader", "GET", DESCRIBE)).status_code == 404
+        found = await house.result(
+            "reader", "tools/call", name="documents_get", arguments={"doc_id": house.doc_id}
+        )
+        assert found["isError"]
+    finally:
+        await apply(house)
+    assert (await house.ask("reader", "GET", DESCRIBE)).status_code == 200
+
+
+async def test_a_readonly_container_is_searched_and_takes_nothing(house: House) -> None:
+    state = f"/v1/containers/{VAULT}/state"
+    added = await house.add(VAULT, "before.md", b"before")
+    await house.told("owner", "PUT", state, body={"state": "readonly"})
+    try:
+        body = {"containers": [VAULT], "query": "glass", "top_k": 1}
+        assert (await house.told("reader", "POST", "/v1/search", body=body))["hits"]
+        doc = f"/v1/containers/{VAULT}/documents/{added['doc_id']}"
+        listing = {"root": "r", "files": [], "delete_vanished": True}
+        for method, path, sent in [
+            ("POST", "/v1/containers/add", {"container_id": VAULT, "file_ref": house.upload_id}),
+            ("POST", f"/v1/containers/{VAULT}/listing", listing),
+            ("POST", f"/v1/containers/{VAULT}/uploads?filename=a.md", None),
+            ("DELETE", doc, None),
+        ]:
+            refused = await house.ask("writer", method, path, body=sent)
+            assert refused.status_code == 409, path
+            assert "latent container state vault active" in refused.text
+    finally:
+        await house.told("owner", "PUT", state, body={"state": "active"})
+    await house.told("owner", "DELETE", doc)
+
+
+async def test_an_archived_container_is_seen_by_its_owners_alone_and_searched_by_nobody(
+    house: House,
+) -> None:
+    state = f"/v1/containers/{VAULT}/state"
+    body = {"containers": [VAULT], "query": "glass", "top_k": 1}
+    await house.told("writer", "PUT", state, body={"state": "archived"})
+    try:
+        assert (await house.ask("reader", "GET", DESCRIBE)).status_code == 404
+        assert VAULT not in (await house.ask("reader", "GET", LIST)).text
+        assert (await house.ask("reader", "POST", "/v1/search", body=body)).status_code == 404
+        assert (await house.ask("writer", "POST", "/v1/search", body=body)).status_code == 409
+        assert (await house.told("writer", "GET", DESCRIBE))["state"] == "archived"
+        found = await house.ask("writer", "POST", "/v1/doc_search", body={"query": "glass"})
+        assert SECRET not in found.text
+        pages = await house.ask("reader", "GET", f"/v1/documents/{house.doc_id}/pages")
+        assert pages.status_code == 404
+        update = {"manifest": VAULT_MANIFEST}
+        path, headers = f"/v1/containers/{VAULT}", {"If-Match": f'"{house.etag}"'}
+        assert (
+            await house.ask("writer", "PUT", path, body=update, headers=headers)
+        ).status_code == 409
+    finally:
+        await house.told("writer", "PUT", state, body={"state": "active"})
+    assert (await house.ask("reader", "GET", DESCRIBE)).status_code == 200
+
+
+async def test_a_cursor_of_one_list_opens_nothing_of_another(house: House) -> None:
+    for path in (f"/v1/containers/{VAULT}/documents", f"/v1/containers/{VAULT}/chunks", "/v1/jobs"):
+        page = await house.told("owner", "GET", f"{path}?limit=1")
+        cursor = page["next_cursor"]
+        assert cursor, path
+        with_cursor = f"{path.replace(VAULT, PLAZA)}?limit=1&cursor={cursor}"
+        answer = await house.ask("other", "GET", with_cursor)
+        assert SECRET not in answer.text
+        assert VAULT not in answer.text
+        assert (await house.ask("other", "GET", f"{path}?cursor={cursor}")).status_code == (
+            200 if path == "/v1/jobs" else 404
+        )
+    trail = await house.told("owner", "GET", "/v1/audit?limit=1")
+    answer = await house.ask("other", "GET", f"/v1/audit?cursor={trail['next_cursor']}")
+    assert VAULT not in answer.text
+
+
+async def test_what_is_anothers_is_not_reached_through_ones_own_container(house: House) -> None:
+    """Uploads, documents and chunks are looked for within the container that was asked."""
+    own = f"/v1/containers/{PLAZA}"
+    add = {"container_id": PLAZA, "file_ref": house.upload_id}
+    assert (await house.ask("other", "POST", "/v1/containers/add", body=add)).status_code == 404
+    for path in (f"documents/{house.doc_id}", f"chunks/{house.chunk_id}"):
+        assert (await house.ask("other", "GET", f"{own}/{path}")).status_code == 404
+    assert (
+        await house.ask("other", "DELETE", f"{own}/documents/{house.doc_id}")
+    ).status_code == 404
+    stats = await house.ask("other", "GET", f"{own}/chunks/stats?doc_id={house.doc_id}")
+    assert stats.json()["total"] is None or stats.json()["total"]["chunks"] == 0
+    for ref in (house.upload_id, house.doc_id, f"page://{house.doc_id}/1"):
+        body = {"containers": [PLAZA], "query": "", "image_ref": ref, "top_k": 1}
+        answer = await house.ask("other", "POST", "/v1/search", body=body)
+        assert answer.status_code == 404
+        assert SECRET not in answer.text
+
+
+async def test_the_same_bytes_in_two_containers_tell_nothing_of_each_other(house: House) -> None:
+    note = f"# The {SECRET} ledger\n\nWhoever keeps {SECRET} keeps it in glass.\n".encode()
+    path = f"/v1/containers/{PLAZA}/uploads?filename=same.md"
+    mine = (await house.told("other", "POST", path, content=note))["upload"]
+    new = (await house.told("other", "POST", path, content=note + b"x"))["upload"]
+    assert set(mine) == set(new)
+    listing = {
+        "root": "r",
+        "files": [{"path": "same.md", "bytes": len(note), "mtime_ns": 1, "sha256": mine["sha256"]}],
+    }
+    told = await house.told("other", "POST", f"/v1/containers/{PLAZA}/listing", body=listing)
+    assert told["need"] == ["same.md"]
+
+
+async def test_a_signed_link_outlives_the_right_by_five_minutes_at_most(house: House) -> None:
+    page = await house.told("reader", "GET", f"/v1/documents/{house.doc_id}/pages/1")
+    link = page["page"]["page_uri"].removeprefix(BASE)
+    (expiry,) = re.findall(r"exp=(\d+)", link)
+    await apply(house, reader=[])
+    try:
+        assert (await house.ask("nobody", "GET", link)).status_code == 200
+        longer = link.replace(f"exp={expiry}", f"exp={int(expiry) + 1}")
+        assert (await house.ask("nobody", "GET", longer)).status_code == 403
+        past = link.replace(f"exp={expiry}", "exp=1")
+        assert (await house.ask("nobody", "GET", past)).status_code == 403
+        assert (
+            await house.ask("reader", "GET", f"/v1/documents/{house.doc_id}/pages/1")
+        ).status_code == 404
+    finally:
+        await apply(house)
+    assert TTL_SECONDS <= 300
+
+
+async def test_a_stream_ends_when_its_token_does(house: House) -> None:
+    """It lasts for hours: whoever lost the right in its midst is not told on."""
+    await house.make_token("watcher", "agent:reader", name="watcher")
+    added = await house.add(VAULT, f"{house.number()}.md", b"never made")
+    path = f"/v1/jobs/{added['job_id']}/events"
+    streams = house.app.state.gateway.streams
+    watching = asyncio.create_task(house.ask("watcher", "GET", path))
+
+    async def open_() -> bool:
+        return bool(streams._open)
+
+    await eventually(open_, what="the stream to be open")
+    await house.told("owner", "DELETE", f"/v1/tokens/{house.token_ids['watcher']}")
+    async with asyncio.timeout(30):
+        answer = await watching
+    assert answer.status_code == 200
+    assert "event: enqueued" in answer.text
+    assert "event: end" not in answer.text
+    await house.told("owner", "POST", f"/v1/jobs/{added['job_id']}/cancel")
+
+
+async def test_guessed_ids_are_answered_alike_whether_they_are_there_or_not(house: House) -> None:
+    jobs = await house.told("owner", "GET", "/v1/jobs?limit=500")
+    last = max(job["job_id"] for job in jobs["jobs"])
+    told = set()
+    for job_id in (*range(1, last + 30), 2**63 - 1, 2**63, 10**30):
+        answer = await house.ask("other", "GET", f"/v1/jobs/{job_id}")
+        (issue,) = answer.json()["issues"]
+        assert issue.pop("details") == {"job_id": job_id}
+        message = issue.pop("message").replace(f"job {job_id} ", "job … ")
+        told.add((answer.status_code, message, str(issue)))
+    assert len(told) == 1
+
+
+async def test_a_token_stands_in_no_table_no_answer_and_no_log(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    body = {"principal": "agent:quiet", "name": "once"}
+    headers = {"Idempotency-Key": "the-same-key"}
+    made = await house.ask("owner", "POST", "/v1/tokens", body=body, headers=headers)
+    secret = made.json()["secret"]
+    assert made.headers["cache-control"] == "no-store"
+    house.tokens["quiet"] = secret
+    await house.ask("quiet", "GET", LIST)
+    listed = await house.ask("owner", "GET", "/v1/tokens?all=true&limit=500")
+    trail = await house.ask("owner", "GET", "/v1/audit?limit=500")
+    assert secret not in listed.text + trail.text + caplog.text
+    async with house.stack.db.reading() as conn:
+        tables = await (
+            await conn.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        ).fetchall()
+        for table in tables:
+            rows = f"SELECT t::text AS row FROM {table['tablename']} t"
+            stored = await (await conn.execute(rows.encode())).fetchall()
+            written = " ".join(row["row"] for row in stored)
+            assert secret not in written, table
+            assert secret.encode().hex() not in written, table
+
+
+async def test_wrong_tokens_are_answered_ever_later_and_good_ones_at_once(house: House) -> None:
+    """From one address; what is mistyped costs no query."""
+
+    async def tried(token: str) -> httpx.Response:
+        transport = httpx.ASGITransport(house.app, client=("192.0.2.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
+            return await http.get(LIST, headers={"Authorization": f"Bearer {token}"})
+
+    good = house.tokens["reader"]
+    assert (await tried(good)).status_code == 200
+    with statements() as sent:
+        mistyped = await tried(f"{good[:-1]}{'a' if good[-1] != 'a' else 'b'}")
+        assert (mistyped.status_code, "wrong or missing" in mistyped.text) == (401, True)
+    assert sent == []
+    codes = [(await tried(new_token())).status_code for _ in range(MOST_FAILURES + 5)]
+    assert codes[: MOST_FAILURES - 1] == [401] * (MOST_FAILURES - 1)
+    refused = await tried(new_token())
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.json()["issues"][0]["code"] == "RATE_LIMIT"
+    assert (await tried(good)).status_code == 200
+    assert (await house.ask("other", "GET", LIST)).status_code == 200
+
+
+async def test_every_change_over_http_stands_in_the_trail_with_its_request(house: House) -> None:
+    added = await house.add(VAULT, f"{house.number()}.md", b"trail")
+    job = f"/v1/jobs/{added['job_id']}"
+    etag = (await house.told("owner", "GET", DESCRIBE))["etag"]
+    made = {**VAULT_MANIFEST, "id": "brief"}
+    upload = f"/v1/containers/{VAULT}/uploads?filename=t.md"
+    token = {"principal": "agent:t", "name": "t"}
+    changes: list[tuple[str, str, str, dict[str, Any]]] = [
+        ("container.create", "POST", "/v1/containers", {"body": {"manifest": made}}),
+        (
+            "container.apply",
+            "PUT",
+            f"/v1/containers/{VAULT}",
+            {"body": {"manifest": VAULT_MANIFEST}, "headers": {"If-Match": f'"{etag}"'}},
+        ),
+        ("container.state", "PUT", "/v1/containers/brief/state", {"body": {"state": "readonly"}}),
+        ("container.delete", "DELETE", "/v1/containers/brief", {}),
+        ("upload.add", "POST", upload, {"content": b"x"}),
+        (
+            "document.add",
+            "POST",
+            "/v1/containers/add",
+            {"body": {"container_id": VAULT, "file_ref": house.upload_id}},
+        ),
+        ("job.cancel", "POST", f"{job}/cancel", {}),
+        ("job.requeue", "POST", f"{job}/requeue", {}),
+        ("document.delete", "DELETE", f"/v1/containers/{VAULT}/documents/{added['doc_id']}", {}),
+        ("token.create", "POST", "/v1/tokens", {"body": token}),
+    ]
+    told = b""
+    for action, method, path, sent in changes:
+        number = f"trail-{house.number()}"
+        headers = {**sent.pop("headers", {}), "X-Request-Id": number}
+        answer = await house.ask("owner", method, path, headers=headers, **sent)
+        assert answer.is_success, answer.text
+        lines = (await house.told("owner", "GET", "/v1/audit?limit=5"))["audit"]
+        written = [
+            (line["action"], line["principal"]) for line in lines if line["request_id"] == number
+        ]
+        assert written == [(action, "local:you")]
+        told = answer.content
+    token_id = orjson.loads(told)["token"]["id"]
+    await house.told("owner", "DELETE", f"/v1/tokens/{token_id}")
+    await house.told("owner", "DELETE", f"/v1/tokens/{token_id}")
+    lines = (await house.told("owner", "GET", "/v1/audit?action=token.revoke&limit=500"))["audit"]
+    assert [line["object"] for line in lines].count(f"{token_id} agent:t t") == 1

@@ -1,0 +1,505 @@
+"""Every route of the app with every kind of token: a table that says who gets what, and that no route may be missing from.
+
+A role that gets 404 is asked again for something that does not exist: the two answers, and the statements they cost,
+must be the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import httpx
+import orjson
+import pytest
+import pytest_asyncio
+from starlette.routing import BaseRoute, Mount, Route
+
+from latent_core.blobs.keeping import store
+from latent_core.domain.manifest import Manifest
+from latent_core.registry import archives
+from latent_core.registry.archives import ArchiveKind
+from latent_core.registry.tokens import NOTE_USE
+from latent_core.testing.archives import empty_archive
+from latent_gateway.app import ROUTERS
+from latent_gateway.mcp.tools.registry import tools_of
+from tests.house import (
+    BASE,
+    EVERYBODY,
+    SECRET,
+    VAULT,
+    VAULT_MANIFEST,
+    House,
+    furnished,
+    manifest,
+    statements,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NO_TOKEN: Final = {"revoked": 401, "expired": 401, "nobody": 401}
+OK: Final = 0
+"""Stands for the status that a row says is good."""
+Expected = Mapping[str, int]
+
+
+def _of(**roles: int) -> Expected:
+    """Roles in words; ``owner`` and ``writer`` are always let in, who has no valid token never."""
+    return {"owner": OK, "writer": OK, **roles, **NO_TOKEN}
+
+
+OPEN: Final = dict.fromkeys(EVERYBODY, OK)
+ANYBODY: Final = dict.fromkeys(EVERYBODY, OK) | NO_TOKEN
+READ: Final = _of(reader=OK, other=404, ingester=403, admin=403, narrowed=404)
+LISTS: Final = _of(reader=OK, other=OK, ingester=403, admin=403, narrowed=OK)
+WRITE: Final = _of(reader=403, other=404, ingester=OK, admin=403, narrowed=404)
+CHANGE: Final = _of(reader=403, other=404, ingester=403, admin=404, narrowed=404)
+CREATE: Final = _of(reader=OK, other=OK, ingester=403, admin=OK, narrowed=403)
+ITS_JOBS: Final = _of(reader=OK, other=404, ingester=OK, admin=403, narrowed=404)
+STEER: Final = _of(reader=403, other=404, ingester=OK, admin=403, narrowed=404)
+JOBS: Final = _of(reader=OK, other=OK, ingester=OK, admin=403, narrowed=OK)
+OWN: Final = _of(reader=OK, other=OK, ingester=403, admin=OK, narrowed=OK)
+"""Of what each owns: nothing is an answer as well."""
+FILES: Final = _of(reader=404, other=404, ingester=403, admin=404, narrowed=404)
+"""Of what is the owners' alone, and not told of to readers."""
+OWNER: Final = dict.fromkeys(EVERYBODY, 403) | {"owner": OK} | NO_TOKEN
+OPERATOR: Final = _of(reader=OK, other=OK, ingester=403, admin=OK, narrowed=403)
+
+
+@dataclass
+class Asked:
+    """One request; ``names`` are the identities in it that a stranger may not know."""
+
+    path: str
+    body: Any = None
+    content: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    def elsewhere(self) -> Asked:
+        """The same for what does not exist."""
+        path, body = self.path, orjson.dumps(self.body).decode()
+        for name in self.names:
+            path, body = path.replace(name, _another(name)), body.replace(name, _another(name))
+        return Asked(path, orjson.loads(body), self.content, self.headers, self.names)
+
+
+def _another(name: str) -> str:
+    """Of the same kind and length, and nobody's."""
+    if name.isdecimal():
+        return "9" * max(len(name), 9)
+    try:
+        return str(UUID(int=UUID(name).int ^ (1 << 64)))
+    except ValueError:
+        return "x" * len(name)
+
+
+Build = Callable[[House], Awaitable[Asked]]
+
+
+@dataclass(frozen=True)
+class Row:
+    expected: Expected
+    build: Build
+    ok: tuple[int, ...] = (200,)
+
+
+def plain(
+    path: str, *, body: Any = None, headers: dict[str, str] | None = None, names: str = ""
+) -> Build:
+    """A request whose parts in braces are fields of the house; those in ``names`` (and the vault) are the secret ones."""
+
+    async def build(house: House) -> Asked:
+        known = {**vars(house), "vault": VAULT}
+
+        def fill(text: str) -> str:
+            return re.sub(r"\{(\w+)\}", lambda found: str(known[found[1]]), text)
+
+        secret = tuple(str(known[name]) for name in ("vault", *names.split()))
+        filled = None if body is None else orjson.loads(fill(orjson.dumps(body).decode()))
+        given = {name: fill(value) for name, value in (headers or {}).items()}
+        return Asked(fill(path), filled, headers=given, names=secret)
+
+    return build
+
+
+async def _create(house: House) -> Asked:
+    everybody = [f"agent:{name}" for name in ("writer", "reader", "other", "admin")]
+    made = manifest(f"made-{house.number()}", ["local:you", *everybody], [])
+    return Asked("/v1/containers", {"manifest": made})
+
+
+async def _delete_container(house: House) -> Asked:
+    made = {**VAULT_MANIFEST, "id": f"doomed-{house.number()}"}
+    await house.told("owner", "POST", "/v1/containers", body={"manifest": made})
+    return Asked(f"/v1/containers/{made['id']}", names=(made["id"],))
+
+
+async def _delete_document(house: House) -> Asked:
+    added = await house.add(VAULT, f"doomed-{house.number()}.md", b"soon gone")
+    return Asked(
+        f"/v1/containers/{VAULT}/documents/{added['doc_id']}", names=(VAULT, added["doc_id"])
+    )
+
+
+async def _upload(house: House) -> Asked:
+    path = f"/v1/containers/{VAULT}/uploads?filename=a.md"
+    return Asked(path, content=b"bytes", names=(VAULT,))
+
+
+async def _cancel(house: House) -> Asked:
+    added = await house.add(VAULT, f"queued-{house.number()}.md", b"never made")
+    return Asked(f"/v1/jobs/{added['job_id']}/cancel", names=(str(added["job_id"]),))
+
+
+async def _requeue(house: House) -> Asked:
+    asked = await _cancel(house)
+    await house.told("owner", "POST", asked.path)
+    return Asked(asked.path.replace("cancel", "requeue"), names=asked.names)
+
+
+async def _blob(house: House) -> Asked:
+    page = await house.told("owner", "GET", f"/v1/documents/{house.doc_id}/pages/1")
+    return Asked(page["page"]["page_uri"].removeprefix(BASE))
+
+
+LONG_IDS: Final = """
+SELECT setval(name, greatest(70000, nextval(name))) FROM pg_get_serial_sequence('archives', 'id') AS name
+"""
+"""So that they can be told from other parts of a path."""
+
+
+async def _export(house: House) -> Asked:
+    kept = await _kept(house, ArchiveKind.EXPORT)
+    return Asked(f"/v1/exports/{kept}", names=(str(kept),))
+
+
+def _backup(ending: str = "", body: Any = None) -> Build:
+    async def build(house: House) -> Asked:
+        kept = await _kept(house, ArchiveKind.BACKUP)
+        path = f"/v1/backups/{kept}"
+        given = None if body is None else {**body, "container_id": f"back-{house.number()}"}
+        return Asked(f"{path}{ending}", given, names=(str(kept),))
+
+    return build
+
+
+async def _kept(house: House, kind: ArchiveKind) -> int:
+    """An archive of the vault."""
+    data = empty_archive(Manifest.model_validate(VAULT_MANIFEST))
+    sha256 = await store(house.stack.db, house.stack.blobs, data)
+    async with house.stack.db.transaction() as conn:
+        await conn.execute(LONG_IDS)
+        return await archives.insert(
+            conn, kind, VAULT, sha256=sha256, size=len(data), filename="a.zst", job_id=0
+        )
+
+
+async def _import(house: House) -> Asked:
+    made = (await _create(house)).body["manifest"]
+    data = empty_archive(Manifest.model_validate(made))
+    return Asked("/v1/imports?filename=a.zst", content=data)
+
+
+async def _create_token(house: House) -> Asked:
+    return Asked("/v1/tokens", {"principal": "agent:new", "name": f"n{house.number()}"})
+
+
+async def _revoke(house: House) -> Asked:
+    body = {"principal": "agent:new", "name": f"n{house.number()}"}
+    made = await house.told("owner", "POST", "/v1/tokens", body=body)
+    return Asked(f"/v1/tokens/{made['token']['id']}")
+
+
+SEARCH: Final = {"containers": ["{vault}"], "query": SECRET, "top_k": 3}
+ADD: Final = {"container_id": "{vault}", "file_ref": "{upload_id}"}
+LISTING: Final = {"root": "folder", "files": [], "delete_vanished": True}
+JUDGED: Final = {"id": "q", "query": SECRET, "relevant": {"a": 1}}
+REFRESH: Final = {"container_id": "{vault}", "strategy": "inplace", "dry_run": True}
+CONTAINER: Final = "/v1/containers/{vault}"
+DOCUMENT: Final = "/v1/documents/{doc_id}"
+JSON_RPC: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+ACCEPT: Final = {"Accept": "application/json, text/event-stream"}
+
+TABLE: Final[dict[tuple[str, str], Row]] = {
+    ("GET", "/healthz"): Row(OPEN, plain("/healthz")),
+    ("GET", "/readyz"): Row(OPEN, plain("/readyz")),
+    ("GET", "/openapi.json"): Row(OPEN, plain("/openapi.json")),
+    ("GET", "/v1/blobs/{sha256}"): Row(OPEN, _blob),
+    ("GET", "/metrics"): Row(OPERATOR, plain("/metrics")),
+    ("GET", "/v1/containers/list"): Row(LISTS, plain("/v1/containers/list")),
+    ("GET", "/v1/containers/describe"): Row(
+        READ, plain("/v1/containers/describe?container_id={vault}")
+    ),
+    ("POST", "/v1/containers"): Row(CREATE, _create, (201,)),
+    ("PUT", "/v1/containers/{container_id}"): Row(
+        CHANGE,
+        plain(CONTAINER, body={"manifest": VAULT_MANIFEST}, headers={"If-Match": '"{etag}"'}),
+    ),
+    ("PUT", "/v1/containers/{container_id}/state"): Row(
+        CHANGE, plain(f"{CONTAINER}/state", body={"state": "active"})
+    ),
+    ("DELETE", "/v1/containers/{container_id}"): Row(CHANGE, _delete_container, (202,)),
+    ("POST", "/v1/containers/search"): Row(READ, plain("/v1/containers/search", body=SEARCH)),
+    ("POST", "/v1/search"): Row(READ, plain("/v1/search", body=SEARCH)),
+    ("POST", "/v1/doc_search"): Row(
+        READ, plain("/v1/doc_search", body={"query": SECRET, "containers": ["{vault}"]})
+    ),
+    ("POST", "/v1/containers/{container_id}/uploads"): Row(WRITE, _upload, (201,)),
+    ("POST", "/v1/containers/add"): Row(WRITE, plain("/v1/containers/add", body=ADD), (202,)),
+    ("POST", "/v1/containers/{container_id}/listing"): Row(
+        WRITE, plain(f"{CONTAINER}/listing", body=LISTING)
+    ),
+    ("GET", "/v1/containers/{container_id}/documents"): Row(READ, plain(f"{CONTAINER}/documents")),
+    ("GET", "/v1/containers/{container_id}/documents/{doc_id}"): Row(
+        READ, plain(f"{CONTAINER}/documents/{{doc_id}}", names="doc_id")
+    ),
+    ("DELETE", "/v1/containers/{container_id}/documents/{doc_id}"): Row(
+        WRITE, _delete_document, (202,)
+    ),
+    ("GET", "/v1/containers/{container_id}/chunks"): Row(READ, plain(f"{CONTAINER}/chunks")),
+    ("GET", "/v1/containers/{container_id}/chunks/stats"): Row(
+        READ, plain(f"{CONTAINER}/chunks/stats")
+    ),
+    ("GET", "/v1/containers/{container_id}/chunks/{chunk_id}"): Row(
+        READ, plain(f"{CONTAINER}/chunks/{{chunk_id}}", names="chunk_id")
+    ),
+    ("POST", "/v1/containers/{container_id}/eval"): Row(
+        CHANGE, plain(f"{CONTAINER}/eval", body={"judged": [JUDGED]}), (202,)
+    ),
+    ("GET", "/v1/containers/{container_id}/eval"): Row(READ, plain(f"{CONTAINER}/eval")),
+    ("GET", "/v1/documents/{doc_id}/pages"): Row(READ, plain(f"{DOCUMENT}/pages", names="doc_id")),
+    ("GET", "/v1/documents/{doc_id}/pages/{page}"): Row(
+        READ, plain(f"{DOCUMENT}/pages/1", names="doc_id")
+    ),
+    ("GET", "/v1/documents/{doc_id}/pages/{page}/pdf"): Row(
+        READ, plain("/v1/documents/{pdf_id}/pages/1/pdf?wait_ms=0", names="pdf_id"), (200, 202)
+    ),
+    ("POST", "/v1/containers/export"): Row(
+        CHANGE, plain("/v1/containers/export", body={"container_id": "{vault}"}), (200, 202)
+    ),
+    ("GET", "/v1/exports/{archive_id}"): Row(FILES, _export),
+    ("POST", "/v1/imports"): Row(CREATE, _import, (202,)),
+    ("GET", "/v1/backups"): Row(OWN, plain("/v1/backups")),
+    ("POST", "/v1/backups"): Row(
+        CHANGE, plain("/v1/backups", body={"container_id": "{vault}"}), (202,)
+    ),
+    ("GET", "/v1/backups/{backup_id}"): Row(FILES, _backup()),
+    ("POST", "/v1/backups/{backup_id}/verify"): Row(FILES, _backup("/verify"), (202,)),
+    ("POST", "/v1/backups/{backup_id}/restore"): Row(FILES, _backup("/restore", {}), (202,)),
+    ("GET", "/v1/jobs"): Row(JOBS, plain("/v1/jobs")),
+    ("GET", "/v1/jobs/{job_id}"): Row(ITS_JOBS, plain("/v1/jobs/{job_id}", names="job_id")),
+    ("GET", "/v1/jobs/{job_id}/events"): Row(
+        ITS_JOBS, plain("/v1/jobs/{job_id}/events", names="job_id")
+    ),
+    ("POST", "/v1/jobs/{job_id}/cancel"): Row(STEER, _cancel, (202,)),
+    ("POST", "/v1/jobs/{job_id}/requeue"): Row(STEER, _requeue, (202,)),
+    ("POST", "/v1/admin/doctor"): Row(
+        CHANGE, plain("/v1/admin/doctor", body={"container_id": "{vault}"})
+    ),
+    ("POST", "/v1/admin/refresh"): Row(CHANGE, plain("/v1/admin/refresh", body=REFRESH)),
+    ("POST", "/v1/admin/rollback"): Row(
+        CHANGE, plain("/v1/admin/rollback", body={"container_id": "{vault}"}), (409,)
+    ),
+    ("GET", "/v1/audit"): Row(OWN, plain("/v1/audit")),
+    ("POST", "/v1/tokens"): Row(OWNER, _create_token, (201,)),
+    ("GET", "/v1/tokens"): Row(OWNER, plain("/v1/tokens")),
+    ("DELETE", "/v1/tokens/{token_id}"): Row(OWNER, _revoke),
+    ("GET", "/mcp/tools"): Row(ANYBODY, plain("/mcp/tools")),
+    ("POST", "/mcp"): Row(ANYBODY, plain("/mcp", body=JSON_RPC, headers=ACCEPT)),
+    ("GET", "/mcp/"): Row(ANYBODY, plain("/mcp/"), (404,)),
+    ("POST", "/mcp/"): Row(ANYBODY, plain("/mcp/"), (404,)),
+    ("DELETE", "/mcp/"): Row(ANYBODY, plain("/mcp/"), (404,)),
+}
+"""A route that is not here fails the test below: whoever adds one says here who may use it."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(install_root: Path) -> AsyncIterator[House]:
+    async with furnished(install_root / "roles") as one:
+        yield one
+
+
+def routes_of(routes: list[BaseRoute]) -> set[tuple[str, str]]:
+    """Method and path of every route, those of mounted apps by their mount."""
+    found: set[tuple[str, str]] = set()
+    for route in routes:
+        if isinstance(route, Mount):
+            found.add(("GET", f"{route.path}/"))
+        elif isinstance(route, Route):
+            found |= {(method, route.path) for method in (route.methods or {"GET"}) - {"HEAD"}}
+    return found
+
+
+async def test_every_route_of_the_app_stands_in_the_table(house: House) -> None:
+    served = routes_of(list(house.app.routes))
+    for module in ROUTERS:
+        served |= routes_of(list(module.router.routes))
+    schema = house.app.openapi()["paths"]
+    served |= {(verb.upper(), path) for path, item in schema.items() for verb in item}
+    assert served >= set(TABLE), "the table names routes that are not there"
+    assert not {one for one in served - set(TABLE) if not is_console(one[1])}
+
+
+def is_console(path: str) -> bool:
+    return not path.startswith(("/v1", "/mcp", "/healthz", "/readyz", "/metrics", "/openapi"))
+
+
+@pytest.mark.parametrize(("method", "path"), TABLE, ids=lambda part: str(part).strip("/"))
+async def test_each_role_gets_what_the_table_says_and_nothing_more(
+    house: House, method: str, path: str
+) -> None:
+    row = TABLE[method, path]
+    wrong = []
+    for role in EVERYBODY:
+        asked = await row.build(house)
+        answer = await _ask(house, role, method, asked)
+        wanted = row.expected[role]
+        if answer.status_code not in (row.ok if wanted == OK else (wanted,)):
+            wrong.append((role, wanted, answer.status_code, answer.text[:300]))
+        if wanted != OK:
+            assert SECRET not in answer.text, (role, answer.text)
+        if wanted == 404:
+            await _same_as_nothing(house, role, method, asked)
+    assert not wrong
+
+
+async def _ask(house: House, role: str, method: str, asked: Asked) -> httpx.Response:
+    return await house.ask(
+        role, method, asked.path, body=asked.body, content=asked.content, headers=asked.headers
+    )
+
+
+async def _same_as_nothing(house: House, role: str, method: str, asked: Asked) -> None:
+    """Body, code and query path of what may not be seen are those of what is not there."""
+    told, cost = [], []
+    for one, names in ((asked, asked.names), (asked.elsewhere(), map(_another, asked.names))):
+        with statements() as sent:
+            answer = await _ask(house, role, method, one)
+        text = answer.text.replace(answer.headers["x-request-id"], "")
+        for name in names:
+            text = text.replace(name, "…")
+        told.append((answer.status_code, text))
+        cost.append([statement for statement in sent if statement != NOTE_USE])
+    assert told[0] == told[1], role
+    assert cost[0] == cost[1], role
+
+
+async def test_lists_name_only_what_is_seen(house: House) -> None:
+    for path, role, seen in [
+        ("/v1/containers/list", "reader", True),
+        ("/v1/containers/list", "other", False),
+        ("/v1/containers/list", "narrowed", False),
+        ("/v1/jobs", "ingester", True),
+        ("/v1/jobs", "other", False),
+        ("/v1/jobs", "narrowed", False),
+        ("/v1/audit", "writer", True),
+        ("/v1/audit", "reader", False),
+        ("/v1/audit", "admin", False),
+        ("/v1/audit", "other", False),
+    ]:
+        answer = await house.ask(role, "GET", path)
+        assert answer.status_code == 200
+        assert (f'"{VAULT}"' in answer.text) is seen, (path, role)
+        assert seen or SECRET not in answer.text
+
+
+async def test_a_search_of_all_finds_only_what_may_be_read(house: House) -> None:
+    body = {"query": SECRET}
+    assert (await house.told("reader", "POST", "/v1/doc_search", body=body))["hits"]
+    for role in ("other", "narrowed"):
+        answer = await house.ask(role, "POST", "/v1/doc_search", body=body)
+        assert SECRET not in answer.text.replace(f'"query":"{SECRET}"', "")
+
+
+@dataclass(frozen=True)
+class ToolRow:
+    arguments: dict[str, Any]
+    listed: frozenset[str]
+    """Roles that are told of it."""
+    works: frozenset[str]
+    """And those for whom it does what it is asked with the vault."""
+    names: str = ""
+
+
+READERS: Final = frozenset({"owner", "writer", "reader"})
+WITH_READ: Final = READERS | {"other", "narrowed"}
+WITH_INGEST: Final = WITH_READ | {"ingester"}
+WRITERS: Final = frozenset({"owner", "writer", "ingester"})
+WITH_ADMIN: Final = WITH_READ | {"admin"}
+OWNERS: Final = frozenset({"owner", "writer"})
+TOOLS: Final[dict[str, ToolRow]] = {
+    "containers_list": ToolRow({}, WITH_READ, WITH_READ),
+    "containers_describe": ToolRow({"container_id": "{vault}"}, WITH_READ, READERS),
+    "containers_search": ToolRow({"containers": ["{vault}"], "query": "glass"}, WITH_READ, READERS),
+    "containers_add": ToolRow(ADD, WITH_INGEST, WRITERS),
+    "documents_get": ToolRow({"doc_id": "{doc_id}"}, WITH_READ, READERS, "doc_id"),
+    "page_image": ToolRow({"doc_id": "{doc_id}", "page": 1}, WITH_READ, READERS, "doc_id"),
+    "jobs_get": ToolRow({"job_id": "{job_id}"}, WITH_INGEST, READERS | {"ingester"}, "job_id"),
+    "containers_export": ToolRow({"container_id": "{vault}"}, WITH_ADMIN, OWNERS),
+    "admin_refresh": ToolRow(REFRESH, WITH_ADMIN, OWNERS),
+    "search": ToolRow({"query": "glass"}, WITH_READ, WITH_READ),
+    "fetch": ToolRow({"id": "{doc_id}:{chunk_id}"}, WITH_READ, READERS, "doc_id chunk_id"),
+}
+VALID: Final = tuple(role for role in EVERYBODY if role not in NO_TOKEN)
+
+
+async def test_every_tool_stands_in_the_table(house: House) -> None:
+    assert {tool.wire_name for tool in tools_of(house.settings)} == set(TOOLS)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_each_role_is_told_of_the_tools_it_may_use_and_gets_no_more_from_them(
+    house: House, tool: str
+) -> None:
+    row = TOOLS[tool]
+    built = await plain("/", body=row.arguments, names=row.names)(house)
+    arguments = {k: int(v) if k == "job_id" else v for k, v in built.body.items()}
+    for role in VALID:
+        listed = {t["name"] for t in (await house.result(role, "tools/list"))["tools"]}
+        assert (tool in listed) is (role in row.listed), role
+        result = await house.result(role, "tools/call", name=tool, arguments=arguments)
+        text = orjson.dumps(result).decode()
+        assert result.get("isError", False) is (role not in row.works), (role, text[:300])
+        if role not in READERS | {"ingester"}:
+            assert SECRET not in text, (role, text)
+    plainly = await house.told("reader", "GET", "/mcp/tools")
+    assert {t["mcpName"] for t in plainly["tools"]} == {
+        n for n, r in TOOLS.items() if "reader" in r.listed
+    }
+
+
+async def test_resources_and_their_completion_tell_strangers_what_they_tell_of_nothing(
+    house: House,
+) -> None:
+    nothing = {"container": "never-was", "document": str(uuid4()), "page": f"{uuid4()}/1"}
+    there = {"container": VAULT, "document": house.doc_id, "page": f"{house.doc_id}/1"}
+    for role in VALID:
+        for kind, name in there.items():
+            told = await house.result(role, "resources/read", uri=f"{kind}://{name}")
+            if role in READERS:
+                assert SECRET in orjson.dumps(told).decode()
+                continue
+            of_nothing = await house.result(role, "resources/read", uri=f"{kind}://{nothing[kind]}")
+            shown = (orjson.dumps(told).decode().replace(name.removesuffix("/1"), "…"),)
+            unshown = (
+                orjson.dumps(of_nothing).decode().replace(nothing[kind].removesuffix("/1"), "…")
+            )
+            assert shown == (unshown,)
+        listed = await house.result(role, "resources/list")
+        assert (f"container://{VAULT}" in orjson.dumps(listed).decode()) is (role in READERS)
+        for argument, value, found in [
+            ("container://{id}", ("id", "vau"), VAULT),
+            ("document://{id}", ("id", house.doc_id[:6]), house.doc_id),
+        ]:
+            completed = await house.result(
+                role,
+                "completion/complete",
+                ref={"type": "ref/resource", "uri": argument},
+                argument={"name": value[0], "value": value[1]},
+            )
+            assert (found in orjson.dumps(completed).decode()) is (role in READERS), role

@@ -1,0 +1,99 @@
+"""Archives as jobs make and read them: the file in the making, and the reading that proves it whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, Final
+
+import orjson
+
+from latent_core.archive.records import SUFFIX, Contents
+from latent_core.archive.verify import Verification
+from latent_core.blobs.keeping import store_file
+from latent_core.domain.errors import Invalid, NotFound, OutOfSpace
+from latent_core.domain.golden import parse_golden
+from latent_core.generations.exporting import Export, Exported, Wanted
+from latent_core.processes.crash import crash_point
+from latent_core.queue.context import JobContext
+from latent_core.registry import containers
+from latent_workers.deps import Deps
+
+MEMBERS_A_LOOK: Final = 64
+"""Read in a thread between two looks at the lease."""
+MOST_GOLDEN_BYTES: Final = 16 * 1024 * 1024
+GOLDEN_FILES: Final = ("{id}/eval.json", "{id}.eval.json")
+
+
+async def make_archive(ctx: JobContext, deps: Deps, wanted: Wanted) -> Exported:
+    """Write the job's container into an archive and store that as a blob, which nothing refers to yet."""
+    stack, container_id = deps.stack, ctx.job.container_id
+    async with stack.db.transaction() as conn:
+        container = await containers.get(conn, container_id)
+    if container is None:
+        raise NotFound(f"container '{container_id}' does not exist any more")
+
+    async def told(done: int, total: int) -> None:
+        await ctx.progress(done, total, "chunks written")
+
+    golden = await asyncio.to_thread(read_golden, deps.settings.manifests, container_id)
+    export = Export(
+        stack.db,
+        stack.vectors,
+        stack.blobs,
+        container,
+        wanted,
+        checkpoint=ctx.checkpoint,
+        told=told,
+    )
+    with NamedTemporaryFile(dir=stack.tmp, prefix="export-") as file:
+        try:
+            exported = await export.write(file, golden)
+            await asyncio.to_thread(file.flush)
+        except OSError as exc:
+            raise OutOfSpace(
+                f"the archive cannot be written ({exc.strerror}): make room in the data directory"
+            ) from exc
+        await ctx.checkpoint()
+        crash_point("export.before_store")
+        await store_file(stack.db, stack.blobs, Path(file.name), exported.sha256)
+        crash_point("export.after_store")
+    return exported
+
+
+def archive_name(container_id: str, job_id: int) -> str:
+    return f"{container_id}-{job_id}{SUFFIX}"
+
+
+def read_golden(folder: Path, container_id: str) -> dict[str, Any] | None:
+    """The container's golden queries, if its file has some that can be read."""
+    for name in GOLDEN_FILES:
+        file = folder / name.format(id=container_id)
+        try:
+            if file.stat().st_size > MOST_GOLDEN_BYTES:
+                continue
+            data = orjson.loads(file.read_bytes())
+            parse_golden(data)
+        except (OSError, ValueError, Invalid):
+            continue  # none, or the template that its owner has not filled in
+        return dict(data)
+    return None
+
+
+async def verify_archive(ctx: JobContext, path: Path, size: int) -> Contents:
+    """Read all of an archive; ``Invalid`` says where it is damaged."""
+    with path.open("rb") as file:
+        steps = Verification(file).steps()
+        while True:
+            contents = await asyncio.to_thread(_some, steps)
+            await ctx.progress(min(file.tell(), size), size, "bytes verified")
+            if contents is not None:
+                return contents
+
+
+def _some(steps: Iterator[Contents | None]) -> Contents | None:
+    """A few members; the contents when the last one was among them."""
+    return next((found for found in islice(steps, MEMBERS_A_LOOK) if found is not None), None)

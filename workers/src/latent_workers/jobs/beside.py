@@ -1,0 +1,82 @@
+"""Write a generation into the spaces beside the live one, too: one that is being built, one that is kept.
+
+Nothing that is wrong there keeps a document from coming in. What a space then lacks is known, since only a
+publication or a refresh says that it is there: a build makes up for it, a way back is refused until it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from latent_core.domain.errors import LatentError
+from latent_core.domain.refresh import SpaceState
+from latent_core.embedding.windows import windows
+from latent_core.generations.stage import Addressed, stage_vectors
+from latent_core.queue.context import JobContext
+from latent_core.registry import containers
+from latent_core.registry.containers import Container, Space
+from latent_workers.deps import Deps
+
+logger = logging.getLogger(__name__)
+
+BESIDE: Final = frozenset({SpaceState.BUILDING, SpaceState.LIVE, SpaceState.RETIRED})
+
+
+async def spaces_beside(deps: Deps, container: Container) -> list[Space]:
+    """The container's other collections, a space each: the live one's reading of a collection counts most."""
+    async with deps.stack.db.transaction() as conn:
+        spaces = await containers.spaces(conn, container.id)
+    found = {container.space.stored_in: container.space}
+    for space in sorted(spaces, key=lambda one: one.state is not SpaceState.LIVE):
+        if space.state in BESIDE:
+            found.setdefault(space.stored_in, space)
+    return [space for space in found.values() if space is not container.space]
+
+
+async def stage_beside(
+    ctx: JobContext, deps: Deps, container: Container, addressed: Sequence[Addressed]
+) -> dict[int, list[int]]:
+    """Collections that hold the vectors as well, each with the number of points of every chunk."""
+    written: dict[int, list[int]] = {}
+    for space in await spaces_beside(deps, container):
+        try:
+            written[space.stored_in] = await _stage(ctx, deps, space, addressed)
+        except LatentError as error:
+            logger.warning(
+                "space_not_written",
+                extra={
+                    "container_id": container.id,
+                    "space": space.id,
+                    "state": space.state.value,
+                    "cause": error.message,
+                },
+            )
+    return written
+
+
+async def _stage(
+    ctx: JobContext, deps: Deps, space: Space, addressed: Sequence[Addressed]
+) -> list[int]:
+    embedder = deps.embedder(space)
+    counter = deps.embedding.counter(space)
+
+    def cut() -> list[list[str]]:
+        window = embedder.model.window
+        return [windows(one.chunk.draft.embed_text, counter, window) for one in addressed]
+
+    parts = await asyncio.to_thread(cut)
+    texts = [text for part in parts for text in part]
+    vectors = await deps.embedding.embed(space, texts, ctx.checkpoint, _nobody, job_id=ctx.job.id)
+    there = [
+        Addressed(one.doc_id, one.generation, one.chunk, len(part))
+        for one, part in zip(addressed, parts, strict=True)
+    ]
+    await stage_vectors(deps.stack.vectors, space, there, vectors, ctx.checkpoint)
+    return [len(part) for part in parts]
+
+
+async def _nobody(_done: int) -> None:
+    """The live space's progress is what is told."""

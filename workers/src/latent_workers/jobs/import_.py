@@ -1,0 +1,352 @@
+"""Import: an archive is verified to its end, then taken in step by step; a killed one goes on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+import orjson
+
+from latent_core.archive.batches import Batch, BlobFile, read_batches
+from latent_core.archive.reader import MOST_SMALL, ArchiveReader, Opening, read_opening
+from latent_core.archive.records import GOLDEN, ChunkRecord, Header
+from latent_core.blobs.keeping import store_file
+from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, NotFound, OutOfSpace
+from latent_core.domain.ids import Sha256
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.vector import Matrix
+from latent_core.embedding.windows import windows
+from latent_core.generations import importing
+from latent_core.generations.containers import layout_of
+from latent_core.generations.delete import (
+    LEASES_TO_WAIT,
+    enqueue_collection,
+    enqueue_purges,
+    enqueue_removal,
+)
+from latent_core.generations.importing import Committed, ImportPayload, Step, Target
+from latent_core.generations.likenesses import enqueue_judging
+from latent_core.processes.crash import crash_point
+from latent_core.queue.amend import amend, payload_of
+from latent_core.queue.context import JobContext
+from latent_core.queue.errors import LeaseLost
+from latent_core.queue.finish import finish, hold
+from latent_core.registry import archives, containers, importing as rows
+from latent_core.registry.connection import Connection
+from latent_core.registry.containers import Container
+from latent_workers.deps import Deps
+from latent_workers.jobs.archiving import verify_archive
+from latent_workers.jobs.compact import enqueue_if_needed
+from latent_workers.jobs.given_up import was_the_last
+
+logger = logging.getLogger(__name__)
+
+CHUNKS_A_STEP: Final = 8000
+DOCUMENTS_A_STEP: Final = 2000
+FRESH: Final = {
+    "next_batch": 0,
+    "chunks_read": 0,
+    "documents": 0,
+    "chunks": 0,
+    "skipped": 0,
+    "embedded": 0,
+    "lacking_blobs": 0,
+}
+
+
+async def import_(ctx: JobContext, deps: Deps) -> None:
+    """One attempt. A container that it made stays unseen until the last step, and is removed when none follows."""
+    payload = ImportPayload.model_validate(ctx.job.payload)
+    async with _removed_if_given_up(ctx, deps, payload):
+        path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
+        opening = await asyncio.to_thread(_opening, path)
+        if payload.next_batch == 0:
+            size = (await asyncio.to_thread(path.stat)).st_size
+            contents = await verify_archive(ctx, path, size)
+            total = contents.totals.chunks
+        else:
+            total = None  # verified by the attempt that began
+        manifest = opening.manifest.model_copy(update={"id": payload.target})
+        container, payload = await _container(ctx, deps, manifest, payload)
+        target = Target(container, opening.header, payload, _same_space(container, opening.header))
+        await _Import(ctx, deps, target, total).run(path)
+
+
+def _opening(path: Path) -> Opening:
+    with path.open("rb") as file:
+        return read_opening(file)
+
+
+def _same_space(container: Container, header: Header) -> bool:
+    """Whether the archive's vectors are what this container's embedder would make."""
+    space, told = container.space, header.space
+    own = (space.embedder, space.version, space.dims)
+    return (
+        header.vectors and not space.is_adapted and own == (told.embedder, told.version, told.dims)
+    )
+
+
+async def _container(
+    ctx: JobContext, deps: Deps, manifest: Manifest, payload: ImportPayload
+) -> tuple[Container, ImportPayload]:
+    """The container that takes it in, made if this import makes one."""
+    stack = deps.stack
+    if payload.merge:
+        async with stack.db.transaction() as conn:
+            there = await containers.get(conn, payload.target)
+        if there is None:
+            raise NotFound(f"container '{payload.target}' does not exist any more")
+        return there, payload
+    model = stack.embedders.model_of(manifest)
+    async with stack.db.transaction() as conn:
+        await hold(conn, ctx.job)
+        if not await rows.founded(conn, manifest.id, ctx.job.id):
+            payload = payload.model_copy(update=FRESH)
+            await importing.found(
+                conn, manifest, model, job_id=ctx.job.id, principal=ctx.job.principal
+            )
+            await amend(conn, ctx.job, payload.model_dump(mode="json"))
+        container = await importing.hidden(conn, manifest)
+    crash_point("import.before_collection")
+    await stack.vectors.create_collection(
+        container.space.collection(), container.space.dims, layout_of(manifest)
+    )
+    crash_point("import.after_collection")
+    return container, payload
+
+
+@asynccontextmanager
+async def _removed_if_given_up(
+    ctx: JobContext, deps: Deps, payload: ImportPayload
+) -> AsyncIterator[None]:
+    """When the block ends the job without success, have the container removed that it was building."""
+    try:
+        yield
+    except LeaseLost:
+        raise
+    except Exception as error:
+        if was_the_last(ctx, error):
+            await _remove(ctx, deps, payload)
+        raise
+
+
+async def _remove(ctx: JobContext, deps: Deps, payload: ImportPayload) -> None:
+    lease = deps.settings.lease_seconds
+    try:
+        async with deps.stack.db.transaction() as conn:
+            if await rows.give_up(conn, payload.target, ctx.job.id):
+                await enqueue_removal(conn, payload.target, principal=ctx.job.principal)
+            await enqueue_collection(
+                conn, principal=ctx.job.principal, delay_seconds=LEASES_TO_WAIT * lease
+            )
+    except (
+        LatentError
+    ) as error:  # the job's own error is what its owner must see; the scheduler looks again
+        logger.warning("job %s leaves a container behind: %s", ctx.job.id, error)
+
+
+@dataclass(slots=True)
+class _Import:
+    """The steps of one attempt."""
+
+    ctx: JobContext
+    deps: Deps
+    target: Target
+    total: int | None
+
+    async def run(self, path: Path) -> None:
+        dims = self.target.header.space.dims
+        with path.open("rb") as file:
+            async for batches in self._steps(file, dims):
+                await self._step(batches)
+        await self._finish(path)
+
+    async def _steps(self, file: IO[bytes], dims: int) -> AsyncIterator[list[Batch]]:
+        """Batches of a step, whose blobs are stored by then."""
+        stack = self.deps.stack
+        read = read_batches(file, dims, stack.tmp, first=self.target.payload.next_batch)
+        gathered: list[Batch] = []
+        while (one := await asyncio.to_thread(_next, read)) is not None:
+            if isinstance(one, BlobFile):
+                await self._store(one)
+                continue
+            gathered.append(one)
+            chunks = sum(b.chunks for b in gathered)
+            if (
+                chunks >= CHUNKS_A_STEP
+                or sum(len(b.documents) for b in gathered) >= DOCUMENTS_A_STEP
+            ):
+                yield gathered
+                gathered = []
+        if gathered:
+            yield gathered
+
+    async def _store(self, blob: BlobFile) -> None:
+        stack = self.deps.stack
+        try:
+            await self.ctx.checkpoint()
+            crash_point("import.before_blob")
+            await store_file(stack.db, stack.blobs, blob.path, Sha256(blob.sha256))
+            crash_point("import.after_blob")
+        finally:
+            await asyncio.to_thread(blob.path.unlink, missing_ok=True)
+
+    async def _step(self, batches: list[Batch]) -> None:
+        target, stack = self.target, self.deps.stack
+        next_n = importing.check_numbers(batches, target.payload.chunks_read)
+        async with stack.db.transaction() as conn:  # commits before the first outside write
+            await hold(conn, self.ctx.job)
+            taken, skipped, first_ord = await importing.begin(conn, target, batches)
+        counts, vectors, embedded = await importing.vectors_of(target, taken, batches, self._embed)
+        step = Step(taken, skipped, first_ord, vectors, counts, embedded)
+        crash_point("import.before_vectors")
+        await importing.stage(stack.vectors, target, step, self.ctx.checkpoint)
+        crash_point("import.after_vectors")
+        written = await asyncio.to_thread(importing.write_rows, target, step)
+        await self.ctx.fence()  # a fresh lease: the heartbeat waits while the job's row is held
+        before = target.payload
+
+        async def write(conn: Connection) -> ImportPayload:
+            await hold(conn, self.ctx.job)
+            stands = ImportPayload.model_validate(await payload_of(conn, self.ctx.job))
+            if stands.next_batch != before.next_batch:
+                return stands  # committed already; only the answer was lost
+            done = await importing.commit(conn, target, step, written)
+            after = _advanced(before, step, done, batches, next_n)
+            await self._follow(conn, done)
+            await amend(conn, self.ctx.job, after.model_dump(mode="json"))
+            crash_point("import.before_commit")
+            return after
+
+        payload = await self.ctx.transact(write)
+        crash_point("import.after_commit")
+        self.target = Target(target.container, target.header, payload, target.same_space)
+        stack.metrics.published.inc(payload.documents - before.documents)
+        await self.ctx.progress(payload.chunks_read, self.total, "chunks read")
+
+    async def _embed(self, chunks: Sequence[ChunkRecord]) -> tuple[list[int], Matrix]:
+        deps, space = self.deps, self.target.container.space
+        embedder = deps.embedder(space)
+        window, counter = embedder.model.window, deps.embedding.counter(space)
+        pieces = await asyncio.to_thread(
+            lambda: [windows(chunk.embed_text, counter, window) for chunk in chunks]
+        )
+
+        async def told(_: int) -> None:
+            await self.ctx.checkpoint()
+
+        texts = [text for own in pieces for text in own]
+        crash_point("import.before_embedding")
+        matrix = await deps.embedding.embed(
+            space, texts, self.ctx.checkpoint, told, job_id=self.ctx.job.id
+        )
+        return [len(own) for own in pieces], matrix
+
+    async def _follow(self, conn: Connection, done: Committed) -> None:
+        """What a merge leaves to do; a container that nobody sees yet is looked after at its end."""
+        if self.target.founded:
+            return
+        job, container_id = self.ctx.job, self.target.container.id
+        if done.replaced or done.refused:
+            await enqueue_purges(
+                conn,
+                container_id,
+                below=done.replaced,
+                only=done.refused,
+                principal=job.principal,
+                lease_seconds=self.deps.settings.lease_seconds,
+            )
+        await enqueue_if_needed(conn, container_id)
+        if done.unjudged:
+            await enqueue_judging(conn, container_id, principal=job.principal)
+
+    async def _finish(self, path: Path) -> None:
+        payload, job = self.target.payload, self.ctx.job
+        container_id = self.target.container.id
+        await asyncio.to_thread(_write_golden, path, self.deps.settings.manifests, container_id)
+
+        async def write(conn: Connection) -> None:
+            await hold(conn, job)
+            if self.target.founded:
+                if not await rows.lift(conn, container_id, job.id):
+                    raise Conflict(
+                        f"container '{container_id}' was removed while it was imported: import it again"
+                    )
+                await enqueue_judging(conn, container_id, principal=job.principal)
+                await enqueue_if_needed(conn, container_id)
+            await archives.forget_import(conn, job.id)
+            result = payload.model_dump(include=set(FRESH) - {"next_batch", "chunks_read"})
+            await finish(
+                conn,
+                job,
+                warnings=_warnings(payload),
+                result={"container_id": container_id, **result},
+            )
+            lease = self.deps.settings.lease_seconds
+            await enqueue_collection(
+                conn, principal=job.principal, delay_seconds=LEASES_TO_WAIT * lease
+            )
+            crash_point("import.before_finish")
+
+        await self.ctx.transact(write)
+        crash_point("import.after_finish")
+
+
+def _next(read: Iterator[BlobFile | Batch]) -> BlobFile | Batch | None:
+    try:
+        return next(read, None)
+    except OSError as exc:
+        raise OutOfSpace(
+            f"the archive cannot be unpacked ({exc.strerror}): make room in the data directory"
+        ) from exc
+
+
+def _advanced(
+    before: ImportPayload, step: Step, done: Committed, batches: Sequence[Batch], next_n: int
+) -> ImportPayload:
+    chunks = sum(len(one.chunks) for one in step.taken if one.doc_id in done.flipped)
+    return before.model_copy(
+        update={
+            "next_batch": batches[-1].number + 1,
+            "chunks_read": next_n,
+            "documents": before.documents + len(done.flipped),
+            "chunks": before.chunks + chunks,
+            "skipped": before.skipped + step.skipped + len(done.refused),
+            "embedded": before.embedded + step.embedded,
+            "lacking_blobs": before.lacking_blobs + done.lacking_blobs,
+        }
+    )
+
+
+def _warnings(payload: ImportPayload) -> list[Issue]:
+    if not payload.lacking_blobs:
+        return []
+    message = (
+        f"{payload.lacking_blobs} originals or page images are not in the archive and not stored here: "
+        "search works, their pages cannot be opened"
+    )
+    return [Issue(code=IssueCode.INGEST_FAIL, message=message)]
+
+
+def _write_golden(path: Path, folder: Path, container_id: str) -> None:
+    """Golden queries of the archive, unless the container has some."""
+    file = folder / container_id / "eval.json"
+    if file.exists():
+        return
+    with path.open("rb") as archive:
+        reader = ArchiveReader(archive)
+        for _, member in zip(range(3), reader, strict=False):  # it stands third, or nowhere
+            if member.name == GOLDEN:
+                data = orjson.dumps(
+                    orjson.loads(reader.whole(MOST_SMALL)), option=orjson.OPT_INDENT_2
+                )
+                file.parent.mkdir(parents=True, exist_ok=True)
+                draft = file.with_name(f".eval.json.{os.getpid()}")
+                draft.write_bytes(data + b"\n")
+                draft.replace(file)

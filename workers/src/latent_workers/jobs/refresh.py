@@ -1,0 +1,102 @@
+"""Refresh: change the embedding space of a container, or make its vectors anew (docs/adr/0009).
+
+parallel   fill a space beside the live one → every point checked → golden queries on both → switch
+inplace    every document of the live space again, and nothing else changes
+drift      an adapter instead of a full re-embed (``refresh_drift``)
+reparse    every stored original through the ingest job again (``refresh_reparse``)
+"""
+
+from __future__ import annotations
+
+from latent_core.domain.errors import Conflict, NotFound
+from latent_core.domain.refresh import RefreshPayload, SpaceState, Strategy
+from latent_core.generations.containers import etag, layout_of
+from latent_core.generations.likenesses import judge_anew
+from latent_core.generations.refresh import named_like
+from latent_core.generations.refresh_gates import Searched
+from latent_core.processes.crash import crash_point
+from latent_core.queue.context import JobContext
+from latent_core.queue.finish import finish
+from latent_core.registry import containers, spaces
+from latent_core.registry.connection import Connection
+from latent_core.registry.containers import Space
+from latent_workers.deps import Deps
+from latent_workers.jobs.refresh_drift import drift
+from latent_workers.jobs.refresh_fill import Filling, with_version
+from latent_workers.jobs.refresh_reparse import reparse
+from latent_workers.jobs.refresh_work import Refresh, switch_when_complete
+
+
+async def refresh(ctx: JobContext, deps: Deps) -> None:
+    """One attempt; it goes on where the last one ended."""
+    payload = RefreshPayload.model_validate(ctx.job.payload)
+    async with deps.stack.db.transaction() as conn:
+        container = await containers.get(conn, ctx.job.container_id)
+    if container is None:
+        raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
+    work = Refresh(ctx, deps, container, payload)
+    match payload.strategy:
+        case Strategy.PARALLEL:
+            await parallel(work)
+        case Strategy.INPLACE:
+            await inplace(work)
+        case Strategy.DRIFT:
+            await drift(work)
+        case Strategy.REPARSE:
+            await reparse(work)
+
+
+async def parallel(work: Refresh) -> None:
+    """Beside the live space, until nothing is missing; then the gates, then the switch."""
+    space = await work.space()
+    if space.state is SpaceState.LIVE:
+        return  # the switch was committed, and only its answer was lost
+    vectors = work.deps.stack.vectors
+    crash_point("refresh.before_collection")
+    await vectors.create_collection(
+        space.collection(), space.dims, layout_of(work.container.manifest)
+    )
+    crash_point("refresh.after_collection")
+    filling = Filling(work.ctx, work.deps, space)
+    await filling.run()
+    await filling.verify()
+    report = await work.judge(
+        work.searched(work.container.space), Searched(space, work.deps.embedder(space))
+    )
+    await switch_when_complete(work, filling, space, report)
+
+
+async def inplace(work: Refresh) -> None:
+    """The live space again, every document; with ``force`` into an empty collection."""
+    space = await work.space()
+    payload, vectors = work.payload, work.deps.stack.vectors
+    if payload.mapped_only:
+        await Filling(work.ctx, work.deps, space, mapped_only=True).run()
+        return
+    if space.state is not SpaceState.LIVE:
+        raise Conflict(f"space {space.id} is not the live one any more: begin the refresh again")
+    if payload.force and not payload.emptied:
+        await work.ctx.checkpoint()
+        await vectors.drop_collection(space.collection())
+        work = await work.amended(emptied=True)
+    await vectors.create_collection(
+        space.collection(), space.dims, layout_of(work.container.manifest)
+    )
+    version = payload.to.version if payload.to is not None else None
+    filling = Filling(work.ctx, work.deps, with_version(space, version), rewrite=True)
+    await filling.run()
+    await filling.verify()
+    await work.ctx.fence()
+    await work.ctx.transact(lambda conn: _rewritten(conn, work, space, version))
+
+
+async def _rewritten(conn: Connection, work: Refresh, space: Space, version: str | None) -> None:
+    await finish(conn, work.ctx.job, result={"space_id": space.id, "version": version})
+    if not await spaces.lock(conn, work.container.id):
+        raise NotFound(f"container '{work.container.id}' does not exist any more")
+    container = await containers.get(conn, work.container.id)
+    if version is not None and version != space.version and container is not None:
+        await spaces.set_version(conn, space.id, version)
+        manifest = named_like(container.manifest, with_version(space, version))
+        await spaces.point(conn, container.id, space.id, manifest.model_dump_json(), etag(manifest))
+    await judge_anew(conn, work.container.id, principal=work.ctx.job.principal)

@@ -1,0 +1,309 @@
+"""Fill a collection with the vectors of what is live: from stored text, document by document.
+
+What is done is known in rows, written after the points are: an attempt that dies costs its last documents, and
+of these the vectors that were embedded are kept in the cache. Nothing is fetched or parsed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+import numpy as np
+
+from latent_core.domain.errors import NotFound, Unavailable
+from latent_core.domain.ids import PointId, point_id
+from latent_core.domain.refresh import SpaceState
+from latent_core.domain.vector import Matrix, Vector
+from latent_core.embedding.drift import ForwardMap
+from latent_core.embedding.windows import windows
+from latent_core.generations.delete import enqueue_purges
+from latent_core.generations.stage import stage_points
+from latent_core.processes.crash import crash_point
+from latent_core.queue.context import JobContext
+from latent_core.queue.finish import hold
+from latent_core.registry import chunks, containers, spaces
+from latent_core.registry.connection import Connection
+from latent_core.registry.containers import Space
+from latent_core.registry.spaces import FIRST, LiveDocument, StoredText
+from latent_core.vectors.port import Points
+from latent_workers.deps import Deps
+
+DOCUMENTS_A_BATCH: Final = 64
+CHUNKS_A_BATCH: Final = 512
+"""Recorded together; a document with more is a batch of its own."""
+TEXTS_A_STEP: Final = 512
+POINTS_A_LOOK: Final = 1000
+MOST_LOOKS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """Where vectors come from that are mapped and not embedded."""
+
+    source: Space
+    map: ForwardMap
+
+
+@dataclass(slots=True)
+class Filling:
+    """Brings one space up to what is live. ``run`` may be called again: it does what is missing by then."""
+
+    ctx: JobContext
+    deps: Deps
+    space: Space
+    rewrite: bool = False
+    """Every document is written by this job, whatever stands there; else only what is missing."""
+    mapped_only: bool = False
+    """Only what stands there mapped is embedded."""
+    mapping: Mapping | None = None
+    note: str = "chunks embedded"
+    done: int = 0
+    total: int = 0
+    embedded: int = field(default=0)
+    """Texts that were embedded or taken from the cache, present ones left out."""
+
+    @property
+    def _job_id(self) -> int | None:
+        return self.ctx.job.id if self.rewrite else None
+
+    async def run(self) -> None:
+        """Until nothing is missing. What comes in meanwhile is written by its own ingest, or found here."""
+        await self._count()
+        while await self._pass():
+            await self.ctx.checkpoint()
+        await self.ctx.progress(self.total, self.total, self.note)
+
+    async def verify(self) -> None:
+        """Make sure of every point by its id; what lacks is written again. ``Unavailable`` when it keeps lacking."""
+        for _ in range(MOST_LOOKS):
+            lacking = await self._lacking()
+            if not lacking:
+                return
+            await self.ctx.transact(partial(self._unrecord, doc_ids=lacking))
+            await self.run()
+        raise Unavailable(
+            f"points keep vanishing from {self.space.collection()}: look at the vector engine, then try again"
+        )
+
+    async def _count(self) -> None:
+        async with self.deps.stack.db.transaction() as conn:
+            if self.mapped_only:
+                waiting = await spaces.mapped(conn, self.space.stored_in, limit=1_000_000)
+                self.done, self.total = 0, sum(one.chunks for one in waiting)
+                return
+            _, self.total = await spaces.totals(conn, self.space.container_id)
+            self.done = await spaces.done(
+                conn, self.space.container_id, self.space.stored_in, self._job_id
+            )
+
+    async def _pass(self) -> bool:
+        """Once through all documents; whether there was anything to do."""
+        after, found = FIRST, False
+        while batch := await self._next(after):
+            found = True
+            after = batch[-1].id
+            await self._write(batch)
+            self.done += sum(one.chunks for one in batch)
+            await self.ctx.progress(min(self.done, self.total), self.total, self.note)
+        return found
+
+    async def _next(self, after: UUID) -> list[LiveDocument]:
+        async with self.deps.stack.db.transaction() as conn:
+            if self.mapped_only:
+                if not await self._still_wanted(conn):
+                    return []
+                found = await spaces.mapped(
+                    conn, self.space.stored_in, after=after, limit=DOCUMENTS_A_BATCH
+                )
+            else:
+                found = await spaces.missing(
+                    conn,
+                    self.space.container_id,
+                    self.space.stored_in,
+                    after=after,
+                    limit=DOCUMENTS_A_BATCH,
+                    job_id=self._job_id,
+                )
+        kept, size = found[:1], sum(one.chunks for one in found[:1])
+        for one in found[1:]:
+            size += one.chunks
+            if size > CHUNKS_A_BATCH:
+                break
+            kept.append(one)
+        return kept
+
+    async def _still_wanted(self, conn: Connection) -> bool:
+        """A space may be given up while its mapped vectors are replaced by and by."""
+        known = await containers.spaces(conn, self.space.container_id)
+        return any(s.id == self.space.id and s.state is not SpaceState.DROPPING for s in known)
+
+    async def _write(self, batch: Sequence[LiveDocument]) -> None:
+        counts: dict[int, int] = {}
+        after = -1
+        while rows := await self._texts(batch, after):
+            after = rows[-1].ord
+            counts |= await self._points(rows)
+        crash_point("refresh.before_record")
+        await self.ctx.transact(lambda conn: self._record(conn, batch, counts))
+        crash_point("refresh.after_record")
+
+    async def _texts(self, batch: Sequence[LiveDocument], after: int) -> list[StoredText]:
+        source = self.mapping.source if self.mapping is not None else self.space
+        async with self.deps.stack.db.transaction() as conn:
+            return await spaces.texts(
+                conn,
+                batch,
+                source.stored_in,
+                like_the_chunks=source.state is SpaceState.LIVE,
+                after=after,
+                limit=TEXTS_A_STEP,
+            )
+
+    async def _points(self, rows: Sequence[StoredText]) -> dict[int, int]:
+        """Store the points of these chunks; ord to how many there are."""
+        if self.mapping is not None:
+            mapped = await self._mapped(rows, self.mapping)
+            rest = [row for row in rows if row.ord not in mapped]
+            return mapped | (await self._made(rest) if rest else {})
+        return await self._made(rows)
+
+    async def _made(self, rows: Sequence[StoredText]) -> dict[int, int]:
+        parts = await self._parts(rows)
+        ids = {row.ord: _ids(row, max(len(parts[row.ord]), row.points or 0)) for row in rows}
+        counts = {ord_: len(own) for ord_, own in ids.items()}
+        lacking = await self._absent(rows, ids)
+        texts = [text for row in lacking for text in parts[row.ord]]
+        if not texts:
+            return counts
+        vectors = await self.deps.embedding.embed(self.space, texts, self.ctx.checkpoint, _nobody)
+        self.embedded += len(texts)
+        spread: list[Vector] = []
+        start = 0
+        for row in lacking:
+            own = vectors[start : start + len(parts[row.ord])]
+            start += len(own)
+            # More points than parts: those that stand there must not keep what another model said.
+            spread += [own[min(n, len(own) - 1)] for n in range(counts[row.ord])]
+        await self._store(lacking, ids, np.stack(spread))
+        return counts
+
+    async def _parts(self, rows: Sequence[StoredText]) -> dict[int, list[str]]:
+        window = self.deps.embedder(self.space).model.window
+        counter = self.deps.embedding.counter(self.space)
+
+        def cut() -> dict[int, list[str]]:
+            return {row.ord: windows(row.embed_text, counter, window) for row in rows}
+
+        return await asyncio.to_thread(cut)
+
+    async def _absent(
+        self, rows: Sequence[StoredText], ids: dict[int, list[PointId]]
+    ) -> list[StoredText]:
+        """Rows with a point that does not stand there yet; all of them when all are to be written."""
+        if self.rewrite or self.mapped_only or self.mapping is not None:
+            return list(rows)
+        asked = [one for own in ids.values() for one in own]
+        there = await self.deps.stack.vectors.vectors(self.space.collection(), asked)
+        return [row for row in rows if not all(one in there for one in ids[row.ord])]
+
+    async def _mapped(self, rows: Sequence[StoredText], mapping: Mapping) -> dict[int, int]:
+        """Those whose old vectors are all there, mapped and stored."""
+        ids = {row.ord: _ids(row, row.points or 1) for row in rows}
+        asked = [one for own in ids.values() for one in own]
+        old = await self.deps.stack.vectors.vectors(mapping.source.collection(), asked)
+        whole = [row for row in rows if all(one in old for one in ids[row.ord])]
+        if not whole:
+            return {}
+        matrix = np.stack([old[one] for row in whole for one in ids[row.ord]])
+        await self._store(whole, ids, await asyncio.to_thread(mapping.map.apply, matrix))
+        return {row.ord: len(ids[row.ord]) for row in whole}
+
+    async def _store(
+        self, rows: Sequence[StoredText], ids: dict[int, list[PointId]], vectors: Matrix
+    ) -> None:
+        spread = [row for row in rows for _ in ids[row.ord]]
+        points = Points(
+            ids=[one for row in rows for one in ids[row.ord]],
+            vectors=vectors,
+            doc_ids=[row.doc_id for row in spread],
+            generations=[row.generation for row in spread],
+            ords=[row.ord for row in spread],
+        )
+        crash_point("refresh.before_vectors")
+        await stage_points(self.deps.stack.vectors, self.space, points, self.ctx.checkpoint)
+        crash_point("refresh.after_vectors")
+
+    async def _record(
+        self, conn: Connection, batch: Sequence[LiveDocument], counts: dict[int, int]
+    ) -> None:
+        """What is there is there; what was replaced or deleted meanwhile has left points that nobody awaits."""
+        job = self.ctx.job
+        await hold(conn, job)
+        if await containers.hold(conn, self.space.container_id) is None:
+            raise NotFound(f"container '{self.space.container_id}' was deleted meanwhile")
+        live = await spaces.still_live(conn, batch)
+        await spaces.record(
+            conn,
+            self.space.stored_in,
+            [(one.id, one.generation) for one in batch if one.id in live],
+            job_id=job.id,
+            mapped=self.mapping is not None,
+        )
+        await spaces.count_points(conn, self.space.container_id, self.space.stored_in, counts)
+        gone = [(one.id, one.generation) for one in batch if one.id not in live]
+        if gone:
+            await enqueue_purges(
+                conn,
+                self.space.container_id,
+                only=gone,
+                principal=job.principal,
+                lease_seconds=self.deps.settings.lease_seconds,
+                twice=False,
+            )
+
+    async def _lacking(self) -> set[UUID]:
+        """Documents with a point that should stand there and does not."""
+        lacking: set[UUID] = set()
+        after = -1
+        while True:
+            await self.ctx.checkpoint()
+            async with self.deps.stack.db.transaction() as conn:
+                rows = await chunks.points(
+                    conn,
+                    self.space.container_id,
+                    after=after,
+                    limit=POINTS_A_LOOK,
+                    stored_in=self.space.stored_in,
+                )
+            if not rows:
+                return lacking
+            after = rows[-1]["ord"]
+            owners = {
+                point_id(row["id"], row["generation"], window): row["doc_id"]
+                for row in rows
+                for window in range(row["windows"])
+            }
+            there = await self.deps.stack.vectors.vectors(self.space.collection(), list(owners))
+            lacking |= {doc_id for one, doc_id in owners.items() if one not in there}
+
+    async def _unrecord(self, conn: Connection, doc_ids: set[UUID]) -> None:
+        await hold(conn, self.ctx.job)
+        await spaces.unrecord(conn, self.space.stored_in, doc_ids)
+
+
+def with_version(space: Space, version: str | None) -> Space:
+    """``space`` as its next embedder knows it."""
+    return space if version is None else replace(space, version=version)
+
+
+def _ids(row: StoredText, count: int) -> list[PointId]:
+    return [point_id(row.id, row.generation, window) for window in range(count)]
+
+
+async def _nobody(_done: int) -> None:
+    """Progress is told by documents."""

@@ -1,0 +1,76 @@
+"""Reparse: every stored original through the ingest job again, since parsers or the chunker's settings changed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+from latent_core.domain.job import JobKind
+from latent_core.domain.recipe import recipe
+from latent_core.generations.accept import IngestPayload, Validators, accept
+from latent_core.queue.finish import finish
+from latent_core.registry import spaces
+from latent_core.registry.documents import Source
+from latent_core.registry.spaces import FIRST
+from latent_workers.jobs.refresh_work import Refresh
+
+DOCUMENTS_A_TURN: Final = 100
+CORPUS_MIME: Final = "application/x-ndjson"
+
+
+async def reparse(work: Refresh) -> None:
+    """Enqueue them all; what is live stays until its document's job is done.
+
+    The place this has come to is kept after each turn. A turn that is repeated queues nothing twice: a job
+    that waits for the same document takes the newer payload.
+    """
+    async with work.deps.stack.db.transaction() as conn:
+        total, _ = await spaces.totals(conn, work.container.id)
+    while rows := await _originals(work):
+        for row in rows:
+            await work.ctx.checkpoint()
+            await _enqueue(work, row)
+        done = work.payload.done + len(rows)
+        work = await work.amended(after=str(rows[-1]["id"]), done=done)
+        work.deps.stack.wake()
+        await work.ctx.progress(done, max(total, done), "documents queued")
+    result = {"documents_queued": work.payload.done}
+    await work.ctx.transact(lambda conn: finish(conn, work.ctx.job, result=result))
+
+
+async def _originals(work: Refresh) -> list[dict[str, Any]]:
+    after = UUID(work.payload.after) if work.payload.after else FIRST
+    async with work.deps.stack.db.transaction() as conn:
+        return await spaces.originals(conn, work.container.id, after=after, limit=DOCUMENTS_A_TURN)
+
+
+async def _enqueue(work: Refresh, row: dict[str, Any]) -> None:
+    corpus = row["mime"] == CORPUS_MIME
+    async with work.deps.stack.db.transaction() as conn:
+        await accept(
+            conn,
+            Source(work.container.id, row["uri"], row["mime"]),
+            payload_of(row, recipe(work.container.manifest)),
+            kind=JobKind.CORPUS if corpus else JobKind.INGEST,
+            principal=work.ctx.job.principal,
+        )
+
+
+def payload_of(row: dict[str, Any], recipe_now: str) -> IngestPayload:
+    """The same document from the bytes that are stored; what its sender said of it stays as it is."""
+    validators = Validators.model_validate(row["validators"]) if row["validators"] else None
+    return IngestPayload(
+        uri=row["uri"],
+        filename=row["filename"],
+        mime=validators.mime if validators is not None else row["blob_mime"],
+        sha256=row["sha256"],
+        validators=validators,
+        accepted_at=row["fetched_at"] or datetime.now(UTC),
+        modified_at=row["source_modified_at"],
+        mtime_ns=row["source_mtime_ns"],
+        meta=row["meta"],
+        given_meta=row["given_meta"],
+        recipe=recipe_now,
+        rebuild=True,
+    )

@@ -1,0 +1,158 @@
+"""What the strategies of a refresh share: the job's own space, the gates, and the switch."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+
+from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError
+from latent_core.domain.job import PRIORITY_LATER, NewJob
+from latent_core.domain.refresh import GateReport, RefreshPayload, SpaceState, Strategy
+from latent_core.generations.refresh import NotComplete, Switched, refresh_job, switch
+from latent_core.generations.refresh_gates import Gates, Searched
+from latent_core.processes.crash import crash_point
+from latent_core.queue.amend import amend
+from latent_core.queue.context import JobContext
+from latent_core.queue.enqueue import enqueue
+from latent_core.queue.finish import finish
+from latent_core.registry import containers, spaces
+from latent_core.registry.connection import Connection
+from latent_core.registry.containers import Container, Space
+from latent_workers.deps import Deps
+from latent_workers.jobs.refresh_fill import Filling
+
+logger = logging.getLogger(__name__)
+
+MOST_SWITCHES: Final = 50
+"""Documents that come in while the switch is tried are filled in, and it is tried again."""
+
+
+class GateFailed(Conflict):
+    """The new space is complete and answers worse than the old one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """One refresh job: what it works on."""
+
+    ctx: JobContext
+    deps: Deps
+    container: Container
+    payload: RefreshPayload
+
+    async def space(self) -> Space:
+        """The one that the payload names; ``Conflict`` when it was given up."""
+        async with self.deps.stack.db.transaction() as conn:
+            known = await containers.spaces(conn, self.container.id)
+        for space in known:
+            if space.id == self.payload.space_id and space.state is not SpaceState.DROPPING:
+                return space
+        raise Conflict(f"space {self.payload.space_id} was given up: begin the refresh again")
+
+    async def amended(self, **changes: Any) -> Refresh:
+        """Keep what was found out for the next attempt."""
+        payload = self.payload.model_copy(update=changes)
+        await self.ctx.transact(lambda conn: amend(conn, self.ctx.job, payload.stored()))
+        return Refresh(self.ctx, self.deps, self.container, payload)
+
+    async def judge(self, old: Searched | None, new: Searched) -> GateReport | None:
+        """Golden queries on both; None when there are none. ``GateFailed`` unless it is forced."""
+        if self.payload.golden is None:
+            return None
+        stack = self.deps.stack
+        gates = Gates(stack.db, stack.vectors, stack.keywords, self.container)
+        report = await gates.compare(self.payload.golden, old, new, self.ctx.checkpoint)
+        if not report.passed and not self.payload.force:
+            raise GateFailed(
+                f"not switched: {'; '.join(report.failures)}. The new space stays complete: refresh again with"
+                " force to switch all the same, or roll back to give it up",
+                gates=report.model_dump(mode="json"),
+            )
+        return report
+
+    def searched(self, space: Space) -> Searched | None:
+        """None when its embedder is not to be had."""
+        try:
+            return Searched(space, self.deps.embedder(space))
+        except LatentError as error:
+            logger.warning("embedder_away", extra={"space": space.id, "cause": error.message})
+            return None
+
+
+async def switch_when_complete(
+    work: Refresh, filling: Filling, space: Space, report: GateReport | None
+) -> None:
+    """One transaction that requires nothing missing; what came in meanwhile is filled in before it is tried again."""
+    for _ in range(MOST_SWITCHES):
+        await note_old(work)
+        await work.ctx.fence()
+        try:
+            crash_point("refresh.before_switch")
+            await work.ctx.transact(lambda conn: _switch(conn, work, space, report))
+        except NotComplete:
+            await filling.run()
+            continue
+        crash_point("refresh.after_switch")
+        work.deps.stack.wake()
+        return
+    raise NotComplete("documents come in faster than they are embedded; it is tried again later")
+
+
+async def note_old(work: Refresh) -> None:
+    """Say beforehand what the old space holds, so that the switch itself has little to write."""
+    async with work.deps.stack.db.transaction() as conn:
+        live = await containers.get(conn, work.container.id)
+        if live is not None:
+            await spaces.note_all_live(conn, live.id, live.space.stored_in)
+
+
+async def _switch(
+    conn: Connection, work: Refresh, space: Space, report: GateReport | None
+) -> Switched:
+    ctx = work.ctx
+    await finish(
+        conn,
+        ctx.job,
+        warnings=judge_words(report),
+        result={
+            "space_id": space.id,
+            "embedder": space.embedder,
+            "version": space.version,
+            "dims": space.dims,
+            "gates": None if report is None else report.model_dump(mode="json"),
+        },
+    )
+    switched = await switch_space(conn, work, space.id)
+    if work.payload.strategy is Strategy.DRIFT:
+        await enqueue(conn, _replacing(work, space))
+    return switched
+
+
+async def switch_space(conn: Connection, work: Refresh, space_id: int) -> Switched:
+    """As the job was told to."""
+    return await switch(
+        conn,
+        work.container.id,
+        space_id,
+        keep_days=work.payload.keep_days,
+        lease_seconds=work.deps.settings.lease_seconds,
+        principal=work.ctx.job.principal,
+    )
+
+
+def _replacing(work: Refresh, space: Space) -> NewJob:
+    """Mapped vectors are replaced by and by by embedded ones."""
+    payload = RefreshPayload(strategy=Strategy.INPLACE, space_id=space.id, mapped_only=True)
+    return refresh_job(work.container.id, payload, work.ctx.job.principal, priority=PRIORITY_LATER)
+
+
+def judge_words(report: GateReport | None) -> list[Issue]:
+    """What the job's owner should know of a switch."""
+    if report is None:
+        message = "switched without golden queries: the new space is complete, how good it is was not measured"
+    elif report.passed:
+        message = f"switched: {report.words()}"
+    else:
+        message = f"switched by force though {'; '.join(report.failures)}: {report.words()}"
+    return [Issue(code=IssueCode.POLICY, message=message)]

@@ -1,0 +1,132 @@
+"""What recurs: backups by cron, documents whose time is over, archives that nobody needs any more.
+
+Every worker looks; an advisory lock lets one look at a time, and what is due is written down in the transaction
+that enqueues it. A time that passed while no worker ran is caught up once, however often it passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import uniform
+from typing import Final
+
+from latent_core.domain.container import ContainerState
+from latent_core.domain.errors import LatentError
+from latent_core.domain.schedule import due_since
+from latent_core.generations.delete import (
+    LEASES_TO_WAIT,
+    delete_documents,
+    delete_records,
+    enqueue_collection,
+    enqueue_removal,
+)
+from latent_core.generations.transfers import scheduled_backup
+from latent_core.registry import archives, audit, containers, documents, importing, schedules
+from latent_core.registry.connection import Connection, Database
+from latent_core.settings import Settings
+from latent_core.stack import Stack
+
+logger = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_LOOKS: Final = 30.0
+BACKUP: Final = "backup"
+PRINCIPAL: Final = "local:you"
+DOCUMENTS_A_DELETION: Final = 500
+
+
+async def keep_schedule(settings: Settings, stack: Stack) -> None:
+    """Look at the start and then every half minute, until cancelled."""
+    while True:
+        try:
+            await look(settings, stack)
+        except LatentError as exc:
+            logger.warning("what is due is looked for again later: %s", exc)
+        except Exception:
+            logger.exception("looking for what is due failed; it is done again later")
+        await asyncio.sleep(SECONDS_BETWEEN_LOOKS * uniform(0.8, 1.2))
+
+
+async def look(settings: Settings, stack: Stack) -> None:
+    """One look at everything."""
+    lease = settings.lease_seconds
+    async with stack.db.transaction() as conn:
+        enqueued = await schedule_backups(conn)
+    async with stack.db.transaction() as conn:
+        for container_id in await importing.disown(conn):
+            await enqueue_removal(conn, container_id, principal=PRINCIPAL)
+            enqueued += 1
+        if await archives.expire(conn):
+            delay = LEASES_TO_WAIT * lease
+            await enqueue_collection(conn, principal=PRINCIPAL, delay_seconds=delay)
+    enqueued += await delete_expired(stack.db, lease_seconds=lease)
+    if enqueued:
+        stack.wake()
+
+
+async def schedule_backups(conn: Connection) -> int:
+    """Enqueue the backups that came due since the last look, in the caller's transaction; how many."""
+    now = await schedules.try_lock(conn)
+    if now is None:
+        return 0
+    known = await schedules.kept(conn, BACKUP)
+    enqueued = 0
+    for container in await containers.all_(conn):
+        cron, row = container.manifest.backup.cron, known.get(container.id)
+        if cron is None:
+            if row is not None:
+                await schedules.drop(conn, container.id, BACKUP)
+        elif row is None or row["cron"] != cron:
+            await schedules.keep(conn, container.id, BACKUP, cron, now)
+        elif due_since(cron, row["last_at"], now) is not None:
+            await schedules.keep(conn, container.id, BACKUP, cron, now)
+            await scheduled_backup(conn, container.id, principal=PRINCIPAL)
+            enqueued += 1
+    return enqueued
+
+
+async def delete_expired(db: Database, *, lease_seconds: float) -> int:
+    """Delete documents past ``ingest.ttl_days`` of containers that may be changed; how many."""
+    async with db.transaction() as conn:
+        found = await containers.all_(conn)
+    total = 0
+    for container in found:
+        days = container.manifest.ingest.ttl_days
+        if days is not None and container.state is ContainerState.ACTIVE:
+            while gone := await _delete_some(db, container.id, days, lease_seconds):
+                total += gone
+                logger.info(
+                    "documents_expired", extra={"container_id": container.id, "documents": gone}
+                )
+    return total
+
+
+async def _delete_some(db: Database, container_id: str, days: int, lease_seconds: float) -> int:
+    """A document that is fetched again just now is locked by who publishes it, and looked at after it."""
+    async with db.transaction() as conn:
+        if await containers.hold(conn, container_id) is not ContainerState.ACTIVE:
+            return 0
+        ids = await schedules.expired(conn, container_id, days, DOCUMENTS_A_DELETION)
+        await documents.lock(conn, list(ids))
+        expired = await schedules.still_expired(conn, list(ids), days)
+        deleted = (
+            await delete_documents(
+                conn, container_id, list(expired), principal=PRINCIPAL, lease_seconds=lease_seconds
+            )
+            if expired
+            else None
+        )
+        if deleted is None:
+            return 0
+        await audit.note_each(
+            conn,
+            principal=PRINCIPAL,
+            action="document.expire",
+            container_id=container_id,
+            objects=list(expired.values()),
+            request_id=None,
+        )
+    await delete_records(
+        db, container_id, deleted.corpora, principal=PRINCIPAL, lease_seconds=lease_seconds
+    )
+    return len(expired)

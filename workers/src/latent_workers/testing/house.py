@@ -1,0 +1,235 @@
+"""The stores and a worker that does one job when it is told: for tests of what jobs leave behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, cast
+from uuid import UUID
+
+import orjson
+
+from latent_core.blobs.files import FileBlobStore
+from latent_core.blobs.keeping import store
+from latent_core.blobs.signing import Signer
+from latent_core.domain.errors import LatentError
+from latent_core.domain.job import ClaimedJob, JobKind
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.vector import Matrix, Vector
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.resolve import Embedders
+from latent_core.generations import containers as founding
+from latent_core.generations.accept import IngestPayload, accept
+from latent_core.generations.doctor import Doctor, Report
+from latent_core.keywords.bm25 import PostgresKeywordIndex
+from latent_core.observability import Metrics
+from latent_core.queue import clock
+from latent_core.queue.claim import claim
+from latent_core.queue.comeback import retry_or_fail
+from latent_core.queue.context import JobContext
+from latent_core.queue.finish import FINISH, fenced
+from latent_core.queue.issues import stored_list
+from latent_core.queue.lease import HeldClaim
+from latent_core.queue.wakeup import Wakeup
+from latent_core.registry.connection import Database
+from latent_core.registry.documents import Source
+from latent_core.settings import Settings
+from latent_core.stack import Stack
+from latent_core.testing.hashed_words import HashedWords
+from latent_core.testing.queue import sql
+from latent_core.vectors.edge import EdgeVectorIndex
+from latent_workers.deps import Deps
+from latent_workers.embed import DocumentEmbedding
+from latent_workers.jobs.registry import handlers
+from latent_workers.sandbox.pool import Sandbox
+
+DIMS: Final = 16
+CONTAINER: Final = "notes"
+LEASE_SECONDS: Final = 60.0
+
+TIME_PASSES: Final = """
+WITH due AS (UPDATE jobs SET run_at = now(), lane = 'ready' WHERE state = 'queued'),
+     old AS (UPDATE uploads SET created_at = created_at - interval '10 minutes')
+UPDATE blobs SET touched_at = touched_at - interval '10 minutes'
+"""
+LIVE_TEXTS: Final = """
+SELECT c.text FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE d.deleted_at IS NULL ORDER BY c.ord
+"""
+
+
+class Words:
+    """Tokens are words."""
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        return [len(self.offsets(text)) for text in texts]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        return [match.span() for match in re.finditer(r"\w+", text)]
+
+
+@dataclass
+class CountingEmbedder:
+    """Counts what it embeds; may be away."""
+
+    texts: int = 0
+    away: Exception | None = None
+    model: EmbeddingModel = field(
+        default_factory=lambda: EmbeddingModel("openai/test", "1", DIMS, 128)
+    )
+    tokenizer: Words = field(default_factory=Words)
+    words: HashedWords = field(default_factory=lambda: HashedWords(DIMS))
+
+    def for_space(self, space: object) -> CountingEmbedder:  # noqa: ARG002 - one for all
+        return self
+
+    def model_of(self, manifest: Manifest) -> EmbeddingModel:  # noqa: ARG002 - one for all
+        return self.model
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        if self.away is not None:
+            raise self.away
+        self.texts += len(texts)
+        return self.words.vectors(texts)
+
+    async def embed_query(self, text: str) -> Vector:
+        row: Vector = self.words.vectors([text])[0]
+        return row
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass
+class House:
+    """The stores, and a worker that does one job when it is told."""
+
+    deps: Deps
+    embedder: CountingEmbedder
+    inbox: Path
+
+    @property
+    def stack(self) -> Stack:
+        return self.deps.stack
+
+    async def add(
+        self,
+        name: str,
+        data: bytes | None,
+        *,
+        kind: JobKind = JobKind.INGEST,
+        meta: dict[str, Any] | None = None,
+    ) -> UUID:
+        """Accept bytes, or with None the file of that name in the inbox."""
+        sha256 = await store(self.stack.db, self.stack.blobs, data) if data is not None else None
+        payload = IngestPayload(
+            uri=f"file:///{name}",
+            filename=name,
+            mime="text/plain",
+            sha256=sha256,
+            path=None if data is not None else str(self.inbox / name),
+            accepted_at=datetime.now(UTC),
+            meta=meta or {},
+        )
+        source = Source(CONTAINER, payload.uri, payload.mime)
+        async with self.stack.db.transaction() as conn:
+            accepted = await accept(conn, source, payload, kind=kind, principal="local:you")
+        return accepted.doc_id
+
+    async def add_corpus(self, records: dict[str, str], **more: Any) -> UUID:
+        lines = [
+            orjson.dumps({"_id": name, "title": "", "text": text}) for name, text in records.items()
+        ]
+        return await self.add("c.jsonl", b"\n".join(lines), kind=JobKind.CORPUS, **more)
+
+    async def claim(self, *kinds: JobKind) -> ClaimedJob | None:
+        return await claim(
+            self.stack.db,
+            worker="w",
+            lease_seconds=LEASE_SECONDS,
+            kinds=kinds or tuple(set(JobKind) - {JobKind.GARBAGE}),
+        )
+
+    async def run(self, job: ClaimedJob) -> Exception | None:
+        """Do a job as the runner would; answers what went wrong."""
+        held = HeldClaim(job, lease_seconds=LEASE_SECONDS, since=clock.now())
+        try:
+            await handlers(self.deps)[job.kind](JobContext(self.stack.db, held))
+        except LatentError as error:
+            await retry_or_fail(self.stack.db, job, error)
+            return error
+        async with self.stack.db.transaction() as conn:
+            await fenced(conn, FINISH, job, warnings=stored_list(()), result=None)
+        return None
+
+    async def work(self, *kinds: JobKind) -> list[Exception]:
+        """Do all that is due, of these kinds or of all but garbage."""
+        troubles = []
+        while (job := await self.claim(*kinds)) is not None:
+            if (trouble := await self.run(job)) is not None:
+                troubles.append(trouble)
+        return troubles
+
+    async def settle(self) -> None:
+        """Everything that is to be done, by and by: purges of now and of later, then the garbage."""
+        await self.work()
+        await sql(self.stack.db, TIME_PASSES)
+        await self.work()
+        await sql(self.stack.db, TIME_PASSES)
+        while (job := await self.claim(JobKind.GARBAGE)) is not None:
+            assert await self.run(job) is None
+
+    async def texts(self) -> list[str]:
+        return [row["text"] for row in await sql(self.stack.db, LIVE_TEXTS)]
+
+    async def stored(self) -> set[str]:
+        return {sha256 async for sha256 in self.stack.blobs.hashes()}
+
+    async def examine(self) -> Report:
+        stack = self.stack
+        return await Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=0.0).examine(None)
+
+
+@asynccontextmanager
+async def open_house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+    """Stores in ``tmp_path`` with a container that is empty."""
+    inbox, tmp = tmp_path / "inbox", tmp_path / "tmp"
+    inbox.mkdir()
+    tmp.mkdir()
+    settings = Settings(
+        data_dir=tmp_path,
+        ingest_roots=(inbox,),
+        lease_seconds=LEASE_SECONDS,
+        max_upload_bytes=1_000_000,
+    )
+    embedder = CountingEmbedder()
+    vectors = await EdgeVectorIndex.open(tmp_path / "vectors")
+    stack = Stack(
+        settings=settings,
+        db=database,
+        keywords=PostgresKeywordIndex(database),
+        vectors=vectors,
+        blobs=FileBlobStore(tmp_path / "blobs", tmp),
+        signer=Signer(b"a key of the tests"),
+        embedders=cast(Embedders, embedder),
+        metrics=Metrics(),
+        wakeup=Wakeup(database),
+        tmp=tmp,
+        token="",
+        token_place="",
+    )
+    embedding = DocumentEmbedding(embedder, database, stack.metrics)
+    manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
+    try:
+        async with Sandbox(children=1) as sandbox:
+            await founding.create(
+                database, vectors, embedder, manifest, principal="local:you", request_id=None
+            )
+            yield House(Deps(settings, stack, sandbox, embedding, sandbox), embedder, inbox)
+    finally:
+        await embedding.close()
+        await vectors.close()

@@ -1,0 +1,291 @@
+"""Doctor on damaged stores: it says what is wrong, repairs it, and then nothing is left to repair."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Final
+from uuid import UUID, uuid4
+
+import numpy as np
+import pytest
+
+from latent_core.domain.ids import Sha256, point_id
+from latent_core.domain.job import JobKind
+from latent_core.generations.delete import delete_documents
+from latent_core.generations.doctor import Doctor
+from latent_core.generations.findings import Remedy, Report
+from latent_core.generations.repair import Repairer, Stores
+from latent_core.registry import containers
+from latent_core.registry.connection import Database
+from latent_core.testing.queue import sql
+from latent_core.vectors.port import Points
+from latent_workers.testing.house import CONTAINER, DIMS, TIME_PASSES, House, open_house
+
+TEXT: Final = b"# Lamps\n\nThe lamp is lit at dusk.\n\n## Lens\n\nThe lens turns in mercury.\n"
+RECORDS: Final = {"a": "gulls over the shore", "b": "terns on the rocks"}
+Damage = Callable[[House], Awaitable[None]]
+
+
+@pytest.fixture
+async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+    async with open_house(database, tmp_path) as opened:
+        yield opened
+
+
+async def collection(house: House) -> str:
+    async with house.stack.db.transaction() as conn:
+        container = await containers.get(conn, CONTAINER)
+    assert container is not None
+    return container.space.collection()
+
+
+async def examine(house: House, *, deep: bool = False) -> Report:
+    stack = house.stack
+    doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0, deep=deep)
+    return await doctor.examine(None)
+
+
+async def repair(house: House, report: Report) -> list[Remedy]:
+    """Repair, let the jobs do their part; the remedies that were used."""
+    stack = house.stack
+    stores = Stores(stack.db, stack.vectors, stack.blobs, house.embedder)
+    done = await Repairer(stores, principal="local:you", lease_seconds=60.0).repair(report)
+    assert all(one.done for one in done), done
+    assert await house.work() == []
+    return [one.repair for one in done]
+
+
+async def one(house: House, query: str) -> dict[str, object]:
+    (row,) = await sql(house.stack.db, query)
+    return dict(row)
+
+
+# What is done to the stores, and how doctor calls it.
+
+
+async def lose_vectors(house: House) -> None:
+    row = await one(house, "SELECT id FROM documents WHERE uri = 'file:///lamp.md'")
+    assert isinstance(row["id"], UUID)
+    assert await house.stack.vectors.delete(await collection(house), row["id"]) > 0
+
+
+async def lose_vectors_of_a_record(house: House) -> None:
+    row = await one(house, "SELECT id FROM documents WHERE external_id = 'a'")
+    assert isinstance(row["id"], UUID)
+    assert await house.stack.vectors.delete(await collection(house), row["id"]) == 1
+
+
+async def store_stray_points(house: House) -> None:
+    doc_id, vectors = uuid4(), np.eye(2, DIMS, dtype=np.float32)
+    points = Points(
+        [point_id(uuid4(), 1, n) for n in range(2)], vectors, [doc_id] * 2, [1] * 2, [900, 901]
+    )
+    await house.stack.vectors.upsert(await collection(house), points)
+
+
+async def store_a_point_too_many(house: House) -> None:
+    row = await one(
+        house,
+        "SELECT c.doc_id, c.generation, c.ord FROM chunks c JOIN documents d ON d.id = c.doc_id "
+        "WHERE d.uri = 'file:///lamp.md' LIMIT 1",
+    )
+    stray = Points(
+        [point_id(uuid4(), 1, 0)],
+        np.eye(1, DIMS, dtype=np.float32),
+        [row["doc_id"]],
+        [row["generation"]],
+        [row["ord"]],
+    )
+    await house.stack.vectors.upsert(await collection(house), stray)
+
+
+async def lose_a_chunk(house: House) -> None:
+    await sql(
+        house.stack.db,
+        "DELETE FROM chunks WHERE ordinal = 0 AND doc_id = (SELECT id FROM documents WHERE uri = 'file:///lamp.md')",
+    )
+
+
+async def leave_dead_rows(house: House) -> None:
+    await house.add("lamp.md", TEXT + b"\nMore.\n")
+    assert await house.work(JobKind.INGEST, JobKind.RENDER, JobKind.DEDUP) == []
+    await sql(house.stack.db, "DELETE FROM jobs WHERE kind = 'purge'")
+
+
+async def lose_postings(house: House) -> None:
+    await sql(
+        house.stack.db,
+        "WITH loose AS (DELETE FROM loose_postings WHERE term = 'lamp') DELETE FROM postings WHERE term = 'lamp'",
+    )
+
+
+async def miscount(house: House) -> None:
+    await sql(house.stack.db, "UPDATE keyword_stats SET live_chunks = live_chunks + 7")
+
+
+async def wait_for_ever(house: House) -> None:
+    await house.add("never.md", b"never")
+    await sql(house.stack.db, "DELETE FROM jobs WHERE kind = 'ingest' AND state = 'queued'")
+
+
+async def lose_an_image(house: House) -> None:
+    row = await one(house, "SELECT sha256 FROM blob_refs WHERE role = 'page_image' LIMIT 1")
+    await house.stack.blobs.delete(Sha256(str(row["sha256"])))
+
+
+async def corrupt_an_image(house: House) -> None:
+    row = await one(house, "SELECT sha256 FROM blob_refs WHERE role = 'page_image' LIMIT 1")
+    path = await house.stack.blobs.local_copy(Sha256(str(row["sha256"])))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+async def doubt_a_blob(house: House) -> None:
+    await sql(
+        house.stack.db,
+        "UPDATE blobs SET state = 'intent' WHERE sha256 IN (SELECT sha256 FROM blob_refs)",
+    )
+
+
+async def store_bytes_without_a_row(house: House) -> None:
+    await house.stack.blobs.put(b"nobody knows these")
+
+
+async def forget_a_blob(house: House) -> None:
+    await sql(
+        house.stack.db,
+        f"INSERT INTO blobs (sha256, bytes, state, touched_at) VALUES ('{'0' * 64}', 3, 'intent', now() - interval '1 day')",
+    )
+
+
+async def make_a_collection(house: House) -> None:
+    await house.stack.vectors.create_collection("c_nobody", DIMS)
+
+
+async def mark_the_space(house: House) -> None:
+    await sql(house.stack.db, "UPDATE spaces SET state = 'retired'")
+
+
+Case = tuple[Damage, str, Remedy]
+DAMAGES: Final[dict[str, list[Case]]] = {
+    "points": [
+        (lose_vectors, "point", Remedy.REEMBED),
+        (lose_vectors_of_a_record, "point", Remedy.REEMBED),
+        (store_stray_points, "point", Remedy.PURGE),
+        (store_a_point_too_many, "point", Remedy.PURGE),
+    ],
+    "rows": [
+        (lose_a_chunk, "document", Remedy.REBUILD),
+        (wait_for_ever, "document", Remedy.FORGET),
+        (mark_the_space, "state", Remedy.RESTAMP),
+        (lose_postings, "keywords", Remedy.REINDEX),
+        (miscount, "keywords", Remedy.REINDEX),
+        (leave_dead_rows, "chunk", Remedy.PURGE),
+    ],
+    "bytes": [
+        (lose_an_image, "blob", Remedy.REDRAW),
+        (corrupt_an_image, "blob", Remedy.REDRAW),
+        (doubt_a_blob, "blob", Remedy.REDRAW),
+        (store_bytes_without_a_row, "blob", Remedy.COLLECT),
+        (forget_a_blob, "blob", Remedy.COLLECT),
+        (make_a_collection, "collection", Remedy.DROP),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+async def test_what_is_damaged_is_told_repaired_and_then_in_order(house: House, kind: str) -> None:
+    await house.add("lamp.md", TEXT)
+    await house.add_corpus(RECORDS)
+    assert await house.work() == []
+    assert (await examine(house, deep=True)).clean
+    for damage, named, remedy in DAMAGES[kind]:
+        texts = set(await house.texts())
+        await damage(house)
+        if damage is corrupt_an_image:
+            assert (await examine(house)).clean, "only who reads the bytes can see it"
+        report = await examine(house, deep=damage is corrupt_an_image)
+        found = [d for c in report.containers.values() for d in c.differences] + report.stores
+        assert (named, remedy) in {(d.kind, d.repair) for d in found}, (damage, found)
+        assert remedy in await repair(house, report)
+        await house.settle()
+        after = await examine(house, deep=True)
+        assert after.clean, (damage, after)
+        assert await repair(house, after) == []
+        assert texts <= set(await house.texts()) or damage is leave_dead_rows
+
+
+async def test_a_lost_original_is_told_and_comes_back_with_the_file(house: House) -> None:
+    await house.add("lamp.md", TEXT)
+    assert await house.work() == []
+    row = await one(house, "SELECT sha256 FROM blob_refs WHERE role = 'original'")
+    await house.stack.blobs.delete(Sha256(str(row["sha256"])))
+    report = await examine(house)
+    stack = house.stack
+    stores = Stores(stack.db, stack.vectors, stack.blobs, house.embedder)
+    (told,) = await Repairer(stores, principal="local:you", lease_seconds=60.0).repair(report)
+    assert not told.done
+    assert "add file:///lamp.md again" in told.message
+    assert not (await examine(house)).clean
+    await house.add("lamp.md", TEXT)
+    assert await house.work() == []
+    assert (await examine(house, deep=True)).clean
+
+
+async def test_a_repair_may_be_done_twice_by_the_same_report(house: House) -> None:
+    await house.add("lamp.md", TEXT)
+    assert await house.work() == []
+    await lose_vectors(house)
+    await lose_postings(house)
+    await store_stray_points(house)
+    report = await examine(house)
+    first = await repair(house, report)
+    assert await repair(house, report) == first
+    await house.settle()
+    assert (await examine(house, deep=True)).clean
+
+
+async def test_dead_letters_are_noted_and_no_difference(house: House) -> None:
+    await house.add("empty.md", b"")
+    assert len(await house.work()) == 1
+    report = await examine(house)
+    assert report.clean
+    (note,) = report.containers[CONTAINER].notes
+    assert note.kind == "job"
+    assert f"latent jobs requeue {note.object}" in note.message
+
+
+async def test_the_proof_of_a_deletion_counts_what_went_from_each_store(house: House) -> None:
+    await house.add("lamp.md", TEXT)
+    await house.add("copy.md", TEXT)
+    assert await house.work() == []
+    counted = await one(
+        house,
+        "SELECT count(*) AS chunks, sum(windows)::int AS points, sum(length(tsv))::int AS postings FROM chunks c "
+        "JOIN documents d ON d.id = c.doc_id WHERE d.uri = 'file:///copy.md'",
+    )
+    row = await one(house, "SELECT id FROM documents WHERE uri = 'file:///copy.md'")
+    async with house.stack.db.transaction() as conn:
+        await delete_documents(
+            conn, CONTAINER, [UUID(str(row["id"]))], principal="local:you", lease_seconds=60.0
+        )
+    assert await house.work() == []
+    (proof,) = [
+        r["result"]
+        for r in await sql(
+            house.stack.db, "SELECT result FROM jobs WHERE kind = 'purge' AND state = 'done'"
+        )
+    ]
+    assert {name: proof[name] for name in counted} == counted
+    assert proof["blobs_kept"] >= 1, "the original is shared with the other document"
+    await sql(house.stack.db, TIME_PASSES)
+    await house.work()
+    (forgotten,) = await sql(
+        house.stack.db, f"SELECT result FROM jobs WHERE id = {proof['compaction_job']}"
+    )
+    assert forgotten["result"]["dropped_chunks"] == counted["chunks"]
+    assert await sql(house.stack.db, "SELECT 1 FROM dead_ords") == []
+    await house.settle()
+    assert (await examine(house, deep=True)).clean
