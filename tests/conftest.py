@@ -56,6 +56,7 @@ async def installation(
             "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
             "LLC_INGEST_ROOTS": str(inbox),
             "LLC_LEASE_SECONDS": "5",
+            "LLC_WORKER_CONCURRENCY": "4",  # a remote embedder would be given more: a queue is to be seen
         },
     )
     await one.start()

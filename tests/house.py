@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -218,14 +219,19 @@ async def _quiet(house: House) -> bool:
     return not any(job["state"] in waits and job["kind"] != "purge" for job in jobs["jobs"])
 
 
+_OURS: ContextVar[bool] = ContextVar("ours", default=False)
+
+
 @contextmanager
 def statements() -> Iterator[list[str]]:
-    """The SQL that this process sends while the block lasts."""
+    """The SQL that the caller's requests send while the block lasts; that of tasks that ran before is not theirs."""
     sent: list[str] = []
     execute = psycopg.AsyncCursor.execute
+    ours = _OURS.set(True)
 
     async def noting(self: Any, query: Any, *rest: Any, **more: Any) -> Any:
-        sent.append(str(query))
+        if _OURS.get() and "pg_notify" not in str(query):  # that is told in the midst of anything
+            sent.append(str(query))
         return await execute(self, query, *rest, **more)
 
     psycopg.AsyncCursor.execute = noting  # type: ignore[method-assign]
@@ -233,3 +239,4 @@ def statements() -> Iterator[list[str]]:
         yield sent
     finally:
         psycopg.AsyncCursor.execute = execute  # type: ignore[method-assign]
+        _OURS.reset(ours)

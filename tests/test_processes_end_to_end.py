@@ -104,7 +104,8 @@ async def search(
     *,
     container: str = "one",
 ) -> SearchResponse:
-    request = SearchRequest(containers=[container], query=query, mode=mode, top_k=5)
+    # Texts that differ in a number are near-duplicates as soon as somebody has judged them.
+    request = SearchRequest(containers=[container], query=query, mode=mode, top_k=5, dedup=False)
     return await client.search(request)
 
 

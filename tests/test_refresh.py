@@ -24,7 +24,7 @@ from latent_core.domain.refresh import RefreshRequest
 from latent_core.testing.embedding_server import EmbeddingServer
 from tests.harness import Installation, eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 OLD: Final[dict[str, Any]] = {"embedder": "openai/test", "dims": 64}
 NEW: Final[dict[str, Any]] = {"embedder": "openai/wide@96", "dims": 96}

@@ -22,6 +22,7 @@ from tests.on_servers import TOKEN, own_stores
 from tests.test_http_surface import add, ingest, manifest, search, settled
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.slow,
     pytest.mark.timeout(300),

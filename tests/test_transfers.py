@@ -17,7 +17,11 @@ from latent_core.domain.query import SearchRequest
 from tests.conftest import DIMS
 from tests.harness import Installation, eventually
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(180),
+    pytest.mark.slow,
+]
 
 WORDS: Final = ("lamp", "lens", "keeper", "fog", "horn", "gull", "tern", "rock", "light", "stair")
 MODES: Final = (SearchMode.HYBRID, SearchMode.SEMANTIC, SearchMode.LEXICAL)

@@ -270,7 +270,13 @@ class VectorIndexContract:
 
     @given(steps=STEPS)
     @settings(
-        max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+        max_examples=25,
+        deadline=None,
+        # The suite runs for one implementation after the other: each is an executor of its own.
+        suppress_health_check=[
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.differing_executors,
+        ],
     )
     async def test_any_history_gives_what_numpy_gives(
         self, index: VectorIndex, steps: list[Step]

@@ -90,6 +90,7 @@ class ContainerSearch:
         self._found: dict[str, Candidates] = {}
         self._failed: set[str] = set()
         self._stopped = False
+        self._again = False
         self.result = Retrieved(
             part, path_like=plan.matcher.query.path_like if plan.matcher else None
         )
@@ -107,10 +108,28 @@ class ContainerSearch:
         self.result.status.rounds = 0
         while not self.finished:
             await self.more()
-            if self._distinct() >= wanted or self.finished:
+            if self._distinct() >= wanted:
+                break
+            if self._overtaken():
+                self._ask_again()
+                continue
+            if self.finished:
                 break
             await self._judge(wanted)
         return self.result
+
+    def _overtaken(self) -> bool:
+        """Whether a publication may have come between the channels and the join: what they found is gone, and
+        what took its place they did not see. Once is enough; afterwards it is points that wait for their purge."""
+        late = asyncio.get_running_loop().time() > self._widen_until
+        return self.finished and self.result.status.stale > 0 and not (self._again or late)
+
+    def _ask_again(self) -> None:
+        """Every channel, as deep as before."""
+        self._again, self._stopped = True, False
+        self._found.clear()
+        self.result.status.exhausted = False
+        self.result.depth //= 2
 
     async def more(self) -> None:
         """Ask every channel that may know more once again, twice as deep; what was found before stays."""
