@@ -112,10 +112,8 @@ class ContainerSearch:
                 break
             if self._overtaken():
                 self._ask_again()
-                continue
-            if self.finished:
-                break
-            await self._judge(wanted)
+            else:
+                await self._judge(wanted)
         return self.result
 
     def _overtaken(self) -> bool:
@@ -175,6 +173,8 @@ class ContainerSearch:
     async def _judge(self, wanted: int) -> None:
         """Whether widening can still bring what lacks. A few long documents fill every list; once all of
         them are found there is nothing to look for, and what costs too much time is left."""
+        if self.finished:
+            return
         if self._plan.dedup:
             async with self._stores.db.reading() as conn:
                 there = await documents.live_count(conn, self._part.container.id, wanted)
