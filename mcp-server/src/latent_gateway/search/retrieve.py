@@ -173,7 +173,7 @@ class ContainerSearch:
     async def _judge(self, wanted: int) -> None:
         """Whether widening can still bring what lacks. A few long documents fill every list; once all of
         them are found there is nothing to look for, and what costs too much time is left."""
-        if self.finished:
+        if self._stopped or self.result.status.exhausted:
             return
         if self._plan.dedup:
             async with self._stores.db.reading() as conn:
