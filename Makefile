@@ -108,7 +108,7 @@ conformance: setup  ## the official MCP conformance suite and the Inspector, aga
 audit:  ## known holes in the locked dependencies
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"
-	for lock in requirements.lock requirements-ocr.lock; do build/audit/bin/pip-audit --disable-pip --require-hashes --requirement $$lock || exit 1; done
+	for lock in requirements.lock requirements-ocr.lock docker/*.lock; do build/audit/bin/pip-audit --disable-pip --require-hashes --requirement $$lock || exit 1; done
 
 migrate: setup  ## apply the database migrations
 	$(BIN)/latent migrate

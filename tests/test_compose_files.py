@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tomllib
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,32 @@ import pytest
 import yaml
 
 from latent_core.secret_files import file_variables
-from latent_core.settings import Settings, setting_names
+from latent_core.settings import Settings, load_settings, setting_names
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ["docker-compose.yml", *sorted(f"docker/{f.name}" for f in ROOT.glob("docker/*.yml"))]
 OVERRIDES = ["small", "minio", "tls", "observability", "trial"]
 DOCKERFILES = ["mcp-server/Dockerfile", "workers/Dockerfile"]
 LIMITS = {"qdrant": (2, "4g"), "postgres": (1.5, "2g"), "gateway": (1, "1g"), "worker": (2, "3g")}
+OF_THE_STACK = {
+    "LLC_DATA_DIR",
+    "LLC_MANIFEST_DIR",
+    "LLC_BIND",
+    "LLC_PORT",
+    "LLC_URL",
+    "LLC_LOG_FORMAT",
+    "LLC_METRICS_PORT",
+    "LLC_CRASH_AT",
+    "LLC_POSTGRES_DSN",
+    "LLC_QDRANT_URL",
+    "LLC_QDRANT_API_KEY",
+    "LLC_S3_ENDPOINT",
+    "LLC_S3_ACCESS_KEY",
+    "LLC_S3_SECRET_KEY",
+    "LLC_MCP_TOKEN",
+    "LLC_SIGNING_KEY",
+}
+"""Settings that .env does not change in the stack's containers."""
 KNOWN = {name for names in setting_names().values() for name in names} | file_variables(Settings)
 
 
@@ -91,6 +111,50 @@ def test_only_the_gateway_is_published_and_only_to_this_machine() -> None:
     assert published == {"gateway": ["127.0.0.1:${LLC_PORT:-7801}:7801"]}
     for port in compose("docker/observability.yml")["services"]["grafana"]["ports"]:
         assert port.startswith("127.0.0.1:")
+
+
+def test_what_qdrant_writes_stands_in_its_volume() -> None:
+    given = SERVICES["qdrant"]["environment"]
+    assert given["QDRANT_INIT_FILE_PATH"].startswith("/qdrant/storage/")
+    assert given["QDRANT__STORAGE__SNAPSHOTS_PATH"].startswith("/qdrant/storage/")
+
+
+def test_compose_by_itself_is_told_the_project_of_the_makefile() -> None:
+    assert "--project-name latent " in (ROOT / "Makefile").read_text("utf-8")
+    for page in ("docker.md", "runbook.md"):
+        text = (ROOT / "docs" / page).read_text("utf-8")
+        told, used = text.find("export COMPOSE_PROJECT_NAME=latent"), text.find("docker compose up")
+        assert 0 <= told < used, page
+
+
+def test_every_setting_is_handed_on_or_fixed_by_the_stack() -> None:
+    for name in ("gateway", "worker"):
+        given = SERVICES[name]["environment"]
+        for variable, *_ in setting_names().values():
+            if variable in OF_THE_STACK:
+                value = str(given.get(variable, ""))
+                assert "${" not in value, (name, variable)
+            else:
+                assert given[variable].startswith(f"${{{variable}:-"), (name, variable)
+
+
+def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in SERVICES["worker"]["environment"]:
+        monkeypatch.delenv(variable, raising=False)
+    without = Settings(_env_file=None)
+    for variable, value in SERVICES["worker"]["environment"].items():
+        if value == f"${{{variable}:-}}":
+            monkeypatch.setenv(variable, "")
+    assert Settings(_env_file=None) == without
+
+
+def test_a_worker_is_not_given_the_owners_token_nor_what_signs_links() -> None:
+    worker = SERVICES["worker"]
+    assert not {"mcp_token", "signing_key"} & set(worker["secrets"])
+    assert not {"LLC_MCP_TOKEN_FILE", "LLC_SIGNING_KEY_FILE"} & set(worker["environment"])
+    for name in ("gateway", "worker", "migrate"):
+        files = {v for k, v in SERVICES[name]["environment"].items() if k.endswith("_FILE")}
+        assert files == {f"/run/secrets/{secret}" for secret in SERVICES[name]["secrets"]}
 
 
 def test_the_stores_are_on_a_network_without_a_way_out() -> None:
@@ -259,6 +323,30 @@ def test_actions_are_pinned_by_hash_and_both_stacks_are_run() -> None:
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
 
 
+def test_every_lock_file_is_asked_for_known_holes() -> None:
+    recipe = (ROOT / "Makefile").read_text("utf-8").partition("\naudit:")[2].partition("\n\n")[0]
+    named = re.search(r"for lock in ([^;]*);", recipe)
+    assert named is not None
+    asked = {file for pattern in named[1].split() for file in ROOT.glob(pattern)}
+    assert asked == {*ROOT.glob("*.lock"), *ROOT.glob("docker/*.lock")}
+
+
+def test_the_adapters_are_tried_on_real_servers_and_the_schema_is_fuzzed() -> None:
+    jobs = compose(".github/workflows/ci.yml")["jobs"]
+    servers = jobs["servers"]
+    assert {"postgres", "qdrant"} <= set(servers["services"])
+    assert {
+        "LLC_TEST_POSTGRES_DSN",
+        "LLC_TEST_QDRANT_URL",
+        "LLC_TEST_QDRANT_GRPC_PORT",
+        "LLC_TEST_S3_ENDPOINT",
+    } <= set(servers["env"])
+    said = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    assert any("core/tests/test_blobs_s3.py" in line for line in said)
+    assert any("core/tests/test_vectors_qdrant.py" in line for line in said)
+    assert "make fuzz FUZZ_SECONDS=120" in said
+
+
 def test_variables_of_the_compose_files_are_explained_in_the_example() -> None:
     example = (ROOT / ".env.example").read_text("utf-8")
     for file in FILES:
@@ -311,3 +399,11 @@ def test_compose_itself_reads_every_combination(override: str | None, tmp_path: 
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_behind_tls_the_proxy_is_believed_and_without_it_nobody() -> None:
+    given = compose("docker/tls.yml")["services"]["gateway"]["environment"]["LLC_TRUSTED_PROXIES"]
+    (named,) = re.fullmatch(r"\$\{LLC_TRUSTED_PROXIES:-(.+)\}", given).groups()  # type: ignore[union-attr]
+    proxies = load_settings(trusted_proxies=named).trusted_proxies
+    assert any(ip_address("172.18.0.5") in ip_network(one) for one in proxies)
+    assert SERVICES["gateway"]["environment"]["LLC_TRUSTED_PROXIES"] == "${LLC_TRUSTED_PROXIES:-}"

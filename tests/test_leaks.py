@@ -13,7 +13,12 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from latent_core.domain.refresh import RefreshPayload, Strategy
 from latent_core.domain.token import new_token
+from latent_core.generations.refresh import refresh_job
+from latent_core.queue.enqueue import enqueue
+from latent_core.registry import doctoring
+from latent_gateway.api import admin, search
 from latent_gateway.auth.attempts import MOST_FAILURES
 from latent_gateway.links import TTL_SECONDS
 from tests.harness import eventually
@@ -22,6 +27,7 @@ from tests.house import BASE, PLAZA, SECRET, VAULT, VAULT_MANIFEST, House, furni
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LIST: Final = "/v1/containers/list"
+END: Final = "UPDATE jobs SET state = %(state)s WHERE id = %(id)s"
 DESCRIBE: Final = f"/v1/containers/describe?container_id={VAULT}"
 
 
@@ -83,9 +89,109 @@ async def test_a_readonly_container_is_searched_and_takes_nothing(house: House) 
             refused = await house.ask("writer", method, path, body=sent)
             assert refused.status_code == 409, path
             assert "latent container state vault active" in refused.text
+        job = f"/v1/jobs/{added['job_id']}"
+        await house.told("writer", "POST", f"{job}/cancel")
+        refused = await house.ask("writer", "POST", f"{job}/requeue")
+        assert refused.status_code == 409
+        assert "latent container state vault active" in refused.text
     finally:
         await house.told("owner", "PUT", state, body={"state": "active"})
     await house.told("owner", "DELETE", doc)
+
+
+async def test_what_takes_scope_admin_to_begin_takes_it_to_end_and_to_begin_again(
+    house: House,
+) -> None:
+    body = {"container_id": VAULT}
+    job_id = (await house.told("owner", "POST", "/v1/backups", body=body))["job_id"]
+    job = f"/v1/jobs/{job_id}"
+    assert (await house.ask("ingester", "POST", f"{job}/cancel")).status_code == 403
+    assert (await house.told("owner", "GET", job))["job"]["state"] == "queued"
+    await house.told("writer", "POST", f"{job}/cancel")
+    refused = await house.ask("ingester", "POST", f"{job}/requeue")
+    assert (refused.status_code, "'admin'" in refused.text) == (403, True)
+    await house.told("writer", "POST", f"{job}/requeue")
+    await house.told("writer", "POST", f"{job}/cancel")
+
+
+async def test_a_refresh_is_not_requeued_beside_another(house: House) -> None:
+    payload = RefreshPayload(strategy=Strategy.INPLACE, space_id=1)
+    jobs = []
+    for state in ("cancelled", "running"):
+        async with house.stack.db.transaction() as conn:
+            jobs.append(await enqueue(conn, refresh_job(VAULT, payload, "local:you")))
+            await conn.execute(END, {"state": state, "id": jobs[-1]})
+    path = f"/v1/jobs/{jobs[0]}/requeue"
+    try:
+        refused = await house.ask("owner", "POST", path)
+        assert refused.status_code == 409
+        assert refused.json()["issues"][0]["details"] == {"job_id": jobs[1]}
+    finally:
+        async with house.stack.db.transaction() as conn:
+            await conn.execute(END, {"state": "cancelled", "id": jobs[1]})
+    await house.told("owner", "POST", path)
+    await house.told("owner", "POST", f"/v1/jobs/{jobs[0]}/cancel")
+
+
+async def test_a_search_with_a_key_is_not_told_again_to_who_may_read_no_more(house: House) -> None:
+    body = {"containers": [VAULT], "query": "glass", "top_k": 1}
+    headers = {"Idempotency-Key": "asked-twice"}
+    sent: dict[str, Any] = {"body": body, "headers": headers}
+    assert SECRET in (await house.ask("reader", "POST", "/v1/search", **sent)).text
+    await apply(house, reader=[])
+    try:
+        again = await house.ask("reader", "POST", "/v1/search", **sent)
+        assert (again.status_code, SECRET in again.text) == (404, False)
+    finally:
+        await apply(house)
+
+
+async def test_an_error_before_any_route_says_to_browsers_what_every_answer_says(
+    house: House,
+) -> None:
+    refused = await house.ask("owner", "POST", "/v1/tokens", headers={"Idempotency-Key": "a b"})
+    assert refused.status_code == 400
+    assert refused.headers["x-content-type-options"] == "nosniff"
+    assert refused.headers["x-frame-options"] == "DENY"
+    assert "x-request-id" in refused.headers
+
+
+async def test_the_stores_are_compared_once_at_a_time_and_not_for_ever(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"container_id": VAULT}
+    async with doctoring.alone(house.stack.db):
+        refused = await house.ask("owner", "POST", "/v1/admin/doctor", body=body)
+        assert (refused.status_code, "already" in refused.text) == (409, True)
+    await house.told("owner", "POST", "/v1/admin/doctor", body=body)
+    with monkeypatch.context() as patched:
+        patched.setattr(admin, "LONGEST_SECONDS", 0.0)
+        late = await house.ask("owner", "POST", "/v1/admin/doctor", body=body)
+        assert (late.status_code, late.json()["issues"][0]["code"]) == (504, "TIMEOUT")
+    await house.told("owner", "POST", "/v1/admin/doctor", body=body)
+
+
+async def test_a_search_of_all_says_so_when_it_left_some_out(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"query": "glass"}
+    whole = await house.told("reader", "POST", "/v1/doc_search", body=body)
+    assert not whole["partial"]
+    monkeypatch.setattr(search, "MAX_CONTAINERS", 0)
+    cut = await house.told("reader", "POST", "/v1/doc_search", body=body)
+    assert cut["partial"]
+    assert "name those that matter" in cut["issues"][-1]["message"]
+    named = {**body, "containers": [VAULT]}
+    transport = httpx.ASGITransport(house.app, client=("192.0.2.9", 1))
+    headers = {"Origin": BASE}
+    async with httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers) as browser:
+        await browser.post("/login", data={"token": house.tokens["reader"]})
+        page = await browser.get("/console/search?q=glass")
+        assert "not all answered" in page.text
+        assert "name those that matter" in page.text
+        page = await browser.get(f"/console/search?q=glass&c={VAULT}")
+        assert "name those that matter" not in page.text
+    assert not (await house.told("reader", "POST", "/v1/doc_search", body=named))["partial"]
 
 
 async def test_an_archived_container_is_seen_by_its_owners_alone_and_searched_by_nobody(
@@ -264,6 +370,8 @@ async def test_wrong_tokens_are_answered_ever_later_and_good_ones_at_once(house:
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.json()["issues"][0]["code"] == "RATE_LIMIT"
     assert (await tried(good)).status_code == 200
+    await house.make_token("newcomer", "agent:reader", name="newcomer")
+    assert (await tried(house.tokens["newcomer"])).status_code == 200  # never seen before
     assert (await house.ask("other", "GET", LIST)).status_code == 200
 
 

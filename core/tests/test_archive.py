@@ -150,6 +150,8 @@ def test_what_was_written_is_verified_and_read_again_batch_by_batch(
     assert texts == ["lamp number 0", "lamp number 1"]
     rest = list(read_batches(io.BytesIO(whole), DIMS, tmp_path, first=1))
     assert [e.number for e in rest if isinstance(e, Batch)] == [1]
+    blobs = [e.sha256 for e in rest if isinstance(e, BlobFile)]
+    assert blobs == [e.sha256 for e in events if isinstance(e, BlobFile)]
 
 
 def test_a_standard_tool_can_unpack_it(whole: bytes) -> None:

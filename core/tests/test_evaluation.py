@@ -20,7 +20,7 @@ from latent_core.evaluation.datasets import read_judged
 from latent_core.evaluation.intervals import mean_interval, paired_interval
 from latent_core.evaluation.metrics import of_documents, of_golden, of_ranking
 from latent_core.evaluation.questions import Answered, Questions, judged
-from latent_core.evaluation.reporting import candidates, report, suggestion
+from latent_core.evaluation.reporting import candidates, is_baseline, report, suggestion
 
 MEASURES = [ir_measures.parse_measure(name) for name in ("nDCG@10", "R@20", "R@100", "RR")]
 NAMES = [f"d{n}" for n in range(130)]
@@ -269,3 +269,19 @@ def test_a_set_that_cannot_be_read_is_refused_with_the_place(
 def test_a_ranking_of_nothing_relevant_is_0_whatever_was_judged() -> None:
     assert of_ranking([], [], hits=0).ndcg == 0.0
     assert of_ranking([0.0, 0.0], [0.0], hits=2).recall_100 == 0.0
+
+
+def test_a_run_with_an_answer_that_was_not_whole_fails() -> None:
+    for partial in (0, 1):
+        found = report(
+            Setup(mode=SearchMode.HYBRID),
+            answers(1.0, 1.0),
+            [1.0],
+            Thresholds(),
+            None,
+            golden=True,
+            partial=partial,
+        )
+        assert found.passed is (partial == 0)
+        for save in (False, True):
+            assert is_baseline(EvalRequest(save=save), [found]) is (partial == 0)

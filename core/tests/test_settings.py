@@ -24,6 +24,7 @@ DELIVERED = {
     "port": "port the gateway listens on",
     "url": "where the CLI finds the gateway",
     "public_url": "what links in answers start with",
+    "trusted_proxies": "whose word is taken for where a request comes from",
     "mcp_token": "the owner's token",
     "mcp_allowed_hosts": "further names that /mcp answers to",
     "mcp_allowed_origins": "web pages that may call /mcp",

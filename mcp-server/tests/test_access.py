@@ -216,6 +216,27 @@ async def test_jobs_of_what_is_no_more_stay_with_the_owner_of_the_installation(
             assert not await access.job_seen(conn, who, None, to_change=False)
 
 
+async def test_a_job_of_what_is_no_more_is_shown_to_who_enqueued_it_and_not_steered_by_it(
+    database: Database,
+) -> None:
+    everything = frozenset(Scope)
+    await furnish(database)
+    async with database.reading() as conn:
+        for within, container_id, asked_by, shown in [
+            (None, "gone", (ME, "gone"), True),
+            (None, "", (ME, "to-come"), True),  # an import that makes its container
+            (None, "gone", ("agent:else", "gone"), False),
+            (frozenset({"gone"}), "gone", (ME, "gone"), True),
+            (frozenset({"another"}), "", (ME, "to-come"), False),
+            (None, "nobody-active", (ME, "nobody-active"), False),  # it is there, and not mine
+        ]:
+            asked = (conn, Principal(ME, everything, within, 7), container_id)
+            assert await access.job_seen(*asked, to_change=False, asked_by=asked_by) is shown, (
+                asked_by
+            )
+            assert not await access.job_seen(*asked, to_change=True, asked_by=asked_by)
+
+
 def test_tokens_are_made_by_the_owner_and_give_no_more_than_the_asker_has() -> None:
     access.require_owner(Principal.owner())
     narrow = Principal(OWNER, frozenset({Scope.ADMIN}), None, 1)

@@ -136,6 +136,7 @@ def test_only_a_page_of_the_same_host_and_port_may_ask_for_a_change() -> None:
         {"host": "a:1", "origin": "http://a:2"},
         {"host": "a:1", "origin": "http://a:1.evil.example"},
         {"origin": "http://a:1"},
+        {"host": "a:1", "origin": "http://["},
     ):
         with pytest.raises(ForeignOrigin):
             check_origin(asking("POST", **headers))

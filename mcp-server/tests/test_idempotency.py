@@ -14,8 +14,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from latent_core.observability import Metrics
 from latent_core.registry.connection import Database
+from latent_gateway import idempotency as module
 from latent_gateway.auth.principal import Principal
-from latent_gateway.idempotency import MOST_KEPT_BYTES, REPLAYED, Idempotency
+from latent_gateway.idempotency import MOST_KEPT_BYTES, READS, REPLAYED, Idempotency
 from latent_gateway.telemetry import RequestMetrics, Telemetry
 
 UPLOADS = "/v1/containers/art/uploads"
@@ -208,3 +209,24 @@ async def test_reading_is_not_touched(http: httpx.AsyncClient, work: Work) -> No
         answer = await http.get("/v1/x", headers={"Idempotency-Key": "k"})
         assert answer.status_code == 201
     assert work.done == 2
+
+
+@pytest.mark.parametrize("path", sorted(READS))
+async def test_what_is_only_asked_is_answered_anew_though_it_is_posted(
+    path: str, http: httpx.AsyncClient, work: Work
+) -> None:
+    answers = [await send(http, path=path) for _ in range(2)]
+    assert work.done == 2
+    assert all(REPLAYED not in answer.headers for answer in answers)
+
+
+async def test_of_one_principals_answers_the_oldest_are_forgotten(
+    http: httpx.AsyncClient, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_KEYS", 2)
+    await send(http, "theirs", name="agent:b")
+    for key in ("first", "second", "third", "fourth"):
+        await send(http, key)
+    assert REPLAYED in (await send(http, "third")).headers
+    assert REPLAYED in (await send(http, "theirs", name="agent:b")).headers
+    assert REPLAYED not in (await send(http, "first")).headers

@@ -81,6 +81,24 @@ async def test_bytes_are_counted_to_the_end_of_the_day(database: Database) -> No
         assert await limited.bytes_left(conn, Principal.owner(), 1000) is None
 
 
+async def test_a_body_may_have_what_is_left_and_counts_when_it_is_refused(
+    database: Database,
+) -> None:
+    limited = quotas(quota_upload_bytes_per_day=100)
+
+    async def receive(*pieces: int) -> None:
+        async with limited.metered(database, AGENT, 50) as meter:
+            for size in pieces:
+                meter.took(size)
+
+    with pytest.raises(RateLimited, match="100 bytes a day"):
+        await receive(50, 1)
+    async with database.transaction() as conn:
+        assert await limited.bytes_left(conn, AGENT, 0) == 49
+    async with limited.metered(database, Principal.owner(), None) as meter:
+        meter.took(1000)
+
+
 async def test_a_principal_whose_jobs_wait_adds_no_more_of_them(database: Database) -> None:
     limited = quotas(quota_queued_jobs=2)
     async with database.transaction() as conn:

@@ -11,18 +11,33 @@ from latent_gateway.api.jobs import (
     SECONDS_OF_SILENCE,
     Rhythm,
 )
+from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Streams
+
+ONE, ONE_AGAIN = Principal("agent:a", token_id=1), Principal("agent:a", token_id=2)
+OTHER = Principal("agent:b")
 
 
 def test_the_stream_too_many_is_told_to_come_back_and_one_that_ends_makes_room() -> None:
     streams = Streams(2)
-    streams.take()
-    streams.take()
+    streams.take(ONE)
+    streams.take(OTHER)
     with pytest.raises(RateLimited, match="2 event streams are open") as caught:
-        streams.take()
+        streams.take(ONE)
     assert caught.value.details["retry_after"] > 0
-    streams.give_back()
-    streams.take()
+    streams.give_back(OTHER)
+    streams.take(ONE)
+
+
+def test_one_principal_leaves_streams_to_others_whatever_tokens_it_has() -> None:
+    streams = Streams(10, most_of_one=2)
+    streams.take(ONE)
+    streams.take(ONE_AGAIN)
+    with pytest.raises(RateLimited, match="2 event streams of yours are open"):
+        streams.take(ONE)
+    streams.take(OTHER)
+    streams.give_back(ONE_AGAIN)
+    streams.take(ONE)
 
 
 def test_looks_are_rarer_while_nothing_changes_and_soon_again_when_something_does() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
 
+from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.job import JobKind
-from latent_core.generations.delete import delete_documents
+from latent_core.domain.manifest import Manifest
+from latent_core.generations import containers as founding
+from latent_core.generations.delete import delete_container, delete_documents
 from latent_core.generations.doctor import Doctor
 from latent_core.generations.findings import Remedy, Report
 from latent_core.generations.repair import Repairer, Stores
@@ -289,3 +292,29 @@ async def test_the_proof_of_a_deletion_counts_what_went_from_each_store(house: H
     assert await sql(house.stack.db, "SELECT 1 FROM dead_ords") == []
     await house.settle()
     assert (await examine(house, deep=True)).clean
+
+
+async def test_a_container_that_goes_meanwhile_costs_the_report_of_no_other(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = house.stack
+    await house.add("lamp.md", TEXT)
+    assert await house.work() == []
+    second = Manifest(id="zz", name="Second", embedder="openai/test", dims=DIMS)
+    await founding.create(
+        stack.db, stack.vectors, house.embedder, second, principal="local:you", request_id=None
+    )
+    doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0)
+    assert set((await doctor.examine(["never", "zz"])).containers) == {"zz"}
+
+    scroll, first = stack.vectors.scroll, await collection(house)
+
+    async def gone(name: str, **words: Any) -> Any:
+        if name == first:
+            async with stack.db.transaction() as conn:
+                await delete_container(conn, CONTAINER, principal="local:you")
+            raise NotFound(f"collection {name} does not exist")
+        return await scroll(name, **words)
+
+    monkeypatch.setattr(stack.vectors, "scroll", gone)
+    assert set((await doctor.examine([CONTAINER, "zz"])).containers) == {"zz"}

@@ -15,7 +15,7 @@ import pytest
 from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.keeping import store
 from latent_core.blobs.signing import Signer
-from latent_core.domain.errors import Conflict, LatentError, Unavailable
+from latent_core.domain.errors import Conflict, Forbidden, LatentError, Unavailable
 from latent_core.domain.golden import GoldenSet
 from latent_core.domain.ids import point_id
 from latent_core.domain.job import ClaimedJob, JobKind
@@ -27,12 +27,21 @@ from latent_core.embedding.port import Embedder, EmbeddingModel
 from latent_core.embedding.resolve import Embedders
 from latent_core.generations import containers as founding, refresh_gates
 from latent_core.generations.accept import IngestPayload, accept
-from latent_core.generations.delete import delete_documents
+from latent_core.generations.delete import delete_container, delete_documents
+from latent_core.generations.doctor import Doctor
 from latent_core.generations.publish import SpaceSwitched
-from latent_core.generations.refresh import NotComplete, begin, rollback, switch
+from latent_core.generations.refresh import (
+    NotComplete,
+    begin,
+    note_before_rollback,
+    rollback,
+    switch,
+)
+from latent_core.generations.repair import Repairer, Stores
 from latent_core.keywords.bm25 import PostgresKeywordIndex
 from latent_core.observability import Metrics
 from latent_core.queue import clock
+from latent_core.queue.admin import requeue
 from latent_core.queue.claim import claim
 from latent_core.queue.comeback import retry_or_fail
 from latent_core.queue.context import JobContext
@@ -51,6 +60,8 @@ from latent_core.testing.queue import sql
 from latent_core.vectors.edge import EdgeVectorIndex
 from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
+from latent_workers.jobs import ingest
+from latent_workers.jobs.refresh_fill import Filling
 from latent_workers.jobs.registry import handlers
 from latent_workers.sandbox.pool import Sandbox
 
@@ -627,6 +638,25 @@ async def test_a_space_that_answers_worse_is_not_switched_to_unless_by_force(hou
     assert "by force" in (await house.job(forced))["warnings"][0]["message"]
 
 
+async def test_a_container_that_is_to_be_evaluated_is_not_switched_unmeasured_unless_by_force(
+    house: House,
+) -> None:
+    found = await house.stock(3)
+    enabled = "UPDATE containers SET manifest = jsonb_set(manifest, '{eval,enabled}', 'true'), etag = 'judged'"
+    await sql(house.stack.db, enabled)
+    for strategy in ("parallel", "drift"):
+        with pytest.raises(Forbidden, match=r"eval\.json"):
+            await house.begin(strategy=strategy, to=to("openai/new"))
+    assert set(await house.spaces()) == {"openai/old"}
+    await house.begin(strategy="inplace")
+    assert await house.work(JobKind.REFRESH) == []
+    await house.begin(strategy="parallel", to=to("openai/new"), golden=golden(found), force=True)
+    assert await house.work(JobKind.REFRESH) == []
+    await house.begin(strategy="parallel", to=to("openai/turned"), force=True)
+    assert await house.work(JobKind.REFRESH) == []
+    assert (await house.container()).space.embedder == "openai/turned"
+
+
 async def test_a_space_that_answers_as_well_passes_its_gates(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -752,3 +782,221 @@ async def test_a_reparse_makes_every_document_anew_and_keeps_what_its_sender_sai
     assert after["live_generation"] > before["live_generation"]
     assert after["live_chunks"] > before["live_chunks"]
     assert after["meta"]["shelf"] == 3
+
+
+async def test_thresholds_of_the_manifest_hold_where_the_golden_set_names_none(
+    house: House,
+) -> None:
+    found = await house.stock(6)
+    await sql(
+        house.stack.db,
+        "UPDATE containers SET manifest = jsonb_set(manifest, '{eval,thresholds}', '{\"p95_latency_ms\": 0.0001}'),"
+        " etag = 'slow'",
+    )
+    await house.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
+    (trouble,) = await house.work(JobKind.REFRESH)
+    assert "not switched" in trouble.message
+
+
+async def test_a_store_that_is_away_while_spaces_are_compared_is_no_reason_to_forget_the_old_one(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refresh_gates, "NOTICEABLE_MS", 1e6)
+    found = await house.stock(6)
+    job_id = await house.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
+
+    async def away(*args: Any) -> Any:
+        raise Unavailable("the registry is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(refresh_gates.chunks, "hydrate", once(away, chunks.hydrate))
+        (trouble,) = await house.work(JobKind.REFRESH)
+    assert isinstance(trouble, Unavailable)
+    await sql(house.stack.db, DUE)
+    assert await house.work(JobKind.REFRESH) == []
+    assert (await house.job(job_id))["result"]["gates"]["old"] is not None
+
+
+def once(first: Callable[..., Any], then: Callable[..., Any]) -> Callable[..., Any]:
+    calls = iter([first])
+
+    async def call(*args: Any) -> Any:
+        return await next(calls, then)(*args)
+
+    return call
+
+
+async def test_an_inplace_refresh_to_another_version_embeds_what_comes_in_before_it_ends(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.stock(4)
+    late: dict[str, UUID] = {}
+    verify = Filling.verify
+
+    async def verified(self: Filling) -> None:
+        await verify(self)
+        if not late:
+            late.update(await house.stock(1, first=70))
+
+    monkeypatch.setattr(Filling, "verify", verified)
+    job_id = await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
+    assert await house.work(JobKind.REFRESH) == []
+    space = (await house.container()).space
+    assert space.version == "2"
+    written = await sql(house.stack.db, EMBEDDED_BY.format(space.id))
+    assert {row["doc_id"] for row in written if row["job_id"] == job_id} >= set(late.values())
+
+
+async def test_an_ingest_that_another_version_overtakes_in_place_is_made_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.stock(3)
+    stage = ingest.stage
+
+    async def staged(*args: Any, **words: Any) -> Any:
+        made = await stage(*args, **words)
+        monkeypatch.undo()
+        await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
+        assert await house.work(JobKind.REFRESH) == []
+        return made
+
+    monkeypatch.setattr(ingest, "stage", staged)
+    doc_id = await house.add("late.txt", "zx7777 a late vessel yq7777\n")
+    (trouble,) = await house.work(JobKind.INGEST)
+    assert isinstance(trouble, SpaceSwitched)
+    await sql(house.stack.db, DUE)
+    assert await house.work(JobKind.INGEST) == []
+    (row,) = await sql(
+        house.stack.db, f"SELECT DISTINCT provenance FROM chunks WHERE doc_id = '{doc_id}'"
+    )
+    assert row["provenance"]["embedder_version"] == "2"
+
+
+async def drifted(house: House) -> Space:
+    """The space from before, which the one that is live now reads by way of an adapter."""
+    await house.stock(120)
+    old = (await house.container()).space
+    house.models.known["openai/old"].asked_in_vain = True
+    await house.begin(strategy="drift", to=to("openai/turned"))
+    assert await house.work(JobKind.REFRESH) == []
+    house.models.known["openai/old"].asked_in_vain = False
+    assert (await house.container()).space.is_adapted
+    return old
+
+
+async def test_a_parallel_refresh_back_to_the_base_of_an_adapter_embeds_everything_anew(
+    house: House,
+) -> None:
+    old = await drifted(house)
+    later = await house.stock(1, first=500)  # its vector went through the adapter
+    await house.begin(strategy="parallel", to=to("openai/old"))
+    assert await house.work(JobKind.REFRESH) == []
+    space = (await house.container()).space
+    assert (space.embedder, space.is_adapted) == ("openai/old", False)
+    assert space.stored_in != old.stored_in
+    assert await house.lacking(space) == 0
+    (row,) = await sql(
+        house.stack.db,
+        f"SELECT id, generation, embed_text FROM chunks WHERE doc_id = '{later['zx0500']}'",
+    )
+    point = point_id(row["id"], row["generation"], 0)
+    there = await house.stack.vectors.vectors(space.collection(), [point])
+    own = house.models.known["openai/old"].vectors([row["embed_text"]])[0]
+    np.testing.assert_allclose(there[point], own, atol=1e-5)
+
+
+async def test_there_is_no_way_back_to_an_adapter_whose_collection_was_rewritten(
+    house: House,
+) -> None:
+    old = await drifted(house)
+    await house.rollback()
+    assert (await house.container()).space.id == old.id
+    await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
+    assert await house.work(JobKind.REFRESH) == []
+    with pytest.raises(Conflict, match="no earlier space"):
+        await house.rollback()
+    assert await house.work() == []
+    assert list(await house.spaces()) == ["openai/old"]
+    assert await house.lacking((await house.container()).space) == 0
+
+
+@pytest.mark.parametrize("strategy", ["parallel", "inplace"])
+async def test_a_container_that_is_not_active_is_neither_refreshed_nor_switched(
+    house: House, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    async def state(value: str) -> None:
+        await sql(house.stack.db, f"UPDATE containers SET state = '{value}'")
+
+    wanted: dict[str, Any] = {
+        "parallel": {"to": to("openai/new")},
+        "inplace": {"to": {"embedder": "openai/old", "version": "2"}},
+    }[strategy]
+    await house.stock(2)
+    before = (await house.container()).space
+    await state("readonly")
+    with pytest.raises(Conflict, match="readonly"):
+        await house.begin(strategy=strategy, **wanted)
+    await state("active")
+    job_id = await house.begin(strategy=strategy, **wanted)
+    verify = Filling.verify
+
+    async def closed(self: Filling) -> None:
+        await verify(self)
+        await state("archived")
+
+    monkeypatch.setattr(Filling, "verify", closed)
+    (trouble,) = await house.work(JobKind.REFRESH)
+    assert "archived" in trouble.message
+    assert (await house.job(job_id))["state"] == "failed"
+    assert (await house.container()).space == before
+    monkeypatch.undo()
+    await state("active")
+    async with house.stack.db.transaction() as conn:
+        await requeue(conn, job_id)
+    assert await house.work(JobKind.REFRESH) == []
+    assert (await house.container()).space != before
+
+
+async def test_a_rollback_finds_said_already_what_the_live_space_holds(house: House) -> None:
+    await house.stock(5)
+    await house.begin(strategy="parallel", to=to("openai/new"))
+    assert await house.work(JobKind.REFRESH) == []
+    live = (await house.container()).space
+    await sql(house.stack.db, "DELETE FROM embedded WHERE stored_in = " + str(live.id))
+    async with house.stack.db.transaction() as conn:
+        await note_before_rollback(conn, CONTAINER)
+    assert len(await sql(house.stack.db, EMBEDDED_BY.format(live.id))) == 5
+    await house.rollback()
+    assert (await house.container()).space.embedder == "openai/old"
+
+
+async def test_doctor_counts_and_mends_the_points_of_an_embedder_that_reads_less(
+    house: House,
+) -> None:
+    stack = house.stack
+    doc_id = await house.add("long.txt", " ".join(f"word{n}" for n in range(60)) + "\n")
+    assert await house.work(JobKind.INGEST) == []
+    await house.begin(strategy="parallel", to=to("openai/short"))
+    assert await house.work(JobKind.REFRESH) == []
+    space = (await house.container()).space
+    doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0)
+    counts = (await doctor.examine([CONTAINER])).containers[CONTAINER].counts
+    assert counts["points"] == counts["points_expected"] == 5
+    await stack.vectors.delete(space.collection(), doc_id)
+    report = await doctor.examine([CONTAINER])
+    stores = Stores(stack.db, stack.vectors, stack.blobs, stack.embedders)
+    repairs = await Repairer(stores, principal="local:you", lease_seconds=60.0).repair(report)
+    assert any("5 vectors" in one.message for one in repairs), repairs
+    assert await house.lacking(space) == 0
+
+
+async def test_points_in_a_collection_that_spaces_share_are_proven_gone_once(
+    house: House,
+) -> None:
+    old = await drifted(house)
+    points = await house.stack.vectors.count(old.collection())
+    async with house.stack.db.transaction() as conn:
+        await delete_container(conn, CONTAINER, principal="local:you")
+    await house.work()
+    (job,) = await sql(house.stack.db, "SELECT result FROM jobs WHERE kind = 'delete_container'")
+    assert job["result"]["points"] == points

@@ -13,13 +13,14 @@ import pytest
 
 from latent_core.archive.verify import Verification
 from latent_core.blobs.keeping import store
-from latent_core.domain.errors import Conflict, Invalid
+from latent_core.domain.errors import Conflict, Invalid, Unavailable
 from latent_core.domain.ids import Sha256, document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
-from latent_core.generations import containers as founding, exporting
+from latent_core.generations import containers as founding, exporting, importing
 from latent_core.generations.delete import delete_container
 from latent_core.generations.importing import ImportPayload, Policy
+from latent_core.generations.purge import purge_blobs
 from latent_core.generations.transfers import (
     ExportPayload,
     request_backup,
@@ -519,6 +520,21 @@ async def test_documents_whose_time_is_over_are_deleted_and_those_found_unchange
     assert (await house.examine()).clean
 
 
+async def test_what_is_not_offered_here_is_left_out_of_the_manifest_and_told(house: House) -> None:
+    asks = "UPDATE containers SET manifest = jsonb_set(manifest, '{summaries,enabled}', 'true'), etag = 'asks'"
+    await sql(house.stack.db, asks)
+    data = await export(house)
+    await take_in(house, data, "other")
+    async with house.stack.db.transaction() as conn:
+        made = await containers.get(conn, "other")
+    assert made is not None
+    assert not made.manifest.summaries.enabled
+    (job,) = await sql(
+        house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import' ORDER BY id DESC LIMIT 1"
+    )
+    assert "summaries.enabled" in job["warnings"][0]["message"]
+
+
 async def test_golden_queries_go_along(house: House) -> None:
     golden = {"queries": [{"q": "lamp", "expect": ["lamp"]}]}
     folder = house.deps.settings.manifests / CONTAINER
@@ -530,3 +546,155 @@ async def test_golden_queries_go_along(house: House) -> None:
     await take_in(house, data, "other")
     written = house.deps.settings.manifests / "other" / "eval.json"
     assert orjson.loads(written.read_bytes()) == golden
+
+
+AGES = """
+WITH older AS (UPDATE jobs SET started_at = started_at - interval '10 minutes' WHERE state = 'running')
+UPDATE blobs SET touched_at = touched_at - interval '10 minutes'
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_what_an_import_brings_outlives_a_collection_of_garbage_until_it_is_referred_to(
+    house: House, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    await fill(house)
+    data = await export(house)
+    blobs = {r["sha256"] for r in await sql(house.stack.db, "SELECT sha256 FROM blob_refs")}
+    await delete(house, CONTAINER)
+    await house.settle()
+    seen: list[str] = []
+
+    async def collect() -> None:
+        await sql(house.stack.db, AGES)
+        await purge_blobs(
+            house.stack.db,
+            house.stack.blobs,
+            older_than_seconds=2 * LEASE_SECONDS,
+            checkpoint=no_pause,
+        )
+
+    async def staged(*args: Any) -> None:
+        await stage(*args)
+        await collect()
+        seen.append("collected")
+        if killed and len(seen) == 1:
+            raise Unavailable("the attempt ends here")
+
+    stage = import_job.importing.stage
+    monkeypatch.setattr(import_job.importing, "stage", staged)
+    job_id = await begin(house, data, CONTAINER)
+    assert len(await house.work(JobKind.IMPORT)) == killed
+    if killed:  # nobody runs: what it brought may go, and is brought again
+        await collect()
+        assert not blobs & (await house.stored())
+        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready'")
+        assert await house.work(JobKind.IMPORT) == []
+    (job,) = await sql(
+        house.stack.db, f"SELECT state, result, warnings FROM jobs WHERE id = {job_id}"
+    )
+    assert (job["state"], job["result"]["lacking_blobs"], job["warnings"]) == ("done", 0, [])
+    assert seen
+    assert blobs <= await house.stored()
+
+
+async def no_pause() -> None:
+    """Nothing has to be asked between two blobs."""
+
+
+async def test_an_import_whose_bytes_vanish_before_its_commit_repeats_the_step(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(house)
+    data = await export(house)
+    await delete(house, CONTAINER)
+    await house.settle()
+    stage = import_job.importing.stage
+    lost: list[str] = []
+
+    async def staged(*args: Any) -> None:
+        await stage(*args)
+        if not lost:
+            held = "SELECT sha256 FROM archives"
+            query = f"DELETE FROM blobs WHERE sha256 NOT IN ({held}) RETURNING sha256"
+            lost.extend(row["sha256"] for row in await sql(house.stack.db, query))
+
+    monkeypatch.setattr(import_job.importing, "stage", staged)
+    job_id = await begin(house, data, CONTAINER)
+    (trouble,) = await house.work(JobKind.IMPORT)
+    assert isinstance(trouble, importing.BlobsGone)
+    assert lost
+    await sql(house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready'")
+    assert await house.work(JobKind.IMPORT) == []
+    (job,) = await sql(house.stack.db, f"SELECT result, warnings FROM jobs WHERE id = {job_id}")
+    assert (job["result"]["lacking_blobs"], job["warnings"]) == (0, [])
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+async def test_a_merge_gives_way_to_what_was_accepted_before_it_unless_it_replaces(
+    house: House, policy: Policy
+) -> None:
+    await house.add("live.md", b"# Live\n\nThe archived lamp.\n")
+    await house.add("gone.md", b"# Gone\n\nThe archived lens.\n")
+    assert await house.work() == []
+    await sql(house.stack.db, "UPDATE documents SET source_modified_at = '2026-01-02'")
+    data = await export(house)
+    await remove(house, "gone.md")
+    await sql(house.stack.db, "UPDATE documents SET source_modified_at = '2026-01-01'")
+    await house.add("live.md", b"# Live\n\nThe accepted lamp.\n")
+    await house.add("gone.md", b"# Gone\n\nThe accepted lens.\n")
+    await take_in(house, data, CONTAINER, merge=True, policy=policy)
+    assert await house.work() == []
+    told = {r["text"].split()[-2] for r in await rows(house, CHUNKS, CONTAINER)}
+    assert told == ({"archived"} if policy is Policy.REPLACE else {"accepted"})
+
+
+async def test_a_document_whose_new_version_is_queued_is_not_over(house: House) -> None:
+    db = house.stack.db
+    await house.add("old.md", b"# Old\n\nThe old lamp.\n")
+    assert await house.work() == []
+    await sql(
+        db,
+        "UPDATE containers SET manifest = jsonb_set(manifest, '{ingest,ttl_days}', '7'), etag = 'ttl'",
+    )
+    await sql(db, "UPDATE documents SET fetched_at = now() - interval '8 days'")
+    await house.add("old.md", b"# Old\n\nThe new lamp.\n")
+    assert await scheduler.delete_expired(db, lease_seconds=LEASE_SECONDS) == 0
+    assert await house.work() == []
+    assert [text.split()[-2] for text in await house.texts()] == ["new"]
+
+
+async def test_a_document_of_an_archived_container_waits_until_it_is_active_again(
+    house: House,
+) -> None:
+    async def state(value: str) -> None:
+        await sql(house.stack.db, f"UPDATE containers SET state = '{value}'")
+        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready'")
+
+    await house.add("a.md", b"# A\n\nThe lamp.\n")
+    await house.add_corpus({"r1": "gulls"})
+    for _ in range(7):  # more often than a job is tried
+        await state("archived")
+        assert await house.work() == []
+    assert await house.texts() == []
+    await state("readonly")
+    assert await house.work() == []
+    assert len(await house.texts()) == 2
+
+
+async def test_the_proof_of_a_deletion_names_the_archives_that_still_hold_the_content(
+    house: House,
+) -> None:
+    await house.add("a.md", b"# A\n\nThe lamp.\n")
+    assert await house.work() == []
+    await export(house)
+    async with house.stack.db.transaction() as conn:
+        await request_backup(conn, CONTAINER, principal=OWNER)
+    assert await house.work(JobKind.BACKUP) == []
+    await delete(house, CONTAINER)
+    (job,) = await sql(
+        house.stack.db, "SELECT result, warnings FROM jobs WHERE kind = 'delete_container'"
+    )
+    kept = job["result"]["archives_kept"]
+    assert [name.split()[0] for name in kept] == ["backup", "export"]
+    assert all(name in job["warnings"][0]["message"] for name in kept)

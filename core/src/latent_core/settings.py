@@ -10,6 +10,7 @@ import difflib
 import logging
 import re
 from collections.abc import Iterable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -72,6 +73,10 @@ class Settings(BaseSettings):
     """Where the CLI finds the gateway; default http://<bind>:<port>."""
     public_url: str | None = _named("LLC_PUBLIC_URL")
     """What links in answers start with; default the address of the request."""
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = _named(
+        "LLC_TRUSTED_PROXIES", default=()
+    )
+    """Addresses or networks of proxies that are believed who asks (X-Forwarded-For, -Proto); nobody by default."""
     mcp_token: SecretStr | None = _named("LLC_MCP_TOKEN", "MCP_TOKEN")
     mcp_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = _named(
         "LLC_MCP_ALLOWED_HOSTS", default=()
@@ -231,11 +236,23 @@ class Settings(BaseSettings):
             return tuple(Path(part).expanduser().resolve() for part in value.split(":") if part)
         return value
 
-    @field_validator("mcp_allowed_hosts", "mcp_allowed_origins", mode="before")
+    @field_validator("mcp_allowed_hosts", "mcp_allowed_origins", "trusted_proxies", mode="before")
     @classmethod
     def _by_commas(cls, value: Any) -> Any:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("trusted_proxies", mode="after")
+    @classmethod
+    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            try:
+                ip_network(one)
+            except ValueError as exc:
+                raise ValueError(
+                    f"'{one}' is no address; write 10.0.0.5 or a network such as 10.0.0.0/24"
+                ) from exc
         return value
 
     @field_validator("mcp_allowed_hosts", mode="after")
@@ -289,6 +306,11 @@ class Settings(BaseSettings):
             "LLC_S3_ENDPOINT": self.s3_endpoint,
         }
         return [name for name, value in given.items() if value is None]
+
+    @property
+    def blob_bucket(self) -> str | None:
+        """The one bucket of all blobs; None where they are files."""
+        return self.s3_bucket if self.s3_endpoint is not None else None
 
 
 def load_settings(**overrides: Any) -> Settings:

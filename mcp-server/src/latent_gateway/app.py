@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanag
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 from typing_extensions import override
 
 from latent_core.domain.errors import Conflict, Invalid
@@ -123,8 +124,8 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     app.add_middleware(Admission, check=tokens.authenticate, count=quotas.take_request)
     app.add_middleware(Guard, names=Names.of(settings))
     app.add_middleware(Compression)
-    app.add_middleware(ResponseHeaders)
     app.add_middleware(Telemetry, metrics=RequestMetrics(stack.metrics))
+    app.add_middleware(ResponseHeaders)  # around all that answer, errors that nobody foresaw too
     return app
 
 
@@ -201,15 +202,7 @@ async def _answer(
     announce: Announce,
     stop: _Stop,
 ) -> None:
-    config = uvicorn.Config(
-        create_app(settings, stack),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-    )
-    server = _Server(config)
+    server = _Server(server_config(settings, create_app(settings, stack)))
     stop.softly(server, stack)
     task = asyncio.create_task(server.serve(sockets=[listening]), name="gateway")
     while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
@@ -219,6 +212,20 @@ async def _answer(
         port = listening.getsockname()[1]
         announce(f"http://{settings.bind}:{port}", stack.token_place)
     await task
+
+
+def server_config(settings: Settings, app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Else whoever sends X-Forwarded-For from this machine says where it comes from.
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=",".join(settings.trusted_proxies),
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
 
 
 class _Server(uvicorn.Server):

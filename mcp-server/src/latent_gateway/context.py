@@ -6,6 +6,7 @@ which takes longer than all they do.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Annotated, Final, cast
 
@@ -21,27 +22,38 @@ from latent_gateway.links import BlobLinks
 from latent_gateway.search.embed import QueryCache
 
 MOST_STREAMS: Final = 64
+MOST_STREAMS_OF_ONE: Final = 8
+"""Of one principal: else one alone keeps all others from watching."""
 SECONDS_TO_COME_BACK: Final = 15
 
 
 class Streams:
     """How many answers are open that go on for hours: each asks the database again and again."""
 
-    def __init__(self, most: int = MOST_STREAMS) -> None:
+    def __init__(self, most: int = MOST_STREAMS, most_of_one: int = MOST_STREAMS_OF_ONE) -> None:
         self._most = most
-        self._open = 0
+        self._most_of_one = most_of_one
+        self._open: Counter[str] = Counter()
 
-    def take(self) -> None:
+    def take(self, principal: Principal) -> None:
         """Count one more; ``RateLimited`` when there are too many. Each is given back by ``give_back``."""
-        if self._open >= self._most:
-            raise RateLimited(
-                f"{self._most} event streams are open, which is the most; ask for the job itself instead",
-                retry_after=SECONDS_TO_COME_BACK,
-            )
-        self._open += 1
+        if self._open.total() >= self._most:
+            raise _too_many(f"{self._most} event streams are open")
+        if self._open[principal.name] >= self._most_of_one:
+            raise _too_many(f"{self._most_of_one} event streams of yours are open")
+        self._open[principal.name] += 1
 
-    def give_back(self) -> None:
-        self._open -= 1
+    def give_back(self, principal: Principal) -> None:
+        self._open[principal.name] -= 1
+        if not self._open[principal.name]:
+            del self._open[principal.name]
+
+
+def _too_many(told: str) -> RateLimited:
+    return RateLimited(
+        f"{told}, which is the most; ask for the job itself instead",
+        retry_after=SECONDS_TO_COME_BACK,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import SearchMode
 from latent_core.domain.query import MAX_TOP_K, SearchRequest
 from latent_core.evaluation.questions import Answered, Questions, judged
-from latent_core.evaluation.reporting import candidates, report, suggestion
+from latent_core.evaluation.reporting import candidates, is_baseline, report, suggestion
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
 from latent_core.queue.runner import Runner
@@ -150,7 +150,7 @@ class _Evaluation:
         last = await self._last()
         reports = [self._report(setup, found, last) for setup, found in asked]
         passed = all(one.passed for one in reports)
-        keep = self._request.save or (passed and not self._request.compare)
+        keep = is_baseline(self._request, reports)
         runs = [
             (self._run(setup, found, one), one.passed)
             for (setup, found), one in zip(asked, reports, strict=True)

@@ -1,7 +1,8 @@
 """``Idempotency-Key`` on writes: a request that is sent again is answered again, and done once.
 
 What is kept are answers of 2xx: an error changed nothing, so its key is free again. A key belongs to its
-principal and its request (method, target, body); with another request it is a ``Conflict``.
+principal and its request (method, target, body); with another request it is a ``Conflict``. Searches are
+no writes, though they are sent as POST: kept, they would be told again to who may not read them any more.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ REPLAYED: Final = "Idempotency-Replayed"
 KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 METHODS: Final = frozenset({"POST", "PUT", "DELETE"})
 BELOW: Final = "/v1/"
+READS: Final = frozenset(
+    {"/v1/search", "/v1/containers/search", "/v1/doc_search", "/v1/admin/doctor"}
+)
+"""Sent as POST, and change nothing; what doctor repairs is whole when it is asked again."""
+MOST_KEYS: Final = 1000
+"""Answers kept for one principal; of more, the oldest are forgotten before their day is over."""
 OF_THE_REQUEST: Final = ("content-type", "if-match")
 """Headers that make it another request."""
 OF_THE_ANSWER: Final = ("content-type", "etag", "location")
@@ -86,6 +93,7 @@ class Idempotency:
             async with self._db.transaction() as conn:
                 held = await idempotency.claim(conn, request, seconds=CLAIM_SECONDS)
                 if held is not None:
+                    await idempotency.forget_oldest(conn, request.principal, most=MOST_KEYS)
                     return held
                 known = await idempotency.look(conn, request.principal, request.key)
             if known is not None and not known.is_of(request):
@@ -255,7 +263,7 @@ def _key(scope: Scope) -> str | None:
     if scope["type"] != "http" or scope["method"] not in METHODS:
         return None
     given = Headers(scope=scope).getlist(HEADER)
-    if not given or not scope["path"].startswith(BELOW):
+    if not given or not scope["path"].startswith(BELOW) or scope["path"] in READS:
         return None
     if len(given) > 1 or not KEY.fullmatch(given[0]):
         raise Invalid(

@@ -13,6 +13,7 @@ from typing import Final
 
 from latent_core.domain.errors import Invalid, LatentError
 from latent_core.domain.manifest import Manifest
+from latent_core.domain.offer import check_offered
 from latent_core.generations import containers as founding
 from latent_core.manifests import load_manifest
 from latent_core.registry import audit, containers
@@ -70,6 +71,10 @@ def read_folder(folder: Path) -> list[tuple[Path, Manifest]]:
 
 async def _create(stack: Stack, path: Path, manifest: Manifest) -> None:
     try:
+        for issue in check_offered(manifest, stack.settings.blob_bucket):
+            logger.warning(
+                "manifest_of_elsewhere", extra={"file": path.name, "cause": issue.message}
+            )
         await founding.create(
             stack.db, stack.vectors, stack.embedders, manifest, principal=OWNER, request_id=None
         )

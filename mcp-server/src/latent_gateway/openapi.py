@@ -20,7 +20,7 @@ from latent_core.domain.envelope import Envelope
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.manifest import Manifest
 from latent_gateway.admission import OPEN
-from latent_gateway.idempotency import BELOW, METHODS
+from latent_gateway.idempotency import BELOW, METHODS, READS
 
 Json = dict[str, Any]
 
@@ -110,7 +110,7 @@ def completed(schema: Json) -> Json:
         for parameter in operation.get("parameters", []):
             if parameter["in"] == "path":
                 parameter["schema"] |= PARTS_OF_PATHS.get(parameter["name"], {})
-        if verb.upper() in METHODS and path.startswith(BELOW):
+        if verb.upper() in METHODS and path.startswith(BELOW) and path not in READS:
             operation.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
     _require_what_is_always_there(schema)
     return schema

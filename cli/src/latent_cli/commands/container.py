@@ -70,6 +70,8 @@ def create(
     console.print(f"created '{manifest.id}' ({written.container.dims} dimensions)")
     for file_name in written.files:
         console.print(safe(f"wrote {file_name} into the gateway's manifest folder"))
+    for issue in written.issues:
+        console.print(safe(issue.message))
 
 
 @app.command("list")

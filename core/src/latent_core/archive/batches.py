@@ -52,7 +52,10 @@ class Batch:
 def read_batches(
     file: IO[bytes], dims: int, folder: Path, *, first: int
 ) -> Iterator[BlobFile | Batch]:
-    """Batches from ``first`` on, each after the blobs its documents refer to. ``folder`` takes the blobs' files."""
+    """Batches from ``first`` on, each after the blobs its documents refer to. ``folder`` takes the blobs' files.
+
+    A blob stands once in an archive: those of batches before ``first`` come as well, a later one may need them.
+    """
     return _Reading(file, dims, folder).run(first)
 
 
@@ -66,9 +69,13 @@ class _Reading:
         batch: Batch | None = None
         for member in self._reader:
             matched = BATCH.fullmatch(member.name)
-            if matched is None or int(matched[1]) < first:
+            if matched is None:
                 continue  # its bytes are passed over
             number = int(matched[1])
+            if number < first:
+                if matched[5] is not None:
+                    yield self._blob(matched[5])
+                continue
             if batch is None or batch.number != number:
                 if batch is not None:
                     yield batch

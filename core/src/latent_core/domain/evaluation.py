@@ -66,7 +66,7 @@ class EvalRequest(BaseModel):
     suggest: bool = False
     """Also try other fusions and weights, and name the best."""
     save: bool = False
-    """Keep this run as the one that is compared with, whatever it is like."""
+    """Keep this run as the one that is compared with, whatever it is like: unless an answer was not whole."""
     compare: bool = False
     """Compare with the last run, and keep nothing. Without either: compare, and keep when all gates hold."""
     rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)] = 3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Protocol, Self
 from uuid import UUID
@@ -92,6 +92,11 @@ class Thresholds(BaseModel):
     ndcg_at_10: Annotated[float | None, Field(alias="ndcg@10", ge=0.0, le=1.0)] = None
     recall_at_20: Annotated[float | None, Field(alias="recall@20", ge=0.0, le=1.0)] = None
     p95_latency_ms: Annotated[float | None, Field(gt=0.0)] = None
+
+    def filled(self, defaults: Mapping[Any, float]) -> Thresholds:
+        """With those of a manifest, wherever it names none itself."""
+        own = self.model_dump(by_alias=True, exclude_none=True)
+        return Thresholds.model_validate({**defaults, **own})
 
 
 class GoldenSet(BaseModel):

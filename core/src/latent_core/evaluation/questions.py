@@ -37,13 +37,13 @@ class Questions:
     def of(cls, request: EvalRequest, thresholds: Mapping[Any, float]) -> Questions:
         """``thresholds`` of the manifest hold where the set itself names none."""
         queries: Sequence[GoldenQuery | JudgedQuery] = request.judged
-        own: dict[str, float] = {}
+        own = Thresholds()
         if request.golden is not None:
             queries = request.golden.queries
-            own = request.golden.thresholds.model_dump(by_alias=True, exclude_none=True)
+            own = request.golden.thresholds
         said = [query.model_dump(mode="json") for query in queries]
         digest = hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()
-        return cls(queries, Thresholds.model_validate({**thresholds, **own}), digest[:32])
+        return cls(queries, own.filled(thresholds), digest[:32])
 
 
 def judged(query: GoldenQuery | JudgedQuery, hits: Sequence[Hit]) -> Answered:

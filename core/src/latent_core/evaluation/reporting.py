@@ -8,6 +8,7 @@ from typing import Final
 
 from latent_core.domain.evaluation import (
     Comparison,
+    EvalRequest,
     KeptRun,
     Means,
     Setup,
@@ -57,6 +58,10 @@ def report(
     failed = [a.verdict for a in answers if a.verdict.failures]
     if golden and failed:
         gates.append(f"{len(failed)} of {len(answers)} queries fail")
+    if partial:
+        gates.append(
+            f"{partial} of {len(answers)} answers were not whole: run it again when nothing is late or away"
+        )
     return SetupReport(
         setup=setup,
         name=setup.name,
@@ -68,6 +73,13 @@ def report(
         compared=_compared(answers, last),
         verdicts=[a.verdict for a in answers] if golden else failed[:SHOWN_FAILURES],
     )
+
+
+def is_baseline(request: EvalRequest, reports: Sequence[SetupReport]) -> bool:
+    """Whether the next run is compared with this one; one with answers that were not whole says nothing."""
+    if any(one.partial for one in reports):
+        return False
+    return request.save or (all(one.passed for one in reports) and not request.compare)
 
 
 def suggestion(

@@ -71,8 +71,10 @@ class Doctor:
         async with self._db.transaction() as conn:
             found = {c.id: c for c in await containers.all_(conn)}
         report = Report()
-        for container_id in sorted(found if wanted is None else wanted):
-            report.containers[container_id] = await self._container(found[container_id])
+        for container_id in sorted(found if wanted is None else set(wanted) & set(found)):
+            one = await self._if_there(found[container_id])
+            if one is not None:
+                report.containers[container_id] = one
         if wanted is None:
             report.stores = [d async for d in self._stores()]
         report.clean = not report.stores and not any(
@@ -80,10 +82,21 @@ class Doctor:
         )
         return report
 
+    async def _if_there(self, container: Container) -> ContainerReport | None:
+        """None when it was deleted meanwhile: what is told of the others stays."""
+        try:
+            return await self._container(container)
+        except NotFound as error:
+            async with self._db.transaction() as conn:
+                if await containers.get(conn, container.id) is None:
+                    return None
+            gone = Difference(kind="vectors", object=container.id, message=error.message)
+            return ContainerReport(differences=[gone])
+
     async def _container(self, container: Container) -> ContainerReport:
         report = ContainerReport()
         async with self._db.transaction() as conn:
-            report.counts = await checks.counts(conn, container.id)
+            report.counts = await checks.counts(conn, container.id, container.space.stored_in)
         try:
             report.counts["points"] = await self._index.count(container.space.collection())
         except LatentError as error:

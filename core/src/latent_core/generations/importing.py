@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -32,12 +32,12 @@ from latent_core.domain.recipe import recipe
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.port import EmbeddingModel
 from latent_core.generations.containers import etag, taken_id
-from latent_core.generations.publish import SpaceSwitched
+from latent_core.generations.publish import check_version, switched
 from latent_core.generations.stage import Checkpoint, stage_points
 from latent_core.keywords import postings
 from latent_core.keywords.analyser import analyse, term_vector
 from latent_core.keywords.packing import ChunkTerms
-from latent_core.keywords.signature import signature
+from latent_core.keywords.signature import signatures
 from latent_core.keywords.term_vectors import tfs_of
 from latent_core.registry import (
     audit,
@@ -85,6 +85,12 @@ class ImportPayload(BaseModel):
     embedded: int = 0
     lacking_blobs: int = 0
     """References to bytes that are neither in the archive nor here."""
+
+
+class BlobsGone(Conflict):
+    """Bytes that the archive brought are not stored any more: the step is repeated, and brings them again."""
+
+    transient = True
 
 
 Embed = Callable[[Sequence[ChunkRecord]], Awaitable[tuple[list[int], Matrix]]]
@@ -194,6 +200,7 @@ async def begin(
     """
     container_id = target.container.id
     if not target.founded:
+        await spaces.lock(conn, container_id)  # nothing is accepted between the look and the choice
         await _open(conn, container_id)
     found = {
         document_id(container_id, record.uri): record
@@ -322,32 +329,44 @@ class Written:
     chunks: list[tuple[UUID, tuple[Any, ...]]]
     signatures: list[tuple[UUID, tuple[Any, ...]]]
     terms: list[tuple[UUID, ChunkTerms]]
+    packed: postings.Prepared
+    """Of all ``terms``: most often all documents of a step are taken."""
     likenesses: list[tuple[Any, ...]]
     unjudged: list[tuple[UUID, int]]
 
 
 def write_rows(target: Target, step: Step) -> Written:
     """Chunks as rows, with their terms."""
-    written = Written([], [], [], [], [])
     container_id = target.container.id
-    same_analyser = target.header.analyser == versions.ANALYSER
-    for (one, chunk, ord_, id_), windows in zip(step.numbered(target), step.windows, strict=True):
-        language = one.record.language
-        if same_analyser:
-            tsv, length, tfs = chunk.tsv, chunk.length, tfs_of(chunk.tsv)
-        else:
-            analysed = analyse(chunk.text, language)
-            tsv, length, tfs = term_vector(analysed), analysed.length, analysed.tfs
-        row = _chunk_row(target, one, chunk, ord_, id_, windows=windows, tsv=tsv, length=length)
+    numbered = list(step.numbered(target))
+    indexed = [_indexed(target, one, chunk, ord_) for one, chunk, ord_, _ in numbered]
+    bits = signatures([chunk.text for _, chunk, _, _ in numbered])
+    written = Written([], [], [], postings.prepare([terms for _, terms in indexed]), [], [])
+    for (one, chunk, ord_, id_), windows, (tsv, terms), own_bits in zip(
+        numbered, step.windows, indexed, bits, strict=True
+    ):
+        row = _chunk_row(
+            target, one, chunk, ord_, id_, windows=windows, tsv=tsv, length=terms.length
+        )
         written.chunks.append((one.doc_id, row))
-        written.signatures.append((one.doc_id, (container_id, ord_, signature(chunk.text))))
-        written.terms.append((one.doc_id, ChunkTerms(ord_, length, tfs, language)))
+        written.signatures.append((one.doc_id, (container_id, ord_, own_bits)))
+        written.terms.append((one.doc_id, terms))
         if target.founded and target.same_space and chunk.signature is not None:
             judged = bytes.fromhex(chunk.signature)
             written.likenesses.append((container_id, ord_, judged, chunk.original))
         else:
             written.unjudged.append((one.doc_id, ord_))
     return written
+
+
+def _indexed(target: Target, one: Taken, chunk: ChunkRecord, ord_: int) -> tuple[str, ChunkTerms]:
+    """A chunk's term vector and terms: the archive's own, unless another analyser made them."""
+    language = one.record.language
+    if target.header.analyser == versions.ANALYSER:
+        return chunk.tsv, ChunkTerms(ord_, chunk.length, tfs_of(chunk.tsv), language)
+    analysed = analyse(chunk.text, language)
+    terms = ChunkTerms(ord_, analysed.length, analysed.tfs, language)
+    return term_vector(analysed), terms
 
 
 def _chunk_row(
@@ -412,16 +431,24 @@ class Committed:
     unjudged: bool
 
 
-async def commit(conn: Connection, target: Target, step: Step, written: Written) -> Committed:
-    """Make a step's documents live, in the caller's fenced transaction; locks in the house's order."""
+async def commit(
+    conn: Connection,
+    target: Target,
+    step: Step,
+    written: Written,
+    brought: AbstractSet[bytes] = frozenset(),
+) -> Committed:
+    """Make a step's documents live, in the caller's fenced transaction; locks in the house's order.
+
+    ``brought`` are the hashes of blobs that this attempt stored: ``BlobsGone`` when one is needed and absent.
+    """
     container_id = target.container.id
     if not target.founded:
         await _open(conn, container_id)
     live_in = await spaces.live_collection(conn, container_id)
     if live_in != target.container.space.stored_in and not target.founded:
-        raise SpaceSwitched(
-            f"container '{container_id}' was switched to another embedding space meanwhile; it is tried again"
-        )
+        raise switched(container_id)
+    await check_version(conn, container_id, [target.container.space.made_by])
     ids = [one.doc_id for one in step.taken]
     before = await documents.lock(conn, ids)
     dead = await chunk_rows.live_lengths(
@@ -437,10 +464,13 @@ async def commit(conn: Connection, target: Target, step: Step, written: Written)
         (row for doc, row in written.chunks if doc in flipped),
         (row for doc, row in written.signatures if doc in flipped),
     )
-    lacking = await _refer(conn, live)
+    lacking = await _refer(conn, live, brought)
     terms = [entry for doc, entry in written.terms if doc in flipped]
+    ready = written.packed
+    if len(terms) != len(ready.entries):  # something newer overtook a document
+        ready = await asyncio.to_thread(postings.prepare, terms)
     settled = len(terms) >= SETTLED_CHUNKS
-    await (postings.write_settled if settled else postings.write)(conn, container_id, terms)
+    await postings.write_prepared(conn, container_id, ready, settled=settled)
     buried = [(ord_, length) for doc, ord_, length in dead if doc in flipped]
     await postings.bury(conn, container_id, buried)
     await rows.copy_likenesses(conn, written.likenesses)
@@ -459,10 +489,16 @@ async def commit(conn: Connection, target: Target, step: Step, written: Written)
     )
 
 
-async def _refer(conn: Connection, live: Sequence[Taken]) -> int:
+async def _refer(conn: Connection, live: Sequence[Taken], brought: AbstractSet[bytes]) -> int:
     """Pages and references to blobs; how many of these are not stored here, and left out."""
     hashes = {ref.sha256 for one in live for ref in one.record.refs}
     present = await rows.present(conn, hashes)
+    gone = sorted(one for one in hashes - present if bytes.fromhex(one) in brought)
+    if gone:
+        raise BlobsGone(
+            f"{len(gone)} originals or page images were removed before they were referred to ({gone[0]});"
+            " they are taken from the archive again"
+        )
     await rows.copy_pages(
         conn,
         (
@@ -548,12 +584,14 @@ _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def _wins(policy: Policy, record: DocumentRecord, there: Mapping[str, Any]) -> bool:
-    """Whether the archive's document takes the place of the one that is live."""
+    """Whether the archive's document takes the place of the one that is live, or accepted: that one is newer."""
     match policy:
         case Policy.SKIP:
             return False
         case Policy.REPLACE:
             return True
+        case Policy.NEWEST if there["awaited"]:
+            return False
         case Policy.NEWEST:
             mine, theirs = record.source_modified_at, there["source_modified_at"]
             if mine is None or theirs is None:

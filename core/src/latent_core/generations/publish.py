@@ -6,13 +6,14 @@ order, come container → documents by id → chunks → postings → dead ords 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from latent_core.domain.chunk import Chunk
+from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, NotFound
 from latent_core.keywords import postings
 from latent_core.keywords.analyser import Analysed, term_vector
@@ -60,12 +61,35 @@ class Staged:
     written: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """Collections that hold its vectors (``Space.stored_in``), each with the number of points of every chunk.
     Empty: only the live one does, as the chunks say, and it is known not to change meanwhile."""
+    made_by: str | None = None
+    """The version that the live collection had when it was written to (``Space.made_by``); None: not known."""
 
 
 class SpaceSwitched(Conflict):
     """The container is searched in another space than the one the attempt wrote to: it is tried again."""
 
     transient = True
+
+
+class Archived(Conflict):
+    """Nothing becomes visible in a container that was archived meanwhile."""
+
+    transient = True
+
+
+def switched(container_id: str) -> SpaceSwitched:
+    return SpaceSwitched(
+        f"container '{container_id}' was switched to another embedding space meanwhile; it is tried again"
+    )
+
+
+async def check_version(
+    conn: Connection, container_id: str, made_by: Collection[str | None]
+) -> None:
+    """``SpaceSwitched`` when the collection was embedded anew by another version. Hold the container first."""
+    live = await spaces.live_version(conn, container_id)
+    if live is not None and any(one not in (None, live) for one in made_by):
+        raise switched(container_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +110,17 @@ async def publish(conn: Connection, container_id: str, staged: Sequence[Staged])
     """
     if len({s.doc_id for s in staged}) != len(staged):
         raise ValueError("a publication names a document twice")
-    if await containers.hold(conn, container_id) is None:
+    state = await containers.hold(conn, container_id)
+    if state is None:
         raise NotFound(f"container '{container_id}' was deleted while the document was ingested")
+    if state is ContainerState.ARCHIVED:
+        raise Archived(
+            f"container '{container_id}' is archived: the document waits until it is active again"
+        )
     live_in = await spaces.live_collection(conn, container_id)
     if any(s.chunks and s.written and live_in not in s.written for s in staged):
-        raise SpaceSwitched(
-            f"container '{container_id}' was switched to another embedding space meanwhile; it is tried again"
-        )
+        raise switched(container_id)
+    await check_version(conn, container_id, {s.made_by for s in staged if s.chunks})
     before = await documents.lock(conn, [s.doc_id for s in staged])
     dead = await chunks.live_lengths(
         conn, [doc for doc, live in before.items() if live is not None]

@@ -6,10 +6,12 @@ row in share mode, so that the transaction which changes it knows exactly what i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from latent_core.domain.errors import Conflict, NotFound
+from latent_core.domain.container import ContainerState
+from latent_core.domain.errors import Conflict, Forbidden, NotFound
 from latent_core.domain.ids import JobId, SpaceId
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.domain.manifest import Manifest
@@ -79,15 +81,18 @@ async def begin(
     """Make or choose the space and enqueue the job, in the caller's transaction.
 
     ``payload`` says how; its space is filled in. ``Conflict`` when a refresh is under way or nothing would
-    change; ``Invalid`` when the embedder is not to be had.
+    change; ``Invalid`` when the embedder is not to be had; ``Forbidden`` when nothing would measure the new space
+    of a container that is to be evaluated.
     """
     container = await _locked(conn, container_id)
+    require_active(container)
     running = await open_refresh(conn, container_id)
     if running is not None:
         raise Conflict(
             f"job {running} refreshes container '{container_id}' already: wait for it, or cancel it",
             job_id=running,
         )
+    _check_measured(container, wanted, payload)
     space = await _space(conn, models, container, wanted, principal)
     job_id = await enqueue(
         conn, refresh_job(container_id, payload.model_copy(update={"space_id": space}), principal)
@@ -101,6 +106,17 @@ async def begin(
         request_id=request_id,
     )
     return Begun(job_id, space)
+
+
+def _check_measured(container: Container, wanted: RefreshRequest, payload: RefreshPayload) -> None:
+    """``eval.enabled`` promises that no other space is switched to unmeasured."""
+    switches = wanted.strategy in (Strategy.PARALLEL, Strategy.DRIFT) and not wanted.force
+    if switches and container.manifest.eval.enabled and payload.golden is None:
+        raise Forbidden(
+            f"container '{container.id}' has eval.enabled, and no golden queries to measure the new space by: "
+            f"write manifests/{container.id}/eval.json, or use force to switch unmeasured",
+            key="eval.enabled",
+        )
 
 
 def refresh_job(
@@ -127,6 +143,17 @@ async def _locked(conn: Connection, container_id: str) -> Container:
     return container
 
 
+def require_active(container: Container) -> None:
+    """``Conflict`` for one that its owner has closed: nothing of it is embedded anew, and no space takes over."""
+    if container.state is not ContainerState.ACTIVE:
+        raise Conflict(
+            f"container '{container.id}' is {container.state.value} and is not refreshed; make it active"
+            f" (latent container state {container.id} active), then ask again or requeue the job",
+            container_id=container.id,
+            state=container.state.value,
+        )
+
+
 async def _space(
     conn: Connection,
     models: Models,
@@ -137,6 +164,8 @@ async def _space(
     live = container.space
     if wanted.strategy not in (Strategy.PARALLEL, Strategy.DRIFT) or wanted.to is None:
         _check_same(container, wanted)
+        if wanted.strategy is Strategy.INPLACE and _changes_version(live, wanted):
+            await _drop_readers(conn, live, principal)
         return live.id
     model = models.model_of(target_manifest(container.manifest, wanted.to))
     if not live.is_adapted and _made_by(live, model):
@@ -176,13 +205,33 @@ def _check_same(container: Container, wanted: RefreshRequest) -> None:
         )
 
 
+def _changes_version(live: Space, wanted: RefreshRequest) -> bool:
+    return wanted.to is not None and wanted.to.version not in (None, live.version)
+
+
+async def _drop_readers(conn: Connection, live: Space, principal: str) -> None:
+    """Adapters that were trained on the vectors which are about to be rewritten lead nowhere."""
+    for space in await containers.spaces(conn, live.container_id):
+        shares = space.id != live.id and space.stored_in == live.stored_in
+        if shares and space.state is SpaceState.RETIRED:
+            await drop(conn, space, principal=principal)
+
+
 async def _building(
     conn: Connection, container: Container, model: EmbeddingModel, principal: str
 ) -> SpaceId:
     """One that was begun before and is of the same model, else a new one; another build is given up."""
     found: SpaceId | None = None
+    live_in = (
+        container.space.stored_in
+    )  # holds what went through an adapter, too, if the live space has one
     for space in await containers.spaces(conn, container.id):
-        same = _made_by(space, model) and not space.is_adapted and space.adapter is None
+        same = (
+            _made_by(space, model)
+            and not space.is_adapted
+            and space.adapter is None
+            and space.stored_in != live_in
+        )
         if space.state is SpaceState.BUILDING and not same:
             await drop(conn, space, principal=principal)
         elif space.state in (SpaceState.BUILDING, SpaceState.RETIRED) and same:
@@ -287,6 +336,23 @@ class RolledBack:
     switched: Switched | None
 
 
+async def note_before_rollback(conn: Connection, container_id: str) -> None:
+    """Say what the live space holds in a transaction before the rollback's own, which keeps publications out."""
+    container = await containers.get(conn, container_id)
+    found = await containers.spaces(conn, container_id)
+    back = _latest(found)
+    if container is None or back is None or any(s.state is SpaceState.BUILDING for s in found):
+        return
+    if back.stored_in != container.space.stored_in:
+        await spaces.note_all_live(conn, container_id, container.space.stored_in)
+
+
+def _latest(found: Sequence[Space]) -> Space | None:
+    """Of the spaces that were live, the last."""
+    kept = [s for s in found if s.state is SpaceState.RETIRED and s.retired_at is not None]
+    return max(kept, key=lambda space: (space.retired_at, space.id), default=None)
+
+
 async def rollback(
     conn: Connection,
     container_id: str,
@@ -317,13 +383,12 @@ async def rollback(
             request_id=request_id,
         )
         return RolledBack(building[0], None)
-    kept = [s for s in found if s.state is SpaceState.RETIRED and s.retired_at is not None]
-    if not kept:
+    latest = _latest(found)
+    if latest is None:
         raise Conflict(
             f"container '{container_id}' has no earlier space any more; it is searched by"
             f" {container.space.embedder} {container.space.version}"
         )
-    latest = max(kept, key=lambda space: (space.retired_at, space.id))
     try:
         switched = await switch(
             conn,

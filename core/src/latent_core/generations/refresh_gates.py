@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Final
 from uuid import UUID
@@ -68,6 +67,12 @@ class Searched:
 
     space: Space
     embedder: Embedder
+    may_be_away: bool = False
+    """Whether it is left out when its embedder does not answer."""
+
+
+class _Away(Exception):
+    """The embedder of one that may be away did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,8 @@ class Gates:
         """Both spaces by the same queries; without ``old`` the thresholds alone decide."""
         after, before = await self._both(golden, old, new, checkpoint)
         mean, latency = after.means()
-        failures = threshold_gates(golden.thresholds, mean, latency)
+        thresholds = golden.thresholds.filled(self.container.manifest.eval.thresholds)
+        failures = threshold_gates(thresholds, mean, latency)
         if before is not None:
             mean_before, latency_before = before.means()
             if latency.p95_ms < latency_before.p95_ms + NOTICEABLE_MS:
@@ -103,8 +109,12 @@ class Gates:
     ) -> tuple[_Run, _Run | None]:
         """Of the new space, and of the old one unless its embedder is away: a reason to change it."""
         if old is not None:
-            with suppress(LatentError):
-                after, before = await self._run(golden, (new, old), checkpoint)
+            both = (new, replace(old, may_be_away=True))
+            try:
+                after, before = await self._run(golden, both, checkpoint)
+            except _Away:
+                pass  # whatever else goes wrong is tried again by the job
+            else:
                 return after, before
         (after,) = await self._run(golden, (new,), checkpoint)
         return after, None
@@ -134,7 +144,7 @@ class Gates:
 
     async def _hits(self, query: GoldenQuery, asked: Searched) -> list[Found]:
         """Best first."""
-        vector = await asked.embedder.embed_query(query.query)
+        vector = await _vector(query, asked)
         lists = [await self._near(asked.space, vector), await self._worded(query.query)]
         fused = _fused(lists, self.container.manifest.retrieval.fusion.k)
         async with self.db.reading() as conn:
@@ -179,6 +189,15 @@ class _Run:
             p50_ms=round(latency.p50_ms, 2),
             p95_ms=round(latency.p95_ms, 2),
         )
+
+
+async def _vector(query: GoldenQuery, asked: Searched) -> Vector:
+    try:
+        return await asked.embedder.embed_query(query.query)
+    except LatentError as error:
+        if asked.may_be_away:
+            raise _Away from error
+        raise
 
 
 def _fused(lists: Sequence[NDArray[np.int64]], k: int) -> dict[int, float]:

@@ -61,7 +61,7 @@ async def plan(
         seconds=seconds,
         basis=basis,
         golden_queries=golden_queries,
-        notes=_notes(wanted, golden_queries),
+        notes=_notes(container, wanted, golden_queries),
     )
 
 
@@ -129,7 +129,7 @@ async def _timed(embedder: Embedder, sample: list[StoredText]) -> tuple[int, flo
     return max(1, sum(embedder.tokenizer.count(given))), max(perf_counter() - begun, 1e-6)
 
 
-def _notes(wanted: RefreshRequest, golden_queries: int) -> list[str]:
+def _notes(container: Container, wanted: RefreshRequest, golden_queries: int) -> list[str]:
     notes: list[str] = []
     match wanted.strategy:
         case Strategy.REPARSE:
@@ -145,5 +145,10 @@ def _notes(wanted: RefreshRequest, golden_queries: int) -> list[str]:
                 f"texts and tokens are those of the sample an adapter is trained with{later}"
             )
     if wanted.strategy in (Strategy.PARALLEL, Strategy.DRIFT) and not golden_queries:
-        notes.append("there are no golden queries: how good the new space is will not be measured")
+        refused = container.manifest.eval.enabled and not wanted.force
+        notes.append(
+            "there are no golden queries, and eval.enabled asks for them: it will be refused without force"
+            if refused
+            else "there are no golden queries: how good the new space is will not be measured"
+        )
     return notes

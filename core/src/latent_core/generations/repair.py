@@ -169,7 +169,9 @@ class Repairer:
         stored, after = 0, -1
         while True:
             async with self._db.transaction() as conn:
-                found = await rows.live_chunks(conn, doc_id, after, CHUNKS_A_STEP)
+                found = await rows.live_chunks(
+                    conn, doc_id, after, CHUNKS_A_STEP, stored_in=container.space.stored_in
+                )
             if not found:
                 return f"{stored} vectors of document {doc_id} are stored again"
             points = await self._points(embedder, doc_id, found)

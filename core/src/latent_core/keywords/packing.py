@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -89,17 +91,47 @@ def pack_ords(ords: Sequence[int]) -> bytes:
 
 def pack(entries: Sequence[ChunkTerms]) -> Iterator[tuple[str, Packed]]:
     """(term, postings) of at most ``ROW_POSTINGS`` chunks, in byte order of the terms."""
-    by_term: dict[str, tuple[bytearray, bytearray, bytearray]] = {}
-    for entry in entries:
-        ord_ = pack_ords((entry.ord,))
-        length = min(entry.length, MAX_LENGTH).to_bytes(2, "little")
-        for term, tf in entry.tfs.items():
-            found = by_term.get(term)
-            if found is None:
-                found = by_term[term] = (bytearray(), bytearray(), bytearray())
-            found[0].extend(ord_)
-            found[1].append(min(tf, MAX_TF))
-            found[2].extend(length)
+    ords = np.frombuffer(pack_ords([entry.ord for entry in entries]), "<u4")
+    terms, ranks, sizes = _ranked(entries)
+    # What tells two postings of a term apart is the place, so that a sort that is not stable keeps their order.
+    keys = ranks.astype(np.uint64) << np.uint64(32) | np.arange(len(ranks), dtype=np.uint64)
+    keys.sort()
+    order = (keys & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+    owners = np.repeat(np.arange(len(entries), dtype=np.uint32), sizes)[order]
+    lengths = np.array([min(entry.length, MAX_LENGTH) for entry in entries], np.uint16)
+    tfs = np.fromiter(
+        chain.from_iterable(entry.tfs.values() for entry in entries), np.int64, len(ranks)
+    )
+    whole = Postings(
+        ords[owners], np.minimum(tfs, MAX_TF).astype(np.uint8)[order], lengths[owners]
+    ).pack()
+    start = 0
+    for term, end in zip(terms, np.cumsum(np.bincount(ranks)).tolist(), strict=True):
+        yield (
+            term,
+            Packed(
+                whole.ords[4 * start : 4 * end],
+                whole.tfs[start:end],
+                whole.lens[2 * start : 2 * end],
+            ),
+        )
+        start = end
+
+
+def _ranked(
+    entries: Sequence[ChunkTerms],
+) -> tuple[list[str], NDArray[np.int32], NDArray[np.int64]]:
+    """Every term once, in order; the place in it of each term of each chunk; and how many these are a chunk."""
+    sizes = np.array([len(entry.tfs) for entry in entries], np.int64)
+    numbers: defaultdict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__  # a term that is new takes the next number
+    met = np.fromiter(
+        map(numbers.__getitem__, chain.from_iterable(entry.tfs for entry in entries)),
+        np.int32,
+        int(sizes.sum()),
+    )
     # Python orders strings by code point, which is the order of UTF-8 bytes: COLLATE "C".
-    for term in sorted(by_term):
-        yield term, Packed(*map(bytes, by_term[term]))
+    terms = sorted(numbers)
+    ranks = np.empty(len(terms), np.int32)
+    ranks[np.array([numbers[term] for term in terms], np.int64)] = np.arange(len(terms))
+    return terms, ranks[met], sizes

@@ -26,7 +26,17 @@ from latent_core.keywords.packing import (
 )
 from latent_core.registry.connection import Connection
 
-__all__ = ["Difference", "bury", "differences", "drop", "drop_batch", "write", "write_settled"]
+__all__ = [
+    "Difference",
+    "Prepared",
+    "bury",
+    "differences",
+    "drop",
+    "drop_batch",
+    "prepare",
+    "write",
+    "write_prepared",
+]
 
 NEXT_BLOCK: Final = "SELECT nextval('posting_blocks')"
 
@@ -88,35 +98,44 @@ async def write(conn: Connection, container_id: str, entries: Sequence[ChunkTerm
 
     Every chunk that becomes visible belongs here, one without terms too: it counts in the average.
     """
-    await _write(conn, container_id, entries, COPY)
-
-
-async def write_settled(conn: Connection, container_id: str, entries: Sequence[ChunkTerms]) -> None:
-    """The same for thousands of chunks at once, whose rows are long enough to need no compaction.
-
-    A compaction may run meanwhile: it forgets only ords that were dead when it began, and these rows name none.
-    """
-    await _write(conn, container_id, entries, COPY_SETTLED)
-
-
-async def _write(
-    conn: Connection, container_id: str, entries: Sequence[ChunkTerms], copy: LiteralString
-) -> None:
     if not entries:
         return
     rows = 0
     for start in range(0, len(entries), ROW_POSTINGS):
         # A book has millions of postings; the loop serves others meanwhile.
         packed = await asyncio.to_thread(_packed, entries[start : start + ROW_POSTINGS])
-        await _copy(conn, container_id, packed, copy)
+        await _copy(conn, container_id, packed, COPY)
         rows += len(packed)
-    change = _Change(
-        chunks=len(entries),
-        length=sum(min(entry.length, MAX_LENGTH) for entry in entries),
-        rows=rows if copy == COPY else 0,
-        languages=Counter(entry.language for entry in entries if entry.language),
-    )
-    await _count(conn, container_id, change)
+    await _count(conn, container_id, _published(entries, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Chunks that were packed before their transaction began, which then is short."""
+
+    entries: Sequence[ChunkTerms]
+    blocks: Sequence[Sequence[tuple[str, Packed]]]
+
+
+def prepare(entries: Sequence[ChunkTerms]) -> Prepared:
+    """Pack chunks; takes a while, and no connection."""
+    starts = range(0, len(entries), ROW_POSTINGS)
+    return Prepared(entries, [_packed(entries[n : n + ROW_POSTINGS]) for n in starts])
+
+
+async def write_prepared(
+    conn: Connection, container_id: str, prepared: Prepared, *, settled: bool
+) -> None:
+    """The same; ``settled`` is for thousands of chunks at once, whose rows are long enough to need no compaction.
+
+    A compaction may run meanwhile: it forgets only ords that were dead when it began, and these rows name none.
+    """
+    if not prepared.entries:
+        return
+    for block in prepared.blocks:
+        await _copy(conn, container_id, block, COPY_SETTLED if settled else COPY)
+    rows = 0 if settled else sum(map(len, prepared.blocks))
+    await _count(conn, container_id, _published(prepared.entries, rows))
 
 
 async def bury(conn: Connection, container_id: str, chunks: Sequence[tuple[int, int]]) -> None:
@@ -186,6 +205,15 @@ class _Change:
     rows: int = 0
     dead: int = 0
     languages: Mapping[str, int] = field(default_factory=dict)
+
+
+def _published(entries: Sequence[ChunkTerms], loose_rows: int) -> _Change:
+    return _Change(
+        chunks=len(entries),
+        length=sum(min(entry.length, MAX_LENGTH) for entry in entries),
+        rows=loose_rows,
+        languages=Counter(entry.language for entry in entries if entry.language),
+    )
 
 
 async def _count(conn: Connection, container_id: str, change: _Change) -> None:

@@ -6,7 +6,8 @@ serves searches with and without case. False positives are read and refused; the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,8 @@ CHARS: Final = (1500, 8000)
 """Texts longer than these take the next size."""
 LEAST_CHARS: Final = 3
 """A shorter string has no trigram and excludes nothing."""
+TEXTS_AT_ONCE: Final = 32
+"""Few enough that their trigrams stay in the processor's cache."""
 
 _SECOND: Final = np.uint32(0x297A2D39)
 _THIRD: Final = np.uint32(0x7FEB352D)
@@ -27,33 +30,63 @@ _FACTORS: Final = (np.uint32(0x9E3779B1), np.uint32(0x85EBCA77), np.uint32(0xC2B
 
 def signature(text: str) -> str:
     """The bits of ``text``, as Postgres reads a bit string: ``x`` and hexadecimal digits."""
-    size = SIZES[sum(len(text) > limit for limit in CHARS)]
-    return _written(_hashes(text), size)
+    return signatures([text])[0]
+
+
+def signatures(texts: Sequence[str]) -> list[str]:
+    """Those of many texts, in their order: at once they cost a fraction of what each alone does."""
+    by_size: defaultdict[int, list[int]] = defaultdict(list)
+    for number, text in enumerate(texts):
+        by_size[SIZES[sum(len(text) > limit for limit in CHARS)]].append(number)
+    found = [""] * len(texts)
+    for size, numbers in by_size.items():
+        for start in range(0, len(numbers), TEXTS_AT_ONCE):
+            some = numbers[start : start + TEXTS_AT_ONCE]
+            bits = _bits([texts[number] for number in some], size)
+            for number, row in zip(some, np.packbits(bits, axis=1), strict=True):
+                found[number] = "x" + row.tobytes().hex()
+    return found
 
 
 def mask(literals: Sequence[str], size: int) -> str:
     """The bits that a text holding all of ``literals`` has in a signature of ``size`` bits."""
-    found = [_hashes(literal) for literal in literals]
-    return _written(np.concatenate([*found, np.empty(0, np.uint32)]), size)
+    return "x" + np.packbits(_bits(literals, size).any(axis=0)).tobytes().hex()
 
 
-def _hashes(text: str) -> NDArray[np.uint32]:
+def _bits(texts: Sequence[str], size: int) -> NDArray[np.uint8]:
+    """A row a text, a byte a bit."""
+    folded = [text.casefold() for text in texts]
     codes: NDArray[np.uint32] = np.frombuffer(
-        text.casefold().encode("utf-32-le"), dtype=np.dtype("<u4")
-    ).astype(np.uint32)
-    if len(codes) < LEAST_CHARS:
-        return np.empty(0, np.uint32)
+        "".join(folded).encode("utf-32-le"), dtype=np.dtype("<u4")
+    ).astype(np.uint32, copy=False)
+    bits = np.zeros((len(texts) + 1, size), np.uint8)
+    if len(codes) >= LEAST_CHARS:
+        rows = _rows(folded, len(codes)) * size
+        for hashes in _hashes(codes):
+            bits.reshape(-1)[rows + (hashes & np.uint32(size - 1))] = 1
+    return bits[:-1]
+
+
+def _rows(texts: Sequence[str], chars: int) -> NDArray[np.int64]:
+    """Of each trigram of the texts, one after the other, its text; the one after the last where it begins in one
+    and ends in another."""
+    lengths = [len(text) for text in texts]
+    rows = np.repeat(np.arange(len(texts)), lengths)[: chars - LEAST_CHARS + 1]
+    ends = np.cumsum(lengths)
+    across = np.concatenate([ends - 2, ends - 1])
+    rows[across[(across >= 0) & (across < len(rows))]] = len(texts)
+    return rows
+
+
+def _hashes(codes: NDArray[np.uint32]) -> Iterator[NDArray[np.uint32]]:
+    """Three of each trigram."""
     mixed: NDArray[np.uint32] = (
         codes[:-2] * _FACTORS[0] + codes[1:-1] * _FACTORS[1] + codes[2:] * _FACTORS[2]
     )
     mixed ^= mixed >> np.uint32(15)
     mixed *= np.uint32(0x2C1B3C6D)
     mixed ^= mixed >> np.uint32(12)
+    yield mixed
     second = (mixed >> np.uint32(16)) ^ (mixed * _SECOND)
-    return np.concatenate([mixed, second, (second >> np.uint32(15)) ^ (second * _THIRD)])
-
-
-def _written(hashes: NDArray[np.uint32], size: int) -> str:
-    bits = np.zeros(size, np.uint8)
-    bits[hashes & np.uint32(size - 1)] = 1
-    return "x" + np.packbits(bits).tobytes().hex()
+    yield second
+    yield (second >> np.uint32(15)) ^ (second * _THIRD)

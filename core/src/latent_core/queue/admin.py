@@ -106,6 +106,12 @@ WHERE j.id = ANY (%(ids)s)
 ORDER BY j.id DESC
 """
 
+# An import that makes its container belongs to none; what it is about is the one that it makes.
+ASKED_BY: Final = """
+SELECT principal, CASE WHEN kind = 'import' THEN payload ->> 'target' ELSE container_id END AS about
+FROM jobs WHERE id = %(job_id)s
+"""
+
 EVENTS: Final = """
 SELECT id, job_id, at, event, details FROM job_events
 WHERE job_id = %(job_id)s AND id > %(after_id)s
@@ -160,6 +166,12 @@ async def get(conn: Connection, job_id: int) -> JobView:
             f"there is no job {job_id}; finished jobs are kept for a day, failed ones for a month"
         )
     return views[0]
+
+
+async def asked_by(conn: Connection, job_id: int) -> tuple[str, str] | None:
+    """The principal that enqueued a job, and the container that it is about."""
+    row = await (await conn.execute(ASKED_BY, {"job_id": job_id})).fetchone()
+    return (row["principal"], row["about"]) if row else None
 
 
 async def list_jobs(

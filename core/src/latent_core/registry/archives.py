@@ -12,6 +12,9 @@ from pydantic import BaseModel
 
 from latent_core.registry.connection import Connection
 
+MOST_NAMED: Final = 100
+"""Archives in the proof of a deletion."""
+
 
 class ArchiveKind(StrEnum):
     EXPORT = "export"
@@ -58,6 +61,12 @@ SELECT DISTINCT a.container_id FROM archives a
 WHERE a.kind = 'backup'
   AND NOT EXISTS (SELECT 1 FROM containers c WHERE c.id = a.container_id AND c.deleted_at IS NULL)
 ORDER BY a.container_id
+"""
+
+HOLDING: Final = """
+SELECT id, kind FROM archives
+WHERE container_id = %(container_id)s AND kind IN ('export', 'backup')
+ORDER BY id DESC LIMIT %(limit)s
 """
 
 READY: Final = """
@@ -157,6 +166,13 @@ async def listed(
 async def ownerless(conn: Connection) -> list[str]:
     """Containers that are gone and of which there are backups."""
     return [r["container_id"] for r in await (await conn.execute(OWNERLESS)).fetchall()]
+
+
+async def holding(conn: Connection, container_id: str) -> list[str]:
+    """Exports and backups that hold what a container held, newest first and at most ``MOST_NAMED``."""
+    values = {"container_id": container_id, "limit": MOST_NAMED}
+    rows = await (await conn.execute(HOLDING, values)).fetchall()
+    return [f"{r['kind']} {r['id']}" for r in rows]
 
 
 async def contents_key(conn: Connection, container_id: str) -> str:

@@ -15,8 +15,9 @@ SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s AND deleted_a
         AND live_generation IS NULL) AS pending_documents,
        (SELECT count(*) FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
         WHERE c.container_id = %(id)s AND d.deleted_at IS NULL) AS chunks,
-       (SELECT coalesce(sum(c.windows), 0)::bigint FROM chunks c
+       (SELECT coalesce(sum(coalesce(n.windows, c.windows)), 0)::bigint FROM chunks c
         JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+        LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.ord = c.ord AND n.stored_in = %(stored_in)s
         WHERE c.container_id = %(id)s AND d.deleted_at IS NULL) AS points_expected,
        (SELECT count(*) FROM jobs WHERE container_id = %(id)s AND state = 'failed') AS failed_jobs,
        (SELECT count(*) FROM jobs WHERE container_id = %(id)s AND state IN ('queued', 'running')) AS open_jobs
@@ -84,6 +85,8 @@ WHERE b.touched_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                   AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state = 'running' AND j.kind = 'import'
+                  AND j.started_at <= b.touched_at)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.kind = 'garbage'
                   AND (j.state = 'running'
                        OR j.state = 'queued' AND j.run_at < now() + make_interval(secs => %(older)s)))
@@ -112,9 +115,10 @@ WHERE c.id = %(id)s AND c.deleted_at IS NULL AND s.state <> 'live'
 KNOWN_BLOBS: Final = "SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s)"
 
 
-async def counts(conn: Connection, container_id: str) -> dict[str, int]:
-    """How many of each thing the rows tell of."""
-    row = await (await conn.execute(COUNTS, {"id": container_id})).fetchone()
+async def counts(conn: Connection, container_id: str, stored_in: int) -> dict[str, int]:
+    """How many of each thing the rows tell of; points, of those in the collection ``stored_in``."""
+    values = {"id": container_id, "stored_in": stored_in}
+    row = await (await conn.execute(COUNTS, values)).fetchone()
     return {name: int(value) for name, value in (row or {}).items()}
 
 

@@ -41,6 +41,11 @@ class Space:
         return self.shares or self.id
 
     @property
+    def made_by(self) -> str | None:
+        """The version of what is in its collection; None where that is another space's to tell."""
+        return None if self.shares is not None else self.version
+
+    @property
     def is_adapted(self) -> bool:
         """Whether every vector of its embedder goes through the adapter; else the adapter made its first points."""
         return self.adapter is not None and self.shares is not None

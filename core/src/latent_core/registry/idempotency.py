@@ -60,6 +60,19 @@ FORGET: Final = """
 DELETE FROM idempotency_keys WHERE created_at < now() - make_interval(hours => %(kept)s)
 """
 
+# Only what is answered: a claim is somebody's who is at work. Who forgets at the same moment takes other rows.
+FORGET_OLDEST: Final = """
+DELETE FROM idempotency_keys
+WHERE principal = %(principal)s AND key IN (
+    SELECT key FROM idempotency_keys
+    WHERE principal = %(principal)s AND locked_until IS NULL AND created_at <= (
+        SELECT created_at FROM idempotency_keys
+        WHERE principal = %(principal)s AND locked_until IS NULL
+        ORDER BY created_at DESC
+        OFFSET %(most)s LIMIT 1)
+    FOR UPDATE SKIP LOCKED)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
@@ -148,6 +161,11 @@ async def release(conn: Connection, request: KeyedRequest, held: UUID) -> None:
 async def forget(conn: Connection) -> int:
     """Remove keys that nobody may replay any more; how many."""
     return (await conn.execute(FORGET, {"kept": KEPT_HOURS})).rowcount
+
+
+async def forget_oldest(conn: Connection, principal: str, *, most: int) -> None:
+    """Remove the principal's oldest answers, so that at most ``most`` are left."""
+    await conn.execute(FORGET_OLDEST, {"principal": principal, "most": most})
 
 
 def _fence(request: KeyedRequest, held: UUID) -> dict[str, object]:

@@ -39,9 +39,14 @@ NUMBERED: Final = """
 UPDATE ord_counters SET next_ord = greatest(next_ord, %(next)s) WHERE container_id = %(container_id)s
 """
 
+# What was accepted is there as well: its job is open, or that of the corpus it is a record of.
 EXISTING: Final = """
-SELECT id, source_modified_at, fetched_at FROM documents
-WHERE id = ANY(%(ids)s) AND deleted_at IS NULL AND live_generation IS NOT NULL
+SELECT d.id, d.source_modified_at, d.fetched_at, w.awaited
+FROM documents d
+CROSS JOIN LATERAL (
+    SELECT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id IN (d.id, d.parent_id)
+                   AND j.kind IN ('ingest', 'corpus') AND j.state IN ('queued', 'running')) AS awaited) w
+WHERE d.id = ANY(%(ids)s) AND d.deleted_at IS NULL AND (d.live_generation IS NOT NULL OR w.awaited)
 """
 
 ACCEPT: Final = """
@@ -130,7 +135,7 @@ async def numbered(conn: Connection, container_id: str, next_ord: int) -> None:
 
 
 async def existing(conn: Connection, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
-    """Those that are live, with their ages."""
+    """Those that are live or accepted, with their ages and whether something newer of them is awaited."""
     cursor = await conn.execute(EXISTING, {"ids": list(ids)})
     return {r["id"]: r for r in await cursor.fetchall()}
 

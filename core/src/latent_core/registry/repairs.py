@@ -20,8 +20,9 @@ WHERE asked.id = %(doc_id)s AND d.deleted_at IS NULL
 """
 
 CHUNKS: Final = """
-SELECT c.id, c.ordinal, c.ord, c.generation, c.windows, c.embed_text
+SELECT c.id, c.ordinal, c.ord, c.generation, coalesce(n.windows, c.windows) AS windows, c.embed_text
 FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.ord = c.ord AND n.stored_in = %(stored_in)s
 WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL AND c.ordinal > %(after)s
 ORDER BY c.ordinal
 LIMIT %(limit)s
@@ -59,10 +60,10 @@ async def original(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
 
 
 async def live_chunks(
-    conn: Connection, doc_id: UUID, after: int, limit: int
+    conn: Connection, doc_id: UUID, after: int, limit: int, *, stored_in: int
 ) -> list[dict[str, Any]]:
-    """Live chunks of a document as they were embedded, in order."""
-    values = {"doc_id": doc_id, "after": after, "limit": limit}
+    """Live chunks of a document as they were embedded into a collection, in order."""
+    values = {"doc_id": doc_id, "after": after, "limit": limit, "stored_in": stored_in}
     return await (await conn.execute(CHUNKS, values)).fetchall()
 
 

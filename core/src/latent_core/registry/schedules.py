@@ -21,18 +21,23 @@ ON CONFLICT (container_id, task) DO UPDATE SET cron = excluded.cron, last_at = e
 
 DROP: Final = "DELETE FROM schedules WHERE container_id = %(container_id)s AND task = %(task)s"
 
-# Records go with their corpus; what was never fetched (or is fetched now for the first time) has no age.
+# Records go with their corpus; what was never fetched (or is fetched now for the first time) has no age. A document
+# whose new version is accepted is not over: its deletion would take that along.
 EXPIRED: Final = """
-SELECT id, uri FROM documents
+SELECT id, uri FROM documents d
 WHERE container_id = %(container_id)s AND parent_id IS NULL AND deleted_at IS NULL AND live_generation IS NOT NULL
   AND fetched_at < now() - make_interval(days => %(days)s)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus')
+                  AND j.state IN ('queued', 'running'))
 ORDER BY id
 LIMIT %(limit)s
 """
 
 STILL_EXPIRED: Final = """
-SELECT id, uri FROM documents
+SELECT id, uri FROM documents d
 WHERE id = ANY(%(ids)s) AND deleted_at IS NULL AND fetched_at < now() - make_interval(days => %(days)s)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus')
+                  AND j.state IN ('queued', 'running'))
 """
 
 

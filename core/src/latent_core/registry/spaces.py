@@ -22,6 +22,12 @@ SELECT coalesce(s.stored_in, s.id) AS stored_in
 FROM containers c JOIN spaces s ON s.id = c.live_space WHERE c.id = %(id)s
 """
 
+LIVE_VERSION: Final = """
+SELECT o.version
+FROM containers c JOIN spaces s ON s.id = c.live_space JOIN spaces o ON o.id = coalesce(s.stored_in, s.id)
+WHERE c.id = %(id)s
+"""
+
 INSERT: Final = """
 INSERT INTO spaces (container_id, embedder, version, dims, state, stored_in, adapter_id, embedder_dims)
 VALUES (%(container_id)s, %(embedder)s, %(version)s, %(dims)s, 'building', %(shares)s, %(adapter)s, %(embedder_dims)s)
@@ -251,6 +257,12 @@ async def live_collection(conn: Connection, container_id: str) -> SpaceId | None
     """Where the live space's points are. Hold the container first: then it stays so."""
     row = await (await conn.execute(LIVE_COLLECTION, {"id": container_id})).fetchone()
     return SpaceId(row["stored_in"]) if row else None
+
+
+async def live_version(conn: Connection, container_id: str) -> str | None:
+    """Of the embedder that what is in the live collection was made by. Hold the container first."""
+    row = await (await conn.execute(LIVE_VERSION, {"id": container_id})).fetchone()
+    return row["version"] if row else None
 
 
 async def insert(

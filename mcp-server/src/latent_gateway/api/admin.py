@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from fastapi import APIRouter, Response
 
-from latent_core.domain.errors import Invalid
+from latent_core.domain.errors import Invalid, TimedOut
 from latent_core.domain.token import Scope
 from latent_core.generations.doctor import Doctor
 from latent_core.generations.findings import Difference, Report
 from latent_core.generations.repair import Repairer, Stores
-from latent_core.registry import audit, containers
+from latent_core.registry import audit, containers, doctoring
 from latent_gateway.answers import json_answer
 from latent_gateway.api.bodies import DoctorAnswer, DoctorBody
 from latent_gateway.auth import access
@@ -20,12 +21,18 @@ from latent_gateway.manifest_sync import read_folder
 
 router = APIRouter(tags=["admin"])
 
+LONGEST_SECONDS: Final = 3600.0
+"""With ``deep`` all bytes are read."""
+
 
 @router.post("/v1/admin/doctor", response_model=DoctorAnswer)
 async def doctor(
     body: DoctorBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Compare rows, points, postings and blobs; every difference is told. Changes nothing without ``repair``."""
+    """Compare rows, points, postings and blobs; every difference is told. Changes nothing without ``repair``.
+
+    One run at a time; the next is a ``Conflict`` until it has ended.
+    """
     access.require(caller, Scope.ADMIN)
     wanted = None
     async with shared.stack.db.transaction() as conn:
@@ -33,6 +40,20 @@ async def doctor(
             wanted = [(await access.owned(conn, caller, body.container_id)).id]
         elif not caller.is_owner:
             wanted = [c.id for c in await access.all_owned(conn, caller)]
+    try:
+        # The deadline stands outside: what it breaks off gives the lock back.
+        async with asyncio.timeout(LONGEST_SECONDS), doctoring.alone(shared.stack.db):
+            report = await _examined(shared, caller.name, body, wanted, request_id)
+    except TimeoutError as exc:
+        raise TimedOut(
+            f"the stores were not compared within {LONGEST_SECONDS:g} s: name one container, or leave out deep"
+        ) from exc
+    return json_answer(DoctorAnswer(report=report.model_dump(mode="json")), request_id)
+
+
+async def _examined(
+    shared: Gateway, principal: str, body: DoctorBody, wanted: list[str] | None, request_id: str
+) -> Report:
     stack = shared.stack
     lease = shared.settings.lease_seconds
     examined = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=4 * lease, deep=body.deep)
@@ -40,11 +61,11 @@ async def doctor(
     await _note_files(shared, report, whole=wanted is None)
     if body.repair and not report.clean:
         stores = Stores(stack.db, stack.vectors, stack.blobs, stack.embedders)
-        repairer = Repairer(stores, principal=caller.name, lease_seconds=lease)
+        repairer = Repairer(stores, principal=principal, lease_seconds=lease)
         report.repairs = await repairer.repair(report)
-        await _note_repairs(shared, caller.name, report, request_id)
+        await _note_repairs(shared, principal, report, request_id)
         stack.wake()
-    return json_answer(DoctorAnswer(report=report.model_dump(mode="json")), request_id)
+    return report
 
 
 async def _note_files(shared: Gateway, report: Report, *, whole: bool) -> None:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 from latent_core.domain.container import ContainerSummary
 from latent_core.domain.errors import PreconditionFailed
 from latent_core.domain.manifest import parse_manifest
+from latent_core.domain.offer import check_offered
 from latent_core.domain.text import Text
 from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_container
@@ -121,6 +122,7 @@ async def create(
     manifest = parse_manifest(body.manifest)
     access.check_creation(caller, manifest.id)
     access.check_kept(caller, manifest)
+    told = check_offered(manifest, shared.settings.blob_bucket)
     stack = shared.stack
     container = await founding.create(
         stack.db,
@@ -132,7 +134,9 @@ async def create(
     )
     files = await write_files(shared.settings.manifests, manifest)
     background.add_task(warm, stack, container.space)
-    answer = ContainerCreated(container=summary(container), etag=container.etag, files=files)
+    answer = ContainerCreated(
+        container=summary(container), etag=container.etag, files=files, issues=told
+    )
     return json_answer(answer, request_id, status=201, headers={"ETag": f'"{container.etag}"'})
 
 
@@ -151,6 +155,7 @@ async def change(
             "name the version you change: If-Match with the ETag that describe gave"
         )
     manifest = parse_manifest(body.manifest)
+    told = check_offered(manifest, shared.settings.blob_bucket)
     async with shared.stack.db.transaction() as conn:
         current = await access.changeable(conn, caller, container_id)
         access.check_kept(caller, manifest)
@@ -172,7 +177,9 @@ async def change(
         if manifest.dedup != current.manifest.dedup:
             await judge_anew(conn, container_id, principal=caller.name)
         container = await access.owned(conn, caller, container_id)
-    answer = ContainerUpdated(container=summary(container), etag=etag, changed=etag != current.etag)
+    answer = ContainerUpdated(
+        container=summary(container), etag=etag, changed=etag != current.etag, issues=told
+    )
     return json_answer(answer, request_id, headers={"ETag": f'"{etag}"'})
 
 

@@ -17,6 +17,7 @@ from latent_core.domain.query import (
     SearchResponse,
 )
 from latent_core.domain.text import Text
+from latent_gateway.answers import json_answer
 from latent_gateway.api import search
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared, SignedLinks
@@ -50,13 +51,16 @@ async def doc_search(
     wanted = body.containers
     if wanted is None:
         async with shared.stack.db.reading() as conn:
-            wanted = [c.id for c in await access.all_searchable(conn, caller)][:MAX_CONTAINERS]
+            wanted = [c.id for c in await access.all_searchable(conn, caller)]
     if not wanted:
         raise NotFound("there is no container that may be read; create one first")
     request = SearchRequest(
-        containers=wanted,
+        containers=wanted[:MAX_CONTAINERS],
         query=body.query,
         top_k=body.limit,
         filters={"source_type": {"in": [f.value for f in body.formats or DOCUMENTS]}},
     )
-    return await search.search(request, shared, caller, request_id, links)
+    answer = await search.find(request, shared, caller, request_id, links)
+    if body.containers is None:
+        answer = search.of_all(answer, len(wanted))
+    return json_answer(answer, request_id)

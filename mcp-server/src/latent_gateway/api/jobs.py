@@ -13,11 +13,13 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from latent_core.domain.errors import Forbidden, NotFound, Unauthorized
-from latent_core.domain.job import JobEvent, JobState, JobView
+from latent_core.domain.container import ContainerState
+from latent_core.domain.errors import Conflict, Forbidden, NotFound, Unauthorized
+from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
 from latent_core.domain.text import Text
+from latent_core.domain.token import Scope as TokenScope
 from latent_core.queue import admin
-from latent_core.registry import audit
+from latent_core.registry import audit, containers, spaces
 from latent_core.registry.connection import Connection
 from latent_gateway.answers import json_answer
 from latent_gateway.api import cursors
@@ -29,6 +31,10 @@ from latent_gateway.context import Caller, Gateway, RequestId, Shared, Streams
 router = APIRouter(tags=["jobs"])
 
 FINAL: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
+ASKED_BY_ADMINS: Final = frozenset(
+    {JobKind.REFRESH, JobKind.EVAL, JobKind.EXPORT, JobKind.BACKUP, JobKind.IMPORT}
+)
+"""Who may not begin one may not end it either, nor begin it again."""
 SECONDS_BETWEEN_LOOKS: Final = 0.25
 MOST_SECONDS_BETWEEN_LOOKS: Final = 1.0
 SECONDS_OF_SILENCE: Final = 15.0
@@ -55,12 +61,19 @@ def _unknown(job_id: int) -> NotFound:
 async def visible_job(
     conn: Connection, caller: Principal, job_id: int, *, to_change: bool = False
 ) -> JobView:
-    """The job, for those whom ``access.job_seen`` shows it; for others it does not exist."""
-    job = await _or_none(conn, job_id if 0 < job_id < 2**63 else 0)
+    """The job, for those whom ``access.job_seen`` shows it; for others it does not exist.
+
+    To change one that takes scope admin to begin takes that scope too.
+    """
+    asked_id = job_id if 0 < job_id < 2**63 else 0
+    job = await _or_none(conn, asked_id)
     asked = None if job is None else job.container_id
-    seen = await access.job_seen(conn, caller, asked, to_change=to_change)
+    by = await admin.asked_by(conn, asked_id)
+    seen = await access.job_seen(conn, caller, asked, to_change=to_change, asked_by=by)
     if job is None or not seen:
         raise _unknown(job_id)
+    if to_change and job.kind in ASKED_BY_ADMINS:
+        access.require(caller, TokenScope.ADMIN)
     return job
 
 
@@ -106,25 +119,25 @@ async def events(
         if last_event_id and last_event_id.isdecimal() and len(last_event_id) < 19
         else 0
     )
-    shared.streams.take()
-    return _Events(_stream(shared, caller, job_id, after), shared.streams)
+    shared.streams.take(caller)
+    return _Events(_stream(shared, caller, job_id, after), shared.streams, caller)
 
 
 class _Events(StreamingResponse):
     """A stream that was counted, and is given back however it ends, begun or not."""
 
-    def __init__(self, content: AsyncIterator[bytes], streams: Streams) -> None:
+    def __init__(self, content: AsyncIterator[bytes], streams: Streams, whose: Principal) -> None:
         super().__init__(
             content, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
-        self._streams = streams
+        self._streams, self._whose = streams, whose
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._streams.give_back()
+            self._streams.give_back(self._whose)
 
 
 class Rhythm:
@@ -218,12 +231,32 @@ async def requeue(job_id: int, shared: Shared, caller: Caller, request_id: Reque
     """Try a failed or cancelled job again from the beginning."""
     async with shared.stack.db.transaction() as conn:
         job = await visible_job(conn, caller, job_id, to_change=True)
+        await _check_open(conn, job)
         await shared.quotas.check_queue(conn, caller)
         await admin.requeue(conn, job_id)
         await _note(conn, caller, "job.requeue", job, request_id)
         job = await visible_job(conn, caller, job_id)
     shared.stack.wake()
     return json_answer(JobAnswer(job=job), request_id, status=202)
+
+
+async def _check_open(conn: Connection, job: JobView) -> None:
+    """``Conflict`` when the job's container takes no work, or is being refreshed already; neither changes until the
+    transaction ends. Jobs of no container, or of one that is deleted, have nothing to wait for."""
+    if not job.container_id:
+        return
+    refreshes = job.kind is JobKind.REFRESH
+    if refreshes:  # as a new one: it keeps others from beginning meanwhile
+        await spaces.lock(conn, job.container_id)
+    state = await containers.hold(conn, job.container_id)
+    if state is not None and state is not ContainerState.ACTIVE:
+        raise access.closed(job.container_id, state)
+    running = await admin.open_refresh(conn, job.container_id) if refreshes else None
+    if running is not None and running != job.job_id:
+        raise Conflict(
+            f"job {running} refreshes container '{job.container_id}' already: wait for it, or cancel it",
+            job_id=running,
+        )
 
 
 async def _note(

@@ -22,7 +22,7 @@ from latent_core.domain.refresh import (
 )
 from latent_core.domain.text import Text
 from latent_core.evaluation.datasets import read_golden
-from latent_core.generations.refresh import begin, rollback
+from latent_core.generations.refresh import begin, note_before_rollback, rollback
 from latent_core.generations.refresh_plan import plan
 from latent_core.registry.containers import Space
 from latent_gateway.answers import json_answer
@@ -147,6 +147,9 @@ async def back(
 ) -> Response:
     """Search a container in the space before again, at once; or give a build up that was not switched to."""
     settings = shared.settings
+    async with shared.stack.db.transaction() as conn:
+        container = await access.changeable(conn, caller, body.container_id)
+        await note_before_rollback(conn, container.id)
     async with shared.stack.db.transaction() as conn:
         container = await access.changeable(conn, caller, body.container_id)
         done = await rollback(

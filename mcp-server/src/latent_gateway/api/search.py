@@ -6,7 +6,8 @@ import logging
 
 from fastapi import APIRouter, Response
 
-from latent_core.domain.query import SearchRequest, SearchResponse
+from latent_core.domain.errors import Issue, IssueCode
+from latent_core.domain.query import MAX_CONTAINERS, SearchRequest, SearchResponse
 from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
@@ -57,3 +58,15 @@ async def find(
         },
     )
     return answer
+
+
+def of_all(answer: SearchResponse, containers: int) -> SearchResponse:
+    """What is answered to who asked all of so many ``containers``: told to be partial when one search takes fewer."""
+    if containers <= MAX_CONTAINERS:
+        return answer
+    left_out = Issue(
+        code=IssueCode.POLICY,
+        message=f"{MAX_CONTAINERS} of the {containers} containers that may be read were searched, which is the most of "
+        "one search: name those that matter",
+    )
+    return answer.model_copy(update={"partial": True, "issues": [*answer.issues, left_out]})

@@ -153,11 +153,13 @@ async def import_archive(
         left = await shared.quotas.bytes_left(conn, caller, declared)
     await check_room(shared.stack.tmp, shared.settings.min_free_bytes, declared)
     path, sha256, size = await receive(
-        request, shared.stack.tmp, shared.settings.max_import_bytes, "LLC_MAX_IMPORT_BYTES"
+        request,
+        shared.stack.tmp,
+        shared.settings.max_import_bytes,
+        shared.quotas.metered(shared.stack.db, caller, left),
+        "LLC_MAX_IMPORT_BYTES",
     )
     try:
-        if left is not None and size > left:
-            raise shared.quotas.out_of_bytes()
         opening = await asyncio.to_thread(_opening, path)
         payload = ImportPayload(
             sha256=sha256,
@@ -174,7 +176,6 @@ async def import_archive(
     finally:
         await asyncio.to_thread(path.unlink, missing_ok=True)
     async with shared.stack.db.transaction() as conn:
-        await shared.quotas.count_upload(conn, caller, size)
         job_id = await begin_import(conn, caller, opening, payload, size, request_id)
     shared.stack.wake()
     return json_answer(

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import mimetypes
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 from typing import IO, Annotated, Final
@@ -21,7 +22,7 @@ from latent_core.registry import audit, uploads
 from latent_gateway.answers import json_answer
 from latent_gateway.api.bodies import Uploaded, UploadView
 from latent_gateway.auth import access
-from latent_gateway.auth.quotas import check_room
+from latent_gateway.auth.quotas import Meter, check_room
 from latent_gateway.context import Caller, RequestId, Shared
 
 router = APIRouter(tags=["ingest"])
@@ -51,16 +52,16 @@ async def upload(
         container = await access.writable(conn, caller, container_id)
         left = await shared.quotas.bytes_left(conn, caller, declared)
     await check_room(shared.stack.tmp, shared.settings.min_free_bytes, declared)
-    path, sha256, size = await receive(request, shared.stack.tmp, shared.settings.max_upload_bytes)
+    metered = shared.quotas.metered(shared.stack.db, caller, left)
+    path, sha256, size = await receive(
+        request, shared.stack.tmp, shared.settings.max_upload_bytes, metered
+    )
     try:
-        if left is not None and size > left:
-            raise shared.quotas.out_of_bytes()
         await store_file(shared.stack.db, shared.stack.blobs, path, sha256)
     finally:
         await asyncio.to_thread(path.unlink, missing_ok=True)
     async with shared.stack.db.transaction() as conn:
         await access.held(conn, container)
-        await shared.quotas.count_upload(conn, caller, size)
         stored = await uploads.insert(
             conn,
             container_id=container.id,
@@ -112,7 +113,11 @@ def declared_bytes(request: Request) -> int:
 
 
 async def receive(
-    request: Request, folder: Path, limit: int, setting: str = "LLC_MAX_UPLOAD_BYTES"
+    request: Request,
+    folder: Path,
+    limit: int,
+    metered: AbstractAsyncContextManager[Meter],
+    setting: str = "LLC_MAX_UPLOAD_BYTES",
 ) -> tuple[Path, Sha256, int]:
     """Stream the body into a temporary file; answers it with its hash and size. ``setting`` names the limit."""
     declared = declared_bytes(request)
@@ -121,17 +126,21 @@ async def receive(
     with NamedTemporaryFile(dir=folder, prefix="upload-", delete=False) as file:
         path = Path(file.name)
         try:
-            sha256, size = await _write(request, file, limit, setting)
+            async with metered as meter:
+                sha256, size = await _write(request, file, limit, setting, meter)
         except BaseException:
             await asyncio.to_thread(path.unlink, missing_ok=True)
             raise
     return path, sha256, size
 
 
-async def _write(request: Request, file: IO[bytes], limit: int, setting: str) -> tuple[Sha256, int]:
+async def _write(
+    request: Request, file: IO[bytes], limit: int, setting: str, meter: Meter
+) -> tuple[Sha256, int]:
     digest, size = hashlib.sha256(), 0
     async for piece in _pieces(request.stream()):
         size += len(piece)
+        meter.took(len(piece))
         if size > limit:
             raise TooLarge(f"the upload is over the limit of {limit} bytes ({setting})")
         digest.update(piece)

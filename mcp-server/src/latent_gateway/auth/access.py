@@ -131,19 +131,24 @@ async def changeable(conn: Connection, principal: Principal, container_id: str) 
 
 
 async def job_seen(
-    conn: Connection, principal: Principal, container_id: str | None, *, to_change: bool
+    conn: Connection,
+    principal: Principal,
+    container_id: str | None,
+    *,
+    to_change: bool,
+    asked_by: tuple[str, str] | None = None,
 ) -> bool:
     """Whether the jobs of a container are shown: to those who may read it, and to those who may add to it.
 
-    To change one takes the latter. Jobs of no container, or of one that is deleted, stay with the owner.
+    To change one takes the latter. Jobs of no container, or of one that is deleted, stay with the owner, and are
+    shown to the principal that enqueued them (``asked_by``, with the container that the job is about).
     """
     require(principal, *((Scope.INGEST,) if to_change else (Scope.READ, Scope.INGEST)))
     asked = NOTHING if container_id is None else container_id
     container = (await _known(conn, principal, [asked])).get(asked)
     if container is None:
-        if not principal.is_owner:
-            return False
-        return container_id is not None and asked not in await containers.find(conn, [asked])
+        gone = asked not in await containers.find(conn, [asked]) and container_id is not None
+        return gone and (principal.is_owner or (not to_change and _asked(principal, asked_by)))
     if _owns(principal, container):
         return True
     if not _may_see(principal, container) or Scope.READ not in principal.scopes:
@@ -266,6 +271,15 @@ def _only_read(container_id: str) -> Forbidden:
     return Forbidden(
         f"container '{container_id}' may be read by you, not changed: its manifest's acl.roles.owner does not name you",
         container_id=container_id,
+    )
+
+
+def _asked(principal: Principal, asked_by: tuple[str, str] | None) -> bool:
+    if asked_by is None:
+        return False
+    name, about = asked_by
+    return name == principal.name and (
+        principal.containers is None or about in principal.containers
     )
 
 

@@ -1,7 +1,7 @@
-"""Failed attempts by the address they come from: who guesses waits, and who is known does not.
+"""Failed attempts by the address they come from: whose tokens are wrong too often is told to wait.
 
-Others may sit behind the same address, the owner among them. So a token that was good before is asked for
-again whatever its neighbours do; only one that nobody has seen yet has to wait.
+Others may sit behind the same address, the owner among them. So a token is judged first, and only one that turned
+out wrong is counted here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ MOST_FAILURES: Final = 20
 SECONDS_A_FAILURE: Final = 3.0
 """Until one of them is forgiven."""
 MOST_ADDRESSES: Final = 4096
-MOST_KNOWN: Final = 4096
 NETWORK_BITS: Final = 64
 """Of an IPv6 address: whoever has one has all that share them."""
 
@@ -34,17 +33,14 @@ class _Failures:
 
 
 class Attempts:
-    """Bounded in memory: of addresses and of digests the ones longest unheard of are forgotten."""
+    """Bounded in memory: the addresses longest unheard of are forgotten."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
-        self._known: OrderedDict[bytes, None] = OrderedDict()
 
-    def check(self, address: str, digest: bytes) -> None:
-        """``RateLimited`` when too much from there was wrong, unless this token was good before."""
-        if digest in self._known:
-            return
+    def check(self, address: str) -> None:
+        """``RateLimited`` when too much from there was wrong."""
         failures = self._failures.get(_network(address))
         if failures is None:
             return
@@ -55,27 +51,17 @@ class Attempts:
                 retry_after=max(1, ceil(over * SECONDS_A_FAILURE)),
             )
 
-    def failed(self, address: str, digest: bytes) -> None:
-        """Count one, and trust this token no more."""
-        self._known.pop(digest, None)
+    def failed(self, address: str) -> None:
+        """Count one."""
         network = _network(address)
         before = self._failures.pop(network, None)
         count = self._left(before) if before is not None else 0.0
         self._failures[network] = _Failures(min(count + 1, MOST_FAILURES), self._clock())
-        _bound(self._failures, MOST_ADDRESSES)
-
-    def succeeded(self, digest: bytes) -> None:
-        self._known[digest] = None
-        self._known.move_to_end(digest)
-        _bound(self._known, MOST_KNOWN)
+        while len(self._failures) > MOST_ADDRESSES:
+            self._failures.popitem(last=False)
 
     def _left(self, failures: _Failures) -> float:
         return max(0.0, failures.count - (self._clock() - failures.at) / SECONDS_A_FAILURE)
-
-
-def _bound(kept: OrderedDict[str, _Failures] | OrderedDict[bytes, None], most: int) -> None:
-    while len(kept) > most:
-        kept.popitem(last=False)
 
 
 def _network(address: str) -> str:

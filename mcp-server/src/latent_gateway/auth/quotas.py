@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil
@@ -21,7 +22,7 @@ from typing import Final
 from latent_core.domain.errors import OutOfSpace, RateLimited
 from latent_core.queue import admin
 from latent_core.registry import usage
-from latent_core.registry.connection import Connection
+from latent_core.registry.connection import Connection, Database
 from latent_core.settings import Settings
 from latent_gateway.auth.principal import OWNER, Principal
 
@@ -47,6 +48,21 @@ class _Bucket:
 
     left: float
     at: float
+
+
+class Meter:
+    """Bytes of one body as they come: no more of them than are left today."""
+
+    def __init__(self, left: int | None, refusal: RateLimited) -> None:
+        self.size = 0
+        self._left = left
+        self._refusal = refusal
+
+    def took(self, size: int) -> None:
+        """``RateLimited`` once there are more than that."""
+        self.size += size
+        if self._left is not None and self.size > self._left:
+            raise self._refusal
 
 
 class Quotas:
@@ -93,6 +109,19 @@ class Quotas:
     async def count_upload(self, conn: Connection, principal: Principal, size: int) -> None:
         if self._bytes and not principal.is_owner:
             await usage.count_upload(conn, identity(principal), size)
+
+    @asynccontextmanager
+    async def metered(
+        self, db: Database, principal: Principal, left: int | None
+    ) -> AsyncIterator[Meter]:
+        """For one body while it is received: what came is counted, also when it was refused or broken off."""
+        meter = Meter(left, self.out_of_bytes())
+        try:
+            yield meter
+        finally:
+            if meter.size and left is not None:
+                async with db.transaction() as conn:
+                    await self.count_upload(conn, principal, meter.size)
 
     def out_of_bytes(self) -> RateLimited:
         return RateLimited(

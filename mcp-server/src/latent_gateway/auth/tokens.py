@@ -37,15 +37,13 @@ class Tokens:
 
     async def principal_of(self, token: str, address: str) -> Principal:
         """The same for a token by itself, as a person types it into a form."""
-        shown = digest(token)
-        self._attempts.check(address, shown)
         try:
-            principal = await self._judged(token, shown)
+            return await self._judged(token, digest(token))
         except Unauthorized:
-            self._attempts.failed(address, shown)
+            # Only now: behind a proxy all come from one address, and a good token must not wait for its neighbours.
+            self._attempts.check(address)
+            self._attempts.failed(address)
             raise
-        self._attempts.succeeded(shown)
-        return principal
 
     async def renewed(self, principal: Principal) -> Principal:
         """The principal as its token allows now, for who goes on without showing it: streams and sessions.

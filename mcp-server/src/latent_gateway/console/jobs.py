@@ -74,7 +74,7 @@ async def jobs_live(
         shown = await _list(shared, again, container, status, cursor)
         return Drawn(draw("joblist.html", visitor=again, **shown), ended=False)
 
-    return live(shared, look)
+    return live(shared, visitor, look)
 
 
 async def _list(
@@ -113,7 +113,7 @@ async def job_live(job_id: int, request: Request, shared: Shared, visitor: Visit
         shown = await _one(shared, again, job_id)
         return Drawn(draw("jobstate.html", visitor=again, **shown), ended=not shown["open"])
 
-    return live(shared, look)
+    return live(shared, visitor, look)
 
 
 async def _one(shared: Gateway, visitor: Visitor, job_id: int) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from typing_extensions import override
 
 from latent_core.domain.errors import LatentError
 from latent_gateway.api.jobs import KEEP_ALIVE, Rhythm
+from latent_gateway.auth.principal import Principal
 from latent_gateway.console.view import HEADERS
+from latent_gateway.console.visitor import Visitor
 from latent_gateway.context import Gateway, Streams
 
 LONGEST_SECONDS: Final = 1800.0
@@ -32,25 +34,25 @@ Look = Callable[[], Awaitable[Drawn]]
 """Draws the part as it is now, for whoever still may see it; raises ``LatentError`` when nobody may."""
 
 
-def live(shared: Gateway, look: Look) -> StreamingResponse:
+def live(shared: Gateway, visitor: Visitor, look: Look) -> StreamingResponse:
     """Server-sent events: ``part`` with HTML whenever it has changed, ``end`` when there will be no more."""
-    shared.streams.take()
-    return _Counted(_parts(shared, look), shared.streams)
+    shared.streams.take(visitor.principal)
+    return _Counted(_parts(shared, look), shared.streams, visitor.principal)
 
 
 class _Counted(StreamingResponse):
     """A stream that was counted, and is given back however it ends, begun or not."""
 
-    def __init__(self, content: AsyncIterator[bytes], streams: Streams) -> None:
+    def __init__(self, content: AsyncIterator[bytes], streams: Streams, whose: Principal) -> None:
         super().__init__(content, headers=HEADERS, media_type="text/event-stream")
-        self._streams = streams
+        self._streams, self._whose = streams, whose
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._streams.give_back()
+            self._streams.give_back(self._whose)
 
 
 async def _parts(shared: Gateway, look: Look) -> AsyncIterator[bytes]:

@@ -27,7 +27,15 @@ def check_origin(request: Request) -> None:
     origins = request.headers.getlist("origin")
     host = request.headers.get("host", "").lower()
     # The scheme is not compared: behind a proxy that ends TLS ours is another than the browser's.
-    if len(origins) != 1 or not host or urlsplit(origins[0].lower()).netloc != host:
+    if len(origins) != 1 or not host or _host_of(origins[0]) != host:
         raise ForeignOrigin(
             "this change was not asked for by a page of this console: open the console and try again there"
         )
+
+
+def _host_of(origin: str) -> str | None:
+    """With its port; None of what is no address at all."""
+    try:
+        return urlsplit(origin.lower()).netloc
+    except ValueError:
+        return None

@@ -8,7 +8,7 @@ from fastapi import Request, Response
 
 from latent_core.domain.errors import Issue, LatentError
 from latent_core.domain.query import SearchResponse
-from latent_gateway.api.search import find
+from latent_gateway.api.search import find, of_all
 from latent_gateway.auth import access
 from latent_gateway.auth.access import Readable
 from latent_gateway.console.asked import CHOICES, TYPES, Asked
@@ -49,7 +49,8 @@ async def _answer(
     asked: Asked, shared: Gateway, visitor: Visitor, readable: list[Readable]
 ) -> SearchResponse:
     body = asked.request([c.id for c in readable])
-    return await find(body, shared, visitor.principal, visitor.request_id, visitor.links)
+    answer = await find(body, shared, visitor.principal, visitor.request_id, visitor.links)
+    return answer if asked.containers else of_all(answer, len(readable))
 
 
 def _shown(asked: Asked, answer: SearchResponse | None) -> dict[str, object]:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import BinaryIO, Final, cast
 from urllib.parse import quote, urlencode
 
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
+from typing_extensions import override
 
-from latent_core.domain.errors import Invalid, OutOfSpace, TooLarge
+from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TimedOut, TooLarge
+from latent_gateway.admission import SECONDS_BETWEEN_PIECES
 from latent_gateway.api import uploads
 from latent_gateway.api.bodies import AddBody, Uploaded
 from latent_gateway.api.ingest import accept_source
 from latent_gateway.auth import access
+from latent_gateway.auth.quotas import check_room
 from latent_gateway.console.routing import pages
 from latent_gateway.console.view import HEADERS
 from latent_gateway.console.visitor import Visiting, Visitor
@@ -34,9 +44,12 @@ REMARKS: Final = frozenset({"content-length", "content-type", "transfer-encoding
 @router.post("/console/containers/{container_id}/uploads")
 async def send(container_id: str, request: Request, shared: Shared, visitor: Visiting) -> Response:
     """Take the files of a form, each as the API takes one; then show the container's jobs."""
+    declared = max(0, uploads.declared_bytes(request) - FORM_BYTES)
     async with shared.stack.db.reading() as conn:
         await access.writable(conn, visitor.principal, container_id)
-    form = await _form(request, shared.settings.max_upload_bytes + FORM_BYTES)
+        left = await shared.quotas.bytes_left(conn, visitor.principal, declared)
+    await check_room(shared.stack.tmp, shared.settings.min_free_bytes, declared)
+    form = await _form(request, shared, left)
     try:
         chosen = [f for f in form.getlist(FIELD) if isinstance(f, UploadFile) and f.filename]
         if not chosen:
@@ -49,28 +62,63 @@ async def send(container_id: str, request: Request, shared: Shared, visitor: Vis
     return RedirectResponse(f"/console/jobs?{query}", 303, HEADERS)
 
 
-async def _form(request: Request, limit: int) -> FormData:
-    """The form's parts, in temporary files; ``TooLarge`` once it has more than ``limit`` bytes in all."""
+async def _form(request: Request, shared: Gateway, left: int | None) -> FormData:
+    """The form's parts, in temporary files; ``TooLarge`` once it is over the limit of an upload in all, and
+    ``RateLimited`` once it is over what is ``left`` to the sender."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Invalid("files are sent as a form (multipart/form-data)")
-    counted = Request(request.scope, _counted(request.receive, limit))
+    limit = shared.settings.max_upload_bytes + FORM_BYTES
+    refusal: LatentError = TooLarge(
+        f"files sent together may have {limit} bytes; send fewer at a time"
+    )
+    if left is not None and left + FORM_BYTES < limit:
+        limit, refusal = left + FORM_BYTES, shared.quotas.out_of_bytes()
+    counted = Request(request.scope, _counted(request.receive, limit, refusal))
+    stream = counted.stream()
     try:
-        return await counted.form(max_files=MOST_FILES, max_fields=0)
+        async with aclosing(stream):
+            return await _Parser(request.headers, stream, shared.stack.tmp).parse()
+    except MultiPartException as exc:
+        raise Invalid(f"the form cannot be read: {exc.message}") from exc
+    except ClientDisconnect as exc:
+        raise Invalid("the upload was broken off") from exc
     except OSError as exc:
         raise OutOfSpace(
             f"the files could not be kept ({exc.strerror}): make room, then send them again"
         ) from exc
 
 
-def _counted(receive: Receive, limit: int) -> Receive:
+class _Parser(MultiPartParser):
+    """Keeps files in our own folder, whose room was looked at."""
+
+    def __init__(self, headers: Headers, stream: AsyncGenerator[bytes, None], folder: Path) -> None:
+        super().__init__(headers, stream, max_files=MOST_FILES, max_fields=0)
+        self._folder = folder
+
+    @override
+    def on_headers_finished(self) -> None:
+        super().on_headers_finished()
+        made = self._current_part.file
+        if made is not None:
+            made.file.close()
+            kept = SpooledTemporaryFile(max_size=self.spool_max_size, dir=str(self._folder))  # noqa: SIM115
+            self._files_to_close_on_error.append(kept)
+            made.file = cast(BinaryIO, kept)
+
+
+def _counted(receive: Receive, limit: int, refusal: LatentError) -> Receive:
     size = 0
 
     async def counting() -> Message:
         nonlocal size
-        message = await receive()
+        try:
+            async with asyncio.timeout(SECONDS_BETWEEN_PIECES):
+                message = await receive()
+        except TimeoutError as exc:
+            raise TimedOut("the upload stood still for a minute; send it again") from exc
         size += len(message.get("body", b""))
         if size > limit:
-            raise TooLarge(f"files sent together may have {limit} bytes; send fewer at a time")
+            raise refusal
         return message
 
     return counting

@@ -38,6 +38,7 @@ from latent_core.registry.pages import BlobRef
 from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch, stored
 from latent_workers.fetch.page import awaits_fetch, fetch_page
+from latent_workers.jobs.archived import put_off_if_archived
 from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.given_up import swept_if_given_up
 from latent_workers.jobs.make import Made, fingerprint, make, recipe_of, stage
@@ -67,6 +68,8 @@ class Turn:
 
 async def corpus(ctx: JobContext, deps: Deps) -> None:
     """One batch of records, made visible together; then the next turn, or the end."""
+    if await put_off_if_archived(ctx, deps):
+        return
     staged: list[tuple[UUID, int]] = []
     async with swept_if_given_up(ctx, deps, staged):
         turn = await _read(ctx, deps)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
-from latent_core.domain.errors import NotFound, Unavailable
+from latent_core.domain.errors import Issue, IssueCode, NotFound, Unavailable
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.generations.purge import purge_container
 from latent_core.keywords import postings
@@ -13,7 +14,7 @@ from latent_core.queue import admin
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
 from latent_core.queue.retention import forget_container
-from latent_core.registry import containers, proofs
+from latent_core.registry import archives, containers, proofs
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
 
@@ -33,7 +34,7 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
     await _forget_jobs(ctx, deps)
 
     async def write(conn: Connection) -> None:
-        await finish(conn, ctx.job, result=proof)
+        await finish(conn, ctx.job, warnings=_kept(proof["archives_kept"]), result=proof)
         await postings.drop(conn, container_id)
         await containers.remove(conn, container_id)
         await enqueue_collection(
@@ -47,16 +48,26 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
     crash_point("drop.after_commit")
 
 
-async def _proof(ctx: JobContext, deps: Deps) -> dict[str, int]:
-    """What is there and will be removed; a later attempt finds what the one before it left."""
+async def _proof(ctx: JobContext, deps: Deps) -> dict[str, Any]:
+    """What is there and will be removed, and the archives that still hold it; a later attempt finds what is left."""
     container_id, points = ctx.job.container_id, 0
     async with deps.stack.db.transaction() as conn:
         spaces = await containers.spaces(conn, container_id)
         found = await proofs.of_container(conn, container_id)
-    for space in spaces:
+        kept = await archives.holding(conn, container_id)
+    for collection in dict.fromkeys(space.collection() for space in spaces):
         with suppress(NotFound):  # an attempt before this one dropped it
-            points += await deps.stack.vectors.count(space.collection())
-    return {"points": points, **found, "attempt": ctx.job.attempts}
+            points += await deps.stack.vectors.count(collection)
+    return {"points": points, **found, "attempt": ctx.job.attempts, "archives_kept": kept}
+
+
+def _kept(archives_kept: list[str]) -> list[Issue]:
+    if not archives_kept:
+        return []
+    message = (
+        f"what it held is still in {', '.join(archives_kept)}: exports go after a day, backups stay"
+    )
+    return [Issue(code=IssueCode.POLICY, message=message)]
 
 
 async def _forget_jobs(ctx: JobContext, deps: Deps) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
@@ -20,6 +20,7 @@ from latent_core.blobs.keeping import store_file
 from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, NotFound, OutOfSpace
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest import Manifest
+from latent_core.domain.offer import settled
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.windows import windows
 from latent_core.generations import importing
@@ -30,7 +31,13 @@ from latent_core.generations.delete import (
     enqueue_purges,
     enqueue_removal,
 )
-from latent_core.generations.importing import Committed, ImportPayload, Step, Target
+from latent_core.generations.importing import (
+    Committed,
+    ImportPayload,
+    Step,
+    Target,
+    Written,
+)
 from latent_core.generations.likenesses import enqueue_judging
 from latent_core.processes.crash import crash_point
 from latent_core.queue.amend import amend, payload_of
@@ -72,10 +79,11 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
             total = contents.totals.chunks
         else:
             total = None  # verified by the attempt that began
-        manifest = opening.manifest.model_copy(update={"id": payload.target})
+        manifest, left_out = settled(opening.manifest, deps.settings.blob_bucket)
+        manifest = manifest.model_copy(update={"id": payload.target})
         container, payload = await _container(ctx, deps, manifest, payload)
         target = Target(container, opening.header, payload, _same_space(container, opening.header))
-        await _Import(ctx, deps, target, total).run(path)
+        await _Import(ctx, deps, target, total, [] if payload.merge else left_out).run(path)
 
 
 def _opening(path: Path) -> Opening:
@@ -159,20 +167,52 @@ class _Import:
     deps: Deps
     target: Target
     total: int | None
+    left_out: list[str]
+    """Keys of the archive's manifest that would have no effect here."""
+    ended: bool = False
+    """Nothing more of the archive is wanted."""
+    brought: set[bytes] = field(default_factory=set)
+    """Hashes of the blobs that this attempt has stored."""
 
     async def run(self, path: Path) -> None:
         dims = self.target.header.space.dims
         with path.open("rb") as file:
-            async for batches in self._steps(file, dims):
-                await self._step(batches)
+            async with aclosing(self._ahead(self._steps(file, dims))) as steps:
+                async for batches in steps:
+                    await self._step(batches)
         await self._finish(path)
+
+    async def _ahead(self, steps: AsyncIterator[list[Batch]]) -> AsyncGenerator[list[Batch]]:
+        """Each step, while the one after it is read already.
+
+        Not where a step takes minutes, since its chunks are embedded: blobs that nothing refers to yet are not kept
+        for long.
+        """
+        if not self.target.same_space:
+            async for one in steps:
+                yield one
+            return
+
+        async def following() -> list[Batch] | None:
+            return await anext(steps, None)
+
+        coming = asyncio.create_task(following())
+        try:
+            while (step := await coming) is not None:
+                coming = asyncio.create_task(following())
+                yield step
+        finally:
+            self.ended = True
+            await asyncio.wait((coming,))  # the file is open until its reader has ended
+            if not coming.cancelled():
+                coming.exception()  # told by the step that asked for it, or of no interest any more
 
     async def _steps(self, file: IO[bytes], dims: int) -> AsyncIterator[list[Batch]]:
         """Batches of a step, whose blobs are stored by then."""
         stack = self.deps.stack
         read = read_batches(file, dims, stack.tmp, first=self.target.payload.next_batch)
         gathered: list[Batch] = []
-        while (one := await asyncio.to_thread(_next, read)) is not None:
+        while not self.ended and (one := await asyncio.to_thread(_next, read)) is not None:
             if isinstance(one, BlobFile):
                 await self._store(one)
                 continue
@@ -184,7 +224,7 @@ class _Import:
             ):
                 yield gathered
                 gathered = []
-        if gathered:
+        if gathered and not self.ended:
             yield gathered
 
     async def _store(self, blob: BlobFile) -> None:
@@ -193,6 +233,7 @@ class _Import:
             await self.ctx.checkpoint()
             crash_point("import.before_blob")
             await store_file(stack.db, stack.blobs, blob.path, Sha256(blob.sha256))
+            self.brought.add(bytes.fromhex(blob.sha256))
             crash_point("import.after_blob")
         finally:
             await asyncio.to_thread(blob.path.unlink, missing_ok=True)
@@ -205,10 +246,7 @@ class _Import:
             taken, skipped, first_ord = await importing.begin(conn, target, batches)
         counts, vectors, embedded = await importing.vectors_of(target, taken, batches, self._embed)
         step = Step(taken, skipped, first_ord, vectors, counts, embedded)
-        crash_point("import.before_vectors")
-        await importing.stage(stack.vectors, target, step, self.ctx.checkpoint)
-        crash_point("import.after_vectors")
-        written = await asyncio.to_thread(importing.write_rows, target, step)
+        written = await self._written(step)
         await self.ctx.fence()  # a fresh lease: the heartbeat waits while the job's row is held
         before = target.payload
 
@@ -217,7 +255,7 @@ class _Import:
             stands = ImportPayload.model_validate(await payload_of(conn, self.ctx.job))
             if stands.next_batch != before.next_batch:
                 return stands  # committed already; only the answer was lost
-            done = await importing.commit(conn, target, step, written)
+            done = await importing.commit(conn, target, step, written, self.brought)
             after = _advanced(before, step, done, batches, next_n)
             await self._follow(conn, done)
             await amend(conn, self.ctx.job, after.model_dump(mode="json"))
@@ -229,6 +267,18 @@ class _Import:
         self.target = Target(target.container, target.header, payload, target.same_space)
         stack.metrics.published.inc(payload.documents - before.documents)
         await self.ctx.progress(payload.chunks_read, self.total, "chunks read")
+
+    async def _written(self, step: Step) -> Written:
+        """The rows of a step, made here while the vector engine stores its vectors."""
+        rows_made = asyncio.create_task(asyncio.to_thread(importing.write_rows, self.target, step))
+        try:
+            crash_point("import.before_vectors")
+            await importing.stage(self.deps.stack.vectors, self.target, step, self.ctx.checkpoint)
+            crash_point("import.after_vectors")
+        except BaseException:
+            rows_made.cancel()
+            raise
+        return await rows_made
 
     async def _embed(self, chunks: Sequence[ChunkRecord]) -> tuple[list[int], Matrix]:
         deps, space = self.deps, self.target.container.space
@@ -285,7 +335,7 @@ class _Import:
             await finish(
                 conn,
                 job,
-                warnings=_warnings(payload),
+                warnings=_warnings(payload, self.left_out),
                 result={"container_id": container_id, **result},
             )
             lease = self.deps.settings.lease_seconds
@@ -324,14 +374,18 @@ def _advanced(
     )
 
 
-def _warnings(payload: ImportPayload) -> list[Issue]:
-    if not payload.lacking_blobs:
-        return []
-    message = (
-        f"{payload.lacking_blobs} originals or page images are not in the archive and not stored here: "
-        "search works, their pages cannot be opened"
-    )
-    return [Issue(code=IssueCode.INGEST_FAIL, message=message)]
+def _warnings(payload: ImportPayload, left_out: Sequence[str]) -> list[Issue]:
+    found: list[Issue] = []
+    if payload.lacking_blobs:
+        message = (
+            f"{payload.lacking_blobs} originals or page images are not in the archive and not stored here: "
+            "search works, their pages cannot be opened"
+        )
+        found.append(Issue(code=IssueCode.INGEST_FAIL, message=message))
+    if left_out:
+        message = f"the manifest came without {', '.join(left_out)}: not offered here as the archive has it"
+        found.append(Issue(code=IssueCode.POLICY, message=message))
+    return found
 
 
 def _write_golden(path: Path, folder: Path, container_id: str) -> None:

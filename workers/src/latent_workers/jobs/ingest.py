@@ -37,6 +37,7 @@ from latent_core.registry.pages import BlobRef
 from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch
 from latent_workers.fetch.page import awaits_fetch, fetch_page
+from latent_workers.jobs.archived import put_off_if_archived
 from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.given_up import swept_if_given_up
 from latent_workers.jobs.make import (
@@ -85,6 +86,8 @@ class Work:
 
 async def ingest(ctx: JobContext, deps: Deps) -> None:
     """One attempt. Finishes its job in the transaction that makes the document visible."""
+    if await put_off_if_archived(ctx, deps):
+        return
     staged: list[tuple[UUID, int]] = []
     async with swept_if_given_up(ctx, deps, staged):
         await _ingest(ctx, deps, staged)
@@ -264,6 +267,7 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
         ),
         chunks=stored.chunks,
         written=stored.written,
+        made_by=work.container.space.made_by,
         provenance=made.provenance(work.container, work.detected.source_type),
         request=payload.request,
         fetched_at=work.original.fetched_at,

@@ -12,7 +12,7 @@ from latent_core.domain.errors import Conflict, NotFound
 from latent_core.domain.refresh import RefreshPayload, SpaceState, Strategy
 from latent_core.generations.containers import etag, layout_of
 from latent_core.generations.likenesses import judge_anew
-from latent_core.generations.refresh import named_like
+from latent_core.generations.refresh import NotComplete, named_like, require_active
 from latent_core.generations.refresh_gates import Searched
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
@@ -24,7 +24,7 @@ from latent_workers.deps import Deps
 from latent_workers.jobs.refresh_drift import drift
 from latent_workers.jobs.refresh_fill import Filling, with_version
 from latent_workers.jobs.refresh_reparse import reparse
-from latent_workers.jobs.refresh_work import Refresh, switch_when_complete
+from latent_workers.jobs.refresh_work import MOST_SWITCHES, Refresh, switch_when_complete
 
 
 async def refresh(ctx: JobContext, deps: Deps) -> None:
@@ -35,6 +35,10 @@ async def refresh(ctx: JobContext, deps: Deps) -> None:
     if container is None:
         raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
     work = Refresh(ctx, deps, container, payload)
+    if (
+        not payload.mapped_only
+    ):  # what replaces mapped vectors by and by changes nothing that is seen
+        require_active(container)
     match payload.strategy:
         case Strategy.PARALLEL:
             await parallel(work)
@@ -86,8 +90,15 @@ async def inplace(work: Refresh) -> None:
     filling = Filling(work.ctx, work.deps, with_version(space, version), rewrite=True)
     await filling.run()
     await filling.verify()
-    await work.ctx.fence()
-    await work.ctx.transact(lambda conn: _rewritten(conn, work, space, version))
+    for _ in range(MOST_SWITCHES):
+        await work.ctx.fence()
+        try:
+            await work.ctx.transact(lambda conn: _rewritten(conn, work, space, version))
+        except NotComplete:
+            await filling.run()
+            continue
+        return
+    raise NotComplete("documents come in faster than they are embedded; it is tried again later")
 
 
 async def _rewritten(conn: Connection, work: Refresh, space: Space, version: str | None) -> None:
@@ -95,6 +106,13 @@ async def _rewritten(conn: Connection, work: Refresh, space: Space, version: str
     if not await spaces.lock(conn, work.container.id):
         raise NotFound(f"container '{work.container.id}' does not exist any more")
     container = await containers.get(conn, work.container.id)
+    if container is not None:
+        require_active(container)
+    # Nothing is published from here on: what came in since the last look has vectors of the version before.
+    if await spaces.missing(
+        conn, work.container.id, space.stored_in, limit=1, job_id=work.ctx.job.id
+    ):
+        raise NotComplete("documents came in meanwhile; they are embedded as well")
     if version is not None and version != space.version and container is not None:
         await spaces.set_version(conn, space.id, version)
         manifest = named_like(container.manifest, with_version(space, version))

@@ -6,10 +6,16 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
-from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError
+from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, NotFound
 from latent_core.domain.job import PRIORITY_LATER, NewJob
 from latent_core.domain.refresh import GateReport, RefreshPayload, SpaceState, Strategy
-from latent_core.generations.refresh import NotComplete, Switched, refresh_job, switch
+from latent_core.generations.refresh import (
+    NotComplete,
+    Switched,
+    refresh_job,
+    require_active,
+    switch,
+)
 from latent_core.generations.refresh_gates import Gates, Searched
 from latent_core.processes.crash import crash_point
 from latent_core.queue.amend import amend
@@ -130,7 +136,12 @@ async def _switch(
 
 
 async def switch_space(conn: Connection, work: Refresh, space_id: int) -> Switched:
-    """As the job was told to."""
+    """As the job was told to; ``Conflict`` when the container was closed meanwhile."""
+    if not await spaces.lock(conn, work.container.id):
+        raise NotFound(f"container '{work.container.id}' does not exist any more")
+    container = await containers.get(conn, work.container.id)
+    if container is not None:
+        require_active(container)
     return await switch(
         conn,
         work.container.id,

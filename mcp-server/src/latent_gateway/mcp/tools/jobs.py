@@ -58,11 +58,11 @@ async def get(call: Call, arguments: JobArguments) -> Job:
     streams = (
         call.shared.streams
     )  # who waits asks the database again and again, as those who watch events
-    streams.take()
+    streams.take(call.caller)
     try:
         return _told(await _ended(call, arguments.job_id, arguments.wait_seconds))
     finally:
-        streams.give_back()
+        streams.give_back(call.caller)
 
 
 async def _look(call: Call, job_id: int) -> JobView:

@@ -1,0 +1,72 @@
+"""Packing many chunks at once says what packing them one by one would; term vectors are read as Postgres wrote them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from latent_core.domain.errors import Invalid, TooLarge
+from latent_core.keywords.packing import MAX_LENGTH, MAX_ORD, MAX_TF, ChunkTerms, pack, unpack
+from latent_core.keywords.signature import TEXTS_AT_ONCE, signature, signatures
+from latent_core.keywords.term_vectors import tfs_of
+from latent_core.registry.connection import Database
+from latent_core.testing.queue import sql
+
+TERM = st.text(alphabet="ab'\\ :,é日😀1", min_size=1, max_size=6)
+TFS = st.dictionaries(TERM, st.integers(1, 400), max_size=8)
+CHUNKS = st.lists(st.tuples(TFS, st.integers(0, 70_000)), max_size=12)
+
+
+@given(CHUNKS, st.integers(0, 2**31))
+def test_postings_are_those_of_each_chunk_in_the_order_of_terms_and_chunks(
+    chunks: list[tuple[dict[str, int], int]], first: int
+) -> None:
+    entries = [ChunkTerms(first + 3 * n, *c[::-1]) for n, c in enumerate(chunks)]
+    wanted: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for entry in entries:
+        for term, tf in entry.tfs.items():
+            wanted[term].append((entry.ord, min(tf, MAX_TF), min(entry.length, MAX_LENGTH)))
+    found = []
+    for term, packed in pack(entries):
+        opened = unpack([packed])
+        columns = opened.ords.tolist(), opened.tfs.tolist(), opened.lens.tolist()
+        found.append((term, list(zip(*columns, strict=True))))
+    assert found == sorted(wanted.items(), key=lambda one: one[0].encode())
+
+
+def test_an_ord_that_cannot_be_packed_is_refused() -> None:
+    with pytest.raises(TooLarge):
+        list(pack([ChunkTerms(MAX_ORD + 1, 1, {"a": 1})]))
+
+
+@given(st.lists(st.text(max_size=40) | st.sampled_from(["ab " * 900, "ßÉ日" * 3000]), max_size=6))
+def test_many_signatures_at_once_are_those_of_each_text(texts: list[str]) -> None:
+    assert signatures(texts * TEXTS_AT_ONCE) == [signature(text) for text in texts] * TEXTS_AT_ONCE
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(st.dictionaries(TERM, st.integers(1, 200), max_size=8))
+async def test_a_term_vector_is_read_as_postgres_writes_it(
+    database: Database, terms: dict[str, int]
+) -> None:
+    written = " ".join(
+        f"'{t.replace(chr(92), chr(92) * 2).replace(chr(39), chr(39) * 2)}':"
+        + ",".join(str(n + 1) for n in range(count))
+        for t, count in terms.items()
+    )
+    (row,) = await sql(database, "SELECT %(written)s::tsvector::text AS tsv", written=written)
+    assert tfs_of(row["tsv"]) == terms
+
+
+@pytest.mark.parametrize(
+    "tsv",
+    [
+        "a:1", "'a'", "'a':", "'a':1,", "'a':,1", "'a':1,,2", "'a':1  'b':2", "'a':1'b':2", "'a':1\n",
+        "'a':1A", "x 'a':1", "'a':1 x", "'a'b':1", "'a\\b':1", "'" * 200_001,
+    ],
+)  # fmt: skip
+def test_what_is_no_term_vector_is_refused(tsv: str) -> None:
+    with pytest.raises(Invalid, match="term vector"):
+        tfs_of(tsv)

@@ -1,0 +1,136 @@
+"""The console's form for files, message by message: what is refused before it is read, broken off, too slow."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+import pytest_asyncio
+from starlette.types import Message
+
+from latent_gateway.console import sending
+from tests.house import BASE, VAULT, House, furnished
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROOM: Final = 1_000_000
+PATH: Final = f"/console/containers/{VAULT}/uploads"
+FORM: Final = {"content-type": "multipart/form-data; boundary=b"}
+HEAD: Final = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.md"\r\n\r\n'
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(install_root: Path) -> AsyncIterator[House]:
+    async with furnished(install_root / "sending", quota_upload_bytes_per_day=ROOM) as one:
+        yield one
+
+
+async def cookie(house: House, role: str) -> str:
+    transport = httpx.ASGITransport(house.app, client=("192.0.2.8", 1))
+    async with httpx.AsyncClient(transport=transport, base_url=BASE) as browser:
+        answer = await browser.post(
+            "/login", data={"token": house.tokens[role]}, headers={"Origin": BASE}
+        )
+    return answer.headers["set-cookie"].partition(";")[0]
+
+
+class Sent:
+    """One request, whose body comes as the messages say; after the last of them nothing comes."""
+
+    def __init__(self, *messages: Message) -> None:
+        self._messages = list(messages)
+        self.asked_for = 0
+        self.status = 0
+        self.body = b""
+
+    async def to(self, house: House, role: str, **headers: str) -> Sent:
+        given = {**FORM, "host": BASE.partition("//")[2], "origin": BASE, **headers}
+        given["cookie"] = await cookie(house, role)
+        raw = [(k.replace("_", "-").encode(), v.encode()) for k, v in given.items()]
+        scope: dict[str, Any] = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": PATH,
+            "raw_path": PATH.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "headers": raw,
+            "client": ("192.0.2.8", 1),
+            "server": ("127.0.0.1", 7801),
+        }
+        async with asyncio.timeout(30):
+            await house.app(scope, self._receive, self._send)
+        return self
+
+    async def _receive(self) -> Message:
+        self.asked_for += 1
+        if not self._messages:
+            await asyncio.Event().wait()
+        return self._messages.pop(0)
+
+    async def _send(self, message: Any) -> None:
+        self.status = message.get("status", self.status)
+        self.body += message.get("body", b"")
+
+
+def piece(body: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+async def test_what_is_over_the_quota_is_refused_before_it_is_read(house: House) -> None:
+    sent = Sent(piece(HEAD))
+    await sent.to(house, "writer", content_length=str(ROOM + sending.FORM_BYTES + 1))
+    assert (sent.status, sent.asked_for) == (429, 0)
+
+
+async def test_what_the_disk_has_no_room_for_is_refused_before_it_is_read(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(house.settings, "min_free_bytes", 2**60)
+    sent = await Sent(piece(HEAD)).to(house, "owner", content_length="1000")
+    assert (sent.status, sent.asked_for) == (507, 0)
+
+
+async def test_a_form_that_does_not_say_its_length_has_what_is_left_and_no_more(
+    house: House,
+) -> None:
+    sent = Sent(piece(HEAD), *[piece(b"x" * ROOM) for _ in range(5)])
+    await sent.to(house, "writer", transfer_encoding="chunked")
+    assert sent.status == 429
+    assert sent.asked_for <= 3
+
+
+async def test_an_upload_that_is_broken_off_is_nothing_unforeseen(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = Sent(piece(HEAD + b"half"), {"type": "http.disconnect"})
+    await sent.to(house, "owner", transfer_encoding="chunked")
+    assert sent.status == 400
+    assert "broken off" in sent.body.decode()
+    assert "request_failed" not in caplog.text
+
+
+async def test_an_upload_that_stands_still_is_given_up(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "SECONDS_BETWEEN_PIECES", 0.01)
+    sent = await Sent(piece(HEAD + b"half")).to(house, "owner", transfer_encoding="chunked")
+    assert sent.status == 504
+
+
+async def test_files_wait_in_the_data_directory_and_nowhere_else(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    large = piece(HEAD + b"a word " * 300_000)
+    sent = await Sent(large, piece(b"\r\n--b--\r\n", more=False)).to(
+        house, "owner", transfer_encoding="chunked"
+    )
+    assert sent.status == 303, sent.body

@@ -1,0 +1,28 @@
+"""Documents of an archived container wait until it is active again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from latent_core.domain.container import ContainerState
+from latent_core.queue.comeback import requeue_with
+from latent_core.queue.context import JobContext
+from latent_core.registry import containers
+from latent_core.registry.connection import Connection
+from latent_workers.deps import Deps
+
+SECONDS_BETWEEN_LOOKS: Final = 300.0
+
+
+async def put_off_if_archived(ctx: JobContext, deps: Deps) -> bool:
+    """Whether the job was put back, for a while and with all its attempts: nothing is published by it now."""
+    async with deps.stack.db.transaction() as conn:
+        container = await containers.get(conn, ctx.job.container_id)
+    if container is None or container.state is not ContainerState.ARCHIVED:
+        return False
+
+    async def write(conn: Connection) -> None:
+        await requeue_with(conn, ctx.job, ctx.job.payload, delay_seconds=SECONDS_BETWEEN_LOOKS)
+
+    await ctx.transact(write)
+    return True
