@@ -38,6 +38,8 @@ def test_one_principal_leaves_streams_to_others_whatever_tokens_it_has() -> None
     streams.take(OTHER)
     streams.give_back(ONE_AGAIN)
     streams.take(ONE)
+    for _ in range(3):
+        streams.take(Principal.owner())
 
 
 def test_looks_are_rarer_while_nothing_changes_and_soon_again_when_something_does() -> None:
