@@ -37,7 +37,7 @@ LEASE_SECONDS: Final = 3.0
 SETTLE_SECONDS: Final = 240.0
 ASKED_AGAIN: Final = 20
 OPEN: Final = (JobState.QUEUED, JobState.RUNNING)
-ALWAYS: Final = ("ingest.after_vectors", "purge.after_points", "garbage.after_bytes")
+ALWAYS: Final = ("ingest.after_vectors",)
 """Also tried where there is little time."""
 
 T = TypeVar("T")
