@@ -42,7 +42,7 @@ smoke: setup  ## a fresh stack, the sample container, three searches: the whole 
 	$(BIN)/python -m scripts.smoke $(ON)
 
 # What fails among others is run once more alone: deadlines of tests are generous, but machines are shared. Twice is a failure.
-test: setup  ## the tests, on real services (about a quarter of an hour on two cores)
+test: setup  ## the tests, on real services (about 20 minutes on two cores)
 	$(BIN)/pytest -n 2 -q -m "not slow" || $(BIN)/pytest -q -m "not slow" --last-failed
 
 test-all: setup  ## and the slow ones: chaos, frozen workers, soaks
@@ -123,8 +123,8 @@ size: setup  ## what the embedded default needs on disk
 	$(BIN)/python benchmarks/size.py
 
 # What an image holds: of requirements.lock, what its packages need. By stdin come the command line's own needs, and
-# what traces need (latent-core[otel]).
-IMAGE_ALSO = 'rich>=14' 'typer>=0.29' 'opentelemetry-sdk>=1.38' 'opentelemetry-exporter-otlp-proto-http>=1.38'
+# what servers and traces need (latent-core[servers,otel]).
+IMAGE_ALSO = 'rich>=14' 'typer>=0.29' 'grpcio>=1.80' 'minio>=7.2.20' 'qdrant-client>=1.20,<2' 'urllib3>=2.5' 'opentelemetry-sdk>=1.38' 'opentelemetry-exporter-otlp-proto-http>=1.38'
 LOCK_IMAGE = uv pip compile - -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header --quiet --no-emit-package latent-core --no-emit-package latent-client
 

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
@@ -31,6 +30,7 @@ from latent_core.embedding.remote import Patience
 from latent_core.embedding.resolve import Embedders
 from latent_core.embedding.wire import Endpoint
 from latent_core.settings import Settings
+from latent_core.testing.clock import Time
 from latent_core.testing.embedding import EmbedderContract
 from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
 from latent_core.testing.hashed_words import HashedWords
@@ -39,22 +39,6 @@ DIMS = 32
 KEY = SecretStr("sk-secret")
 UNLIMITED = 10**9
 TEXTS = ["one text", "another text", "a third"]
-
-
-@dataclass
-class Time:
-    """A clock that goes on when somebody sleeps, and only then."""
-
-    now: float = 1000.0
-    slept: list[float] = field(default_factory=list)
-
-    def clock(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-        await asyncio.sleep(0)
 
 
 def embedder_for(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -31,28 +30,13 @@ from latent_core.registry import containers, embed_usage, rates
 from latent_core.registry.connection import Database
 from latent_core.registry.embed_usage import Usage
 from latent_core.settings import Settings
+from latent_core.testing.clock import Time
 from latent_core.testing.embedding import EmbedderContract
 from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
 
 DIMS = 32
 KEY = SecretStr("nk-secret")
 UNLIMITED = 10**9
-
-
-@dataclass
-class Time:
-    """A clock that goes on when somebody sleeps, and only then."""
-
-    now: float = 1000.0
-    slept: list[float] = field(default_factory=list)
-
-    def clock(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-        await asyncio.sleep(0)
 
 
 def nomic(
@@ -289,6 +273,8 @@ class TestSharedRate:
     async def test_endpoints_have_limits_of_their_own(self, database: Database) -> None:
         (one, _), (two, _) = self.rate(database, 10, "a"), self.rate(database, 10, "b")
         await one.take(10, within=0)
+        with pytest.raises(RateLimited):
+            await one.take(10, within=0)
         await two.take(10, within=0)
 
     async def test_together_processes_take_no_more_than_the_bucket_holds_and_refills(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from random import Random
-from uuid import NAMESPACE_URL, uuid5
 
 import ir_measures
 import pytest
@@ -14,47 +13,22 @@ from hypothesis import given, settings, strategies as st
 from latent_core.domain.errors import Invalid
 from latent_core.domain.evaluation import EvalRequest, JudgedQuery, KeptRun, Setup
 from latent_core.domain.golden import GoldenQuery, GoldenSet, Thresholds, measure
-from latent_core.domain.hit import Hit, PlaceView, Provenance
+from latent_core.domain.hit import Hit
 from latent_core.domain.manifest import Fusion, SearchMode
 from latent_core.evaluation.datasets import read_judged
 from latent_core.evaluation.intervals import mean_interval, paired_interval
 from latent_core.evaluation.metrics import of_documents, of_golden, of_ranking
 from latent_core.evaluation.questions import Answered, Questions, judged
 from latent_core.evaluation.reporting import candidates, is_baseline, report, suggestion
+from latent_core.testing import hits as made
 
 MEASURES = [ir_measures.parse_measure(name) for name in ("nDCG@10", "R@20", "R@100", "RR")]
 NAMES = [f"d{n}" for n in range(130)]
 
 
 def hit(name: str, text: str = "") -> Hit:
-    uri = f"file:///{name}"
-    return Hit(
-        container_id="c",
-        doc_id=uuid5(NAMESPACE_URL, name),
-        chunk_id=uuid5(NAMESPACE_URL, name + "#0"),
-        external_id=name,
-        modality="text",
-        source_type="text",
-        block_type="paragraph",
-        score=1.0,
-        base_score=1.0,
-        title=name,
-        snippet=text,
-        rendered_snippet=text,
-        text=text,
-        offsets=(0, len(text)),
-        place=PlaceView(),
-        source_path=name,
-        source_uri=uri,
-        provenance=Provenance(
-            source_uri=uri,
-            handler="text",
-            handler_version="1",
-            embedder="local",
-            embedder_version="1",
-            generation=1,
-        ),
-    )
+    """Known by its name, outside too."""
+    return made.hit(name, text, title=name, external_id=name)
 
 
 @settings(max_examples=60, deadline=None)

@@ -18,6 +18,7 @@ from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.keeping import store
 from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType, number
 from latent_core.domain.errors import NotFound
+from latent_core.domain.findings import DoctorReport
 from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import Manifest
@@ -32,7 +33,7 @@ from latent_core.generations.delete import (
     enqueue_collection,
     enqueue_purges,
 )
-from latent_core.generations.doctor import Doctor, Report
+from latent_core.generations.doctor import Doctor
 from latent_core.generations.publish import Published, Staged, StagedChunk, publish
 from latent_core.generations.purge import purge_blobs, purge_points, purge_rows
 from latent_core.generations.stage import Addressed, stage_vectors
@@ -173,7 +174,7 @@ class House:
             async with self.db.transaction() as conn:
                 await finish(conn, job)
 
-    async def examine(self) -> Report:
+    async def examine(self) -> DoctorReport:
         return await Doctor(self.db, self.index, self.blobs, grace_seconds=0.0).examine(None)
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from latent_core.domain.errors import NotFound
+from latent_core.domain.findings import DoctorReport, Remedy
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
 from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_container, delete_documents
 from latent_core.generations.doctor import Doctor
-from latent_core.generations.findings import Remedy, Report
 from latent_core.generations.repair import Repairer, Stores
 from latent_core.registry import containers
 from latent_core.registry.connection import Database
@@ -43,13 +43,13 @@ async def collection(house: House) -> str:
     return container.space.collection()
 
 
-async def examine(house: House, *, deep: bool = False) -> Report:
+async def examine(house: House, *, deep: bool = False) -> DoctorReport:
     stack = house.stack
     doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0, deep=deep)
     return await doctor.examine(None)
 
 
-async def repair(house: House, report: Report) -> list[Remedy]:
+async def repair(house: House, report: DoctorReport) -> list[Remedy]:
     """Repair, let the jobs do their part; the remedies that were used."""
     stack = house.stack
     stores = Stores(stack.db, stack.vectors, stack.blobs, house.embedder)

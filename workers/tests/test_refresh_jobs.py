@@ -6,25 +6,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 import pytest
 
-from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.keeping import store
-from latent_core.blobs.signing import Signer
 from latent_core.domain.errors import Conflict, Forbidden, LatentError, Unavailable
 from latent_core.domain.golden import GoldenSet
 from latent_core.domain.ids import point_id
-from latent_core.domain.job import ClaimedJob, JobKind
+from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.refresh import RefreshPayload, RefreshRequest
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.adapted import AdaptedEmbedder, StoredAdapters
 from latent_core.embedding.port import Embedder, EmbeddingModel
-from latent_core.embedding.resolve import Embedders
 from latent_core.generations import containers as founding, refresh_gates
 from latent_core.generations.accept import IngestPayload, accept
 from latent_core.generations.delete import delete_container, delete_documents
@@ -38,17 +35,8 @@ from latent_core.generations.refresh import (
     switch,
 )
 from latent_core.generations.repair import Repairer, Stores
-from latent_core.keywords.bm25 import PostgresKeywordIndex
-from latent_core.observability import Metrics
-from latent_core.queue import clock
 from latent_core.queue.admin import requeue
 from latent_core.queue.claim import claim
-from latent_core.queue.comeback import retry_or_fail
-from latent_core.queue.context import JobContext
-from latent_core.queue.finish import FINISH, fenced
-from latent_core.queue.issues import stored_list
-from latent_core.queue.lease import HeldClaim
-from latent_core.queue.wakeup import Wakeup
 from latent_core.registry import chunks, containers
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container, Space
@@ -57,16 +45,11 @@ from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_core.testing.hashed_words import HashedWords
 from latent_core.testing.queue import sql
-from latent_core.vectors.edge import EdgeVectorIndex
 from latent_workers.deps import Deps
-from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs import ingest
 from latent_workers.jobs.refresh_fill import Filling
-from latent_workers.jobs.registry import handlers
-from latent_workers.sandbox.pool import Sandbox
+from latent_workers.testing.house import CONTAINER, LEASE_SECONDS, Words, open_deps, run_job
 
-CONTAINER: Final = "notes"
-LEASE_SECONDS: Final = 60.0
 OLD_DIMS: Final = 16
 WORDS: Final = [
     "harbour",
@@ -91,21 +74,6 @@ KEPT_LONG_ENOUGH: Final = "UPDATE spaces SET keep_until = now() WHERE keep_until
 EMBEDDED_BY: Final = (
     "SELECT doc_id, mapped, job_id FROM embedded WHERE stored_in = {} ORDER BY doc_id"
 )
-
-
-class Words:
-    """Tokens are words."""
-
-    def count(self, texts: Sequence[str]) -> list[int]:
-        return [len(text.split()) for text in texts]
-
-    def offsets(self, text: str) -> list[tuple[int, int]]:
-        found, at = [], 0
-        for word in text.split():
-            at = text.index(word, at)
-            found.append((at, at + len(word)))
-            at += len(word)
-        return found
 
 
 @dataclass
@@ -270,17 +238,6 @@ class House:
                 conn, CONTAINER, keep_days=7, lease_seconds=LEASE_SECONDS, principal="local:you"
             )
 
-    async def run(self, job: ClaimedJob) -> LatentError | None:
-        held = HeldClaim(job, lease_seconds=LEASE_SECONDS, since=clock.now())
-        try:
-            await handlers(self.deps)[job.kind](JobContext(self.stack.db, held))
-        except LatentError as error:
-            await retry_or_fail(self.stack.db, job, error)
-            return error
-        async with self.stack.db.transaction() as conn:
-            await fenced(conn, FINISH, job, warnings=stored_list(()), result=None)
-        return None
-
     async def work(self, *kinds: JobKind) -> list[LatentError]:
         """Do all that is due, of these kinds or of all but dedup, garbage and page images."""
         later = {JobKind.GARBAGE, JobKind.DEDUP, JobKind.RENDER}
@@ -294,7 +251,7 @@ class House:
             )
             if job is None:
                 return troubles
-            if (trouble := await self.run(job)) is not None:
+            if (trouble := await run_job(self.deps, job)) is not None:
                 troubles.append(trouble)
 
     async def job(self, job_id: int) -> dict[str, Any]:
@@ -337,36 +294,11 @@ def to(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
-    tmp = tmp_path / "tmp"
-    tmp.mkdir()
     settings = Settings(data_dir=tmp_path, lease_seconds=LEASE_SECONDS, drift_min_recall=0.9)
     models = Models(database)
-    vectors = await EdgeVectorIndex.open(tmp_path / "vectors")
-    stack = Stack(
-        settings=settings,
-        db=database,
-        keywords=PostgresKeywordIndex(database),
-        vectors=vectors,
-        blobs=FileBlobStore(tmp_path / "blobs", tmp),
-        signer=Signer(b"a key of the tests"),
-        embedders=cast(Embedders, models),
-        metrics=Metrics(),
-        wakeup=Wakeup(database),
-        tmp=tmp,
-        token="",
-        token_place="",
-    )
-    embedding = DocumentEmbedding(models, database, stack.metrics)
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/old", dims=OLD_DIMS)
-    try:
-        async with Sandbox(children=1) as sandbox:
-            await founding.create(
-                database, vectors, models, manifest, principal="local:you", request_id=None
-            )
-            yield House(Deps(settings, stack, sandbox, embedding, sandbox), models)
-    finally:
-        await embedding.close()
-        await vectors.close()
+    async with open_deps(database, settings, models, manifest) as deps:
+        yield House(deps, models)
 
 
 async def test_a_parallel_refresh_switches_to_a_complete_space_and_one_step_leads_back(
@@ -731,7 +663,7 @@ async def test_vectors_mapped_forward_are_searched_at_once_and_replaced_by_and_b
         house.stack.db, worker="w", lease_seconds=LEASE_SECONDS, kinds=[JobKind.REFRESH]
     )
     assert job is not None
-    assert await house.run(job) is None
+    assert await run_job(house.deps, job) is None
     assert (await house.job(job_id))["state"] == "done"
     container = await house.container()
     assert (container.space.embedder, container.space.dims) == ("openai/stretched", 48)

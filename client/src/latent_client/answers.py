@@ -12,6 +12,7 @@ from latent_core.domain.container import ContainerDescription, ContainerSummary
 from latent_core.domain.document import DocumentView
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.evaluation import KeptRun
+from latent_core.domain.findings import DoctorReport
 from latent_core.domain.hit import PlaceView
 from latent_core.domain.job import JobView
 
@@ -252,48 +253,6 @@ class JobNews(BaseModel):
     details: dict[str, Any] = {}
     job: JobView | None = None
     """The job as it stood then; None when it is gone."""
-
-
-class Difference(BaseModel):
-    """One thing in which the stores disagree."""
-
-    kind: str
-    object: str
-    message: str
-    repair: str = "none"
-    """What ``repair`` does about it; ``none``: only a person can."""
-    doc_id: UUID | None = None
-    generation: int | None = None
-
-
-class ContainerReport(BaseModel):
-    """What doctor counted in one container, and every difference."""
-
-    counts: dict[str, int] = {}
-    differences: list[Difference] = []
-    notes: list[Difference] = []
-    """Worth knowing, and no difference: jobs that failed, a manifest file that differs."""
-
-
-class Repair(BaseModel):
-    """What became of one difference."""
-
-    kind: str
-    object: str
-    repair: str
-    done: bool
-    message: str
-
-
-class DoctorReport(BaseModel):
-    clean: bool
-    containers: dict[str, ContainerReport] = {}
-    stores: list[Difference] = []
-    """Differences that belong to no container."""
-    checks: dict[str, str | bool] = {}
-    """What else a person should know of the installation."""
-    repairs: list[Repair] = []
-    """Of these differences, when that was asked for."""
 
 
 class EvalRuns(Envelope):

@@ -22,7 +22,6 @@ from latent_client.answers import (
     ContainersAnswer,
     Description,
     DoctorAnswer,
-    DoctorReport,
     DocumentAnswer,
     DocumentsPage,
     EvalRuns,
@@ -54,6 +53,7 @@ from latent_client.waiting import OnWait, Waiting
 from latent_core.domain.container import ContainerSummary
 from latent_core.domain.document import DocumentView
 from latent_core.domain.evaluation import EvalRequest, KeptRun
+from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.query import SearchRequest, SearchResponse

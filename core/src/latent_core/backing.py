@@ -1,24 +1,27 @@
-"""The backing services: each is a server when its address is given, and embedded otherwise (DESIGN §2)."""
+"""The backing services: each is a server when its address is given, and embedded otherwise (DESIGN §2).
+
+What speaks to the Qdrant and S3 servers is imported only then: it takes its time and memory, and need not be installed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.port import BlobStore
-from latent_core.blobs.presigning import Presigner
-from latent_core.blobs.s3 import S3Address, S3BlobStore
-from latent_core.domain.errors import Invalid
 from latent_core.processes.datadir import DataDirectory
 from latent_core.processes.postgres import EmbeddedPostgres
 from latent_core.processes.workfolder import WorkFolder
 from latent_core.settings import Settings
 from latent_core.vectors.edge import EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
-from latent_core.vectors.qdrant import QdrantAddress, QdrantVectorIndex
+
+if TYPE_CHECKING:
+    from latent_core.blobs.presigning import Presigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +67,9 @@ async def open_postgres(services: AsyncExitStack, settings: Settings, place: Pla
 async def open_vectors(services: AsyncExitStack, settings: Settings, place: Place) -> VectorIndex:
     index: VectorIndex
     if settings.qdrant_url is not None:
-        index = await QdrantVectorIndex.open(
-            QdrantAddress(
-                settings.qdrant_url,
-                settings.qdrant_api_key,
-                settings.qdrant_grpc_port,
-                settings.qdrant_prefix,
-            )
-        )
+        from latent_core.servers import open_qdrant
+
+        index = await open_qdrant(settings, settings.qdrant_url)
     else:
         index = await EdgeVectorIndex.open(place.path / "vectors")
     services.push_async_callback(index.close)
@@ -81,8 +79,9 @@ async def open_vectors(services: AsyncExitStack, settings: Settings, place: Plac
 async def open_blobs(services: AsyncExitStack, settings: Settings, place: Place) -> BlobStore:
     store: BlobStore
     if settings.s3_endpoint is not None:
-        address = s3_address(settings, settings.s3_endpoint)
-        store = await S3BlobStore.open(address, place.tmp / "s3")
+        from latent_core.servers import open_s3
+
+        store = await open_s3(settings, settings.s3_endpoint, place.tmp / "s3")
     else:
         store = FileBlobStore(place.path / "blobs", place.tmp)
     services.push_async_callback(store.close)
@@ -93,25 +92,8 @@ def open_presigner(services: AsyncExitStack, settings: Settings) -> Presigner | 
     """Signs links straight to the S3 server, where readers can reach it."""
     if settings.s3_endpoint is None or settings.s3_public_endpoint is None:
         return None
-    address = s3_address(settings, settings.s3_endpoint)
-    presigner = Presigner(replace(address, endpoint=settings.s3_public_endpoint))
+    from latent_core.servers import make_presigner
+
+    presigner = make_presigner(settings, settings.s3_public_endpoint)
     services.callback(presigner.close)
     return presigner
-
-
-def s3_address(settings: Settings, endpoint: str) -> S3Address:
-    """``Invalid`` names the keys that are missing."""
-    keys = {
-        "LLC_S3_ACCESS_KEY": settings.s3_access_key,
-        "LLC_S3_SECRET_KEY": settings.s3_secret_key,
-    }
-    missing = [name for name, key in keys.items() if key is None]
-    if settings.s3_access_key is None or settings.s3_secret_key is None:
-        raise Invalid(f"LLC_S3_ENDPOINT is given, but not {', '.join(missing)}: set it as well")
-    return S3Address(
-        endpoint,
-        settings.s3_access_key,
-        settings.s3_secret_key,
-        settings.s3_bucket,
-        settings.s3_region,
-    )

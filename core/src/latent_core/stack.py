@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from latent_core.backing import (
     Place,
@@ -21,7 +22,6 @@ from latent_core.backing import (
     open_vectors,
 )
 from latent_core.blobs.port import BlobStore
-from latent_core.blobs.presigning import Presigner
 from latent_core.blobs.signing import Signer
 from latent_core.domain.errors import Conflict
 from latent_core.embedding.adapted import StoredAdapters
@@ -42,6 +42,9 @@ from latent_core.registry.ownership import taking_part
 from latent_core.rerank.resolve import Rerankers
 from latent_core.settings import Settings
 from latent_core.vectors.port import VectorIndex
+
+if TYPE_CHECKING:
+    from latent_core.blobs.presigning import Presigner
 
 logger = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 from typing_extensions import override
 
+from latent_core.background import ended
 from latent_core.domain.errors import Conflict, Invalid
 from latent_core.metrics_server import metrics_served
 from latent_core.observability import set_up_logs
@@ -60,7 +61,7 @@ from latent_gateway.mcp.server import Surface
 from latent_gateway.openapi import Api
 from latent_gateway.response_headers import ResponseHeaders
 from latent_gateway.telemetry import RequestMetrics, Telemetry
-from latent_gateway.warm import ended, warm_all
+from latent_gateway.warm import warm_all
 
 logger = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from uuid import UUID
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from latent_core.background import ended
 from latent_core.domain.errors import Conflict, Invalid, LatentError, TimedOut, TooLarge
 from latent_core.registry import idempotency
 from latent_core.registry.connection import Database
@@ -26,7 +27,6 @@ from latent_core.registry.idempotency import KeptAnswer, KeyedRequest
 from latent_gateway.admission import SECONDS_BETWEEN_PIECES, streamed
 from latent_gateway.auth.principal import Principal
 from latent_gateway.auth.quotas import identity
-from latent_gateway.warm import ended
 
 logger = logging.getLogger(__name__)
 

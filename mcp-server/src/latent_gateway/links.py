@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from latent_core.blobs.presigning import Presigner
 from latent_core.blobs.signing import Signer
+
+if TYPE_CHECKING:
+    from latent_core.blobs.presigning import Presigner
 
 TTL_SECONDS: Final = 300
 

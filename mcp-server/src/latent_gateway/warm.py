@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from latent_core.domain.errors import LatentError
@@ -32,9 +31,3 @@ async def warm(stack: Stack, space: Space) -> None:
         logger.warning(
             "model_not_loaded", extra={"embedder": space.embedder, "cause": error.message}
         )
-
-
-async def ended(task: asyncio.Task[None]) -> None:
-    """Stop a background task and hear its end."""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

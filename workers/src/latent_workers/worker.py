@@ -10,6 +10,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from latent_core.background import ended
 from latent_core.domain.errors import Invalid
 from latent_core.metrics_server import metrics_served
 from latent_core.observability import set_up_logs
@@ -70,10 +71,8 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
         try:
             yield runner
         finally:
-            for chore in beside:
-                chore.cancel()
             runner.stop()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await ended(*beside)
             await task
             await embedding.close()
 

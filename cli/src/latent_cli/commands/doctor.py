@@ -11,7 +11,7 @@ from latent_cli.exits import FOUND
 from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, safe
 from latent_cli.session import ask
-from latent_client.answers import Difference, DoctorReport
+from latent_core.domain.findings import Difference, DoctorReport
 
 app = command_app()
 

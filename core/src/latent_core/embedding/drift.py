@@ -16,7 +16,6 @@ from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.vector import Matrix, Vector
@@ -198,6 +197,8 @@ def _pairs(old: ArrayLike, new: ArrayLike) -> tuple[Array, Array]:
 
 def _rotation(old: Array, new: Array) -> Array:
     """R (d_old, d_new) with orthonormal rows or columns, so that ``old @ R`` is as near to ``new`` as can be."""
+    from scipy import linalg  # 140 MB of code, for who trains an adapter: not at every start
+
     if old.shape[1] == new.shape[1]:
         rotation, _ = linalg.orthogonal_procrustes(old, new, check_finite=False)
         return np.asarray(rotation, dtype=np.float32)
@@ -234,6 +235,8 @@ def _ridge_maps(
     old: Array, new: Array, ridges: tuple[float, ...]
 ) -> list[tuple[Array, Array, Array]]:
     """Matrix and both means, a ridge each; what is dear is done once for all of them."""
+    from scipy import linalg
+
     mean_old, mean_new = _mean(old), _mean(new)
     centred = (old - mean_old).astype(np.float64)
     gram = centred.T @ centred

@@ -17,15 +17,15 @@ import numpy as np
 
 from latent_core.blobs.port import BlobStore
 from latent_core.domain.errors import LatentError, NotFound
+from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
-from latent_core.generations.findings import ContainerReport, Difference, Remedy, Report
 from latent_core.keywords.differences import differences
 from latent_core.registry import checks, chunks, containers
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container
 from latent_core.vectors.port import StoredPoint, VectorIndex
 
-__all__ = ["Difference", "Doctor", "Report"]
+__all__ = ["Difference", "Doctor", "DoctorReport"]
 
 PAGE: Final = 1000
 IDS_A_CHECK: Final = 256
@@ -66,11 +66,11 @@ class Doctor:
         """Whether bytes are read and hashed, not only measured."""
         self._pace = Pace()
 
-    async def examine(self, wanted: list[str] | None) -> Report:
+    async def examine(self, wanted: list[str] | None) -> DoctorReport:
         """Compare all stores, for the named containers or for all."""
         async with self._db.transaction() as conn:
             found = {c.id: c for c in await containers.all_(conn)}
-        report = Report()
+        report = DoctorReport()
         for container_id in sorted(found if wanted is None else set(wanted) & set(found)):
             one = await self._if_there(found[container_id])
             if one is not None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from latent_core.blobs.port import BlobStore
 from latent_core.domain.errors import LatentError, NotFound
+from latent_core.domain.findings import Difference, DoctorReport, Remedy, Repair
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.job import JobKind
 from latent_core.embedding.port import Embedder
@@ -30,7 +31,6 @@ from latent_core.generations.delete import (
     enqueue_purges,
 )
 from latent_core.generations.doctor import Pace
-from latent_core.generations.findings import Difference, Remedy, Repair, Report
 from latent_core.keywords.rebuild import rebuild
 from latent_core.registry import (
     blobs as blob_rows,
@@ -86,7 +86,7 @@ class Repairer:
             Remedy.FORGET: self._forget,
         }
 
-    async def repair(self, report: Report) -> list[Repair]:
+    async def repair(self, report: DoctorReport) -> list[Repair]:
         """What became of each difference. One that cannot be mended does not keep the others from it."""
         found: list[Repair] = []
         for container_id, of_container in report.containers.items():

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
+from latent_core.background import ended
 from latent_core.domain.errors import Conflict, LatentError, TimedOut
 from latent_core.processes.account import Account
 from latent_core.processes.cluster import DATABASE, Cluster, ready_pid
@@ -95,8 +96,7 @@ class EmbeddedPostgres:
     async def stop(self) -> None:
         """Fast shutdown, then immediate, then by force: ends within ``STOP_SECONDS`` and a little."""
         if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.wait([self._watcher])
+            await ended(self._watcher)
             self._watcher = None
         if self._server is not None:
             await self._server.stop()

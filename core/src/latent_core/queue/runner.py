@@ -11,6 +11,7 @@ from functools import partial
 from random import uniform
 from typing import Final, Literal, NamedTuple
 
+from latent_core.background import ended
 from latent_core.domain.errors import IssueCode, LatentError, Unavailable
 from latent_core.domain.job import ClaimedJob, JobKind
 from latent_core.observability import bound
@@ -117,9 +118,9 @@ class Runner:
             await self._claim_until_stopped()
             await self._drain(stop_seconds)
         finally:
-            for task in (*chores, *self._tasks):
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*chores, *self._tasks, return_exceptions=True)
+            await asyncio.gather(ended(*chores), *self._tasks, return_exceptions=True)
             await asyncio.to_thread(self._heartbeat.close)
 
     def stop(self) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 from uuid import uuid4
 
+from latent_core.background import ended
 from latent_core.domain.errors import LatentError, TimedOut
 from latent_core.queue import clock
 from latent_core.registry.connection import Connection, Database
@@ -50,9 +50,7 @@ class Wakeup:
         traceback: TracebackType | None,
     ) -> None:
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await ended(self._task)
 
     def wake(self) -> None:
         """Call after the commit. Many calls make one notification."""

@@ -8,9 +8,9 @@ from typing import Final
 from fastapi import APIRouter, Response
 
 from latent_core.domain.errors import Invalid, TimedOut
+from latent_core.domain.findings import Difference, DoctorReport
 from latent_core.domain.token import Scope
 from latent_core.generations.doctor import Doctor
-from latent_core.generations.findings import Difference, Report
 from latent_core.generations.repair import Repairer, Stores
 from latent_core.registry import audit, containers, doctoring
 from latent_gateway.answers import json_answer
@@ -53,7 +53,7 @@ async def doctor(
 
 async def _examined(
     shared: Gateway, principal: str, body: DoctorBody, wanted: list[str] | None, request_id: str
-) -> Report:
+) -> DoctorReport:
     stack = shared.stack
     lease = shared.settings.lease_seconds
     examined = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=4 * lease, deep=body.deep)
@@ -68,7 +68,7 @@ async def _examined(
     return report
 
 
-async def _note_files(shared: Gateway, report: Report, *, whole: bool) -> None:
+async def _note_files(shared: Gateway, report: DoctorReport, *, whole: bool) -> None:
     """Manifest files that say something else than the database, which owns them: a person decides."""
     try:
         files = await asyncio.to_thread(read_folder, shared.settings.manifests)
@@ -96,7 +96,9 @@ async def _note_files(shared: Gateway, report: Report, *, whole: bool) -> None:
             )
 
 
-async def _note_repairs(shared: Gateway, principal: str, report: Report, request_id: str) -> None:
+async def _note_repairs(
+    shared: Gateway, principal: str, report: DoctorReport, request_id: str
+) -> None:
     done = sum(one.done for one in report.repairs)
     async with shared.stack.db.transaction() as conn:
         await audit.note(

@@ -17,6 +17,7 @@ from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.keeping import store
 from latent_core.blobs.signing import Signer
 from latent_core.domain.errors import LatentError
+from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import ClaimedJob, JobKind
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.vector import Matrix, Vector
@@ -24,7 +25,7 @@ from latent_core.embedding.port import EmbeddingModel
 from latent_core.embedding.resolve import Embedders
 from latent_core.generations import containers as founding
 from latent_core.generations.accept import IngestPayload, accept
-from latent_core.generations.doctor import Doctor, Report
+from latent_core.generations.doctor import Doctor
 from latent_core.keywords.bm25 import PostgresKeywordIndex
 from latent_core.observability import Metrics
 from latent_core.queue import clock
@@ -104,6 +105,20 @@ class CountingEmbedder:
         """Nothing is open."""
 
 
+async def run_job(deps: Deps, job: ClaimedJob) -> LatentError | None:
+    """Do a job as the runner would; answers what went wrong."""
+    db = deps.stack.db
+    held = HeldClaim(job, lease_seconds=LEASE_SECONDS, since=clock.now())
+    try:
+        await handlers(deps)[job.kind](JobContext(db, held))
+    except LatentError as error:
+        await retry_or_fail(db, job, error)
+        return error
+    async with db.transaction() as conn:
+        await fenced(conn, FINISH, job, warnings=stored_list(()), result=None)
+    return None
+
+
 @dataclass
 class House:
     """The stores, and a worker that does one job when it is told."""
@@ -155,16 +170,7 @@ class House:
         )
 
     async def run(self, job: ClaimedJob) -> Exception | None:
-        """Do a job as the runner would; answers what went wrong."""
-        held = HeldClaim(job, lease_seconds=LEASE_SECONDS, since=clock.now())
-        try:
-            await handlers(self.deps)[job.kind](JobContext(self.stack.db, held))
-        except LatentError as error:
-            await retry_or_fail(self.stack.db, job, error)
-            return error
-        async with self.stack.db.transaction() as conn:
-            await fenced(conn, FINISH, job, warnings=stored_list(()), result=None)
-        return None
+        return await run_job(self.deps, job)
 
     async def work(self, *kinds: JobKind) -> list[Exception]:
         """Do all that is due, of these kinds or of all but garbage."""
@@ -189,7 +195,7 @@ class House:
     async def stored(self) -> set[str]:
         return {sha256 async for sha256 in self.stack.blobs.hashes()}
 
-    async def examine(self) -> Report:
+    async def examine(self) -> DoctorReport:
         stack = self.stack
         return await Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=0.0).examine(None)
 
@@ -197,9 +203,8 @@ class House:
 @asynccontextmanager
 async def open_house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
     """Stores in ``tmp_path`` with a container that is empty."""
-    inbox, tmp = tmp_path / "inbox", tmp_path / "tmp"
+    inbox = tmp_path / "inbox"
     inbox.mkdir()
-    tmp.mkdir()
     settings = Settings(
         data_dir=tmp_path,
         ingest_roots=(inbox,),
@@ -207,13 +212,28 @@ async def open_house(database: Database, tmp_path: Path) -> AsyncIterator[House]
         max_upload_bytes=1_000_000,
     )
     embedder = CountingEmbedder()
-    vectors = await EdgeVectorIndex.open(tmp_path / "vectors")
+    manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
+    async with open_deps(database, settings, embedder, manifest) as deps:
+        yield House(deps, embedder, inbox)
+
+
+@asynccontextmanager
+async def open_deps(
+    database: Database, settings: Settings, embedder: Any, manifest: Manifest
+) -> AsyncIterator[Deps]:
+    """What a worker works with, in the data directory of ``settings``, and a container of that manifest.
+
+    ``embedder`` answers what ``Embedders`` of a process is asked.
+    """
+    folder, tmp = settings.data_dir, settings.data_dir / "tmp"
+    tmp.mkdir()
+    vectors = await EdgeVectorIndex.open(folder / "vectors")
     stack = Stack(
         settings=settings,
         db=database,
         keywords=PostgresKeywordIndex(database),
         vectors=vectors,
-        blobs=FileBlobStore(tmp_path / "blobs", tmp),
+        blobs=FileBlobStore(folder / "blobs", tmp),
         signer=Signer(b"a key of the tests"),
         embedders=cast(Embedders, embedder),
         metrics=Metrics(),
@@ -223,13 +243,12 @@ async def open_house(database: Database, tmp_path: Path) -> AsyncIterator[House]
         token_place="",
     )
     embedding = DocumentEmbedding(embedder, database, stack.metrics)
-    manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
     try:
         async with Sandbox(children=1) as sandbox:
             await founding.create(
                 database, vectors, embedder, manifest, principal="local:you", request_id=None
             )
-            yield House(Deps(settings, stack, sandbox, embedding, sandbox), embedder, inbox)
+            yield Deps(settings, stack, sandbox, embedding, sandbox)
     finally:
         await embedding.close()
         await vectors.close()

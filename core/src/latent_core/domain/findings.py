@@ -45,6 +45,8 @@ class Difference(BaseModel):
 
 
 class ContainerReport(BaseModel):
+    """What was counted in one container, and every difference."""
+
     counts: dict[str, int] = {}
     differences: list[Difference] = []
     notes: list[Difference] = []
@@ -61,7 +63,7 @@ class Repair(BaseModel):
     message: str
 
 
-class Report(BaseModel):
+class DoctorReport(BaseModel):
     clean: bool = True
     containers: dict[str, ContainerReport] = {}
     stores: list[Difference] = []
