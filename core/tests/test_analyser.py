@@ -243,12 +243,40 @@ def test_a_sentence_tells_its_language(language: str) -> None:
         "Aerodynamics",
         "Comment on a Paper on Parallel Processing",
         "Los Angeles",
-        "def f(d, n):\n    a = d[n]\n    return a, y, m",
+        "def f(d, n): return d[n], y, m",
         "Kubernetes Ingress NGINX Controller",
     ],
 )
 def test_latin_script_without_evidence_is_english(text: str) -> None:
     assert detect_language(text) == "english"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def first(items):\n    found = [one for one in items if one]\n    return found[0] if found else None",
+        "func main() {\n\tif err := run(); err != nil {\n\t\tlog.Fatal(err)\n\t}\n}",
+    ],
+)
+def test_what_is_indented_and_full_of_brackets_is_code(text: str) -> None:
+    assert detect_language(text) == "code"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Algorithm 97 (Shortest Path) [H]\n\n(CACM 5, 1962)",
+        "A list (see below):\n\n    first point\n    second point\n\nand what follows from both of them.",
+        "def gruss(name):\n    # der Name ist nicht leer und wird auch so gesagt wie er ist\n    return name",
+    ],
+)
+def test_prose_with_brackets_and_code_in_other_words_than_english_are_not(text: str) -> None:
+    assert detect_language(text) != "code"
+
+
+def test_code_keeps_the_words_that_prose_leaves_out_and_stems_the_others() -> None:
+    assert set(analyse("if not items: return", "code").tfs) == {"if", "not", "item", "return"}
+    assert set(analyse("if not items: return", "english").tfs) == {"item", "return"}
 
 
 def test_stop_words_stand_in_one_list_a_language_and_none_is_a_phrase() -> None:

@@ -67,6 +67,7 @@ def test_a_language_is_known_by_its_name_its_codes_and_its_tags() -> None:
         "Это просто русский текст",
         "αυτό είναι ελληνικό κείμενο",
         "这是中文",
+        "def f(x):\n    if x is not None:\n        return [x]\n",
     ],
 )
 def test_every_language_that_is_detected_can_be_asked_for(text: str) -> None:

@@ -11,6 +11,7 @@ arabic ar ara
 armenian hy hye arm
 basque eu eus baq
 catalan ca cat
+code
 czech cs ces cze
 danish da dan
 dutch nl nld dut
@@ -50,7 +51,7 @@ _NAMES: Final = {
     for word in words
 }
 LANGUAGES: Final = tuple(dict.fromkeys(_NAMES.values()))
-"""``simple`` is what no other name fits."""
+"""``code`` is source code and its like, ``simple`` what no other name fits."""
 
 
 def language_named(written: str) -> str:

@@ -18,10 +18,10 @@ from typing import Any, Final
 import Stemmer
 
 from latent_core.keywords import segment
-from latent_core.keywords.language import SIMPLE
+from latent_core.keywords.language import CODE, DEFAULT, SIMPLE
 from latent_core.keywords.stopwords import STOP_WORDS
 
-ANALYSER_VERSION: Final = "1"
+ANALYSER_VERSION: Final = "2"
 """Raised by every change that gives a text other terms."""
 
 MAX_POSITION: Final = 16_383
@@ -70,7 +70,7 @@ class Span:
 
 
 def analyse(text: str, language: str) -> Analysed:
-    """Terms of ``text`` by the rules of ``language``: a Snowball name; any other is ``simple``."""
+    """Terms of ``text`` by the rules of ``language``: a Snowball name or ``code``; any other is ``simple``."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     at, length = 1, 0
     for token in segment.tokens(text):
@@ -218,6 +218,8 @@ _stemmers: Final = _Stemmers()
 
 
 def _stem(word: str, language: str) -> str:
+    if language == CODE:
+        language = DEFAULT
     if language == SIMPLE or language not in _LANGUAGES:
         return word
     return _stemmers.of(language).stemWord(word) or word

@@ -22,7 +22,7 @@ from latent_core.generations.accept import IngestPayload
 from latent_core.generations.publish import StagedChunk
 from latent_core.generations.stage import Addressed, stage_vectors
 from latent_core.keywords.analyser import analyse
-from latent_core.keywords.language import SIMPLE, detect_language
+from latent_core.keywords.language import CODE, DEFAULT, SIMPLE, detect_language
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.registry import containers
@@ -127,6 +127,10 @@ def fingerprint_of_scans(printed: str, engine: str) -> str:
     return hashlib.sha256(f"{printed}\n{engine}".encode()).hexdigest()
 
 
+WRITTEN_FOR_MACHINES: Final = (SourceType.CODE, SourceType.YAML, SourceType.JSON)
+"""Their texts are code, however little of them looks like it."""
+
+
 async def make(deps: Deps, container: Container, parsed: Parsed, source_type: SourceType) -> Made:
     """Chunk a parsed document, in a thread."""
     counter = deps.embedding.counter(container.space)
@@ -145,12 +149,14 @@ def _make(
         replace(draft, meta={**draft.meta, "ocr": True}) if draft.place.page in read else draft
         for draft in drafts
     ]
-    return Made(parsed, marked, _language(parsed))
+    return Made(parsed, marked, _language(parsed, source_type))
 
 
-def _language(parsed: Parsed) -> str:
+def _language(parsed: Parsed, source_type: SourceType) -> str:
     """What the text is written in; where too little of it tells, what the source says of itself."""
     detected = detect_language(parsed.text[:CHARS_FOR_LANGUAGE])
+    if detected == DEFAULT and source_type in WRITTEN_FOR_MACHINES:
+        return CODE
     if detected != SIMPLE or parsed.language is None:
         return detected
     with suppress(ValueError):
