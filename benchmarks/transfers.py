@@ -11,137 +11,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import orjson
 import psutil
 
 from benchmarks import corpus
+from benchmarks.archives import directions, write_archive
 from benchmarks.installation import JOB_SECONDS, MEGABYTE, Installation, running, work_folder
 from latent_client import AsyncClient
-from latent_core.archive.records import FORMAT, FORMAT_VERSION, HEADER, LINEAGE, MANIFEST
-from latent_core.archive.writer import ArchiveWriter
-from latent_core.domain import versions
-from latent_core.domain.ids import content_hash, document_id
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.query import SearchRequest
-from latent_core.keywords.analyser import analyse, term_vector
 
 CONTAINER: Final = "large"
-CHUNKS_A_DOCUMENT: Final = 50
-DOCUMENTS_A_BATCH: Final = 20
-NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 PATIENT: Final = {"LLC_SEARCH_TIMEOUT_MS": "60000"}
 """A partial answer could not be compared."""
 SAMPLE_SECONDS: Final = 0.1
-
-
-def write_archive(file: Path, space: dict[str, Any], chunks: int) -> list[str]:
-    """An archive of that many chunks; their texts."""
-    random = np.random.default_rng(7)
-    texts = corpus.Writer(21).passages(chunks)
-    written: list[str] = []
-    with file.open("wb") as out:
-        writer = ArchiveWriter(out)
-        header = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "container_id": CONTAINER,
-            "created_at": NOW,
-            "space": space,
-            "handler": versions.HANDLER,
-            "analyser": versions.ANALYSER,
-            "vectors": True,
-            "blobs": True,
-        }
-        writer.add(HEADER, orjson.dumps(header))
-        writer.add(MANIFEST, Manifest(id=CONTAINER, name="Large").model_dump_json().encode())
-        for batch in range(-(-chunks // (CHUNKS_A_DOCUMENT * DOCUMENTS_A_BATCH))):
-            some = list(islice(texts, CHUNKS_A_DOCUMENT * DOCUMENTS_A_BATCH))
-            _write_batch(writer, batch, some, len(written), random, int(space["dims"]))
-            written += some
-        writer.close()
-    return written
-
-
-def _write_batch(
-    writer: ArchiveWriter,
-    batch: int,
-    texts: list[str],
-    first: int,
-    random: np.random.Generator,
-    dims: int,
-) -> None:
-    folder = f"batches/{batch:06d}"
-    groups = [texts[n : n + CHUNKS_A_DOCUMENT] for n in range(0, len(texts), CHUNKS_A_DOCUMENT)]
-    names = [f"file:///{first + n * CHUNKS_A_DOCUMENT}.txt" for n in range(len(groups))]
-    documents = (_document(name, group) for name, group in zip(names, groups, strict=True))
-    writer.add_lines(f"{folder}/documents.jsonl", "documents", documents)
-    writer.add_lines(f"{folder}/chunks-0000.jsonl", "chunks", _chunks(names, groups, first))
-    vectors = random.standard_normal((len(texts), dims), dtype=np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    writer.add(f"{folder}/vectors-0000.f32", vectors.astype("<f4").tobytes())
-    writer.count("vectors", len(texts))
-    writer.count("batches")
-    writer.end_frame()
-
-
-def _document(name: str, texts: list[str]) -> bytes:
-    told = {
-        "doc_id": document_id(CONTAINER, name),
-        "uri": name,
-        "mime": "text/plain",
-        "source_type": "text",
-        "title": name,
-        "sha256": content_hash("".join(texts)),
-        "bytes": sum(map(len, texts)),
-        "meta": {},
-        "live_chunks": len(texts),
-        "language": "english",
-        "fingerprint": None,
-        "source_modified_at": NOW,
-        "source_mtime_ns": None,
-        "first_fetched_at": NOW,
-        "fetched_at": NOW,
-        "created_at": NOW,
-    }
-    return orjson.dumps(told)
-
-
-def _chunks(names: list[str], groups: list[list[str]], n: int) -> Iterator[bytes]:
-    for name, group in zip(names, groups, strict=True):
-        for ordinal, text in enumerate(group):
-            analysed = analyse(text, "english")
-            told = {
-                "doc_id": document_id(CONTAINER, name),
-                "n": n,
-                "ordinal": ordinal,
-                "modality": "text",
-                "source_type": "text",
-                "block_type": "paragraph",
-                "text": text,
-                "embed_text": text,
-                "line_start": ordinal + 1,
-                "line_end": ordinal + 1,
-                "offset_start": 0,
-                "offset_end": len(text),
-                "content_hash": content_hash(text),
-                "token_count": 200,
-                "windows": 1,
-                "tsv": term_vector(analysed),
-                "length": analysed.length,
-                "provenance": dict.fromkeys(LINEAGE, "synthetic"),
-                "created_at": NOW,
-                "signature": content_hash(text),  # judged already: the judging is not measured here
-            }
-            yield orjson.dumps(told)
-            n += 1
 
 
 async def ended(client: AsyncClient, job_id: int) -> JobView:
@@ -211,7 +97,9 @@ async def measure(folder: Path, chunks: int, count: int) -> None:
         probe = Manifest(id="probe", name="Probe")
         await client.create(probe)
         space = (await client.describe("probe")).embedder
-        texts = await asyncio.to_thread(write_archive, first, space, chunks)
+        texts = list(corpus.Writer(21).passages(chunks))
+        manifest = Manifest(id=CONTAINER, name="Large")
+        await asyncio.to_thread(write_archive, first, manifest, space, texts, directions())
         print(f"{chunks} chunks, {first.stat().st_size / MEGABYTE:.0f} MB")
         await imported(client, first, CONTAINER, chunks)
         queries = corpus.queries(texts, count)

@@ -7,6 +7,6 @@ from typing import Final
 
 PARSERS: Final = 2
 CHUNKER: Final = 2
-ANALYSER: Final = 1
+ANALYSER: Final = 2
 HANDLER: Final = f"{PARSERS}.{CHUNKER}.{ANALYSER}"
 """As the lineage tells it."""

@@ -21,9 +21,6 @@ from latent_core.keywords import segment
 from latent_core.keywords.language import CODE, DEFAULT, SIMPLE
 from latent_core.keywords.stopwords import STOP_WORDS
 
-ANALYSER_VERSION: Final = "2"
-"""Raised by every change that gives a text other terms."""
-
 MAX_POSITION: Final = 16_383
 """Postgres knows no higher one in a tsvector: later words share it."""
 MAX_TF: Final = 255
