@@ -1,8 +1,8 @@
 """``Idempotency-Key`` on writes: a request that is sent again is answered again, and done once.
 
 What is kept are answers of 2xx: an error changed nothing, so its key is free again. A key belongs to its
-principal and its request (method, target, body); with another request it is a ``Conflict``. Searches are
-no writes, though they are sent as POST: kept, they would be told again to who may not read them any more.
+principal and its request (method, target, body); with another request it is a ``Conflict``. An answer is told
+again only to who still has the rights that it was given by. Searches are no writes, though they are sent as POST.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from latent_core.registry import idempotency
 from latent_core.registry.connection import Database
 from latent_core.registry.idempotency import KeptAnswer, KeyedRequest
 from latent_gateway.admission import SECONDS_BETWEEN_PIECES, streamed
+from latent_gateway.auth import access, rights
 from latent_gateway.auth.principal import Principal
 from latent_gateway.auth.quotas import identity
 
@@ -80,6 +82,8 @@ class Idempotency:
         if isinstance(held, UUID):
             await self._run(scope, body, send, request, held)
             return
+        async with self._db.transaction() as conn:
+            await access.check_still(conn, scope["latent.principal"], held.rights)
         if not body.complete:
             await self._same_upload(body, request)
         await _replay(held, send)
@@ -124,6 +128,7 @@ class Idempotency:
 
         async def keep(answer: KeptAnswer) -> None:
             nonlocal kept
+            answer = replace(answer, rights=dict(relied))
             # The work is done, and its answer must go out.
             with _bearable("idempotent_answer_not_kept"):
                 async with self._db.transaction() as conn:
@@ -131,7 +136,8 @@ class Idempotency:
 
         renewing = asyncio.create_task(self._renew(request, held), name="idempotency-claim")
         try:
-            await self._app(scope, body.replayed, _Keeping(send, keep))
+            with rights.noted() as relied:
+                await self._app(scope, body.replayed, _Keeping(send, keep))
         finally:
             await ended(renewing)
             if not kept:

@@ -7,7 +7,7 @@ the claim, so that one that was taken for crashed cannot overwrite what its succ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -26,7 +26,7 @@ ON CONFLICT (principal, key) DO UPDATE SET
     body_hash = EXCLUDED.body_hash,
     claim = EXCLUDED.claim,
     locked_until = EXCLUDED.locked_until,
-    status = NULL, headers = NULL, body = NULL,
+    status = NULL, headers = NULL, body = NULL, rights = NULL,
     created_at = now()
 WHERE (idempotency_keys.locked_until < clock_timestamp()
        AND idempotency_keys.request_hash = EXCLUDED.request_hash
@@ -36,7 +36,7 @@ RETURNING claim
 """
 
 LOOK: Final = """
-SELECT request_hash, body_hash, status, headers, body
+SELECT request_hash, body_hash, status, headers, body, rights
 FROM idempotency_keys WHERE principal = %(principal)s AND key = %(key)s
 """
 
@@ -47,7 +47,8 @@ WHERE principal = %(principal)s AND key = %(key)s AND claim = %(claim)s AND lock
 
 KEEP: Final = """
 UPDATE idempotency_keys SET
-    locked_until = NULL, body_hash = %(body_hash)s, status = %(status)s, headers = %(headers)s, body = %(body)s
+    locked_until = NULL, body_hash = %(body_hash)s, status = %(status)s, headers = %(headers)s, body = %(body)s,
+    rights = %(rights)s
 WHERE principal = %(principal)s AND key = %(key)s AND claim = %(claim)s AND locked_until IS NOT NULL
 """
 
@@ -90,6 +91,8 @@ class KeptAnswer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    rights: Mapping[str, bool] = field(default_factory=dict)
+    """Containers by whose rights it was given, each with whether it took an owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ async def look(conn: Connection, principal: str, key: str) -> Known | None:
         return None
     answer = None
     if row["status"] is not None:
-        answer = KeptAnswer(row["status"], row["headers"], bytes(row["body"]))
+        answer = KeptAnswer(row["status"], row["headers"], bytes(row["body"]), row["rights"] or {})
     return Known(row["request_hash"], row["body_hash"], answer)
 
 
@@ -149,6 +152,7 @@ async def keep(
         "status": answer.status,
         "headers": Jsonb(dict(answer.headers)),
         "body": answer.body,
+        "rights": Jsonb(dict(answer.rights)),
     }
     return (await conn.execute(KEEP, values)).rowcount == 1
 
