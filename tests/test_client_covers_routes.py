@@ -90,6 +90,8 @@ CALLS: Final[dict[str, Call]] = {
         "art", RefreshRequest(strategy=Strategy.REPARSE)
     ),
     "POST /v1/admin/rollback": lambda c, _: c.rollback("art"),
+    "GET /v1/admin/pdf-status": lambda c, _: c.pdf_status("art"),
+    "POST /v1/admin/process-selected": lambda c, _: c.process_selected("art", [DOC]),
     "POST /v1/admin/doctor": lambda c, _: c.doctor(),
     "GET /v1/blobs/{sha256}": lambda c, _: c.fetch(f"{c.url}/v1/blobs/{SHA}?sig=x"),
     "GET /healthz": lambda c, _: c.healthy(),

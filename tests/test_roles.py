@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -26,10 +27,12 @@ from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.tokens import NOTE_USE
 from latent_core.testing.archives import empty_archive
 from latent_gateway.app import ROUTERS
+from latent_gateway.idempotency import METHODS, READS, REPLAYED
 from latent_gateway.mcp.tools.registry import tools_of
 from tests.house import (
     BASE,
     EVERYBODY,
+    PLAZA,
     SECRET,
     VAULT,
     VAULT_MANIFEST,
@@ -220,6 +223,7 @@ ADD: Final = {"container_id": "{vault}", "file_ref": "{upload_id}"}
 LISTING: Final = {"root": "folder", "files": [], "delete_vanished": True}
 JUDGED: Final = {"id": "q", "query": SECRET, "relevant": {"a": 1}}
 REFRESH: Final = {"container_id": "{vault}", "strategy": "inplace", "dry_run": True}
+SELECTED: Final = {"container_id": "{vault}", "doc_ids": ["{pdf_id}"], "stream": False}
 CONTAINER: Final = "/v1/containers/{vault}"
 DOCUMENT: Final = "/v1/documents/{doc_id}"
 JSON_RPC: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -300,6 +304,12 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/jobs/{job_id}/requeue"): Row(STEER, _requeue, (202,)),
     ("POST", "/v1/admin/doctor"): Row(
         CHANGE, plain("/v1/admin/doctor", body={"container_id": "{vault}"})
+    ),
+    ("GET", "/v1/admin/pdf-status"): Row(
+        CHANGE, plain("/v1/admin/pdf-status?container_id={vault}")
+    ),
+    ("POST", "/v1/admin/process-selected"): Row(
+        CHANGE, plain("/v1/admin/process-selected", body=SELECTED, names="pdf_id"), (202,)
     ),
     ("POST", "/v1/admin/refresh"): Row(CHANGE, plain("/v1/admin/refresh", body=REFRESH)),
     ("POST", "/v1/admin/rollback"): Row(
@@ -389,6 +399,88 @@ async def _same_as_nothing(house: House, role: str, method: str, asked: Asked) -
     assert cost[0] == cost[1], role
 
 
+KEYED: Final = tuple(
+    (method, path)
+    for (method, path), row in TABLE.items()
+    if method in METHODS and path.startswith("/v1/") and path not in READS
+    if row.expected is not OWNER
+)
+NEVER_LOST: Final = {
+    ("DELETE", "/v1/containers/{container_id}"): "what is deleted is nobody's",
+    ("POST", "/v1/imports"): "its container is made by the job",
+}
+
+
+@pytest.mark.parametrize(("method", "path"), KEYED, ids=lambda part: str(part).strip("/"))
+async def test_an_answer_kept_by_a_key_is_not_told_again_to_who_lost_the_right(
+    house: House, method: str, path: str
+) -> None:
+    row = TABLE[method, path]
+    asked = await row.build(house)
+    asked.headers["Idempotency-Key"] = f"kept-{house.number()}"
+    first = await _ask(house, "writer", method, asked)
+    assert first.status_code in row.ok or first.status_code == 409, first.text
+    again = await _ask(house, "writer", method, asked)
+    if first.is_success:
+        assert (again.content, REPLAYED in again.headers) == (first.content, True)
+    named = [VAULT, *([asked.body["manifest"]["id"]] if path == "/v1/containers" else [])]
+    async with without_writers(house, named):
+        refused = await _ask(house, "writer", method, asked)
+    if (method, path) in NEVER_LOST:
+        assert refused.content == first.content
+    else:
+        assert refused.status_code == 404, refused.text
+        assert REPLAYED not in refused.headers
+        assert SECRET not in refused.text
+    if first.is_success:  # the right is back, and so is the answer
+        assert (await _ask(house, "writer", method, asked)).content == first.content
+
+
+@asynccontextmanager
+async def without_writers(house: House, containers: list[str]) -> AsyncIterator[None]:
+    """While the block lasts the containers are the owner's alone."""
+    before = {}
+    for container_id in containers:
+        path = f"/v1/containers/describe?container_id={container_id}"
+        before[container_id] = (await house.told("owner", "GET", path))["manifest"]
+        closed = {**before[container_id], "acl": {"roles": {"owner": ["local:you"], "reader": []}}}
+        await _apply(house, closed)
+    yield
+    for given in before.values():
+        await _apply(house, given)
+
+
+async def _apply(house: House, given: dict[str, Any]) -> None:
+    path = f"/v1/containers/describe?container_id={given['id']}"
+    known = {"If-Match": f'"{(await house.told("owner", "GET", path))["etag"]}"'}
+    path = f"/v1/containers/{given['id']}"
+    await house.told("owner", "PUT", path, body={"manifest": given}, headers=known)
+
+
+async def test_selected_documents_are_followed_until_no_job_works_on_any(house: House) -> None:
+    body = {"container_id": VAULT, "doc_ids": [house.pdf_id]}
+    answer = await house.ask("writer", "POST", "/v1/admin/process-selected", body=body)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = re.findall(r"event: (\w+)\ndata: (.*)\n\n", answer.text)
+    assert [name for name, _ in events] == ["accepted", "document", "end"]
+    accepted, document = (orjson.loads(data) for _, data in events[:2])
+    assert accepted["documents"][0]["action"] == "none"
+    assert (document["status"], document["total"], document["processed"]) == ("drawn", 1, 1)
+    told = await house.told("writer", "GET", f"/v1/admin/pdf-status?container_id={VAULT}")
+    assert document in told["documents"]
+    audited = await house.told("owner", "GET", "/v1/audit?action=document.process")
+    assert audited["audit"][0]["principal"] == "agent:writer"
+
+
+async def test_a_document_of_another_container_cannot_be_selected(house: House) -> None:
+    body = {"container_id": PLAZA, "doc_ids": [house.pdf_id]}
+    theirs = await house.ask("other", "POST", "/v1/admin/process-selected", body=body)
+    body["doc_ids"] = [_another(house.pdf_id)]
+    nobodys = await house.ask("other", "POST", "/v1/admin/process-selected", body=body)
+    assert theirs.status_code == nobodys.status_code == 404
+    assert SECRET not in theirs.text
+
+
 async def test_lists_name_only_what_is_seen(house: House) -> None:
     for path, role, seen in [
         ("/v1/containers/list", "reader", True),
@@ -397,6 +489,9 @@ async def test_lists_name_only_what_is_seen(house: House) -> None:
         ("/v1/jobs", "ingester", True),
         ("/v1/jobs", "other", False),
         ("/v1/jobs", "narrowed", False),
+        ("/v1/admin/pdf-status", "writer", True),
+        ("/v1/admin/pdf-status", "reader", False),
+        ("/v1/admin/pdf-status", "other", False),
         ("/v1/audit", "writer", True),
         ("/v1/audit", "reader", False),
         ("/v1/audit", "admin", False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from latent_core.domain.errors import RateLimited
-from latent_gateway.api.jobs import (
+from latent_gateway.api.server_events import (
     MOST_SECONDS_BETWEEN_LOOKS,
     SECONDS_BETWEEN_LOOKS,
     SECONDS_OF_SILENCE,

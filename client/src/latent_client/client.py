@@ -45,6 +45,7 @@ from latent_client.answers import (
 )
 from latent_client.calls import part
 from latent_client.files import read_blocks
+from latent_client.processing import ProcessingCalls
 from latent_client.refresh import RefreshCalls
 from latent_client.streams import JobEvents
 from latent_client.transfers import TransferCalls
@@ -68,7 +69,7 @@ UNKNOWN_MIME: Final = "application/octet-stream"
 """The server goes by the name then."""
 
 
-class AsyncClient(AccessCalls, RefreshCalls, TransferCalls):
+class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
     """A gateway at ``url``. Use it as an async context manager, or ``close`` it."""
 
     def __init__(

@@ -127,12 +127,20 @@ class Transport:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, headers: Mapping[str, str], read_seconds: float
+        self,
+        path: str,
+        *,
+        read_seconds: float,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        json: Any = None,
     ) -> AsyncIterator[httpx.Response]:
         """An open answer whose body is still to be read."""
         timeout = httpx.Timeout(read_seconds, connect=CONNECT_SECONDS)
         try:
-            async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+            async with self._http.stream(
+                method, path, headers=headers, json=json, timeout=timeout
+            ) as response:
                 if not response.is_success:
                     await response.aread()
                     raise from_response(response)

@@ -149,6 +149,11 @@ FROM documents d
 WHERE d.id = %(id)s AND d.deleted_at IS NULL
 """
 
+OF_CONTAINER: Final = """
+SELECT id FROM documents
+WHERE container_id = %(container_id)s AND id = ANY(%(ids)s) AND deleted_at IS NULL
+"""
+
 LIVE_COUNT: Final = """
 SELECT count(*) AS documents FROM (
     SELECT 1 FROM documents
@@ -351,6 +356,12 @@ async def page(
 async def view(conn: Connection, doc_id: UUID) -> DocumentView | None:
     found = await (await conn.execute(ONE, {"id": doc_id})).fetchone()
     return _view(found) if found else None
+
+
+async def of_container(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> set[UUID]:
+    """Those of the documents that are the container's own and not deleted."""
+    cursor = await conn.execute(OF_CONTAINER, {"container_id": container_id, "ids": list(doc_ids)})
+    return {row["id"] for row in await cursor.fetchall()}
 
 
 async def ages(

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import orjson
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
-from typing_extensions import override
 
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, NotFound, Unauthorized
@@ -24,9 +21,17 @@ from latent_core.registry.connection import Connection
 from latent_gateway.answers import json_answer
 from latent_gateway.api import cursors
 from latent_gateway.api.bodies import JobAnswer, JobPage
+from latent_gateway.api.server_events import (
+    KEEP_ALIVE,
+    LONGEST_STREAM_SECONDS,
+    Counted,
+    Rhythm,
+    described,
+    written,
+)
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
-from latent_gateway.context import Caller, Gateway, RequestId, Shared, Streams
+from latent_gateway.context import Caller, Gateway, RequestId, Shared
 
 router = APIRouter(tags=["jobs"])
 
@@ -35,23 +40,9 @@ ASKED_BY_ADMINS: Final = frozenset(
     {JobKind.REFRESH, JobKind.EVAL, JobKind.EXPORT, JobKind.BACKUP, JobKind.IMPORT}
 )
 """Who may not begin one may not end it either, nor begin it again."""
-SECONDS_BETWEEN_LOOKS: Final = 0.25
-MOST_SECONDS_BETWEEN_LOOKS: Final = 1.0
-SECONDS_OF_SILENCE: Final = 15.0
-"""Then a comment is sent: proxies and readers give up on a connection that says nothing."""
-_EVENT: Final = {
-    "type": "object",
-    "description": "One of them; data is JSON: the event, its time, its details, and the job",
-    "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
-}
-EVENTS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "description": "Server-sent events, to the job's final state",
-        "content": {"text/event-stream": {"schema": _EVENT}},
-    }
-}
-KEEP_ALIVE: Final = b": still here\n\n"
-LONGEST_STREAM_SECONDS: Final = 6 * 3600.0
+EVENTS: Final = described(
+    "Server-sent events, to the job's final state: the event, its time, its details, and the job"
+)
 
 
 def _unknown(job_id: int) -> NotFound:
@@ -120,43 +111,7 @@ async def events(
         else 0
     )
     shared.streams.take(caller)
-    return _Events(_stream(shared, caller, job_id, after), shared.streams, caller)
-
-
-class _Events(StreamingResponse):
-    """A stream that was counted, and is given back however it ends, begun or not."""
-
-    def __init__(self, content: AsyncIterator[bytes], streams: Streams, whose: Principal) -> None:
-        super().__init__(
-            content, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-        )
-        self._streams, self._whose = streams, whose
-
-    @override
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._streams.give_back(self._whose)
-
-
-class Rhythm:
-    """When to look again, seconds: soon after a change, ever later while nothing changes."""
-
-    def __init__(self, now: float) -> None:
-        self.pause = SECONDS_BETWEEN_LOOKS
-        self._spoke = now
-
-    def looked(self, now: float, *, changed: bool) -> bool:
-        """Note what a look found; answers whether the silence has lasted too long."""
-        if changed:
-            self.pause, self._spoke = SECONDS_BETWEEN_LOOKS, now
-            return False
-        self.pause = min(2 * self.pause, MOST_SECONDS_BETWEEN_LOOKS)
-        silent = now - self._spoke >= SECONDS_OF_SILENCE
-        if silent:
-            self._spoke = now
-        return silent
+    return Counted(_stream(shared, caller, job_id, after), shared.streams, caller)
 
 
 async def _stream(
@@ -179,14 +134,14 @@ async def _stream(
             return
         for event in fresh:
             after = event.id
-            yield _event(event.event, _told(event, job), event.id)
+            yield written(event.event, _told(event, job), event.id)
         if job != shown and not fresh:
-            yield _event("progress", {"job": job.model_dump(mode="json")}, None)
+            yield written("progress", {"job": job.model_dump(mode="json")})
         if rhythm.looked(now(), changed=job != shown or bool(fresh)):
             yield KEEP_ALIVE
         shown = job
         if job.state in FINAL and not fresh:
-            yield _event("end", {"job": job.model_dump(mode="json")}, None)
+            yield written("end", {"job": job.model_dump(mode="json")})
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(rhythm.pause):
@@ -208,11 +163,6 @@ def _told(event: JobEvent, job: JobView) -> dict[str, object]:
         "details": event.details,
         "job": job.model_dump(mode="json"),
     }
-
-
-def _event(name: str, data: dict[str, object], event_id: int | None) -> bytes:
-    head = f"event: {name}\n" + (f"id: {event_id}\n" if event_id is not None else "")
-    return head.encode() + b"data: " + orjson.dumps(data) + b"\n\n"
 
 
 @router.post("/v1/jobs/{job_id}/cancel", response_model=JobAnswer, status_code=202)

@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from fastapi.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
-from typing_extensions import override
 
 from latent_core.domain.errors import LatentError
-from latent_gateway.api.jobs import KEEP_ALIVE, Rhythm
-from latent_gateway.auth.principal import Principal
+from latent_gateway.api.server_events import KEEP_ALIVE, Counted, Rhythm
 from latent_gateway.console.view import HEADERS
 from latent_gateway.console.visitor import Visitor
-from latent_gateway.context import Gateway, Streams
+from latent_gateway.context import Gateway
 
 LONGEST_SECONDS: Final = 1800.0
 """Browsers come back by themselves."""
@@ -37,22 +34,7 @@ Look = Callable[[], Awaitable[Drawn]]
 def live(shared: Gateway, visitor: Visitor, look: Look) -> StreamingResponse:
     """Server-sent events: ``part`` with HTML whenever it has changed, ``end`` when there will be no more."""
     shared.streams.take(visitor.principal)
-    return _Counted(_parts(shared, look), shared.streams, visitor.principal)
-
-
-class _Counted(StreamingResponse):
-    """A stream that was counted, and is given back however it ends, begun or not."""
-
-    def __init__(self, content: AsyncIterator[bytes], streams: Streams, whose: Principal) -> None:
-        super().__init__(content, headers=HEADERS, media_type="text/event-stream")
-        self._streams, self._whose = streams, whose
-
-    @override
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._streams.give_back(self._whose)
+    return Counted(_parts(shared, look), shared.streams, visitor.principal, HEADERS)
 
 
 async def _parts(shared: Gateway, look: Look) -> AsyncIterator[bytes]:

@@ -138,13 +138,14 @@ class House:
         *,
         kind: JobKind = JobKind.INGEST,
         meta: dict[str, Any] | None = None,
+        mime: str = "text/plain",
     ) -> UUID:
         """Accept bytes, or with None the file of that name in the inbox."""
         sha256 = await store(self.stack.db, self.stack.blobs, data) if data is not None else None
         payload = IngestPayload(
             uri=f"file:///{name}",
             filename=name,
-            mime="text/plain",
+            mime=mime,
             sha256=sha256,
             path=None if data is not None else str(self.inbox / name),
             accepted_at=datetime.now(UTC),

@@ -9,7 +9,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from latent_core.domain.job import JobState, JobView
-from latent_gateway.api.jobs import FINAL, Rhythm, visible_job
+from latent_gateway.api.jobs import FINAL, visible_job
+from latent_gateway.api.server_events import Rhythm
 from latent_gateway.mcp.calls import Call
 from latent_gateway.mcp.compact import cut
 from latent_gateway.mcp.may import Scope

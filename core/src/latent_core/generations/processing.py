@@ -1,0 +1,110 @@
+"""Have PDFs processed that somebody selected: what waits is left to its job, what failed is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, assert_never
+from uuid import UUID
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import Conflict
+from latent_core.domain.ids import JobId
+from latent_core.domain.job import JobKind, NewJob
+from latent_core.domain.pdf_status import Action, PdfState, PdfStatus, Selected
+from latent_core.queue import admin
+from latent_core.queue.enqueue import enqueue
+from latent_core.registry import pdf_status, repairs
+from latent_core.registry.connection import Connection
+
+NO_PDF: Final = "it is no PDF: what is not drawn of it is drawn when it is added again"
+NO_ORIGINAL: Final = "its original is not kept: add it again"
+
+
+async def process(
+    conn: Connection, container_id: str, doc_ids: Sequence[UUID], *, principal: str
+) -> list[Selected]:
+    """What becomes of each, in order. Asked again it does nothing more: what is open is joined, what is done stays.
+
+    Hold the container, and be sure that the documents are its own.
+    """
+    found = await pdf_status.of_documents(conn, container_id, doc_ids)
+    selected = []
+    for doc_id in doc_ids:
+        status = found.get(doc_id)
+        if status is None:
+            selected.append(Selected(doc_id=doc_id, action=Action.REFUSED, cause=NO_PDF))
+        else:
+            selected.append(await _one(conn, status, principal))
+    return selected
+
+
+async def _one(conn: Connection, status: PdfStatus, principal: str) -> Selected:
+    match status.status:
+        case PdfState.DRAWN:
+            return Selected(doc_id=status.doc_id, action=Action.NONE)
+        case PdfState.PENDING:
+            return Selected(doc_id=status.doc_id, action=Action.JOINED, job_id=status.job_id)
+        case PdfState.FAILED:
+            return await _again(conn, status)
+        case PdfState.PARSED:
+            if status.job_id is not None:
+                return Selected(doc_id=status.doc_id, action=Action.JOINED, job_id=status.job_id)
+            return await _draw(conn, status, principal)
+        case _:
+            assert_never(status.status)
+
+
+async def _again(conn: Connection, status: PdfStatus) -> Selected:
+    """The job that failed, from its beginning: it knows where the bytes are."""
+    if status.job_id is None:
+        return Selected(doc_id=status.doc_id, action=Action.REFUSED, cause=status.cause)
+    try:
+        await admin.requeue(conn, status.job_id)
+    except Conflict:  # somebody else has requeued it meanwhile, or added the document again
+        return Selected(doc_id=status.doc_id, action=Action.JOINED, job_id=status.job_id)
+    return Selected(doc_id=status.doc_id, action=Action.QUEUED, job_id=status.job_id)
+
+
+async def _draw(conn: Connection, status: PdfStatus, principal: str) -> Selected:
+    found = await repairs.original(conn, status.doc_id)
+    if found is None:
+        return Selected(doc_id=status.doc_id, action=Action.REFUSED, cause=NO_ORIGINAL)
+    job_id = await request_drawing(
+        conn,
+        status,
+        generation=found["generation"],
+        sha256=found["sha256"],
+        filename=found["filename"],
+        principal=principal,
+    )
+    return Selected(doc_id=status.doc_id, action=Action.QUEUED, job_id=job_id)
+
+
+async def request_drawing(
+    conn: Connection,
+    status: PdfStatus,
+    *,
+    generation: int,
+    sha256: str,
+    filename: str,
+    principal: str,
+) -> JobId:
+    """Enqueue the job that draws the pages of a live PDF. Coalesces with the one that follows an ingest."""
+    key = f"render:{status.doc_id}"
+    return await enqueue(
+        conn,
+        NewJob(
+            kind=JobKind.RENDER,
+            container_id=status.container_id,
+            doc_id=status.doc_id,
+            doc_key=key,
+            dedupe_key=key,
+            payload={
+                "generation": generation,
+                "sha256": sha256,
+                "filename": filename,
+                "source_type": SourceType.PDF.value,
+            },
+            principal=principal,
+        ),
+    )

@@ -1,0 +1,201 @@
+"""``GET /v1/admin/pdf-status``: how far PDFs are; ``POST /v1/admin/process-selected``: have some of them finished."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Final
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.errors import Forbidden, Invalid, NotFound, Unauthorized
+from latent_core.domain.pdf_status import (
+    Action,
+    PdfState,
+    PdfStatus,
+    PdfTotals,
+    Selected,
+)
+from latent_core.domain.text import Text
+from latent_core.domain.token import Scope
+from latent_core.generations.processing import process
+from latent_core.registry import audit, documents, pdf_status
+from latent_core.registry.connection import Connection
+from latent_gateway.answers import json_answer
+from latent_gateway.api import cursors
+from latent_gateway.api.server_events import (
+    KEEP_ALIVE,
+    LONGEST_STREAM_SECONDS,
+    Counted,
+    Rhythm,
+    described,
+    written,
+)
+from latent_gateway.auth import access
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Caller, Gateway, RequestId, Shared
+
+router = APIRouter(tags=["admin"])
+
+MOST_SELECTED: Final = 100
+EVENTS: Final = described(
+    "Server-sent events: `accepted` with what becomes of each, `document` whenever one has come further, `end`"
+)
+
+
+class PdfStatusPage(Envelope):
+    totals: PdfTotals
+    documents: list[PdfStatus]
+    next_cursor: str | None
+
+
+class ProcessBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    container_id: Annotated[Text, Field(max_length=64)]
+    doc_ids: Annotated[list[UUID], Field(min_length=1, max_length=MOST_SELECTED)]
+    stream: bool = True
+    """Follow them until they are done; else the jobs are answered at once (202), and a key keeps the answer."""
+
+
+class Processing(Envelope):
+    container_id: str
+    queued: int
+    """Documents that a job works on now."""
+    documents: list[Selected]
+
+
+@router.get("/v1/admin/pdf-status", response_model=PdfStatusPage)
+async def status_of_pdfs(
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    container_id: Annotated[Text | None, Query(max_length=64)] = None,
+    status: Annotated[list[PdfState] | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
+) -> Response:
+    """PDFs of one container, or of all that the caller owns, in the order of their ids; the totals are of all of them."""
+    after = _after(cursor)
+    access.require(caller, Scope.ADMIN)
+    async with shared.stack.db.reading() as conn:
+        ids = await _asked(conn, caller, container_id)
+        totals = await pdf_status.totals(conn, ids)
+        found = await pdf_status.listed(conn, ids, states=status, after=after, limit=limit + 1)
+    more = cursors.encode(found[limit - 1].doc_id) if len(found) > limit else None
+    answer = PdfStatusPage(totals=totals, documents=found[:limit], next_cursor=more)
+    return json_answer(answer, request_id)
+
+
+async def _asked(conn: Connection, caller: Principal, container_id: str | None) -> list[str]:
+    if container_id is None:
+        return [container.id for container in await access.all_owned(conn, caller)]
+    return [(await access.owned(conn, caller, container_id)).id]
+
+
+def _after(cursor: str | None) -> UUID | None:
+    if cursor is None:
+        return None
+    try:
+        return UUID(cursors.decode(cursor))
+    except ValueError as exc:
+        raise Invalid("the cursor is not one of ours: begin again without it") from exc
+
+
+@router.post(
+    "/v1/admin/process-selected",
+    response_model=Processing,
+    status_code=202,
+    responses=EVENTS,
+)
+async def process_selected(
+    body: ProcessBody, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Have PDFs read and drawn to their end: what failed is tried again, what lacks pages is drawn, the rest is left.
+
+    Sent again it does nothing more: a job that is open is joined, and what is done stays as it is.
+    """
+    doc_ids = list(dict.fromkeys(body.doc_ids))
+    selected = await _begun(shared, caller, body.container_id, doc_ids, request_id)
+    answer = Processing(
+        container_id=body.container_id,
+        queued=sum(one.job_id is not None for one in selected),
+        documents=selected,
+    )
+    if not body.stream:
+        return json_answer(answer, request_id, status=202)
+    shared.streams.take(caller)
+    answer.request_id = request_id
+    return Counted(_followed(shared, caller, answer), shared.streams, caller)
+
+
+async def _begun(
+    shared: Gateway, caller: Principal, container_id: str, doc_ids: Sequence[UUID], request_id: str
+) -> list[Selected]:
+    async with shared.stack.db.transaction() as conn:
+        container = await access.writable(conn, caller, container_id, scope=Scope.ADMIN)
+        await shared.quotas.check_queue(conn, caller)
+        await access.held(conn, container)
+        own = await documents.of_container(conn, container.id, doc_ids)
+        for doc_id in doc_ids:
+            if doc_id not in own:
+                raise NotFound(
+                    f"document '{doc_id}' does not exist or may not be read", doc_id=str(doc_id)
+                )
+        selected = await process(conn, container.id, doc_ids, principal=caller.name)
+        queued = sum(one.action is Action.QUEUED for one in selected)
+        await audit.note(
+            conn,
+            principal=caller.name,
+            action="document.process",
+            container_id=container.id,
+            object_=f"{queued} of {len(doc_ids)}",
+            request_id=request_id,
+        )
+    shared.stack.wake()
+    return selected
+
+
+async def _followed(
+    shared: Gateway, caller: Principal, accepted: Processing
+) -> AsyncIterator[bytes]:
+    """How far each has come whenever that changes, until no job works on any.
+
+    It ends as well when the caller may see them no more: a stream of hours is as good as many requests.
+    """
+    yield written("accepted", accepted.model_dump(mode="json"))
+    wanted = [one.doc_id for one in accepted.documents if one.action is not Action.REFUSED]
+    now = asyncio.get_running_loop().time
+    until, rhythm = now() + LONGEST_STREAM_SECONDS, Rhythm(now())
+    shown: Mapping[UUID, PdfStatus] = {}
+    while now() < until and not shared.stack.closing.is_set():
+        try:
+            caller = await shared.tokens.renewed(caller)
+            async with shared.stack.db.transaction() as conn:
+                container = await access.owned(conn, caller, accepted.container_id)
+                seen = await pdf_status.of_documents(conn, container.id, wanted)
+        except (Unauthorized, Forbidden, NotFound):
+            return
+        fresh = [one for doc_id, one in seen.items() if shown.get(doc_id) != one]
+        for one in fresh:
+            yield written("document", one.model_dump(mode="json"))
+        if not any(map(_goes_on, seen.values())):
+            yield written("end", {"documents": len(seen)})
+            return
+        if rhythm.looked(now(), changed=bool(fresh)):
+            yield KEEP_ALIVE
+        shown = seen
+        with suppress(TimeoutError):
+            async with asyncio.timeout(rhythm.pause):
+                await shared.stack.closing.wait()
+
+
+def _goes_on(status: PdfStatus) -> bool:
+    """Whether a job works on it or will."""
+    if status.status is PdfState.PARSED:
+        return status.job_id is not None
+    return status.status is PdfState.PENDING
