@@ -481,6 +481,52 @@ async def test_a_document_of_another_container_cannot_be_selected(house: House) 
     assert SECRET not in theirs.text
 
 
+KEPT_RUNS: Final = """
+INSERT INTO eval_runs (container_id, dataset, setup, figures, passed, principal)
+SELECT %(container_id)s, 'golden', 'setup ' || n,
+       '{"means": {"ndcg_at_10": 1, "recall_at_20": 1, "recall_at_100": 1, "mrr": 1, "zero_hit_rate": 0, "p50_ms": 1,
+         "p95_ms": 1}, "ndcg_by_query": {}}', true, 'local:you'
+FROM generate_series(1, 3) AS n
+"""
+
+
+async def test_backups_and_kept_runs_are_read_page_by_page(house: House) -> None:
+    for _ in range(3):
+        await _kept(house, ArchiveKind.BACKUP)
+    async with house.stack.db.transaction() as conn:
+        await conn.execute(KEPT_RUNS, {"container_id": VAULT})
+    for path, name in (
+        (f"/v1/backups?container_id={VAULT}", "backups"),
+        (f"/v1/containers/{VAULT}/eval?", "runs"),
+    ):
+        whole = (await house.told("owner", "GET", path))[name]
+        seen, cursor = [], ""
+        while cursor is not None:
+            page = await house.told(
+                "owner", "GET", f"{path}&limit=2{cursor and '&cursor='}{cursor}"
+            )
+            assert len(page[name]) <= 2
+            seen, cursor = [*seen, *page[name]], page["next_cursor"]
+        assert len(whole) >= 3
+        assert seen == whole
+
+
+async def test_golden_queries_that_somebody_wrote_stay_and_the_answer_of_the_deletion_says_so(
+    house: House,
+) -> None:
+    for content in (None, b'{"queries": [{"q": "glass", "expect": ["glass"]}]}'):
+        asked = await _delete_container(house)
+        (name,) = asked.names
+        golden = house.settings.manifests / name / "eval.json"
+        if content is not None:
+            golden.write_bytes(content)
+        told = await house.told("owner", "DELETE", asked.path)
+        assert golden.exists() is (content is not None)
+        assert [issue["details"]["files"] for issue in told["issues"]] == (
+            [[f"{name}/eval.json"]] if content else []
+        )
+
+
 async def test_lists_name_only_what_is_seen(house: House) -> None:
     for path, role, seen in [
         ("/v1/containers/list", "reader", True),

@@ -17,8 +17,6 @@ from latent_gateway.openapi import Api, operations
 
 SHORT: Final = {
     "/mcp/tools": "a dozen, and the contract's has no pages",
-    "/v1/containers/{container_id}/eval": "the last run of each set of queries",
-    "/v1/backups": "those that containers keep, a thousand at most",
 }
 """Lists that are no longer than what people write by hand."""
 CONTRACT: Final = Path(__file__).parents[2] / "docs" / "openapi.yaml"

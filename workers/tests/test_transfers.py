@@ -36,6 +36,10 @@ from latent_workers.jobs import import_ as import_job
 from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
 
 OWNER: Final = "local:you"
+KEPT_RUN: Final = """
+INSERT INTO eval_runs (container_id, dataset, setup, figures, passed, principal)
+VALUES (%(container_id)s, 'golden', %(setup)s, '{}', true, 'local:you')
+"""
 WORDS: Final = ("lamp", "lens", "keeper", "fog", "horn", "gull", "tern", "rock", "light", "stair")
 DOCUMENTS: Final = """
 SELECT uri, title, meta, sha256, external_id, language, source_type, live_chunks, given_meta, created_at, fetched_at,
@@ -691,6 +695,8 @@ async def test_the_proof_of_a_deletion_names_the_archives_that_still_hold_the_co
     async with house.stack.db.transaction() as conn:
         await request_backup(conn, CONTAINER, principal=OWNER)
     assert await house.work(JobKind.BACKUP) == []
+    for setup in ("hybrid", "lexical"):
+        await sql(house.stack.db, KEPT_RUN, container_id=CONTAINER, setup=setup)
     await delete(house, CONTAINER)
     (job,) = await sql(
         house.stack.db, "SELECT result, warnings FROM jobs WHERE kind = 'delete_container'"
@@ -698,3 +704,5 @@ async def test_the_proof_of_a_deletion_names_the_archives_that_still_hold_the_co
     kept = job["result"]["archives_kept"]
     assert [name.split()[0] for name in kept] == ["backup", "export"]
     assert all(name in job["warnings"][0]["message"] for name in kept)
+    assert job["result"]["eval_runs"] == 2
+    assert await sql(house.stack.db, "SELECT 1 FROM eval_runs") == []

@@ -255,7 +255,7 @@ class JobNews(BaseModel):
     """The job as it stood then; None when it is gone."""
 
 
-class EvalRuns(Envelope):
+class EvalRuns(Paged):
     runs: list[KeptRun]
 
 

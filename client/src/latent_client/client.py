@@ -371,7 +371,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
     async def eval_runs(self, container_id: str) -> list[KeptRun]:
         """The last run of each set of queries and setup that was kept."""
         path = f"/v1/containers/{part(container_id)}/eval"
-        return (await self._transport.ask(EvalRuns, "GET", path)).runs
+        return [run async for page in self._pages(EvalRuns, path) for run in page.runs]
 
     # operations
 

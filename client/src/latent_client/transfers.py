@@ -11,7 +11,7 @@ from typing import IO, Any, Final
 
 from pydantic import BaseModel
 
-from latent_client.answers import Queued
+from latent_client.answers import Paged, Queued
 from latent_client.calls import Calls, part
 from latent_client.files import read_blocks
 from latent_core.domain.envelope import Envelope
@@ -54,7 +54,7 @@ class ImportAnswer(Queued):
     container_id: str
 
 
-class BackupsAnswer(Envelope):
+class BackupsPage(Paged):
     backups: list[ArchiveView]
 
 
@@ -99,9 +99,8 @@ class TransferCalls(Calls):
 
     async def backups(self, container_id: str | None = None) -> list[ArchiveView]:
         """Newest first."""
-        query = {"container_id": container_id}
-        answer = await self._transport.ask(BackupsAnswer, "GET", "/v1/backups", query=query)
-        return answer.backups
+        pages = self._pages(BackupsPage, "/v1/backups", container_id=container_id)
+        return [one async for page in pages for one in page.backups]
 
     async def backup(self, container_id: str) -> Queued:
         """Back a container up now."""

@@ -45,6 +45,32 @@ def _write(folder: Path, manifest: Manifest) -> list[str]:
     return written
 
 
+async def forget_template(folder: Path, container_id: str) -> list[str]:
+    """Of a container that was deleted: the template of golden queries goes unless somebody wrote into it; answers the
+    names of golden queries that stay, which are their author's to remove."""
+    return await asyncio.to_thread(_forget, folder, container_id)
+
+
+def _forget(folder: Path, container_id: str) -> list[str]:
+    stays = []
+    for path in (folder / container_id / "eval.json", folder / f"{container_id}.eval.json"):
+        try:
+            if orjson.loads(path.read_bytes()) == EVAL_TEMPLATE:
+                path.unlink()
+                if path.parent != folder:
+                    path.parent.rmdir()
+        except FileNotFoundError:
+            continue
+        except (
+            OSError,
+            ValueError,
+        ):  # not ours, or not to be written; or other files stand beside it
+            pass
+        if path.exists():
+            stays.append(path.relative_to(folder).as_posix())
+    return stays
+
+
 def _says(path: Path, manifest: Manifest) -> bool:
     """Whether the file is this manifest already: then its own words and comments stay."""
     try:

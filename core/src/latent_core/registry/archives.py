@@ -14,6 +14,7 @@ from latent_core.registry.connection import Connection
 
 MOST_NAMED: Final = 100
 """Archives in the proof of a deletion."""
+LAST: Final = 2**63 - 1
 
 
 class ArchiveKind(StrEnum):
@@ -52,7 +53,7 @@ FROM archives WHERE id = %(id)s AND kind = %(kind)s
 
 LISTED: Final = """
 SELECT id, kind, container_id, sha256, bytes, filename, vectors, blobs, totals, created_at, verified_at
-FROM archives WHERE kind = %(kind)s AND container_id = ANY(%(container_ids)s::text[])
+FROM archives WHERE kind = %(kind)s AND container_id = ANY(%(container_ids)s::text[]) AND id < %(before)s
 ORDER BY id DESC LIMIT %(limit)s
 """
 
@@ -156,10 +157,20 @@ async def get(conn: Connection, archive_id: int, kind: ArchiveKind) -> ArchiveVi
 
 
 async def listed(
-    conn: Connection, kind: ArchiveKind, container_ids: Sequence[str], limit: int
+    conn: Connection,
+    kind: ArchiveKind,
+    container_ids: Sequence[str],
+    limit: int,
+    *,
+    before: int = LAST,
 ) -> list[ArchiveView]:
-    """Newest first."""
-    values = {"kind": kind.value, "container_ids": list(container_ids), "limit": limit}
+    """Newest first, of those made before the archive ``before``."""
+    values = {
+        "kind": kind.value,
+        "container_ids": list(container_ids),
+        "before": before,
+        "limit": limit,
+    }
     return [_view(row) for row in await (await conn.execute(LISTED, values)).fetchall()]
 
 

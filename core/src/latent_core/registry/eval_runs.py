@@ -35,6 +35,16 @@ ORDER BY dataset, setup, id DESC
 LIMIT 1000
 """
 
+PAGE: Final = """
+SELECT id, dataset, setup, figures, passed, created_at FROM (
+    SELECT DISTINCT ON (dataset, setup) id, dataset, setup, figures, passed, created_at
+    FROM eval_runs WHERE container_id = %(container_id)s
+    ORDER BY dataset, setup, id DESC) last
+WHERE id < %(before)s
+ORDER BY id DESC
+LIMIT %(limit)s
+"""
+
 
 async def waiting(conn: Connection) -> bool:
     """Whether an evaluation is queued."""
@@ -55,6 +65,15 @@ async def last(conn: Connection, container_id: str, dataset: str | None = None) 
     """The last run of each dataset and setup."""
     cursor = await conn.execute(LAST, {"container_id": container_id, "dataset": dataset})
     return [_run(row) for row in await cursor.fetchall()]
+
+
+async def page(
+    conn: Connection, container_id: str, *, before: int, limit: int
+) -> list[tuple[int, KeptRun]]:
+    """The same, newest first, of those before the run ``before``; each with its number."""
+    values = {"container_id": container_id, "before": before, "limit": limit}
+    rows = await (await conn.execute(PAGE, values)).fetchall()
+    return [(row["id"], _run(row)) for row in rows]
 
 
 def _run(row: dict[str, Any]) -> KeptRun:

@@ -46,7 +46,8 @@ SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s) AS documents
        + (SELECT coalesce(sum(octet_length(tfs)), 0)::bigint FROM loose_postings WHERE container_id = %(id)s)
            AS postings,
        (SELECT count(*) FROM blob_refs r JOIN documents d ON d.id = r.doc_id WHERE d.container_id = %(id)s)
-           AS blob_refs
+           AS blob_refs,
+       (SELECT count(*) FROM eval_runs WHERE container_id = %(id)s) AS eval_runs
 """
 
 BLOBS_OF_CONTAINER: Final = """

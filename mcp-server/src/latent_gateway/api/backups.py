@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,6 +20,7 @@ from latent_core.registry import archives, audit
 from latent_core.registry.archives import ArchiveKind, ArchiveView
 from latent_core.registry.connection import Connection
 from latent_gateway.answers import json_answer
+from latent_gateway.api import cursors
 from latent_gateway.api.bodies import JobAccepted
 from latent_gateway.api.transfers import (
     ArchiveAnswer,
@@ -33,8 +34,6 @@ from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, RequestId, Shared, SignedLinks
 
 router = APIRouter(tags=["backups"])
-
-MOST_LISTED: Final = 1000
 
 BackupId = Annotated[int, Path(ge=1, lt=2**63)]
 
@@ -56,6 +55,7 @@ class RestoreBody(BaseModel):
 
 class BackupList(Envelope):
     backups: list[ArchiveView]
+    next_cursor: str | None
 
 
 @router.get("/v1/backups", response_model=BackupList)
@@ -64,8 +64,11 @@ async def list_backups(
     caller: Caller,
     request_id: RequestId,
     container_id: Annotated[Text | None, Query(max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """Newest first, at most a thousand: of one container, or of all that the caller owns."""
+    """Newest first: of one container, or of all that the caller owns."""
+    before = cursors.decode_int(cursor, archives.LAST)
     async with shared.stack.db.transaction() as conn:
         own = {c.id: c for c in await access.all_owned(conn, caller)}
         gone = await archives.ownerless(conn) if caller.is_owner else []
@@ -73,9 +76,10 @@ async def list_backups(
         if container_id is not None and container_id not in ids:
             raise access.unknown(container_id)
         wanted = ids if container_id is None else [container_id]
-        found = await archives.listed(conn, ArchiveKind.BACKUP, wanted, MOST_LISTED)
-    seen = [one for one in found if one.container_id in gone or reaches(caller, own, one)]
-    return json_answer(BackupList(backups=seen), request_id)
+        found = await archives.listed(conn, ArchiveKind.BACKUP, wanted, limit + 1, before=before)
+    more = cursors.encode(found[limit - 1].id) if len(found) > limit else None
+    seen = [one for one in found[:limit] if one.container_id in gone or reaches(caller, own, one)]
+    return json_answer(BackupList(backups=seen, next_cursor=more), request_id)
 
 
 @router.post("/v1/backups", response_model=JobAccepted, status_code=202)

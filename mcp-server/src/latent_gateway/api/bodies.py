@@ -299,6 +299,7 @@ class JobPage(Envelope):
 
 class EvalRuns(Envelope):
     runs: list[KeptRun]
+    next_cursor: str | None
 
 
 class DoctorBody(_Request):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 
 from latent_core.domain.container import ContainerSummary
-from latent_core.domain.errors import PreconditionFailed
+from latent_core.domain.errors import Issue, IssueCode, PreconditionFailed
 from latent_core.domain.manifest import parse_manifest
 from latent_core.domain.offer import check_offered
 from latent_core.domain.text import Text
@@ -33,7 +33,7 @@ from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.conditional import IfNoneMatch, tagged_answer, version_of
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
-from latent_gateway.manifest_files import write_files
+from latent_gateway.manifest_files import forget_template, write_files
 from latent_gateway.warm import warm
 
 router = APIRouter(tags=["containers"])
@@ -225,4 +225,15 @@ async def delete(
             request_id=request_id,
         )
     shared.stack.wake()
-    return json_answer(JobAccepted(job_id=job_id), request_id, status=202)
+    golden = await forget_template(shared.settings.manifests, container.id)
+    told = [_golden_stay(container.id, golden)] if golden else []
+    return json_answer(JobAccepted(job_id=job_id, issues=told), request_id, status=202)
+
+
+def _golden_stay(container_id: str, names: list[str]) -> Issue:
+    return Issue(
+        code=IssueCode.POLICY,
+        message=f"the golden queries of '{container_id}' stay in the manifest folder ({', '.join(names)}), since people "
+        "write them: remove them unless a container of that id is to be measured by them",
+        details={"files": names},
+    )

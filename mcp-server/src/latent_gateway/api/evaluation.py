@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from latent_core.domain.evaluation import EvalRequest
 from latent_core.domain.golden import GoldenSet
@@ -15,6 +15,7 @@ from latent_core.evaluation.datasets import read_golden
 from latent_core.queue.enqueue import enqueue
 from latent_core.registry import audit, eval_runs
 from latent_gateway.answers import json_answer
+from latent_gateway.api import cursors
 from latent_gateway.api.bodies import EvalRuns, JobAccepted
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
@@ -23,6 +24,7 @@ from latent_gateway.evaluating import questions_of
 router = APIRouter(tags=["evaluation"])
 
 ATTEMPTS: Final = 3
+LAST: Final = 2**63 - 1
 
 
 @router.post("/v1/containers/{container_id}/eval", response_model=JobAccepted, status_code=202)
@@ -63,13 +65,21 @@ async def evaluate(
 
 @router.get("/v1/containers/{container_id}/eval", response_model=EvalRuns)
 async def last_runs(
-    container_id: str, shared: Shared, caller: Caller, request_id: RequestId
+    container_id: str,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """The last run of each set of queries and setup that was kept: what the next one is compared with."""
+    """The last run of each set of queries and setup that was kept, newest first: what the next one is compared with."""
+    before = cursors.decode_int(cursor, LAST)
     async with shared.stack.db.transaction() as conn:
         container = await access.readable_one(conn, caller, container_id)
-        found = await eval_runs.last(conn, container.id)
-    return json_answer(EvalRuns(runs=found), request_id)
+        found = await eval_runs.page(conn, container.id, before=before, limit=limit + 1)
+    more = cursors.encode(found[limit - 1][0]) if len(found) > limit else None
+    answer = EvalRuns(runs=[run for _, run in found[:limit]], next_cursor=more)
+    return json_answer(answer, request_id)
 
 
 def golden_of(manifests: Path, container_id: str) -> GoldenSet | None:
