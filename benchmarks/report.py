@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from benchmarks.agents import BAR, Overhead
 from benchmarks.ingest import PdfTimes, Throughput
 from benchmarks.memory import Usage
 from benchmarks.plot import at
@@ -41,6 +42,7 @@ class Results:
     search: list[Latency] = field(default_factory=list)
     footprints: list[Footprint] = field(default_factory=list)
     serving: Serving | None = None
+    agents: Overhead | None = None
     quality: list[Quality] = field(default_factory=list)
 
 
@@ -62,6 +64,7 @@ def bars(results: Results) -> list[Bar]:
     return [
         *_ingest_bars(results),
         *(bar for row in results.search if row.chunks == BAR_CHUNKS for bar in _search_bars(row)),
+        *([Bar("MCP over HTTP, p50", results.agents.ratio, BAR)] if results.agents else []),
         *(bar for row in results.quality for bar in _quality_bars(row)),
     ]
 
@@ -106,6 +109,7 @@ def lines(results: Results) -> Iterator[str]:
             "Kinds of queries, in turns with the usual one: p50 / p95 ms",
             _case_rows(results.serving),
         ),
+        ("The same search by MCP and by HTTP, in turns: p50 / p95 ms", _agent_rows(results.agents)),
         ("Growth", _growth_rows(results)),
         ("Search by stage: p50 / p95 ms", _stage_rows(results.search)),
         ("Memory: PSS of all processes, MB", _memory_rows(results.memory)),
@@ -192,6 +196,14 @@ def _case_rows(serving: Serving | None) -> list[list[str]]:
         [case.what, _shown(case.spread), _shown(case.compared), f"{case.ratio:.2f}"]
         for case in (serving.cases if serving else ())
     ]
+
+
+def _agent_rows(overhead: Overhead | None) -> list[list[str]]:
+    head = ["chunks", "MCP", "HTTP", "ratio of medians"]
+    if overhead is None:
+        return [head]
+    shown = (_shown(overhead.mcp), _shown(overhead.http), f"{overhead.ratio:.2f}")
+    return [head, [f"{overhead.chunks}", *shown]]
 
 
 def _growth_rows(results: Results) -> list[list[str]]:

@@ -23,7 +23,7 @@ from typing import Final
 import orjson
 import psutil
 
-from benchmarks import ingest, memory, plot, quality, report, search, serving, size
+from benchmarks import agents, ingest, memory, plot, quality, report, search, serving, size
 from benchmarks.installation import MEGABYTE, running, work_folder
 from benchmarks.report import Results
 
@@ -63,6 +63,12 @@ async def _serving(arguments: argparse.Namespace, results: Results) -> None:
             results.serving = await serving.serving(installation, arguments.chunks)
 
 
+async def _agents(arguments: argparse.Namespace, results: Results) -> None:
+    with work_folder(arguments.work, "search") as folder:
+        async with running(folder) as installation:
+            results.agents = await agents.overhead(installation, agents.nearest(arguments.chunks))
+
+
 async def _quality(arguments: argparse.Namespace, results: Results) -> None:
     if arguments.data is None:
         return
@@ -81,6 +87,7 @@ PARTS: Final[dict[str, Callable[[argparse.Namespace, Results], Awaitable[None]]]
     "ingest": _ingest,
     "search": _search,
     "serving": _serving,
+    "agents": _agents,
     "quality": _quality,
 }
 
