@@ -1,3 +1,18 @@
 """Fixtures that every package's tests share."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
 pytest_plugins = ["latent_core.testing.postgres"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_manifests() -> Iterator[None]:
+    """Containers that tests make write their files into data directories, never into the repository's manifests,
+    which ``make`` names to everything that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("LLC_MANIFEST_DIR", raising=False)
+        yield
