@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
 import pytest_asyncio
+from pydantic import SecretStr
 from starlette.types import Message
 
+from latent_core.blobs.presigning import Presigner
+from latent_core.blobs.s3 import S3Address
 from latent_gateway.console import sending
 from tests.house import BASE, VAULT, House, furnished
 
@@ -134,3 +140,27 @@ async def test_files_wait_in_the_data_directory_and_nowhere_else(
         house, "owner", transfer_encoding="chunked"
     )
     assert sent.status == 303, sent.body
+
+
+async def test_pictures_come_from_where_the_page_did_whatever_address_readers_have_for_the_blobs(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the policy of the pages names nobody else, and none of them is blocked by it."""
+    place = S3Address("https://blobs.example:9000", SecretStr("key"), SecretStr("secret"), "latent")
+    presigner = Presigner(place)
+    monkeypatch.setattr(house, "stack", replace(house.stack, presigner=presigner))
+    monkeypatch.setattr(
+        house.app.state, "gateway", replace(house.app.state.gateway, stack=house.stack)
+    )
+    page = await house.told("owner", "GET", f"/v1/documents/{house.pdf_id}/pages/1")
+    assert page["page"]["page_uri"].startswith("https://blobs.example:9000/")
+    headers = {"Cookie": await cookie(house, "owner")}
+    for path in (f"/console/documents/{house.pdf_id}", f"/console/search?q=chapter&c={VAULT}"):
+        shown = await house.ask("nobody", "GET", path, headers=headers)
+        pictures = re.findall(r'<img src="([^"]+)"', shown.text)
+        assert pictures, path
+        assert all(one.startswith("/v1/blobs/") for one in pictures)
+        assert "img-src 'self';" in shown.headers["content-security-policy"]
+        picture = await house.ask("nobody", "GET", html.unescape(pictures[0]))
+        assert picture.headers["content-type"] == "image/webp"
+    presigner.close()
