@@ -232,6 +232,15 @@ async def test_a_cursor_of_one_list_opens_nothing_of_another(house: House) -> No
         assert (await house.ask("other", "GET", f"{path}?cursor={cursor}")).status_code == (
             200 if path == "/v1/jobs" else 404
         )
+    for number in range(2):
+        await house.add(VAULT, f"paged-{number}.pdf", b"%PDF-1.7")
+    status = await house.told("owner", "GET", f"/v1/admin/pdf-status?container_id={VAULT}&limit=1")
+    cursor = status["next_cursor"]
+    for path in ("/v1/admin/pdf-status", "/v1/backups"):
+        answer = await house.ask("other", "GET", f"{path}?cursor={cursor}")
+        assert VAULT not in answer.text, path
+        asked = f"{path}?container_id={VAULT}&cursor={cursor}"
+        assert (await house.ask("other", "GET", asked)).status_code in (400, 404)
     trail = await house.told("owner", "GET", "/v1/audit?limit=1")
     answer = await house.ask("other", "GET", f"/v1/audit?cursor={trail['next_cursor']}")
     assert VAULT not in answer.text
