@@ -108,17 +108,24 @@ class Installation:
         root = psutil.Process(self._process.pid)
         return [root, *root.children(recursive=True)]
 
+    def user_environment(self) -> dict[str, str]:
+        """Of a command of `latent` that speaks to this installation."""
+        return _inherited() | {"LLC_URL": self.url, "LLC_MCP_TOKEN": self.token}
+
     def _environment(self) -> dict[str, str]:
-        """Nothing of the caller's own settings: they would lead to another installation."""
-        inherited = os.environ.items()  # noqa: TID251 - handed on to a process, not read
-        kept = {name: value for name, value in inherited if not name.startswith(("LLC_", "MCP_"))}
-        return kept | {
+        return _inherited() | {
             "LLC_DATA_DIR": str(self.data_dir),
             "LLC_MANIFEST_DIR": str(self.folder / "manifests"),
             "LLC_PORT": "0",
             "LLC_LOG_FORMAT": "json",
             **self._settings,
         }
+
+
+def _inherited() -> dict[str, str]:
+    """Nothing of the caller's own settings: they would lead to another installation."""
+    inherited = os.environ.items()  # noqa: TID251 - handed on to a process, not read
+    return {name: value for name, value in inherited if not name.startswith(("LLC_", "MCP_"))}
 
 
 @contextmanager

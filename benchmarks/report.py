@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from benchmarks.agents import BAR, Overhead
+from benchmarks.chunking import BAR_MB, Chunking
+from benchmarks.folders import Folders
 from benchmarks.ingest import PdfTimes, Throughput
 from benchmarks.memory import Usage
 from benchmarks.plot import at
@@ -20,6 +22,8 @@ PDF_SECONDS: Final = 30.0
 IDLE_MB: Final = 700.0
 BAR_CHUNKS: Final = 100_000
 MILLION: Final = 1_000_000
+AGAIN_SECONDS: Final = 3.0
+AGAIN_FILES: Final = 5_000
 HYBRID_MS: Final = Spread(25.0, 50.0)
 SERVER_MS: Final = Spread(12.0, 18.0)
 KEYWORDS_P95_MS: Final = 10.0
@@ -39,6 +43,8 @@ class Results:
     memory: list[Usage] = field(default_factory=list)
     pdf: PdfTimes | None = None
     ingest: list[Throughput] = field(default_factory=list)
+    chunking: list[Chunking] = field(default_factory=list)
+    folders: list[Folders] = field(default_factory=list)
     search: list[Latency] = field(default_factory=list)
     footprints: list[Footprint] = field(default_factory=list)
     serving: Serving | None = None
@@ -79,6 +85,11 @@ def _ingest_bars(results: Results) -> Iterator[Bar]:
         yield Bar(f"PDF of {results.pdf.pages} pages, s", results.pdf.rendered_seconds, PDF_SECONDS)
     for row in results.ingest:
         yield Bar(f"ingest, {row.shape}", row.ratio, INGEST_RATIO, at_least=True)
+    for made in results.chunking:
+        yield Bar(f"chunking, {made.source_type}, MB/s", made.mb_per_second, BAR_MB, at_least=True)
+    for one in results.folders:
+        if one.files == AGAIN_FILES:
+            yield Bar(f"{one.files} unchanged files, s", one.again_seconds, AGAIN_SECONDS)
 
 
 def _search_bars(row: Latency) -> Iterator[Bar]:
@@ -103,6 +114,8 @@ def lines(results: Results) -> Iterator[str]:
     for title, rows in (
         ("Ingest: texts a second", _ingest_rows(results.ingest)),
         ("PDF", _pdf_rows(results.pdf)),
+        ("Parsing and chunking, CPU time", _chunking_rows(results.chunking)),
+        ("Folders of small files", _folder_rows(results.folders)),
         ("Search: p50 / p95 ms over HTTP, one client", _search_rows(results.search)),
         ("Clients at once, hybrid", _load_rows(results.serving)),
         (
@@ -155,6 +168,36 @@ def _pdf_rows(pdf: PdfTimes | None) -> list[list[str]]:
         return [head]
     seconds = (f"{pdf.visible_seconds:.1f}", f"{pdf.rendered_seconds:.1f}")
     return [head, [str(pdf.pages), str(pdf.chunks), *seconds]]
+
+
+def _chunking_rows(chunking: Sequence[Chunking]) -> list[list[str]]:
+    head = ["", "files", "MB", "chunks", "MB/s", "times the raw baseline"]
+    return [head] + [
+        [
+            row.source_type,
+            str(row.files),
+            f"{row.megabytes:.1f}",
+            str(row.chunks),
+            f"{row.mb_per_second:.2f}",
+            f"{row.ratio:.1f}",
+        ]
+        for row in chunking
+    ]
+
+
+def _folder_rows(folders: Sequence[Folders]) -> list[list[str]]:
+    head = ["files", "searchable, s", "again, s", "idle MB", "peak MB", "others wait, s"]
+    return [head] + [
+        [
+            str(row.files),
+            f"{row.first_seconds:.0f}",
+            f"{row.again_seconds:.2f}",
+            f"{row.idle_mb:.0f}",
+            f"{row.peak_mb:.0f}",
+            f"{row.waited_p50:.1f} / {row.waited_most:.1f}",
+        ]
+        for row in folders
+    ]
 
 
 def _search_rows(search: Sequence[Latency]) -> list[list[str]]:

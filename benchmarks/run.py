@@ -1,6 +1,6 @@
 """All benchmarks in one run: `make bench`.
 
-    python -m benchmarks.run                                   ingest, search, memory, size
+    python -m benchmarks.run                                   ingest, chunking, folders, search, memory, size
     python -m benchmarks.run --data FOLDER --cache FOLDER      and quality on judged sets
     python -m benchmarks.run --only search --chunks 1000
 
@@ -23,9 +23,22 @@ from typing import Final
 import orjson
 import psutil
 
-from benchmarks import agents, ingest, memory, plot, quality, report, search, serving, size
+from benchmarks import (
+    agents,
+    chunking,
+    folders,
+    ingest,
+    memory,
+    plot,
+    quality,
+    report,
+    search,
+    serving,
+    size,
+)
 from benchmarks.installation import MEGABYTE, running, work_folder
 from benchmarks.report import Results
+from latent_core.domain.chunk import SourceType
 
 SIZES: Final = (1_000, 10_000, 100_000)
 QUIET: Final = 0.5
@@ -47,6 +60,19 @@ async def _ingest(arguments: argparse.Namespace, results: Results) -> None:
         async with running(folder) as installation:
             results.ingest = await ingest.throughput(installation, arguments.rounds)
             results.pdf = await ingest.pdf(installation)
+
+
+async def _chunking(arguments: argparse.Namespace, results: Results) -> None:
+    sources = {SourceType.CODE: chunking.library(), SourceType.MARKDOWN: arguments.data}
+    for source_type, folder in sources.items():
+        if folder is not None:
+            made = await asyncio.to_thread(chunking.measure, source_type, folder)
+            results.chunking.append(made)
+
+
+async def _folders(arguments: argparse.Namespace, results: Results) -> None:
+    for files in arguments.files:
+        results.folders.append(await folders.measure(files))
 
 
 async def _search(arguments: argparse.Namespace, results: Results) -> None:
@@ -85,6 +111,8 @@ PARTS: Final[dict[str, Callable[[argparse.Namespace, Results], Awaitable[None]]]
     "size": _size,
     "memory": _memory,
     "ingest": _ingest,
+    "chunking": _chunking,
+    "folders": _folders,
     "search": _search,
     "serving": _serving,
     "agents": _agents,
@@ -124,6 +152,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="keeps the containers of the search part")
     parser.add_argument(
         "--chunks", nargs="+", type=int, default=list(SIZES), help="container sizes"
+    )
+    parser.add_argument(
+        "--files", nargs="+", type=int, default=[folders.FILES], help="files of a folder"
     )
     parser.add_argument("--rounds", type=int, default=3, help="how often all is repeated")
     parser.add_argument("--plot", type=Path, help="file to draw the growth to, as SVG")

@@ -20,11 +20,11 @@ from latent_workers.parse.decode import decode
 from latent_workers.parse.lines import Lines
 from latent_workers.parse.parsed import Block, Parsed, ParsedPage
 
-TOKEN = re.compile(r"\w{1,6}|[^\w\s]")
+TOKEN = re.compile(r"[^\W_]{1,6}|[^\w\s]|_")
 
 
 class Words:
-    """Counts like WordPiece: words in pieces of six letters, each other character alone."""
+    """Counts like WordPiece: words in pieces of six letters, each mark alone, that below a line too."""
 
     def count(self, texts: Sequence[str]) -> list[int]:
         return [len(TOKEN.findall(text)) for text in texts]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
-from pathspec import GitIgnoreSpec
+from pathspec import GitIgnoreSpec, RegexPattern
 
 from latent_client.files import is_text, unreadable
 from latent_core.domain.errors import Invalid
 
 IGNORE_FILE: Final = ".latentignore"
 MAX_IGNORE_BYTES: Final = 1024 * 1024
+_GROUP_NAME: Final = re.compile(r"\(\?P<\w+>")
 
 NEVER: Final = frozenset({IGNORE_FILE, ".git", ".hg", ".svn"})
 """Names that no rule takes in."""
@@ -184,6 +186,7 @@ class Rules:
     def __init__(self, base: str, spec: GitIgnoreSpec, above: Rules | None = None) -> None:
         self._base = base
         self._spec = spec
+        self._any = _any_of(spec)
         self._above = above
 
     def ignores(self, path: str, *, folder: bool) -> bool:
@@ -191,9 +194,11 @@ class Rules:
         if path.rpartition("/")[2] in NEVER:
             return True
         relative = path[len(self._base) :] + ("/" if folder else "")
-        verdict = self._spec.check_file(relative).include
-        if verdict is not None:
-            return verdict
+        # Hardly a file is spoken of: one search tells, where the spec asks its patterns one by one.
+        if self._any.search(relative):
+            verdict = self._spec.check_file(relative).include
+            if verdict is not None:
+                return verdict
         return self._above.ignores(path, folder=folder) if self._above else False
 
     def within(self, folder: Path, base: str) -> Rules:
@@ -235,6 +240,17 @@ class Tree:
 
 def default_rules() -> Rules:
     return Rules("", _spec(DEFAULTS))
+
+
+def _any_of(spec: GitIgnoreSpec) -> re.Pattern[str]:
+    """What matches wherever some pattern of ``spec`` does."""
+    # A union may hold each name of a group once; these say nothing here.
+    sources = (
+        _GROUP_NAME.sub("(?:", pattern.regex.pattern)
+        for pattern in spec.patterns
+        if isinstance(pattern, RegexPattern) and pattern.regex is not None
+    )
+    return re.compile("|".join(f"(?:{source})" for source in sources) or "(?!)")
 
 
 def _read(file: Path) -> GitIgnoreSpec:

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, takewhile
+from operator import sub
 from typing import Any, Final
 
 from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType
@@ -99,19 +100,26 @@ class _Cutter:
         self._limits = limits
         self._blocks = parsed.blocks
         self._firsts = [block.line_start or 1 for block in parsed.blocks]
-        self._rows: list[Span] = []
-        self._numbers: list[int] = []
-        for number, line in enumerate(Lines(parsed.text).spans(), start=1):
-            if line[1] - line[0] <= limits.chars:
-                self._rows.append(line)
-                self._numbers.append(number)
-            else:
-                pieces = _pieces(parsed.text, line, limits.chars)
-                self._rows += pieces
-                self._numbers += [number] * len(pieces)
-        self._filled = [bool(self._text[start:end].strip()) for start, end in self._rows]
-        self._sizes = [0, *accumulate(end - start + 1 for start, end in self._rows)]
+        lines = Lines(parsed.text)
+        self._rows = lines.spans()
+        self._sizes = _sizes(self._rows)
+        self._numbers: Sequence[int] = range(1, len(self._rows) + 1)
+        if max(map(sub, self._sizes[1:], self._sizes), default=0) <= limits.chars:
+            self._filled = lines.filled()
+        else:
+            self._cut_long_lines()
         self._ranks = self._ranked()
+
+    def _cut_long_lines(self) -> None:
+        """Rows of lines of which some are too long for a window."""
+        rows: list[Span] = []
+        numbers: list[int] = []
+        for number, line in enumerate(self._rows, start=1):
+            pieces = _pieces(self._text, line, self._limits.chars)
+            rows += pieces
+            numbers += [number] * len(pieces)
+        self._rows, self._numbers, self._sizes = rows, numbers, _sizes(rows)
+        self._filled = [bool(self._text[start:end].strip()) for start, end in rows]
 
     def windows(self) -> Iterator[_Window]:
         for first, after in self.spans():
@@ -173,7 +181,7 @@ class _Cutter:
     def _ranked(self) -> list[int]:
         """Of each row, how little it may be parted from the one above: the level of the definition that
         begins there, then blank lines, then any other."""
-        ranks = [_ANYWHERE, *(_ANYWHERE if filled else _BLANK for filled in self._filled)]
+        ranks = [_ANYWHERE, *map((_BLANK, _ANYWHERE).__getitem__, self._filled)]
         for block in self._blocks:
             if block.level:
                 ranks[bisect_left(self._numbers, block.line_start or 1)] = block.level
@@ -184,6 +192,11 @@ class _Cutter:
         at = max(0, bisect_right(self._firsts, first) - 1)
         after = bisect_right(self._firsts, last)
         return [block for block in self._blocks[at:after] if (block.line_end or 0) >= first]
+
+
+def _sizes(rows: Sequence[Span]) -> list[int]:
+    """Characters above each row, and in all; a line end counts as one."""
+    return [0, *accumulate(end - start + 1 for start, end in rows)]
 
 
 def _begins(block: Block, line: int) -> bool:

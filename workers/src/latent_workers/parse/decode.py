@@ -42,6 +42,13 @@ def decode(data: bytes) -> Decoded:
     if wide:
         return _as(data, wide)
     try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        pass
+    else:
+        # Nearly every file: without surrogates, so that only NULs are looked for.
+        return _counted(text, "utf-8") if "\0" in text else Decoded(text, "utf-8", 0)
+    try:
         return _counted(data.decode("utf-8", "surrogatepass"), "utf-8")
     except UnicodeDecodeError:
         pass

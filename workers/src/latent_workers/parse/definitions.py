@@ -46,7 +46,7 @@ def by_grammar(text: str, lines: Lines, language: str | None) -> tuple[Definitio
     if parser is None or language is None or len(text) > MAX_CHARS:
         return ()
     # To a grammar, a lone CR is white space, and the whole file may be one comment.
-    data = _LONE_CR.sub("\n", text).encode("utf-8")
+    data = (_LONE_CR.sub("\n", text) if "\r" in text else text).encode("utf-8")
     steps = 0
     most = 100_000 + len(data) // CHARS_PER_STEP
 

@@ -55,4 +55,6 @@ class Lines:
 
     def filled(self) -> list[bool]:
         """Of each line, whether it holds more than white space."""
-        return [bool(line.strip()) for line in self.texts()]
+        if "\r" in self._text:
+            return [bool(line.strip()) for line in self.texts()]
+        return list(map(bool, map(str.strip, self._text.split("\n"))))[: len(self)]
