@@ -91,24 +91,27 @@ def _spread(paths: Sequence[Path]) -> Iterator[File]:
 
 def _round(source_type: SourceType, files: Sequence[File]) -> Chunking:
     counter = WordCounter(ModelTokenizer.open(wheel_folder() / "tokenizer.json"))
-    settings, spent, chunks = Chunker(), [0.0, 0.0, 0.0], 0
+    settings, chunks = Chunker(), 0
+    parsing = handing = chunking = 0.0
     for name, data in files:
         source = Source(name, BytesIO(data), source_type, max_pages=1)
-        marks = [time.process_time()]
+        began = time.process_time()
         try:
             parsed = READERS[source_type](source)
         except IngestFailed:  # nothing but white space
             continue
-        marks.append(time.process_time())
+        read = time.process_time()
         packed = wire.pack(parsed)
         arrived = wire.unpack(Item(orjson.dumps(packed.value), bytes(packed.attachment)))
-        marks.append(time.process_time())
+        taken = time.process_time()
         _, drafts = drafts_of(arrived, source_type, settings, counter, WINDOW)
-        marks.append(time.process_time())
+        chunking += time.process_time() - taken
+        handing += taken - read
+        parsing += read - began
         chunks += len(drafts)
-        spent = [one + marks[at + 1] - marks[at] for at, one in enumerate(spent)]
     size = sum(len(data) for _, data in files) / MEGABYTE
-    return Chunking(source_type.value, len(files), size, chunks, *spent, _raw(files))
+    raw = _raw(files)
+    return Chunking(source_type.value, len(files), size, chunks, parsing, handing, chunking, raw)
 
 
 def _raw(files: Sequence[File]) -> float:

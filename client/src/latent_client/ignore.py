@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pathspec import GitIgnoreSpec, RegexPattern
+from pathspec import GitIgnoreSpec
 
 from latent_client.files import is_text, unreadable
 from latent_core.domain.errors import Invalid
@@ -248,7 +248,7 @@ def _any_of(spec: GitIgnoreSpec) -> re.Pattern[str]:
     sources = (
         _GROUP_NAME.sub("(?:", pattern.regex.pattern)
         for pattern in spec.patterns
-        if isinstance(pattern, RegexPattern) and pattern.regex is not None
+        if pattern.regex is not None
     )
     return re.compile("|".join(f"(?:{source})" for source in sources) or "(?!)")
 
