@@ -136,13 +136,15 @@ async def test_chunks_of_an_older_release_are_found_and_judged_by_this_one(empty
     await asyncio.to_thread(upgraded, empty_dsn, "0001")
     await asyncio.to_thread(fill, empty_dsn)
     await migrate(empty_dsn)
-    async with await Database.open(empty_dsn, name="test") as database:
-        async with database.transaction() as conn:
-            museum = await containers.get(conn, "museum")
-            signatures = await conn.execute("SELECT ord, bits::text FROM signatures ORDER BY ord")
-            patterns = await signatures.fetchall()
-            unjudged = await conn.execute("SELECT first_ord, last_ord FROM unjudged_ords")
-            ranges = await unjudged.fetchall()
+    async with (
+        await Database.open(empty_dsn, name="test") as database,
+        database.transaction() as conn,
+    ):
+        museum = await containers.get(conn, "museum")
+        signatures = await conn.execute("SELECT ord, bits::text FROM signatures ORDER BY ord")
+        patterns = await signatures.fetchall()
+        unjudged = await conn.execute("SELECT first_ord, last_ord FROM unjudged_ords")
+        ranges = await unjudged.fetchall()
     assert museum is not None
     assert (museum.manifest.name, museum.space.lineage) == ("Museum", "v2")
     # A pattern of ones lets an exact search read the chunk itself.
