@@ -19,7 +19,15 @@ import pytest_asyncio
 from hypothesis import given, settings, strategies as st
 from pydantic import SecretStr
 
-from latent_core.domain.errors import IngestFailed, Invalid, LatentError, RateLimited, Unavailable
+from latent_core.domain.errors import (
+    Away,
+    IngestFailed,
+    Invalid,
+    LatentError,
+    Misconfigured,
+    RateLimited,
+    Unavailable,
+)
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding.openai import OpenAiEmbedder
 from latent_core.embedding.openai_wire import EmbeddingsClient
@@ -28,7 +36,7 @@ from latent_core.embedding.port import EmbeddingModel
 from latent_core.embedding.rate import TextRate
 from latent_core.embedding.remote import Patience
 from latent_core.embedding.resolve import Embedders
-from latent_core.embedding.wire import Endpoint
+from latent_core.embedding.wire import Endpoint, Wire
 from latent_core.settings import Settings
 from latent_core.testing.clock import Time
 from latent_core.testing.embedding import EmbedderContract
@@ -141,7 +149,7 @@ class TestTrouble:
         async with EmbeddingServer() as gone:
             address = gone.base_url
         embedder = embedder_for(address, time=time)
-        with pytest.raises(Unavailable, match="cannot be reached"):
+        with pytest.raises(Away, match="cannot be reached"):
             await embedder.embed_query("x")
         await embedder.close()
 
@@ -176,7 +184,35 @@ class TestTrouble:
         with pytest.raises(RateLimited) as caught:
             await patient.embed_documents(TEXTS)
         assert caught.value.details["retry_after"] == 3600
+        assert caught.value.blameless
         assert time.slept == []
+        with pytest.raises(RateLimited, match=r"360\d s"):  # whoever shares the key is held too
+            await patient.embed_query("another")
+        assert server.stats.requests == 1
+
+    async def test_a_server_that_fails_at_any_text_is_away_and_one_that_fails_at_ours_is_not(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder
+    ) -> None:
+        server.misbehave(Misbehaviour.SERVER_ERROR, times=Patience().attempts, only_with="third")
+        with pytest.raises(Unavailable, match="500") as ours:
+            await patient.embed_documents(TEXTS)
+        assert not ours.value.blameless
+        patient.raise_if_away()
+        server.misbehave(Misbehaviour.SERVER_ERROR, times=99)
+        with pytest.raises(Away, match="500"):
+            await patient.embed_documents(TEXTS)
+        with pytest.raises(Away, match="times in a row"):
+            patient.raise_if_away()
+
+    async def test_a_model_unknown_to_the_server_is_no_fault_of_the_text(
+        self, server: EmbeddingServer
+    ) -> None:
+        wire = Wire(Endpoint(server.base_url, KEY, "test", DIMS), "/embeddings", connections=1)
+        said = b'{"error": {"message": "The model `test` does not exist"}}'
+        error = wire._refusal(httpx.Response(400), said)
+        await wire.close()
+        assert isinstance(error, Misconfigured)
+        assert "serves the model 'test'" in error.message
 
     @pytest.mark.parametrize("header", ["soon", "-5", "nan", ""])
     async def test_a_retry_after_that_says_nothing_is_not_believed(
@@ -189,7 +225,12 @@ class TestTrouble:
         ("kind", "error", "said"),
         [
             (Misbehaviour.REFUSED, IngestFailed, "400"),
-            (Misbehaviour.REDIRECT, Invalid, "307.*not followed"),
+            (Misbehaviour.REDIRECT, Misconfigured, "307.*not followed"),
+            (
+                Misbehaviour.NO_MODEL,
+                Misconfigured,
+                "404.*serves the model 'test'.*requeue --failed",
+            ),
             (Misbehaviour.NOT_A_NUMBER, IngestFailed, "not a number"),
             (Misbehaviour.ZERO, IngestFailed, "zero"),
             (Misbehaviour.MISSING, IngestFailed, "2 vectors for 3 texts"),
@@ -217,8 +258,10 @@ class TestTrouble:
         self, server: EmbeddingServer, key: SecretStr | None
     ) -> None:
         embedder = embedder_for(server.base_url, key=key)
-        with pytest.raises(Invalid, match="LLC_EMBED_API_KEY") as caught:
+        with pytest.raises(Misconfigured, match="LLC_EMBED_API_KEY") as caught:
             await embedder.embed_query("x")
+        assert not caught.value.transient
+        assert caught.value.details == {"upstream_status": 401, "setting": "LLC_EMBED_API_KEY"}
         assert "sk-" not in str(caught.value.issue())
         await embedder.close()
 
@@ -331,7 +374,7 @@ class TestRate:
 
     async def test_a_pause_holds_all(self, time: Time) -> None:
         rate = self.rate(6000, time)
-        rate.pause(12)
+        await rate.pause(12)
         await rate.take(1, urgent=True, within=60)
         assert time.now == pytest.approx(1012)
 

@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import (
+    Away,
     IngestFailed,
     Issue,
     IssueCode,
+    LatentError,
+    LimitReached,
+    NoAnswer,
     RateLimited,
     Unavailable,
 )
@@ -91,6 +95,52 @@ async def test_a_transient_error_is_tried_again_and_then_given_up(database: Data
     assert await history(database, job_id) == [
         "enqueued", "claimed", "retried", "claimed", "failed",
     ]  # fmt: skip
+
+
+async def test_a_job_that_waits_for_a_service_outside_spends_no_attempt_however_long(
+    database: Database,
+) -> None:
+    (job_id,) = await put(database, job(max_attempts=2))
+    await retry_or_fail(database, await must_take(database), KeyError("of its own"))
+    error: LatentError
+    for error in [
+        Away("refused"),
+        LimitReached("used up"),
+        NoAnswer("it hangs"),
+        *[Away("refused")] * 7,
+    ]:
+        await let_delays_pass(database)
+        held = await must_take(database)
+        assert held.attempts == 2
+        await retry_or_fail(database, held, error)
+    shown = await view(database, job_id)
+    assert (shown.state, shown.attempts) == (JobState.QUEUED, 1)
+    assert (shown.cause and shown.cause.message) == "refused"
+    # Its history does not grow with the outage.
+    assert await history(database, job_id) == [
+        "enqueued", "claimed", "retried", "claimed", "paused",
+    ]  # fmt: skip
+    (told,) = await sql(
+        database,
+        "SELECT details, (SELECT run_at - now() < interval '125s' FROM jobs) AS soon FROM job_events WHERE event = 'paused'",
+    )
+    assert told["details"]["times"] == 10
+    assert told["soon"]
+    await let_delays_pass(database)
+    await finished(database, await must_take(database))
+    assert (await view(database, job_id)).state is JobState.DONE
+
+
+async def test_an_outage_after_another_error_counts_anew(database: Database) -> None:
+    (job_id,) = await put(database)
+    for error in (Away("refused"), Unavailable("of its own"), Away("refused")):
+        await let_delays_pass(database)
+        await retry_or_fail(database, await must_take(database), error)
+    events = await sql(
+        database, "SELECT details FROM job_events WHERE event = 'paused' ORDER BY id"
+    )
+    assert [event["details"]["times"] for event in events] == [1, 1]
+    assert (await view(database, job_id)).attempts == 1
 
 
 async def test_a_permanent_error_fails_at_once_with_its_cause(database: Database) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 import urllib3
 from minio.error import MinioException, S3Error
 
-from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TimedOut, Unavailable
+from latent_core.domain.errors import Away, Invalid, LatentError, NoAnswer, OutOfSpace, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ _FULL: Final = frozenset(
 _KEYS: Final = frozenset(
     {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "RequestTimeTooSkewed"}
 )
+_FAILING: Final = frozenset({"InternalError", "ServiceUnavailable", "SlowDown"})
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9.]{1,80})</Code>")
 
 
@@ -39,11 +40,11 @@ def mapped_errors() -> Iterator[None]:
     except S3Error as exc:
         raise _of_code(exc.code or "", 0) from exc
     except (urllib3.exceptions.TimeoutError, TimeoutError) as exc:
-        raise TimedOut("the S3 server did not answer in time") from exc
+        raise NoAnswer("the S3 server did not answer in time") from exc
     except (MinioException, urllib3.exceptions.HTTPError) as exc:
         # The cause names hosts, which are not the reader's business.
         logger.warning("s3_not_available", extra={"cause": str(exc) or type(exc).__name__})
-        raise Unavailable("the S3 server is not available; the log says why") from exc
+        raise Away("the S3 server is not available; the log says why") from exc
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OutOfSpace(
@@ -62,11 +63,12 @@ def _of_code(code: str, status: int) -> LatentError:
     if code in _FULL or status == 507:
         return OutOfSpace("the S3 server has no space left: make room and try again")
     if code in _KEYS:
-        return Unavailable(
+        return Away(
             f"the S3 server refuses the key ({code}): check LLC_S3_ACCESS_KEY, LLC_S3_SECRET_KEY and the clock"
         )
     if code == "NoSuchBucket":
-        return Unavailable("the S3 bucket is gone: restore it, or check LLC_S3_BUCKET")
+        return Away("the S3 bucket is gone: restore it, or check LLC_S3_BUCKET")
     if code in ("InvalidBucketName", "EntityTooLarge"):
         return Invalid(f"the S3 server refuses the request ({code})")
-    return Unavailable(f"the S3 server failed ({code or status})")
+    failed = Away if status >= 500 or code in _FAILING else Unavailable
+    return failed(f"the S3 server failed ({code or status})")

@@ -9,9 +9,13 @@ LatentError
 ├── TooLarge      413  over a stated limit
 ├── IngestFailed  422  the content cannot be ingested
 ├── RateLimited   429  too many requests
+│   └── LimitReached   a limit outside of us: whose work it delays is not to blame
 ├── Unavailable   503  a backing service is away; try again
-├── OutOfSpace    507  a store is full
+│   ├── Away           it answers nobody: whose work needs it is not to blame
+│   ├── Misconfigured  it refuses us until a person changes a setting
+│   └── OutOfSpace     507, a store is full
 └── TimedOut      504  a deadline has passed
+    └── NoAnswer       a backing service hangs: as ``Away``
 """
 
 from __future__ import annotations
@@ -52,6 +56,8 @@ class LatentError(Exception):
     status: ClassVar[int] = 400
     transient: ClassVar[bool] = False
     """Whether the same call may succeed later without a change by the user."""
+    blameless: ClassVar[bool] = False
+    """Whether whatever is asked would have ended so: a job waits then, and has spent no attempt."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -121,12 +127,30 @@ class RateLimited(LatentError):
     transient = True
 
 
+class LimitReached(RateLimited):
+    """A limit that all who use a service outside share."""
+
+    blameless = True
+
+
 class Unavailable(LatentError):
     """A backing service is away."""
 
     code = IssueCode.UNAVAILABLE
     status = 503
     transient = True
+
+
+class Away(Unavailable):
+    """A backing service cannot be reached, or fails whatever it is asked."""
+
+    blameless = True
+
+
+class Misconfigured(Unavailable):
+    """A service outside refuses us, and will until a person changes what the message names."""
+
+    transient = False
 
 
 class OutOfSpace(Unavailable):
@@ -141,3 +165,9 @@ class TimedOut(LatentError):
     code = IssueCode.TIMEOUT
     status = 504
     transient = True
+
+
+class NoAnswer(TimedOut):
+    """A backing service did not answer in time, whatever it was asked."""
+
+    blameless = True

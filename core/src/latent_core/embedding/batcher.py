@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from latent_core.domain.errors import LatentError, TimedOut, Unavailable
+from latent_core.domain.errors import Away, LatentError, TimedOut
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.port import Embedder
 
@@ -113,7 +113,7 @@ class Batcher:
             return np.empty((0, self.embedder.model.dims), np.float32)
         async with self._admission:
             if self._closed:
-                raise Unavailable("the embedder is closed: the process is ending")
+                raise Away("the embedder is closed: the process is ending")
             caller = self._caller(texts, checkpoint)
             self._callers.append(caller)
             self._wake()
@@ -206,7 +206,7 @@ class Batcher:
         try:
             await self._serve(batch)
         except asyncio.CancelledError:
-            self._fail(batch, Unavailable("the embedder is closed: the process is ending"))
+            self._fail(batch, Away("the embedder is closed: the process is ending"))
             raise
         except Exception as exc:  # a defect: its callers must not wait for ever
             logger.exception("embedding_batch_failed", extra={"texts": batch.texts})
@@ -246,7 +246,7 @@ class Batcher:
             caller.fail(_copy(error))
 
     async def close(self) -> None:
-        """End what is under way; its callers get ``Unavailable``. The embedder stays open."""
+        """End what is under way; its callers get ``Away``. The embedder stays open."""
         self._closed = True
         tasks = [*self._running, *([self._dispatcher] if self._dispatcher else [])]
         for task in tasks:
@@ -254,7 +254,7 @@ class Batcher:
         if tasks:
             await asyncio.wait(tasks)
         for caller in self._callers:
-            caller.fail(Unavailable("the embedder is closed: the process is ending"))
+            caller.fail(Away("the embedder is closed: the process is ending"))
 
 
 def _bytes(text: str) -> int:

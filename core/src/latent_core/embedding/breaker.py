@@ -46,6 +46,12 @@ class Breaker:
         self._closed_until = now + self._pause
         return 0.0
 
+    def left(self) -> float:
+        """Seconds that nobody may try for yet; 0: somebody may. Asking changes nothing."""
+        if self._failures < self._limit:
+            return 0.0
+        return max(0.0, self._closed_until - self._clock())
+
     def good(self) -> None:
         """The server answered."""
         self._failures = 0

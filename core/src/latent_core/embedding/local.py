@@ -20,7 +20,7 @@ from typing import Final, Protocol, TypeVar
 
 import numpy as np
 
-from latent_core.domain.errors import Unavailable
+from latent_core.domain.errors import Away
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.once import Once
 from latent_core.embedding.port import EmbeddingModel
@@ -146,7 +146,7 @@ class LocalEmbedder:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Unavailable("the embedder is closed: the process is ending")
+            raise Away("the embedder is closed: the process is ending")
 
     async def close(self) -> None:
         """Waits for the runs that are under way, which are short."""

@@ -29,7 +29,7 @@ class EmbeddingsClient:
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Matrix:  # noqa: ARG002 - the dialect does not tell them apart
         """Unit vectors of ``texts``, in order.
 
-        ``RateLimited`` and ``Unavailable`` may pass; ``IngestFailed`` and ``Invalid`` will not.
+        ``RateLimited`` and ``Unavailable`` may pass; ``IngestFailed`` and ``Misconfigured`` will not.
         """
         request = {"model": self._wire.endpoint.model, "input": list(texts)}
         answer = await self._wire.ask(request, len(texts))

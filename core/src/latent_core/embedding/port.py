@@ -57,6 +57,15 @@ class Embedder(Protocol):
 
 
 @runtime_checkable
+class Guarded(Protocol):
+    """An embedder that may be away for long."""
+
+    def raise_if_away(self) -> None:
+        """``Away`` while it is known to be: who has work to do before asking it can save that."""
+        ...
+
+
+@runtime_checkable
 class Metered(Protocol):
     """An embedder that is paid for by the token."""
 

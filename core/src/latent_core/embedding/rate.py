@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from latent_core.domain.errors import RateLimited
+from latent_core.domain.errors import LimitReached
 
 SECONDS_PER_MINUTE: Final = 60.0
 _INSTANT: Final = 1e-6  # less is a rounding error, and no time to sleep
@@ -22,11 +22,11 @@ class Rate(Protocol):
     """The most texts that can be taken at a time."""
 
     async def take(self, texts: int, *, urgent: bool = False, within: float) -> None:
-        """Wait until ``texts`` may be sent. ``RateLimited`` when that is later than ``within`` seconds."""
+        """Wait until ``texts`` may be sent. ``LimitReached`` when that is later than ``within`` seconds."""
         ...
 
-    def pause(self, seconds: float) -> None:
-        """Send nothing for so long: the server asked for it."""
+    async def pause(self, seconds: float) -> None:
+        """Nobody who shares the limit sends anything for so long: the server asked for it."""
         ...
 
 
@@ -58,7 +58,7 @@ class TextRate:
         self._patient: deque[_Waiter] = deque()
 
     async def take(self, texts: int, *, urgent: bool = False, within: float) -> None:
-        """Wait until ``texts`` may be sent. ``RateLimited`` at once when that is later than ``within`` seconds.
+        """Wait until ``texts`` may be sent. ``LimitReached`` at once when that is later than ``within`` seconds.
 
         At most ``burst`` texts can be taken at a time.
         """
@@ -75,8 +75,7 @@ class TextRate:
             line.remove(waiter)
             self._call_next()
 
-    def pause(self, seconds: float) -> None:
-        """Send nothing for so long: the server asked for it."""
+    async def pause(self, seconds: float) -> None:
         self._paused_until = max(self._paused_until, self._clock() + seconds)
 
     async def _wait(self, waiter: _Waiter) -> None:
@@ -114,9 +113,9 @@ class TextRate:
             first.turn.set()
 
 
-def used_up(per_minute: int, seconds: float) -> RateLimited:
+def used_up(per_minute: int, seconds: float) -> LimitReached:
     """What a caller is told who would come too late."""
-    return RateLimited(
+    return LimitReached(
         f"the embedder's limit of {per_minute} texts a minute is used up for {seconds:.0f} s:"
         " try again later, or raise LLC_EMBED_RATE_LIMIT_PER_MIN",
         retry_after=seconds,

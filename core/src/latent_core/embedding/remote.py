@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from latent_core.domain.errors import LatentError, RateLimited, Unavailable
+from latent_core.domain.errors import Away, LatentError, Misconfigured, RateLimited, Unavailable
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.breaker import Breaker
 from latent_core.embedding.pieces import PieceTokenizer
@@ -20,6 +20,8 @@ from latent_core.embedding.rate import Rate
 from latent_core.embedding.together import all_or_first_failure
 
 QUERY_CONNECTIONS: Final = 4
+HARMLESS: Final = "a test"
+"""Sent when a request failed to the end, to see whether any would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +138,49 @@ class RemoteEmbedder:
                 if "upstream_status" not in exc.details:
                     raise  # our own limit: it was waited for already
                 seconds = self._backoff(attempt, exc.details.get("retry_after"))
+                await self._rate.pause(seconds)
                 if seconds > self._patience.longest_wait:
                     raise
-                self._rate.pause(seconds)
+            except Misconfigured:
+                raise
             except Unavailable as exc:
                 closed = exc.details.get("retry_after")
                 if urgent and closed is not None:
                     raise  # whoever asks would rather have an answer without us
                 await self._sleep(max(self._backoff(attempt, None), closed or 0.0))
-        return await self._attempt(texts, urgent=urgent)
+        return await self._last_attempt(texts, urgent=urgent)
+
+    async def _last_attempt(self, texts: Sequence[str], *, urgent: bool) -> Matrix:
+        try:
+            return await self._attempt(texts, urgent=urgent)
+        except RateLimited as exc:
+            if "upstream_status" in exc.details:
+                await self._rate.pause(
+                    self._backoff(self._patience.attempts, exc.details.get("retry_after"))
+                )
+            raise
+        except (Away, Misconfigured):
+            raise
+        except Unavailable as exc:
+            if not urgent and await self._fails_for_all():
+                raise Away(exc.message, **exc.details) from exc
+            raise
+
+    async def _fails_for_all(self) -> bool:
+        """Whether it is the server that fails, and not our texts that make it fail: a harmless one tells."""
+        try:
+            await self._rate.take(1, within=self._patience.query_turn)
+            await self._client.embed(self._prefixes.put([HARMLESS], query=False), query=False)
+        except LatentError as exc:
+            return isinstance(exc, Unavailable)
+        self._breaker.good()
+        return False
+
+    def raise_if_away(self) -> None:
+        """``Away`` while the server is left alone: who has work to do before it asks can save that."""
+        seconds = self._breaker.left()
+        if seconds > 0:
+            raise self._closed(seconds)
 
     async def _attempt(self, texts: Sequence[str], *, urgent: bool) -> Matrix:
         self._refuse_if_closed()
@@ -152,6 +188,9 @@ class RemoteEmbedder:
         await self._rate.take(len(texts), urgent=urgent, within=within)
         try:
             rows = await self._client.embed(self._prefixes.put(texts, query=urgent), query=urgent)
+        except Misconfigured:
+            self._breaker.good()
+            raise
         except Unavailable:
             self._breaker.bad()
             raise
@@ -165,11 +204,14 @@ class RemoteEmbedder:
     def _refuse_if_closed(self) -> None:
         seconds = min(self._breaker.wait(), self._patience.longest_wait)
         if seconds > 0:
-            raise Unavailable(
-                f"{self._client.name} failed {self._breaker.failures} times in a row: it is asked again in "
-                f"{seconds:.0f} s",
-                retry_after=seconds,
-            )
+            raise self._closed(seconds)
+
+    def _closed(self, seconds: float) -> Away:
+        return Away(
+            f"{self._client.name} failed {self._breaker.failures} times in a row: it is asked again in "
+            f"{seconds:.0f} s",
+            retry_after=seconds,
+        )
 
     def _backoff(self, attempt: int, asked: float | None) -> float:
         """Full jitter, or what the server asks for and a little more, so that not all come back at once."""

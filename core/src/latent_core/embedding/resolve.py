@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from latent_core.domain.errors import Invalid, Unavailable
+from latent_core.domain.errors import Invalid, Misconfigured, Unavailable
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding import folder, minilm
 from latent_core.embedding.adapted import AdaptedEmbedder, Adapters
@@ -99,7 +99,7 @@ class Embedders:
         return model
 
     def for_space(self, space: OfSpace) -> Embedder:
-        """The embedder that made the vectors of ``space``; ``Unavailable`` when it is not to be had here."""
+        """The embedder that made the vectors of ``space``; ``Misconfigured`` when it is not to be had here."""
         if isinstance(space, Space) and space.is_adapted:
             return self._open_adapted(space)
         if _is_remote(space.embedder):
@@ -110,7 +110,7 @@ class Embedders:
             )
         embedder = self._open_local(space.embedder)
         if (embedder.model.version, embedder.model.dims) != (space.version, space.dims):
-            raise Unavailable(
+            raise Misconfigured(
                 f"the vectors were made by {space.embedder} {space.version} ({space.dims} dimensions), but"
                 f" {embedder.model.version} ({embedder.model.dims}) is installed: install that version again"
             )
@@ -151,7 +151,7 @@ class Embedders:
 
     def _check_reachable(self, name: str) -> None:
         if (missing := self.lacking(name)) is not None:
-            raise Unavailable(missing)
+            raise Misconfigured(missing)
 
     def _open_remote(self, model: EmbeddingModel) -> RemoteEmbedder:
         if model not in self._remote:
@@ -167,6 +167,7 @@ class Embedders:
                 model.embedder.removeprefix(NOMIC),
                 model.dims,
                 setting="LLC_NOMIC_BASE_URL",
+                key_setting="LLC_NOMIC_API_KEY",
             )
             client = NomicClient(endpoint, connections=Patience().requests + QUERY_CONNECTIONS)
             return RemoteEmbedder(model, client, self._rate, breaker=self._breaker(endpoint))

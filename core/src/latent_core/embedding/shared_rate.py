@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
+from latent_core.domain.errors import LatentError
 from latent_core.embedding.rate import SECONDS_PER_MINUTE, used_up
 from latent_core.registry import rates
 from latent_core.registry.connection import Database
+
+logger = logging.getLogger(__name__)
 
 SPARE_SHARE: Final = 0.1
 """Of a full bucket documents leave this much, so that a query need not wait for it to fill."""
@@ -51,9 +55,13 @@ class SharedTextRate:
         async with self._in_line(within):
             await self._take(texts, min(SPARE_SHARE * self.burst, self.burst - texts), until)
 
-    def pause(self, seconds: float) -> None:
-        """The others hear of it when we ask the bucket next, which is before we send again."""
+    async def pause(self, seconds: float) -> None:
+        """The others hear of it at once; without the database, when we ask the bucket next."""
         self._pause_until = max(self._pause_until, self._clock() + seconds)
+        try:
+            await self._ask(0, 0.0)
+        except LatentError as exc:
+            logger.warning("embedder_pause_not_shared", extra={"cause": exc.message})
 
     @asynccontextmanager
     async def _in_line(self, within: float) -> AsyncIterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +14,15 @@ import numpy as np
 import orjson
 from pydantic import SecretStr
 
-from latent_core.domain.errors import IngestFailed, Invalid, LatentError, RateLimited, Unavailable
+from latent_core.domain.errors import (
+    Away,
+    IngestFailed,
+    Invalid,
+    LatentError,
+    LimitReached,
+    Misconfigured,
+    Unavailable,
+)
 from latent_core.domain.retry_after import seconds_to_wait
 
 CONNECT_SECONDS: Final = 10.0
@@ -24,6 +33,11 @@ BYTES_AROUND: Final = 64 * 1024
 _SAID: Final = 200
 _TRY_AGAIN: Final = frozenset({408, 409, 425})
 _UNUSABLE_TEXT: Final = frozenset({400, 413, 422})
+_MODEL_UNKNOWN: Final = re.compile(
+    r"model.{0,80}(not.found|does not exist|not exist|unknown|not.supported)|(unknown|no such) model",
+    re.I,
+)
+"""Not every server says 404 then."""
 
 Rows = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -39,7 +53,9 @@ class Endpoint:
     seconds: float = 60.0
     """For one request, from its first byte to the answer's last."""
     setting: str = "LLC_EMBED_BASE_URL"
-    """What gave the address."""
+    """What gave the address …"""
+    key_setting: str = "LLC_EMBED_API_KEY"
+    """… and the key."""
 
 
 class Wire:
@@ -65,17 +81,19 @@ class Wire:
     async def ask(self, request: dict[str, Any], texts: int) -> Any:
         """The JSON of the answer to ``request``, which is about so many texts.
 
-        ``RateLimited`` and ``Unavailable`` may pass; ``IngestFailed`` and ``Invalid`` will not.
+        ``RateLimited`` and ``Unavailable`` may pass; ``IngestFailed`` and ``Misconfigured`` will not.
         """
         try:
             async with asyncio.timeout(self.endpoint.seconds):
                 return await self._post(orjson.dumps(request), texts)
+        except httpx.ConnectTimeout as exc:
+            raise Away(f"{self.name} cannot be reached within {CONNECT_SECONDS:g} s") from exc
         except (TimeoutError, httpx.TimeoutException) as exc:
             raise Unavailable(f"{self.name} did not answer within its deadline") from exc
         except httpx.HTTPError as exc:
-            raise Unavailable(
-                f"{self.name} cannot be reached: {str(exc) or type(exc).__name__}"
-            ) from exc
+            # Who does not take the connection has not seen the texts.
+            lost = Away if isinstance(exc, httpx.ConnectError) else Unavailable
+            raise lost(f"{self.name} cannot be reached: {str(exc) or type(exc).__name__}") from exc
 
     def rows(self, vectors: Sequence[Any]) -> Rows:
         """``vectors`` of an answer as numbers, of the width that the manifest says."""
@@ -120,28 +138,35 @@ class Wire:
         if status == 429:
             seconds = seconds_to_wait(response.headers.get("Retry-After"))
             details = {} if seconds is None else {"retry_after": seconds}
-            return RateLimited(
+            return LimitReached(
                 f"{self.name} accepts no more texts now (429): {said}",
                 upstream_status=status,
                 **details,
             )
         if status >= 500 or status in _TRY_AGAIN:
             return Unavailable(f"{self.name} failed ({status}): {said}", upstream_status=status)
-        if status in _UNUSABLE_TEXT:
+        if status in _UNUSABLE_TEXT and not _MODEL_UNKNOWN.search(said):
             return IngestFailed(
                 f"{self.name} refuses the text ({status}): {said}", upstream_status=status
             )
-        return Invalid(
-            f"{self.name} refuses the request ({status}): {said}; {self._remedy(status)}",
+        setting, remedy = self._remedy(status)
+        return Misconfigured(
+            f"{self.name} is misconfigured here: it refuses the request ({status}): {said}; {remedy}, restart, and"
+            " try what failed again (latent jobs requeue --failed)",
             upstream_status=status,
+            setting=setting,
         )
 
-    def _remedy(self, status: int) -> str:
+    def _remedy(self, status: int) -> tuple[str, str]:
+        """What is to be changed, and how."""
+        address, key = self.endpoint.setting, self.endpoint.key_setting
         if status in (401, 403):
-            return "check LLC_EMBED_API_KEY"
+            return key, f"check {key}"
         if 300 <= status < 400:
-            return f"redirects are not followed: set {self.endpoint.setting} to the final address"
-        return f"check {self.endpoint.setting} and the container's embedder"
+            return address, f"redirects are not followed: set {address} to the final address"
+        if status in (404, *_UNUSABLE_TEXT):
+            return address, f"check {address}, and that it serves the model '{self.endpoint.model}'"
+        return address, f"check {address} and the container's embedder"
 
     def _row(self, vector: Any) -> Rows:
         dims = self.endpoint.dims

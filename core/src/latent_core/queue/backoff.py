@@ -7,12 +7,16 @@ from typing import Final
 
 BASE_SECONDS: Final = 2.0
 CAP_SECONDS: Final = 600.0
+PAUSE_CAP_SECONDS: Final = 120.0
+"""Of a job that waits for a service outside: when that is back, the queue is to move soon."""
 
 
-def backoff_seconds(attempts: int, *, draw: float | None = None, at_least: float = 0.0) -> float:
+def backoff_seconds(
+    attempts: int, *, draw: float | None = None, at_least: float = 0.0, cap: float = CAP_SECONDS
+) -> float:
     """Full jitter: anything from ``at_least`` up to base * 2^attempts, capped; ``draw`` is 0..1, random unless given.
 
     Jitter over the whole range, since jobs that failed together (a service went away) must not come back together.
     """
-    ceiling = min(CAP_SECONDS, BASE_SECONDS * 2.0 ** min(attempts, 32))
+    ceiling = min(cap, BASE_SECONDS * 2.0 ** min(attempts, 32))
     return max(at_least, (random() if draw is None else draw) * ceiling)

@@ -1,4 +1,4 @@
-"""A claimed job goes back into the queue: tried again, continued, or released.
+"""A claimed job goes back into the queue: tried again, paused, continued, or released.
 
 Always fenced. A job whose end was asked for meanwhile is cancelled instead; one whose work a newer
 queued job does (same ``dedupe_key``) is superseded by it.
@@ -11,9 +11,9 @@ from typing import Any, Final, LiteralString
 from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
 
-from latent_core.domain.errors import LatentError
+from latent_core.domain.errors import Issue, LatentError
 from latent_core.domain.job import ClaimedJob
-from latent_core.queue.backoff import backoff_seconds
+from latent_core.queue.backoff import PAUSE_CAP_SECONDS, backoff_seconds
 from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE
 from latent_core.queue.finish import Fence, end_cancelled, fail, fenced
 from latent_core.queue.issues import issue_of, stored
@@ -36,6 +36,37 @@ INSERT INTO job_events (job_id, event, details)
 SELECT id, 'retried', jsonb_build_object('claim_id', claim_id, 'attempt', attempts, 'cause', cause,
                                          'delay_seconds', %(delay_seconds)s::float)
 FROM retried
+"""
+
+# A service outside is away: the attempt is refunded, the claim is burnt. Of an outage that lasts the history keeps one
+# line, with its beginning and how often it was tried: ten thousand jobs may wait for days.
+PAUSE: Final = """
+WITH paused AS (
+    UPDATE jobs SET
+        state = 'queued',
+        lane = 'delayed',
+        run_at = clock_timestamp() + make_interval(secs => %(delay_seconds)s),
+        attempts = attempts - 1,
+        cause = %(cause)s,
+        lease_expires = NULL,
+        started_at = NULL, progress_done = 0, progress_total = NULL, progress_note = NULL, warnings = '[]'
+    WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running' AND NOT cancel_requested
+      AND NOT EXISTS (SELECT 1 FROM jobs newer WHERE newer.state = 'queued' AND newer.dedupe_key = jobs.dedupe_key)
+    RETURNING id, claim_id, cause
+), folded AS (
+    DELETE FROM job_events e USING paused
+    WHERE e.job_id = paused.id AND e.event IN ('claimed', 'paused')
+      AND e.details ->> 'claim_id' = %(folded_claim)s::text
+)
+INSERT INTO job_events (job_id, event, details)
+SELECT id, 'paused', jsonb_build_object('claim_id', claim_id, 'cause', cause, 'delay_seconds', %(delay_seconds)s::float,
+                                        'times', %(times)s::int,
+                                        'since', coalesce(%(since)s::timestamptz, clock_timestamp()))
+FROM paused
+"""
+
+LAST_EVENT: Final = """
+SELECT event, details FROM job_events WHERE job_id = %(id)s AND event <> 'claimed' ORDER BY id DESC LIMIT 1
 """
 
 # The job made progress: it starts with fresh attempts, and what it told so far stays.
@@ -90,15 +121,36 @@ async def requeue_with(
 
 
 async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> None:
-    """Try ``job`` again later if that may help and an attempt is left, else fail it with its cause. ``LeaseLost``."""
+    """Try ``job`` again later if that may help and an attempt is left, else fail it with its cause. ``LeaseLost``.
+
+    Errors that the job is not to blame for spend no attempt: it waits for as long as they last.
+    """
     transient = error.transient if isinstance(error, LatentError) else True
     cause = issue_of(error)
     async with db.transaction() as conn:
-        if transient and job.attempts < job.max_attempts:
+        if isinstance(error, LatentError) and error.blameless:
+            await _pause(conn, job, cause, at_least=_retry_after(error))
+        elif transient and job.attempts < job.max_attempts:
             delay = backoff_seconds(job.attempts, at_least=_retry_after(error))
             await come_back(conn, RETRY, job, cause=stored(cause), delay_seconds=delay)
         else:
             await fail(conn, job, cause)
+
+
+async def _pause(conn: Connection, job: ClaimedJob, cause: Issue, *, at_least: float) -> None:
+    last = await (await conn.execute(LAST_EVENT, {"id": job.id})).fetchone()
+    before = last["details"] if last is not None and last["event"] == "paused" else {}
+    times = int(before.get("times", 0)) + 1
+    await come_back(
+        conn,
+        PAUSE,
+        job,
+        cause=stored(cause),
+        delay_seconds=backoff_seconds(times, at_least=at_least, cap=PAUSE_CAP_SECONDS),
+        times=times,
+        since=before.get("since"),
+        folded_claim=before.get("claim_id"),
+    )
 
 
 async def release(db: Database, job: ClaimedJob) -> None:

@@ -25,7 +25,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import set_json_dumps, set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TimedOut, Unavailable
+from latent_core.domain.errors import Away, Invalid, LatentError, OutOfSpace, TimedOut
 from latent_core.registry import arrays
 
 logger = logging.getLogger(__name__)
@@ -260,15 +260,15 @@ def translate(exc: psycopg.Error) -> LatentError | None:
     if isinstance(exc, errors.IdleInTransactionSessionTimeout):
         return TimedOut("the transaction was idle for too long, and Postgres ended it")
     if isinstance(exc, PoolTimeout):
-        return Unavailable("no connection to Postgres became free in time: try again")
+        return Away("no connection to Postgres became free in time: try again")
     if isinstance(exc, PoolClosed):
-        return Unavailable("the process is shutting down")
+        return Away("the process is shutting down")
     if isinstance(exc, psycopg.DataError | errors.ProgramLimitExceeded):
         return Invalid(f"Postgres cannot store a value: {_first_line(exc)}")
     if isinstance(exc, psycopg.OperationalError) or _is_lost(exc):
         # The cause names sockets and hosts, which are not the reader's business.
         logger.warning("postgres_not_available", extra={"cause": _first_line(exc)})
-        return Unavailable("Postgres is not available; the log says why")
+        return Away("Postgres is not available; the log says why")
     return None
 
 

@@ -42,6 +42,7 @@ class Misbehaviour(StrEnum):
     SERVER_ERROR = "server_error"
     REFUSED = "refused"
     REDIRECT = "redirect"
+    NO_MODEL = "no_model"
     SILENT = "silent"
     """Reads the request and never answers."""
     HUNG_UP = "hung_up"
@@ -254,6 +255,8 @@ class EmbeddingServer:
                 return _error(500, "The server had an error")
             case Misbehaviour.REFUSED:
                 return _error(400, "This input cannot be embedded")
+            case Misbehaviour.NO_MODEL:
+                return _error(404, "The model does not exist")
             case Misbehaviour.REDIRECT:
                 return _Answer(307, b"", {"Location": f"{self.base_url}/embeddings"})
             case Misbehaviour.HUNG_UP:

@@ -18,9 +18,11 @@ from qdrant_client.http.exceptions import (
 )
 
 from latent_core.domain.errors import (
+    Away,
     Conflict,
     Invalid,
     LatentError,
+    NoAnswer,
     NotFound,
     OutOfSpace,
     TimedOut,
@@ -57,15 +59,15 @@ def mapped_errors(collection: str, seconds: float) -> Iterator[None]:
     except grpc.RpcError as exc:
         raise _rpc(exc, collection, seconds) from exc
     except ResourceExhaustedResponse as exc:
-        raise Unavailable(
+        raise Away(
             f"Qdrant accepts no more requests now: {exc}", retry_after=exc.retry_after_s
         ) from exc
     except (ApiException, QdrantException) as exc:
         raise Unavailable(f"Qdrant failed: {exc}") from exc
 
 
-def _late(seconds: float) -> TimedOut:
-    return TimedOut(f"Qdrant did not answer within {seconds:g} s")
+def _late(seconds: float) -> NoAnswer:
+    return NoAnswer(f"Qdrant did not answer within {seconds:g} s")
 
 
 def _broken(source: Exception, seconds: float) -> LatentError:
@@ -73,7 +75,7 @@ def _broken(source: Exception, seconds: float) -> LatentError:
         return _late(seconds)
     # The cause names hosts, which are not the reader's business.
     logger.warning("qdrant_not_available", extra={"cause": str(source) or type(source).__name__})
-    return Unavailable("Qdrant is not available; the log says why")
+    return Away("Qdrant is not available; the log says why")
 
 
 def _rpc(exc: grpc.RpcError, collection: str, seconds: float) -> LatentError:
@@ -96,12 +98,12 @@ def _refused(status: int, said: str, collection: str) -> LatentError:
     if status == 409:
         return Conflict(f"vector collection {collection} exists already", **details)
     if status in _KEY_REFUSED:
-        return Unavailable("Qdrant refuses the key: check LLC_QDRANT_API_KEY")
+        return Away("Qdrant refuses the key: check LLC_QDRANT_API_KEY")
     if status in (400, 413, 422):
         return Invalid(f"Qdrant refuses the request ({status}): {said}", **details)
     if status == 408:
         return TimedOut(f"Qdrant gave up waiting: {said}")
-    return Unavailable(f"Qdrant failed ({status}): {said}", **details)
+    return Away(f"Qdrant failed ({status}): {said}", **details)
 
 
 def _message(content: bytes) -> str:

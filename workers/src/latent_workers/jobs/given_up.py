@@ -40,6 +40,8 @@ def was_the_last(ctx: JobContext, error: Exception) -> bool:
     """Whether no other attempt follows one that ended so."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, LatentError) and error.blameless:
+        return False
     for_good = isinstance(error, Cancelled) or (
         isinstance(error, LatentError) and not error.transient
     )

@@ -17,6 +17,7 @@ from latent_core.domain.errors import (
     NotFound,
 )
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
+from latent_core.embedding.port import Guarded
 from latent_core.generations.accept import IngestPayload
 from latent_core.generations.delete import (
     LEASES_TO_WAIT,
@@ -100,6 +101,9 @@ async def _ingest(ctx: JobContext, deps: Deps, staged: list[tuple[UUID, int]]) -
         container = await containers.get(conn, ctx.job.container_id)
     if container is None:
         raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
+    embedder = deps.embedder(container.space)
+    if isinstance(embedder, Guarded):
+        embedder.raise_if_away()
     if awaits_fetch(payload):
         known = await known_page(deps, container, doc_id, payload)
         javascript = container.manifest.web.javascript
@@ -107,9 +111,7 @@ async def _ingest(ctx: JobContext, deps: Deps, staged: list[tuple[UUID, int]]) -
     original = await fetch(ctx, deps, payload)
     detected = await asyncio.to_thread(detected_in, original.path, payload)
     _check_taken(container, detected, payload.filename)
-    printed = fingerprint(
-        container, deps.embedder(container.space).model, original.sha256, detected, payload
-    )
+    printed = fingerprint(container, embedder.model, original.sha256, detected, payload)
     await ctx.checkpoint()
     async with deps.stack.db.transaction() as conn:
         attempt = (await documents.take_generations(conn, [doc_id], payload.request)).get(doc_id)
