@@ -114,6 +114,24 @@ async def test_what_takes_scope_admin_to_begin_takes_it_to_end_and_to_begin_agai
     await house.told("writer", "POST", f"{job}/cancel")
 
 
+async def test_all_that_failed_is_requeued_as_far_as_the_caller_could_have_begun_it(
+    house: House,
+) -> None:
+    body = {"container_id": VAULT}
+    backup = (await house.told("owner", "POST", "/v1/backups", body=body))["job_id"]
+    ingest = (await house.add(VAULT, f"failed-{house.number()}.md", b"never made"))["job_id"]
+    async with house.stack.db.transaction() as conn:
+        for job_id in (backup, ingest):
+            await conn.execute(END, {"state": "failed", "id": job_id})
+    path = "/v1/jobs/requeue"
+    told = await house.told("ingester", "POST", path, body=body)
+    assert (told["job_ids"], told["left"], told["next_cursor"]) == ([ingest], 0, None)
+    assert (await house.told("owner", "POST", path, body=body))["job_ids"] == [backup]
+    assert (await house.told("owner", "POST", path, body=body))["job_ids"] == []
+    for job_id in (backup, ingest):
+        await house.told("owner", "POST", f"/v1/jobs/{job_id}/cancel")
+
+
 async def test_a_refresh_is_not_requeued_beside_another(house: House) -> None:
     payload = RefreshPayload(strategy=Strategy.INPLACE, space_id=1)
     jobs = []

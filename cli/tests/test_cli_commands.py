@@ -231,6 +231,17 @@ def test_jobs_are_listed_shown_cancelled_and_requeued(latent: Latent, gateway: F
     assert "state      queued" in latent("jobs", "show", "1").out
 
 
+def test_all_that_failed_in_a_container_is_requeued(latent: Latent, gateway: FakeGateway) -> None:
+    for name in ("a", "b"):
+        gateway.put("notes", f"file:///{name}.md", b"%BROKEN")
+    gateway.put("notes", "file:///c.md", b"text")
+    told = latent("jobs", "requeue", "--failed", "-c", "notes")
+    assert (told.code, told.out.strip()) == (0, "2 jobs are tried again")
+    assert latent("jobs", "requeue", "--failed", "-c", "notes", "--json").json["job_ids"] == []
+    for wrong in (["--failed"], [], ["1", "--failed", "-c", "notes"], ["1", "-c", "notes"]):
+        assert latent("jobs", "requeue", *wrong).code == 2
+
+
 def test_a_job_is_watched_to_its_end(latent: Latent, gateway: FakeGateway) -> None:
     job = gateway.put("notes", "file:///a.md", b"%BROKEN")
     result = latent("jobs", "watch", str(job.job_id))

@@ -12,7 +12,7 @@ from latent_core.domain.errors import (
     NotFound,
     Unavailable,
 )
-from latent_core.domain.job import JobState
+from latent_core.domain.job import JobKind, JobState
 from latent_core.queue import admin
 from latent_core.queue.comeback import retry_or_fail
 from latent_core.queue.retention import forget
@@ -60,6 +60,20 @@ async def test_a_done_job_can_neither_be_cancelled_nor_requeued(database: Databa
                 await action(conn, job_id)
             with pytest.raises(NotFound):
                 await action(conn, 10**9)
+
+
+async def test_dead_letters_of_a_container_are_read_oldest_first_in_pages(
+    database: Database,
+) -> None:
+    ids = await put(database, *(job() for _ in range(4)))
+    for _ in ids[:3]:
+        await retry_or_fail(database, await must_take(database), IngestFailed("no"))
+    async with database.transaction() as conn:
+        first = await admin.dead_letters(conn, "a", limit=2)
+        rest = await admin.dead_letters(conn, "a", limit=2, cursor=str(first[-1]))
+        assert [*first, *rest] == ids[:3]
+        assert await admin.dead_letters(conn, "a", limit=2, but={JobKind.INGEST}) == []
+        assert await admin.dead_letters(conn, "another", limit=2) == []
 
 
 async def test_a_failed_job_is_requeued_with_fresh_attempts(database: Database) -> None:

@@ -238,6 +238,14 @@ class JobsPage(Paged):
     jobs: list[JobView]
 
 
+class RequeuedJobs(Envelope):
+    """What was tried again; ``left`` stay failed, since a newer job does their work."""
+
+    job_ids: list[int]
+    left: int
+    next_cursor: str | None = None
+
+
 class JobAnswer(Envelope):
     job: JobView
 

@@ -36,6 +36,7 @@ from latent_client.answers import (
     PageView,
     Queued,
     Readiness,
+    RequeuedJobs,
     SizesAnswer,
     ToolsAnswer,
     ToolView,
@@ -324,6 +325,19 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
 
     async def requeue(self, job_id: int) -> JobView:
         return (await self._transport.ask(JobAnswer, "POST", f"/v1/jobs/{job_id}/requeue")).job
+
+    async def requeue_failed(self, container_id: str) -> RequeuedJobs:
+        """All failed jobs of a container, but for refreshes."""
+        job_ids: list[int] = []
+        left, cursor = 0, None
+        while True:
+            body = {"container_id": container_id} | ({"cursor": cursor} if cursor else {})
+            told = await self._transport.ask(
+                RequeuedJobs, "POST", "/v1/jobs/requeue", json=body, repeatable=True
+            )
+            job_ids, left, cursor = job_ids + told.job_ids, left + told.left, told.next_cursor
+            if cursor is None:
+                return told.model_copy(update={"job_ids": job_ids, "left": left})
 
     async def events(
         self, job_id: int, *, timeout_seconds: float = 24 * HOUR

@@ -109,6 +109,7 @@ class SyncClient:
     job = _blocking(AsyncClient.job)
     cancel = _blocking(AsyncClient.cancel)
     requeue = _blocking(AsyncClient.requeue)
+    requeue_failed = _blocking(AsyncClient.requeue_failed)
     events = _iterating(AsyncClient.events)
     wait = _blocking(AsyncClient.wait)
     create_token = _blocking(AsyncClient.create_token)

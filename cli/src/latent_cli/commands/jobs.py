@@ -21,6 +21,7 @@ from latent_cli.progress import JobsBar
 from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_client.answers import JobNews
+from latent_core.domain.errors import Invalid
 from latent_core.domain.job import JobState, JobView
 
 app = command_app()
@@ -84,9 +85,32 @@ def cancel(job_ids: JobIds, as_json: Json = False) -> None:
 
 
 @app.command()
-def requeue(job_ids: JobIds, as_json: Json = False) -> None:
-    """Try failed or cancelled jobs again from the beginning."""
-    _each(job_ids, lambda client, job_id: client.requeue(job_id), as_json=as_json)
+def requeue(
+    job_ids: Annotated[list[int] | None, typer.Argument(metavar="[JOB]...", min=1)] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="All that failed in the container of -c.")
+    ] = False,
+    container: Annotated[
+        str | None, typer.Option("--container", "-c", metavar="ID", help="For --failed.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Try failed or cancelled jobs again from the beginning: those named, or --failed all of a container."""
+    if failed == bool(job_ids) or failed != (container is not None):
+        raise Invalid("name jobs, or say --failed with --container ID")
+    if container is None:
+        _each(job_ids or [], lambda client, job_id: client.requeue(job_id), as_json=as_json)
+    else:
+        _all_failed(container, as_json=as_json)
+
+
+def _all_failed(container: str, *, as_json: bool) -> None:
+    told = ask(lambda client: client.requeue_failed(container))
+    if as_json:
+        emit({"job_ids": told.job_ids, "left": told.left})
+        return
+    line = f"{len(told.job_ids)} jobs are tried again"
+    answers().print(line + (f"; {told.left} stay as they are" if told.left else ""))
 
 
 Change = Callable[[AsyncClient, int], Coroutine[Any, Any, JobView]]

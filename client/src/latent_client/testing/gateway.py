@@ -401,6 +401,19 @@ def requeue(gateway: FakeGateway, _: Request, job_id: str) -> Answer:
     return reply(202, job=gateway.restart(int(job_id)))
 
 
+def requeue_failed(gateway: FakeGateway, request: Request) -> Answer:
+    wanted = request.json()["container_id"]
+    gateway.container(wanted)
+    failed = [
+        job.job_id
+        for job in gateway.jobs.values()
+        if job.container_id == wanted and job.state is JobState.FAILED
+    ]
+    for job_id in failed:
+        gateway.restart(job_id)
+    return reply(202, job_ids=failed, left=0, next_cursor=None)
+
+
 def doctor(gateway: FakeGateway, request: Request) -> Answer:
     wanted = request.json().get("container_id")
     if wanted:
@@ -463,6 +476,7 @@ ROUTES: Final[list[tuple[str, str, Handler]]] = [
     ("GET", f"/v1/jobs/{ID}/events", job_events),
     ("POST", f"/v1/jobs/{ID}/cancel", cancel),
     ("POST", f"/v1/jobs/{ID}/requeue", requeue),
+    ("POST", "/v1/jobs/requeue", requeue_failed),
     ("POST", "/v1/admin/doctor", doctor),
     ("GET", f"/v1/blobs/{ID}", blob),
     ("GET", "/healthz", healthy),

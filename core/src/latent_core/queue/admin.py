@@ -9,7 +9,7 @@ from typing import Final
 from psycopg.errors import UniqueViolation
 
 from latent_core.domain.errors import Conflict, Invalid, NotFound
-from latent_core.domain.job import JobEvent, JobState, JobView
+from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
 from latent_core.registry.connection import Connection
 
 EVENTS_AT_MOST: Final = 1000
@@ -74,6 +74,14 @@ WITH requeued AS (
     RETURNING id
 )
 INSERT INTO job_events (job_id, event) SELECT id, 'requeued' FROM requeued
+"""
+
+# Oldest first, as they came; that of ``jobs_listed``, read backwards.
+DEAD: Final = """
+SELECT id FROM jobs
+WHERE container_id = %(container_id)s AND state = 'failed' AND id > %(after)s AND kind <> ALL (%(but)s::text[])
+ORDER BY id
+LIMIT %(limit)s
 """
 
 # One index probe for each container and state: finished jobs by the million do not slow it.
@@ -244,6 +252,21 @@ async def requeue(conn: Connection, job_id: int) -> JobView:
     return view
 
 
+async def dead_letters(
+    conn: Connection,
+    container_id: str,
+    *,
+    limit: int,
+    cursor: str | None = None,
+    but: Collection[JobKind] = (),
+) -> list[int]:
+    """Failed jobs of a container, oldest first, without those of some kinds. The last one's id is the next cursor."""
+    after = 0 if cursor is None else _number(cursor)
+    values = {"container_id": container_id, "after": after, "but": sorted(but), "limit": limit}
+    rows = await (await conn.execute(DEAD, values)).fetchall()
+    return [int(row["id"]) for row in rows]
+
+
 async def depth(conn: Connection) -> Depth:
     """Counts by state and the age of the oldest queued job, for metrics."""
     rows = await (await conn.execute(COUNTS)).fetchall()
@@ -272,8 +295,10 @@ async def _views(conn: Connection, ids: list[int]) -> list[JobView]:
 
 
 def _before(cursor: str | None) -> int:
-    if cursor is None:
-        return 2**63 - 1
+    return 2**63 - 1 if cursor is None else _number(cursor)
+
+
+def _number(cursor: str) -> int:
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
         raise Invalid(
             f"'{cursor[:40]}' is not a cursor of this list: use next_cursor of the page before"

@@ -297,6 +297,21 @@ class JobPage(Envelope):
     next_cursor: str | None
 
 
+class RequeueBody(_Request):
+    container_id: Text
+    cursor: Annotated[Text, Field(max_length=128)] | None = None
+    """Of the answer before: a request tries so many again as one transaction can."""
+
+
+class RequeueAnswer(Envelope):
+    """What was tried again; ``next_cursor`` when there may be more."""
+
+    job_ids: list[int]
+    left: int
+    """That stay failed: a newer job does their work already, or runs in their place."""
+    next_cursor: str | None
+
+
 class EvalRuns(Envelope):
     runs: list[KeptRun]
     next_cursor: str | None

@@ -20,7 +20,7 @@ from latent_core.registry import audit, containers, spaces
 from latent_core.registry.connection import Connection
 from latent_gateway.answers import json_answer
 from latent_gateway.api import cursors
-from latent_gateway.api.bodies import JobAnswer, JobPage
+from latent_gateway.api.bodies import JobAnswer, JobPage, RequeueAnswer, RequeueBody
 from latent_gateway.api.server_events import (
     KEEP_ALIVE,
     LONGEST_STREAM_SECONDS,
@@ -40,6 +40,8 @@ ASKED_BY_ADMINS: Final = frozenset(
     {JobKind.REFRESH, JobKind.EVAL, JobKind.EXPORT, JobKind.BACKUP, JobKind.IMPORT}
 )
 """Who may not begin one may not end it either, nor begin it again."""
+REQUEUED_AT_ONCE: Final = 200
+"""By one request for all that failed."""
 EVENTS: Final = described(
     "Server-sent events, to the job's final state: the event, its time, its details, and the job"
 )
@@ -188,6 +190,44 @@ async def requeue(job_id: int, shared: Shared, caller: Caller, request_id: Reque
         job = await visible_job(conn, caller, job_id)
     shared.stack.wake()
     return json_answer(JobAnswer(job=job), request_id, status=202)
+
+
+@router.post("/v1/jobs/requeue", response_model=RequeueAnswer, status_code=202)
+async def requeue_failed(
+    body: RequeueBody, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Try all failed jobs of a container again, oldest first: what to do when their cause is gone."""
+    moved: list[int] = []
+    async with shared.stack.db.transaction() as conn:
+        container = await access.writable(conn, caller, body.container_id)
+        await access.held(conn, container)
+        found = await admin.dead_letters(
+            conn,
+            container.id,
+            limit=REQUEUED_AT_ONCE,
+            cursor=body.cursor,
+            # A refresh that failed is begun again one by one: there may be only one.
+            but={JobKind.REFRESH} if TokenScope.ADMIN in caller.scopes else ASKED_BY_ADMINS,
+        )
+        for job_id in found:
+            await shared.quotas.check_queue(conn, caller)
+            try:
+                await admin.requeue(conn, job_id)
+            except (Conflict, NotFound):  # a newer job does its work, or somebody was faster
+                continue
+            moved.append(job_id)
+            await audit.note(
+                conn,
+                principal=caller.name,
+                action="job.requeue",
+                container_id=container.id,
+                object_=str(job_id),
+                request_id=request_id,
+            )
+    shared.stack.wake()
+    cursor = str(found[-1]) if len(found) == REQUEUED_AT_ONCE else None
+    told = RequeueAnswer(job_ids=moved, left=len(found) - len(moved), next_cursor=cursor)
+    return json_answer(told, request_id, status=202)
 
 
 async def _check_open(conn: Connection, job: JobView) -> None:
