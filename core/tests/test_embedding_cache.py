@@ -107,6 +107,44 @@ async def test_what_was_made_before_a_failure_is_kept(
     assert (await cached.embed(texts)).hits == 20
 
 
+async def test_batches_are_kept_as_they_come_even_by_a_call_that_has_failed(
+    database: Database,
+) -> None:
+    class Slow(Counting):
+        """Its first batch comes when another one has failed."""
+
+        failed = asyncio.Event()
+
+        async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+            try:
+                rows = await super().embed_documents(texts)
+            except Unavailable:
+                self.failed.set()
+                raise
+            await self.failed.wait()
+            return rows
+
+    embedder = Slow()
+    embedder.fails_on = "bad"
+    batcher = Batcher(embedder, max_texts=2)
+    cached = CachedEmbedding(batcher, database)
+    with pytest.raises(Unavailable):
+        await cached.embed(["a longer text", "another longer text", "bad"])
+    embedder.fails_on = "\0"
+    while await _known(database, embedder) < 2:
+        pass
+    again = await cached.embed(["a longer text", "another longer text", "bad"])
+    assert again.hits == 2
+    assert embedder.asked.count("a longer text") == 1
+    await batcher.close()
+
+
+async def _known(database: Database, embedder: Counting) -> int:
+    hashes = [content_hash(text) for text in ("a longer text", "another longer text")]
+    async with database.transaction() as conn:
+        return len(await embeddings.find(conn, embedder.model.key, hashes))
+
+
 async def test_the_checkpoint_is_asked_between_steps(
     cached: CachedEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from latent_core.secret_files import forget_secrets
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack, refuse_taken
 from latent_core.tracing import tracing
-from latent_gateway import answers, gauges
+from latent_gateway import answers
 from latent_gateway.admission import Admission
 from latent_gateway.api import (
     admin,
@@ -54,6 +54,7 @@ from latent_gateway.compression import Compression
 from latent_gateway.console import site
 from latent_gateway.context import Gateway
 from latent_gateway.evaluating import evaluating
+from latent_gateway.gauges import Gauges
 from latent_gateway.idempotency import Idempotency
 from latent_gateway.manifest_sync import sync_manifests
 from latent_gateway.mcp import discovery
@@ -104,7 +105,7 @@ Beside = Callable[[Settings, Stack], AbstractAsyncContextManager[object]]
 def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Surface) -> FastAPI:
     """The HTTP surface on an open stack, with ``surface`` at /mcp."""
     tokens, quotas = Tokens(stack.token, stack.db), Quotas(settings)
-    shared = Gateway(settings, stack, tokens, quotas)
+    shared = Gateway(settings, stack, tokens, quotas, Gauges(stack))
     agents = surface(shared)
     app = Api(
         title="Latent Containers",
@@ -149,7 +150,7 @@ async def serve(settings: Settings, *, announce: Announce, beside: Beside | None
             )
             running.enter_context(metrics_served(settings, stack.metrics))
             if settings.metrics_port is not None:
-                fresh = asyncio.create_task(gauges.keep_fresh(stack), name="gauges")
+                fresh = asyncio.create_task(Gauges(stack).keep_fresh(), name="gauges")
                 running.push_async_callback(ended, fresh)
             await sync_manifests(settings, stack)
             running.push_async_callback(ended, asyncio.create_task(warm_all(stack), name="warm"))

@@ -18,6 +18,7 @@ from latent_core.stack import Stack
 from latent_gateway.auth.principal import Principal
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.tokens import Tokens
+from latent_gateway.gauges import Gauges
 from latent_gateway.links import BlobLinks
 from latent_gateway.search.embed import QueryCache
 
@@ -65,6 +66,7 @@ class Gateway:
     stack: Stack
     tokens: Tokens
     quotas: Quotas
+    gauges: Gauges
     streams: Streams = field(default_factory=Streams)
     queries: QueryCache = field(default_factory=QueryCache)
 

@@ -14,12 +14,15 @@ import numpy as np
 
 from latent_core.domain.errors import Away, LatentError, TimedOut
 from latent_core.domain.vector import Matrix
-from latent_core.embedding.port import Embedder
+from latent_core.embedding.port import Embedder, Requesting
 
 logger = logging.getLogger(__name__)
 
 Checkpoint = Callable[[], Awaitable[None]]
+Keep = Callable[[Sequence[int], Matrix], Awaitable[None]]
+"""Told of rows as they come, with their texts' indices; also when the call has failed meanwhile: they are paid for."""
 BYTES_A_TOKEN: Final = 4
+MOST_TEXTS: Final = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -33,6 +36,7 @@ class _Caller:
     """Indices of texts, the longest first: like lengths then meet in a batch."""
     missing: int
     checkpoint: Checkpoint | None
+    keep: Keep | None
     ready: bool = True
     """False while its checkpoint is asked."""
     taken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -84,16 +88,19 @@ class Batcher:
         self,
         embedder: Embedder,
         *,
-        max_texts: int = 64,
+        max_texts: int | None = None,
         max_tokens: int = 8192,
         max_wait_ms: float = 5.0,
         in_flight: int = 2,
         max_callers: int = 64,
         batch_seconds: float = 900.0,
     ) -> None:
-        """``max_tokens`` are estimated from bytes; ``batch_seconds`` is a batch's deadline."""
+        """``max_texts`` is by default what is one request to the embedder: what came is then kept before more is
+        asked for. ``max_tokens`` are estimated from bytes; ``batch_seconds`` is a batch's deadline."""
         self.embedder = embedder
-        self._max_texts = max_texts
+        self._max_texts = max_texts or (
+            embedder.texts_a_request if isinstance(embedder, Requesting) else MOST_TEXTS
+        )
         self._max_tokens = max_tokens
         self._max_wait = max_wait_ms / 1000
         self._batch_seconds = batch_seconds
@@ -105,7 +112,12 @@ class Batcher:
         self._running: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def embed(self, texts: Sequence[str], checkpoint: Checkpoint | None = None) -> Matrix:
+    async def embed(
+        self,
+        texts: Sequence[str],
+        checkpoint: Checkpoint | None = None,
+        keep: Keep | None = None,
+    ) -> Matrix:
         """One row a text, in order. ``checkpoint`` is awaited between two batches with texts of this call;
         what it raises ends the call. Errors of the embedder reach only those whose texts cause them,
         unless they may pass: then all of the batch are to try again."""
@@ -114,7 +126,7 @@ class Batcher:
         async with self._admission:
             if self._closed:
                 raise Away("the embedder is closed: the process is ending")
-            caller = self._caller(texts, checkpoint)
+            caller = self._caller(texts, checkpoint, keep)
             self._callers.append(caller)
             self._wake()
             try:
@@ -126,12 +138,14 @@ class Batcher:
                 self._changed.set()
         return caller.rows
 
-    def _caller(self, texts: Sequence[str], checkpoint: Checkpoint | None) -> _Caller:
+    def _caller(
+        self, texts: Sequence[str], checkpoint: Checkpoint | None, keep: Keep | None
+    ) -> _Caller:
         window = self.embedder.model.window
         tokens = [min(window, _bytes(text) // BYTES_A_TOKEN + 1) for text in texts]
         order = sorted(range(len(texts)), key=lambda index: (-tokens[index], index))
         rows = np.empty((len(texts), self.embedder.model.dims), np.float32)
-        return _Caller(texts, tokens, rows, deque(order), len(texts), checkpoint)
+        return _Caller(texts, tokens, rows, deque(order), len(texts), checkpoint, keep)
 
     async def _see_through(self, caller: _Caller) -> None:
         while caller.checkpoint and caller.waiting:
@@ -237,7 +251,7 @@ class Batcher:
             return TimedOut(f"a batch of {len(texts)} texts took over {self._batch_seconds:g} s")
         start = 0
         for caller, indices in batch.parts.items():
-            caller.receive(indices, rows[start : start + len(indices)])
+            await _hand_out(caller, indices, rows[start : start + len(indices)])
             start += len(indices)
         return None
 
@@ -255,6 +269,16 @@ class Batcher:
             await asyncio.wait(tasks)
         for caller in self._callers:
             caller.fail(Away("the embedder is closed: the process is ending"))
+
+
+async def _hand_out(caller: _Caller, indices: Sequence[int], rows: Matrix) -> None:
+    if caller.keep is not None:
+        try:
+            await caller.keep(indices, rows)
+        except LatentError as exc:
+            caller.fail(exc)
+            return
+    caller.receive(indices, rows)
 
 
 def _bytes(text: str) -> int:

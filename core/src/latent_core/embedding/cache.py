@@ -15,7 +15,7 @@ from latent_core.registry import embeddings
 from latent_core.registry.connection import Database
 
 TEXTS_A_STEP: Final = 1024
-"""Looked up, embedded and kept together: what a failure can cost."""
+"""Looked up together. What was embedded is kept batch by batch: a failure costs the batches under way."""
 
 
 class Embedded(NamedTuple):
@@ -56,8 +56,11 @@ class CachedEmbedding:
         missing = [hash_ for hash_ in distinct if hash_ not in vectors]
         asked = [distinct[hash_] for hash_ in missing]
         if missing:
-            made = await self._batcher.embed(asked, checkpoint)
-            await self._keep(space, missing, made)
+
+            async def keep(indices: Sequence[int], rows: Matrix) -> None:
+                await self._keep(space, [missing[index] for index in indices], rows)
+
+            made = await self._batcher.embed(asked, checkpoint, keep)
             vectors.update(zip(missing, made, strict=True))
         matrix = np.stack([vectors[hash_] for hash_ in hashes])
         return Embedded(matrix, len(texts) - len(missing), self._tokens(asked))

@@ -66,6 +66,14 @@ class Guarded(Protocol):
 
 
 @runtime_checkable
+class Requesting(Protocol):
+    """An embedder that sends texts somewhere."""
+
+    @property
+    def texts_a_request(self) -> int: ...
+
+
+@runtime_checkable
 class Metered(Protocol):
     """An embedder that is paid for by the token."""
 

@@ -95,6 +95,10 @@ class RemoteEmbedder:
     def tokenizer(self) -> PieceTokenizer:
         return self._tokenizer
 
+    @property
+    def texts_a_request(self) -> int:
+        return min(self._patience.texts, self._rate.burst)
+
     def tokens_of(self, texts: Sequence[str]) -> int:
         """What ``texts`` cost here: our own count, in the measure in which the server's has differed so far."""
         counted = sum(self._tokenizer.count(texts))
@@ -118,7 +122,7 @@ class RemoteEmbedder:
 
     def _parts(self, texts: Sequence[str]) -> Iterator[slice]:
         """Requests: none over the limits, unless one text alone is."""
-        most = min(self._patience.texts, self._rate.burst)
+        most = self.texts_a_request
         start, characters = 0, 0
         for index, text in enumerate(texts):
             full = index - start == most or characters + len(text) > self._patience.characters

@@ -9,7 +9,6 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
-from latent_gateway import gauges
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, Shared
 
@@ -45,7 +44,7 @@ async def healthz() -> Health:
 @router.get("/readyz", response_model=Readiness, responses=DEGRADED)
 async def readyz(shared: Shared) -> Response:
     """Every backing service answers."""
-    up = await gauges.services(shared.stack)
+    up = await shared.gauges.services()
     ready = all(up.values())
     states = {name: "ok" if answers else "down" for name, answers in up.items()}
     return JSONResponse(
@@ -57,5 +56,5 @@ async def readyz(shared: Shared) -> Response:
 async def metrics(shared: Shared, caller: Caller) -> Response:
     """Prometheus text, of all containers together."""
     access.require_operator(caller)
-    await gauges.refresh(shared.stack)
+    await shared.gauges.refresh()
     return Response(generate_latest(shared.stack.metrics.registry), media_type=CONTENT_TYPE_LATEST)
