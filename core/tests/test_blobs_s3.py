@@ -7,11 +7,12 @@ import io
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO
 from uuid import uuid4
 
 import httpx
 import pytest
+import urllib3
 from pydantic import SecretStr
 
 from latent_core.blobs.copies import Copies
@@ -70,6 +71,27 @@ async def test_objects_stand_under_their_hash_and_nothing_else_is_listed(
 
 async def test_the_start_finds_out_whether_put_if_absent_is_honoured(store: S3BlobStore) -> None:
     assert store.puts_if_absent
+
+
+@pytest.mark.parametrize("status", [409, 501])
+async def test_a_server_that_does_not_take_conditions_is_written_to_without(
+    address: S3Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    plain = urllib3.PoolManager.request
+
+    def request(self: urllib3.PoolManager, method: str, url: str, **given: Any) -> Any:
+        if "If-None-Match" in given.get("headers", {}):
+            return urllib3.HTTPResponse(
+                b"<Error><Code>NotImplemented</Code></Error>", status=status
+            )
+        return plain(self, method, url, **given)
+
+    monkeypatch.setattr(urllib3.PoolManager, "request", request)
+    store = await S3BlobStore.open(address, tmp_path)
+    assert not store.puts_if_absent
+    store._if_absent = True  # it did at our start, and does not now
+    assert await store.get(await store.put(b"bytes")) == b"bytes"
+    await store.close()
 
 
 async def test_bytes_that_were_damaged_on_the_server_are_not_handed_out(

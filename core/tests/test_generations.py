@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 from uuid import UUID
 
 import numpy as np
@@ -47,6 +48,7 @@ from latent_core.registry.conditions import Condition
 from latent_core.registry.connection import Database
 from latent_core.registry.documents import Live, Source
 from latent_core.vectors.edge import EdgeVectorIndex
+from latent_core.vectors.port import Layout, VectorIndex
 
 DIMS = 8
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -202,6 +204,33 @@ async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
         yield House(database, index, FileBlobStore(tmp_path / "blobs", tmp_path / "tmp"))
     finally:
         await index.close()
+
+
+@dataclass
+class Listed:
+    """An engine that holds collections of whomever."""
+
+    names: list[str]
+
+    async def collections(self) -> list[str]:
+        return list(self.names)
+
+    async def create_collection(self, name: str, dims: int, layout: Layout) -> None:
+        """There already."""
+
+    async def drop_collection(self, name: str) -> None:
+        self.names.remove(name)
+
+
+async def test_collections_of_nobody_are_dropped_where_we_are_alone_and_never_on_a_server(
+    house: House,
+) -> None:
+    engine = Listed(["c_of-another-installation_text", "theirs"])
+    index = cast(VectorIndex, engine)
+    await founding.ensure_collections(house.db, index, alone=False)
+    assert engine.names == ["c_of-another-installation_text", "theirs"]
+    await founding.ensure_collections(house.db, index, alone=True)
+    assert engine.names == ["theirs"]
 
 
 async def test_what_is_staged_is_not_visible_until_it_is_published(house: House) -> None:

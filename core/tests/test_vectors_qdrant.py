@@ -146,6 +146,31 @@ class TestCollections:
                 await ours.count("c_theirs_text")
         assert "c_theirs_text" in await index.collections()
 
+    async def test_requests_are_made_to_fit_what_strict_mode_allows(
+        self, index: QdrantVectorIndex, server: QdrantServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        strict = models.StrictModeConfig(
+            enabled=True,
+            max_query_limit=10,
+            max_timeout=2,
+            search_max_hnsw_ef=20,
+            search_max_oversampling=1,
+            upsert_max_batchsize=7,
+            condition_max_size=6,
+        )
+        monkeypatch.setattr(server.engine, "strict", strict)
+        name = await fresh(index, 4)
+        points = points_of(random_vectors(30, 4, seed=3))
+        await index.upsert(name, points)
+        assert await index.count(name) == 30
+        assert len(await index.scroll(name, after=None, limit=30)) == 30
+        query = random_vectors(1, 4, seed=4)[0]
+        best = await index.search(name, query, 8)
+        among = await index.search(name, query, 8, allowed=points.ids)
+        assert best.ords.tolist() == among.ords.tolist()
+        assert len((await index.search(name, query, 25)).ords) == 10  # no more can be seen
+        assert await index.delete(name, points.doc_ids[0]) >= 1
+
     async def test_a_collection_that_was_made_anew_with_other_dimensions_is_noticed(
         self, index: QdrantVectorIndex, server: QdrantServer
     ) -> None:

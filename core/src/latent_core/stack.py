@@ -92,7 +92,7 @@ class Stack:
             place = await open_place(services, settings)
             db = await _open_database(services, settings, place, name)
             vectors = await open_vectors(services, settings, place)
-            await ensure_collections(db, vectors)
+            await ensure_collections(db, vectors, alone=settings.qdrant_url is None)
             embedders = Embedders(settings, place.models, rate=_shared_rate(settings, db))
             embedders.keep_adapters_in(StoredAdapters(db))
             services.push_async_callback(embedders.close)

@@ -42,6 +42,8 @@ THREADS: Final = 16
 CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 30.0
 """Between two pieces of an answer."""
+PROBES: Final = 3
+CONDITION_ANSWERS: Final = (409, 412, 501)
 PUT_SECONDS: Final = 900
 """How long one PUT may be signed for."""
 NAMES_A_LOOK: Final = 500
@@ -179,9 +181,13 @@ class S3BlobStore(BlobStore):
         self._if_absent = self._probe()
 
     def _probe(self) -> bool:
-        """Whether the second of two conditional writes is refused."""
-        self._send(PROBE, io.BytesIO(b"probe"), 5, if_absent=True)
-        return self._send(PROBE, io.BytesIO(b"probe"), 5, if_absent=True) == 412
+        """Whether the second of two conditional writes is refused. Servers that know no conditions say so, or do not care."""
+        self._send(PROBE, io.BytesIO(b"probe"), 5, if_absent=False)
+        for _ in range(PROBES):
+            status = self._send(PROBE, io.BytesIO(b"probe"), 5, if_absent=True)
+            if status != 409:  # another process probes at this moment
+                return status == 412
+        return False
 
     def _size(self, sha256: Sha256) -> int | None:
         try:
@@ -204,7 +210,13 @@ class S3BlobStore(BlobStore):
         if stored == size:
             return
         # One of another size is damaged: that is replaced.
-        self._send(key_of(sha256), data, size, if_absent=stored is None and self._if_absent)
+        if_absent = stored is None and self._if_absent
+        status = self._send(key_of(sha256), data, size, if_absent=if_absent)
+        if status in (
+            409,
+            501,
+        ):  # of two that write the same bytes at a time one may fail: then the rule is left out
+            self._send(key_of(sha256), data, size, if_absent=False)
 
     def _put_file(self, path: Path, sha256: Sha256) -> None:
         with path.open("rb") as source, self._private_copy() as copy:
@@ -222,7 +234,8 @@ class S3BlobStore(BlobStore):
         return NamedTemporaryFile(dir=self._tmp, prefix="blob-")
 
     def _send(self, key: str, data: IO[bytes], size: int, *, if_absent: bool) -> int:
-        """One PUT of ``data`` from its beginning; 412 says that the object is there already."""
+        """One PUT of ``data`` from its beginning; its status. Of a conditional one 412 says that the object is there
+        already, 409 that somebody writes it just now, 501 that the server knows no conditions."""
         data.seek(0)
         digest = hashlib.md5(usedforsecurity=False)
         while piece := data.read(PIECE):
@@ -240,7 +253,7 @@ class S3BlobStore(BlobStore):
             headers["If-None-Match"] = "*"
         body: Any = data.read() if size <= MOST_IN_MEMORY else data
         answer = self._http.request("PUT", url, body=body, headers=headers)
-        if answer.status not in (200, 201, 204, 412):
+        if answer.status not in (200, 201, 204, *(CONDITION_ANSWERS if if_absent else ())):
             raise refused(answer.status, answer.data)
         return answer.status
 

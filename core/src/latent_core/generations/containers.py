@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from typing import Protocol
 
 from latent_core.domain.errors import Conflict, Invalid, LatentError
@@ -15,6 +16,10 @@ from latent_core.registry import audit, containers
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container
 from latent_core.vectors.port import Layout, VectorIndex
+
+logger = logging.getLogger(__name__)
+OURS = "c_"
+"""Begins the names of our collections."""
 
 
 class Models(Protocol):
@@ -68,8 +73,12 @@ async def create(
     return container
 
 
-async def ensure_collections(db: Database, index: VectorIndex) -> None:
-    """Make the collections that a crash between the two stores left unmade, and drop those that nobody owns."""
+async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -> None:
+    """Make the collections that a crash between the two stores left unmade.
+
+    Those that nobody owns are dropped if we are ``alone`` with the engine; on a server they may be somebody else's,
+    and a start with the wrong database must cost nothing: ``latent doctor`` names them.
+    """
     # Listed before the rows are read: what another process makes meanwhile has its row, and is not dropped.
     listed = await index.collections()
     async with db.transaction() as conn:
@@ -80,9 +89,12 @@ async def ensure_collections(db: Database, index: VectorIndex) -> None:
         if space.container_id in there and space.state is not SpaceState.DROPPING:
             layout = layout_of(there[space.container_id])
             await index.create_collection(space.collection(), space.dims, layout)
-    for name in listed:
-        if name.startswith("c_") and name not in owned:
-            await index.drop_collection(name)
+    strange = [name for name in listed if name.startswith(OURS) and name not in owned]
+    if strange and not alone:
+        logger.warning("collections_of_nobody", extra={"collections": strange})
+        return
+    for name in strange:
+        await index.drop_collection(name)
 
 
 def layout_of(manifest: Manifest) -> Layout:

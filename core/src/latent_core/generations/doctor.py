@@ -19,6 +19,7 @@ from latent_core.blobs.port import BlobStore
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
+from latent_core.generations.containers import OURS
 from latent_core.keywords.differences import differences
 from latent_core.registry import checks, chunks, containers
 from latent_core.registry.connection import Database
@@ -329,7 +330,9 @@ class Doctor:
                 repair=Remedy.COLLECT,
             )
         for name in collections:
-            if name not in owned:
+            if (
+                name.startswith(OURS) and name not in owned
+            ):  # else it is somebody else's, on a shared server
                 yield Difference(
                     kind="collection",
                     object=name,

@@ -41,6 +41,8 @@ class Engine:
         self._local = QdrantClient(":memory:", force_disable_check_same_thread=True)
         self._kept: dict[str, _Kept] = {}
         self._operations = 0
+        self.strict = models.StrictModeConfig()
+        """Of all collections: some of its limits are kept."""
 
     def names(self) -> Any:
         return {"collections": [{"name": name} for name in self._kept]}
@@ -63,6 +65,7 @@ class Engine:
         told["config"]["hnsw_config"] |= {
             key: value for key, value in (wanted["hnsw_config"] or {}).items() if value is not None
         }
+        told["config"]["strict_mode_config"] = self.strict.model_dump(mode="json")
         told["config"]["quantization_config"] = kept.quantization
         told["payload_schema"] = {
             name: {"data_type": schema, "points": told["points_count"]}
@@ -107,6 +110,7 @@ class Engine:
         rows: Any = (
             points.vectors if isinstance(points, models.Batch) else [p.vector for p in points]
         )
+        self._check("batch size", len(rows), self.strict.upsert_max_batchsize)
         for row in rows:
             if len(row) != kept.dims:
                 raise RefusedError(
@@ -141,6 +145,7 @@ class Engine:
 
     def scroll(self, name: str, wanted: models.ScrollRequest) -> Any:
         _check_indexed(self._of(name), wanted.filter)
+        self._check("limit", wanted.limit or 10, self.strict.max_query_limit)
         records, following = self._local.scroll(
             name,
             wanted.filter,
@@ -164,6 +169,10 @@ class Engine:
                 f"Wrong input: Vector dimension error: expected dim: {kept.dims}, got {len(query)}",
             )
         among, limit = _only_ids(wanted.filter), wanted.limit or 10
+        self._check("limit", limit, self.strict.max_query_limit)
+        self._check("condition size", len(among or ()), self.strict.condition_max_size)
+        if wanted.params is not None:
+            self._check("hnsw_ef", wanted.params.hnsw_ef or 0, self.strict.search_max_hnsw_ef)
         answer = self._local.query_points(
             name,
             query=query,
@@ -174,6 +183,13 @@ class Engine:
         )
         found = [p for p in answer.points if among is None or str(p.id) in among][:limit]
         return {"points": [point.model_dump(mode="json") for point in found]}
+
+    def _check(self, what: str, given: int, most: int | None) -> None:
+        if self.strict.enabled and most is not None and given > most:
+            raise RefusedError(
+                400,
+                f"Forbidden: {what} exceeded {given} > {most}. Help: Reduce the {what} parameter.",
+            )
 
     def _of(self, name: str) -> _Kept:
         if name not in self._kept:

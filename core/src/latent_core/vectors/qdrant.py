@@ -29,6 +29,7 @@ from latent_core.domain.vector import Vector
 from latent_core.vectors.checks import checked_points, checked_query
 from latent_core.vectors.port import Layout, Points, StoredPoint, VectorHits
 from latent_core.vectors.qdrant_errors import mapped_errors
+from latent_core.vectors.qdrant_limits import Limits, at_most
 
 HNSW_LINKS: Final = 32
 HNSW_BUILD: Final = 256
@@ -74,6 +75,7 @@ class QdrantVectorIndex:
         self._prefix = prefix
         self._deadline_seconds = deadline_seconds
         self._dims: dict[str, int] = {}
+        self._limits: dict[str, Limits] = {}
 
     @classmethod
     async def open(cls, address: QdrantAddress, *, deadline_seconds: float = 10.0) -> Self:
@@ -130,7 +132,8 @@ class QdrantVectorIndex:
     async def upsert(self, collection: str, points: Points) -> None:
         vectors = checked_points(points)
         await self._check_dims(collection, vectors.shape[1])
-        for part in _batches(*vectors.shape):
+        most = (await self._allowed(collection)).upsert
+        for part in _batches(*vectors.shape, most=at_most(_POINTS_A_REQUEST, most)):
             await self._upsert(collection, points, vectors, part)
 
     async def search(
@@ -141,17 +144,14 @@ class QdrantVectorIndex:
         if k == 0 or (allowed is not None and not allowed):
             await self._stored_dims(collection)
             return _hits([], 0)
-        chosen = None
-        if allowed is not None:
-            chosen = models.Filter(must=[models.HasIdCondition(has_id=_strings(allowed))])
-        margin = _TIE_MARGIN
-        while True:
-            found = await self._nearest(collection, query, k + margin, chosen)
-            # The engine cuts equal scores as it likes: fetch more, until none at the cut is missing.
-            certain = len(found) < k + margin or found[k - 1].score > found[-1].score
-            if certain or margin > _TIE_LIMIT:
-                return _hits(found, k)
-            margin *= _TIE_GROWTH
+        limits = await self._allowed(collection)
+        if allowed is None:
+            return _hits(await self._nearest_of(collection, query, k, None), k)
+        found: list[models.ScoredPoint] = []
+        for part in limits.parts(allowed):
+            chosen = models.Filter(must=[models.HasIdCondition(has_id=_strings(part))])
+            found += await self._nearest_of(collection, query, k, chosen)
+        return _hits(_in_order(found), k)
 
     async def vectors(self, collection: str, ids: Sequence[PointId]) -> dict[PointId, Vector]:
         if not ids:
@@ -188,7 +188,8 @@ class QdrantVectorIndex:
         found: list[StoredPoint] = []
         start = after.int + 1 if after is not None else 0
         while start <= _LAST_ID and len(found) < limit:
-            wanted = min(limit - len(found), _POINTS_A_SCROLL)
+            most = at_most(_POINTS_A_SCROLL, (await self._allowed(collection)).query)
+            wanted = min(limit - len(found), most)
             async with self._call(collection):
                 records, _ = await self._client.scroll(
                     self._named(collection),
@@ -196,7 +197,7 @@ class QdrantVectorIndex:
                     offset=str(UUID(int=start)),
                     with_payload=True,
                     with_vectors=False,
-                    timeout=self._seconds,
+                    timeout=self._within(collection),
                 )
             found += [_stored(record) for record in records]
             if len(records) < wanted:
@@ -217,6 +218,11 @@ class QdrantVectorIndex:
         """What the server is told: it gives up no later than we do."""
         return max(1, math.floor(self._deadline_seconds))
 
+    def _within(self, collection: str) -> int:
+        """The same, as far as strict mode allows."""
+        known = self._limits.get(collection)
+        return self._seconds if known is None else at_most(self._seconds, known.timeout)
+
     @asynccontextmanager
     async def _call(self, collection: str) -> AsyncIterator[None]:
         with mapped_errors(collection, self._deadline_seconds):
@@ -225,6 +231,7 @@ class QdrantVectorIndex:
                     yield
             except BaseException:
                 self._dims.pop(collection, None)  # it may be gone, or not what it was
+                self._limits.pop(collection, None)
                 raise
 
     async def _check_server(self) -> None:
@@ -273,11 +280,19 @@ class QdrantVectorIndex:
 
     async def _stored_dims(self, name: str) -> int:
         """As the server says now; ``NotFound`` without the collection."""
-        sizes = (await self._info(name)).config.params.vectors
+        config = (await self._info(name)).config
+        sizes = config.params.vectors
         if not isinstance(sizes, models.VectorParams):
             raise Conflict(f"vector collection {name} was not made by this program: it has no size")
         self._dims[name] = sizes.size
+        self._limits[name] = Limits.of(config)
         return sizes.size
+
+    async def _allowed(self, name: str) -> Limits:
+        """As the server said last."""
+        if name not in self._limits:
+            await self._stored_dims(name)
+        return self._limits[name]
 
     async def _check_dims(self, name: str, given: int) -> None:
         if self._dims.get(name) != given and await self._stored_dims(name) != given:
@@ -307,7 +322,7 @@ class QdrantVectorIndex:
         async with self._call(collection):
             _completed(
                 await self._client.upsert(
-                    self._named(collection), batch, wait=True, timeout=self._seconds
+                    self._named(collection), batch, wait=True, timeout=self._within(collection)
                 ),
                 collection,
             )
@@ -319,27 +334,44 @@ class QdrantVectorIndex:
                 collection=collection,
             )
 
+    async def _nearest_of(
+        self, collection: str, query: NDArray[np.float32], k: int, chosen: models.Filter | None
+    ) -> list[models.ScoredPoint]:
+        """The ``k`` nearest and all that score as the last of them, as far as strict mode lets us see."""
+        most = (await self._allowed(collection)).query
+        margin = _TIE_MARGIN
+        while True:
+            limit = at_most(k + margin, most)
+            found = await self._nearest(collection, query, limit, chosen)
+            # The engine cuts equal scores as it likes: fetch more, until none at the cut is missing.
+            certain = len(found) < limit or (k < limit and found[k - 1].score > found[-1].score)
+            if certain or margin > _TIE_LIMIT or limit == most:
+                return found
+            margin *= _TIE_GROWTH
+
     async def _nearest(
         self, collection: str, query: NDArray[np.float32], limit: int, chosen: models.Filter | None
     ) -> list[models.ScoredPoint]:
         """Best first; equal scores by ord."""
+        limits = await self._allowed(collection)
         async with self._call(collection):
             answer = await self._client.query_points(
                 self._named(collection),
                 query=query.tolist(),
                 query_filter=chosen,
                 search_params=models.SearchParams(
-                    hnsw_ef=max(HNSW_SEARCH, limit),
+                    hnsw_ef=at_most(max(HNSW_SEARCH, limit), limits.hnsw_ef),
                     quantization=models.QuantizationSearchParams(
-                        rescore=True, oversampling=OVERSAMPLING
+                        rescore=True,
+                        oversampling=min(OVERSAMPLING, limits.oversampling or OVERSAMPLING),
                     ),
                 ),
                 limit=limit,
                 with_payload=["ord"],
                 with_vectors=False,
-                timeout=self._seconds,
+                timeout=self._within(collection),
             )
-        return sorted(answer.points, key=lambda hit: (-hit.score, _ord(hit)))
+        return _in_order(answer.points)
 
     async def _retrieve(
         self, collection: str, ids: list[models.ExtendedPointId], *, with_vectors: bool
@@ -350,13 +382,17 @@ class QdrantVectorIndex:
                 ids,
                 with_payload=False,
                 with_vectors=with_vectors,
-                timeout=self._seconds,
+                timeout=self._within(collection),
             )
 
     async def _count(self, collection: str, chosen: models.Filter | None) -> int:
+        await self._allowed(collection)
         async with self._call(collection):
             answer = await self._client.count(
-                self._named(collection), count_filter=chosen, exact=True, timeout=self._seconds
+                self._named(collection),
+                count_filter=chosen,
+                exact=True,
+                timeout=self._within(collection),
             )
         return answer.count
 
@@ -367,7 +403,7 @@ class QdrantVectorIndex:
                     self._named(collection),
                     models.FilterSelector(filter=chosen),
                     wait=True,
-                    timeout=self._seconds,
+                    timeout=self._within(collection),
                 ),
                 collection,
             )
@@ -408,9 +444,9 @@ def _completed(result: models.UpdateResult, collection: str) -> None:
         )
 
 
-def _batches(count: int, dims: int) -> Iterator[slice]:
+def _batches(count: int, dims: int, *, most: int) -> Iterator[slice]:
     """Slices of a bounded size; one even for nothing, so that the collection is checked."""
-    size = max(1, min(_POINTS_A_REQUEST, _FLOATS_A_REQUEST // max(1, dims)))
+    size = max(1, min(most, _FLOATS_A_REQUEST // max(1, dims)))
     for start in range(0, max(1, count), size):
         yield slice(start, start + size)
 
@@ -437,6 +473,10 @@ def _strings(ids: Sequence[UUID]) -> list[models.ExtendedPointId]:
 
 def _id(record: models.Record) -> PointId:
     return PointId(UUID(str(record.id)))
+
+
+def _in_order(hits: Sequence[models.ScoredPoint]) -> list[models.ScoredPoint]:
+    return sorted(hits, key=lambda hit: (-hit.score, _ord(hit)))
 
 
 def _ord(hit: models.ScoredPoint) -> int:
