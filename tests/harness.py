@@ -90,6 +90,11 @@ class Installation:
 
     async def start(self) -> None:
         """Start and wait until requests are answered."""
+        await self._start_front()
+        if self._stores:
+            await self.add_worker()
+
+    async def _start_front(self) -> None:
         self._process = await self._run("gateway" if self._stores else "up", "--json")
         assert self._process.stdout is not None
         async with asyncio.timeout(START_SECONDS):
@@ -98,8 +103,14 @@ class Installation:
         if "url" not in answer:
             raise AssertionError(f"latent did not start: {answer}\n{self.tail()}")
         self.url = answer["url"]
-        if self._stores:
-            await self.add_worker()
+
+    async def restart_gateway(self, number: signal.Signals) -> None:
+        """On servers: end the gateway by that signal and start another one; its workers go on."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        async with asyncio.timeout(STOP_SECONDS):
+            await self._process.wait()
+        await self._start_front()
 
     async def add_worker(self) -> None:
         """One more, on servers."""

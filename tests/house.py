@@ -27,6 +27,7 @@ from latent_core.testing.embedding_server import EmbeddingServer
 from latent_gateway.app import create_app
 from latent_workers.worker import working
 from tests.harness import eventually
+from tests.on_servers import ON_SERVERS, own_stores
 
 BASE: Final = "http://127.0.0.1:7801"
 VAULT: Final = "vault"
@@ -151,6 +152,7 @@ async def furnished(folder: Path, **settings: Any) -> AsyncIterator[House]:
             embed_rate_limit_per_min=10**8,
             log_format="json",
             quota_requests_per_min=0,
+            **_stores(),
             **settings,
         )
         async with Stack.open(given) as stack:
@@ -160,6 +162,12 @@ async def furnished(folder: Path, **settings: Any) -> AsyncIterator[House]:
                 house.tokens |= {"owner": stack.token, "nobody": ""}
                 await _fill(house)
                 yield house
+
+
+def _stores() -> dict[str, Any]:
+    """Servers, where the run is on them."""
+    named = own_stores() if ON_SERVERS else {}
+    return {name.removeprefix("LLC_").lower(): value for name, value in named.items()}
 
 
 @asynccontextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient
+from latent_core.domain.errors import LatentError
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import SearchMode
 from latent_core.testing.embedding_server import EmbeddingServer
@@ -108,6 +111,53 @@ async def test_what_was_accepted_survives_the_death_of_workers_and_gateway(
         answer = await search(client, "sturdy", "gull", mode=SearchMode.LEXICAL, top_k=100)
         assert len(answer.hits) == len(names)
         assert (await client.doctor("sturdy")).clean
+
+
+async def test_a_restart_of_the_gateway_loses_no_request_that_was_answered_202(
+    split: Installation,
+) -> None:
+    """Documents come without a pause while the gateway is stopped politely, and while it is killed."""
+    accepted: list[int] = []
+    refused = 0
+    over = asyncio.Event()
+    async with split.client() as client:
+        await client.create(manifest("restarted"))
+
+    async def bring() -> None:
+        nonlocal refused
+        while not over.is_set():
+            name = f"doc-{len(accepted)}-{refused}.md"
+            try:
+                async with split.client() as client:
+                    added = await add(client, "restarted", name, f"{GULLS} In {name}.".encode())
+            except LatentError:
+                refused += 1
+            else:
+                accepted.append(added.job_id)
+
+    async def brought(more: int) -> None:
+        wanted = len(accepted) + more
+        await eventually(lambda: _said(len(accepted) >= wanted), what=f"{more} more documents")
+
+    bringing = asyncio.create_task(bring())
+    try:
+        await brought(5)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            await split.restart_gateway(number)
+            await brought(5)
+    finally:
+        over.set()
+        await bringing
+    async with split.client() as client:
+        jobs = await client.wait(accepted, timeout_seconds=120)
+        assert {job.state for job in jobs} == {JobState.DONE}
+        shown = {document.doc_id async for document in client.documents("restarted")}
+        assert {job.doc_id for job in jobs} <= shown
+        assert (await client.doctor("restarted")).clean
+
+
+async def _said(answer: bool) -> bool:
+    return answer
 
 
 async def test_two_gateways_see_the_same_and_honour_each_others_links(
