@@ -14,7 +14,6 @@ from latent_client import AsyncClient
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest
-from latent_core.processes.cluster import Cluster
 from tests.conftest import DIMS
 from tests.harness import Installation, eventually
 
@@ -23,8 +22,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)
 
 async def damage(installation: Installation, statement: str) -> None:
     """What no program of ours would do."""
-    dsn = Cluster(installation.data_dir).dsn
-    async with await psycopg.AsyncConnection.connect(dsn) as conn:
+    async with await psycopg.AsyncConnection.connect(installation.dsn) as conn:
         await conn.execute(statement)  # type: ignore[arg-type]
 
 
