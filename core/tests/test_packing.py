@@ -8,7 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from latent_core.domain.errors import Invalid, TooLarge
-from latent_core.keywords.packing import MAX_LENGTH, MAX_ORD, MAX_TF, ChunkTerms, pack, unpack
+from latent_core.keywords.packing import (
+    MAX_LENGTH,
+    MAX_ORD,
+    MAX_TF,
+    ChunkTerms,
+    Tfs,
+    pack,
+    unpack,
+)
 from latent_core.keywords.signature import TEXTS_AT_ONCE, signature, signatures
 from latent_core.keywords.term_vectors import tfs_of
 from latent_core.registry.connection import Database
@@ -70,3 +78,12 @@ async def test_a_term_vector_is_read_as_postgres_writes_it(
 def test_what_is_no_term_vector_is_refused(tsv: str) -> None:
     with pytest.raises(Invalid, match="term vector"):
         tfs_of(tsv)
+
+
+@given(st.dictionaries(st.text("abcé'\\", min_size=1), st.integers(1, 300), max_size=20))
+def test_packed_frequencies_read_as_the_mapping_they_were(tfs: dict[str, int]) -> None:
+    packed = Tfs(tfs)
+    capped = {term: min(count, 255) for term, count in tfs.items()}
+    assert dict(packed.items()) == capped
+    assert (list(packed), list(packed.values())) == (list(capped), list(capped.values()))
+    assert (len(packed), [packed[term] for term in tfs]) == (len(tfs), list(capped.values()))

@@ -17,7 +17,7 @@ from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, NotFound
 from latent_core.keywords import postings
 from latent_core.keywords.analyser import Analysed, term_vector
-from latent_core.keywords.packing import ChunkTerms
+from latent_core.keywords.packing import ChunkTerms, Tfs
 from latent_core.keywords.signature import signature
 from latent_core.registry import chunks, containers, documents, likenesses, pages, spaces
 from latent_core.registry.chunks import ChunkRow
@@ -31,7 +31,9 @@ class StagedChunk:
     """A chunk whose vectors are stored."""
 
     chunk: Chunk
-    analysed: Analysed
+    length: int
+    """``Analysed.length``"""
+    tfs: Tfs
     tsv: str
     windows: int
     signature: str
@@ -39,7 +41,14 @@ class StagedChunk:
     @classmethod
     def of(cls, chunk: Chunk, analysed: Analysed, windows: int) -> StagedChunk:
         """Everything costly is done here, before the transaction begins."""
-        return cls(chunk, analysed, term_vector(analysed), windows, signature(chunk.draft.text))
+        return cls(
+            chunk,
+            analysed.length,
+            Tfs(analysed.tfs),
+            term_vector(analysed),
+            windows,
+            signature(chunk.draft.text),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +195,7 @@ def _rows(container_id: str, staged: Staged, live_in: int | None) -> list[ChunkR
             chunk=c.chunk,
             windows=n,
             tsv=c.tsv,
-            length=c.analysed.length,
+            length=c.length,
             provenance=staged.provenance,
             signature=c.signature,
         )
@@ -196,6 +205,4 @@ def _rows(container_id: str, staged: Staged, live_in: int | None) -> list[ChunkR
 
 def _terms(staged: Staged) -> list[ChunkTerms]:
     language = staged.live.language
-    return [
-        ChunkTerms(c.chunk.ord, c.analysed.length, c.analysed.tfs, language) for c in staged.chunks
-    ]
+    return [ChunkTerms(c.chunk.ord, c.length, c.tfs, language) for c in staged.chunks]

@@ -4,21 +4,58 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from latent_core.domain.errors import TooLarge
 
 MAX_ORD: Final = 2**32 - 1
 MAX_TF: Final = 255
 MAX_LENGTH: Final = 65_535
+_BETWEEN: Final = "\n"
+"""Stands in no term."""
 ROW_POSTINGS: Final = 65_536
 """A row holds at most so many."""
+
+
+class Tfs(Mapping[str, int]):
+    """Terms and how often a chunk says each, at most ``MAX_TF`` times. A book has tens of thousands of chunks
+    that wait for their publication: a dict, or the places of each term, would take ten times their text."""
+
+    __slots__ = ("_counts", "_terms")
+
+    def __init__(self, tfs: Mapping[str, int]) -> None:
+        self._terms = _BETWEEN.join(tfs)
+        self._counts = bytes(min(count, MAX_TF) for count in tfs.values())
+
+    def _as_dict(self) -> dict[str, int]:
+        return dict(zip(self, self._counts, strict=True))
+
+    @override
+    def __getitem__(self, term: str) -> int:
+        return self._as_dict()[term]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._terms.split(_BETWEEN) if self._counts else ())
+
+    @override
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    @override
+    def values(self) -> ValuesView[int]:
+        return self._as_dict().values()
+
+    @override
+    def items(self) -> ItemsView[str, int]:
+        return self._as_dict().items()
 
 
 @dataclass(frozen=True, slots=True)

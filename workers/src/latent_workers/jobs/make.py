@@ -46,6 +46,7 @@ class Made:
     """What a document became, before it has a place in its container."""
 
     parsed: Parsed
+    """Without its text and blocks: the drafts say all, and a book would stand in memory twice."""
     drafts: list[DraftChunk]
     language: str
 
@@ -149,7 +150,8 @@ def _make(
         replace(draft, meta={**draft.meta, "ocr": True}) if draft.place.page in read else draft
         for draft in drafts
     ]
-    return Made(parsed, marked, _language(parsed, source_type))
+    bare = replace(parsed, text="", blocks=())
+    return Made(bare, marked, _language(parsed, source_type))
 
 
 def _language(parsed: Parsed, source_type: SourceType) -> str:
