@@ -14,7 +14,7 @@ import orjson
 import pytest
 from PIL import Image
 
-from latent_core.domain.errors import TooLarge, Unavailable
+from latent_core.domain.errors import Away, TooLarge, Unavailable
 from latent_core.domain.job import JobKind
 from latent_core.generations.delete import delete_container, delete_documents
 from latent_core.queue.context import JobContext
@@ -206,6 +206,25 @@ async def test_the_bytes_of_a_file_below_a_root_are_kept_while_it_is_ingested_an
     assert await house.stored() >= {sha256}
     (document,) = await sql(house.stack.db, "SELECT source_mtime_ns FROM documents")
     assert document["source_mtime_ns"] == (house.inbox / "a.txt").stat().st_mtime_ns
+
+
+async def test_a_document_whose_embedder_is_away_waits_with_that_cause_and_is_swept_by_nobody(
+    house: House,
+) -> None:
+    await house.add("a.txt", b"the lamp is lit")
+    await sql(house.stack.db, "UPDATE jobs SET max_attempts = 1")
+    house.embedder.away = Away("the embedder cannot be reached")
+    for _ in range(3):
+        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready'")
+        job = await house.claim()
+        assert job is not None
+        assert isinstance(await house.run(job), Away)
+    (row,) = await sql(house.stack.db, "SELECT kind, state, attempts, cause FROM jobs")
+    assert (row["kind"], row["state"], row["attempts"]) == ("ingest", "queued", 0)
+    assert row["cause"]["message"] == "the embedder cannot be reached"
+    house.embedder.away = None
+    await house.settle()
+    assert await house.texts() == ["the lamp is lit"]
 
 
 @pytest.mark.parametrize("kind", [JobKind.INGEST, JobKind.CORPUS])
