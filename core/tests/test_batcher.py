@@ -13,7 +13,7 @@ from latent_core.domain.errors import IngestFailed, LatentError, RateLimited, Ti
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.batcher import Batcher
 from latent_core.embedding.pieces import PieceTokenizer
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.testing.hashed_words import HashedWords
 
 DIMS = 16
@@ -21,7 +21,7 @@ DEADLINE = 20.0
 HASHED = HashedWords(DIMS)
 
 
-class Recorder:
+class Recorder(TextsOnly):
     """An embedder that notes its batches, waits at a gate and fails where it is told to."""
 
     def __init__(self) -> None:

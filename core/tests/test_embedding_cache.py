@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from latent_core.domain.errors import Unavailable
-from latent_core.domain.ids import content_hash
+from latent_core.domain.ids import Sha256, content_hash
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding import cache
 from latent_core.embedding.batcher import Batcher
 from latent_core.embedding.cache import CachedEmbedding
 from latent_core.embedding.pieces import PieceTokenizer
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.registry import embeddings
 from latent_core.registry.connection import Database
 from latent_core.testing.hashed_words import HashedWords
@@ -24,7 +24,7 @@ DIMS = 16
 HASHED = HashedWords(DIMS)
 
 
-class Counting:
+class Counting(TextsOnly):
     """An embedder that notes what it is asked for."""
 
     def __init__(self, version: str = "1") -> None:
@@ -47,6 +47,10 @@ class Counting:
         """Nothing is held open."""
 
 
+async def no_pictures(sha256: Sha256) -> bytes:
+    raise AssertionError(f"nobody has drawn {sha256}")
+
+
 @pytest.fixture
 def embedder() -> Counting:
     return Counting()
@@ -55,7 +59,7 @@ def embedder() -> Counting:
 @pytest.fixture
 async def cached(embedder: Counting, database: Database) -> AsyncIterator[CachedEmbedding]:
     batcher = Batcher(embedder)
-    yield CachedEmbedding(batcher, database)
+    yield CachedEmbedding(batcher, database, no_pictures)
     await batcher.close()
 
 
@@ -91,7 +95,7 @@ async def test_another_version_of_the_embedder_knows_nothing(
 ) -> None:
     await cached.embed(TEXTS)
     newer = Batcher(Counting(version="2"))
-    assert (await CachedEmbedding(newer, database).embed(TEXTS)).hits == 0
+    assert (await CachedEmbedding(newer, database, no_pictures).embed(TEXTS)).hits == 0
     await newer.close()
 
 
@@ -167,7 +171,7 @@ async def test_jobs_with_the_same_texts_do_not_block_each_other(database: Databa
     orders = [texts if n % 2 else texts[::-1] for n in range(6)]
     results = await asyncio.gather(
         *(
-            CachedEmbedding(batcher, database).embed(order)
+            CachedEmbedding(batcher, database, no_pictures).embed(order)
             for batcher, order in zip(batchers, orders, strict=True)
         )
     )

@@ -533,7 +533,7 @@ class TestServer:
                 with pytest.raises(IngestFailed):
                     await embedder.embed_query("x")
                 stats = (await client.get(f"{root}/stats")).json()
-            assert stats == {"requests": 2, "texts": 3, "largest": 3}
+            assert stats == {"requests": 2, "texts": 3, "images": 0, "largest": 3}
             await embedder.close()
             process.stdin.close()
             assert await process.wait() == 0

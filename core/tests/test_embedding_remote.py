@@ -105,7 +105,7 @@ class TestNomic:
             (Misbehaviour.NOT_A_NUMBER, IngestFailed, "embeddings"),
             (Misbehaviour.MISSING, IngestFailed, "1 vectors for 2 texts"),
             (Misbehaviour.ZERO, IngestFailed, "zero or not a number"),
-            (Misbehaviour.REFUSED, IngestFailed, "refuses the text"),
+            (Misbehaviour.REFUSED, IngestFailed, "refuses what it is to embed"),
             (Misbehaviour.REDIRECT, Misconfigured, "LLC_NOMIC_BASE_URL"),
         ],
     )

@@ -161,7 +161,7 @@ class House:
         stack = self.stack
         if steps is not None:
             stack = replace(stack, vectors=cast(VectorIndex, SteppedIndex(stack.vectors, steps)))
-        embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics)
+        embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics, stack.blobs.get)
         bound = handlers(Deps(stack.settings, stack, self.sandbox, embedding, self.sandbox))
         runner = Runner(
             stack.db,

@@ -21,7 +21,7 @@ from latent_core.domain.manifest import Manifest
 from latent_core.domain.refresh import RefreshPayload, RefreshRequest
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.adapted import AdaptedEmbedder, StoredAdapters
-from latent_core.embedding.port import Embedder, EmbeddingModel
+from latent_core.embedding.port import Embedder, EmbeddingModel, TextsOnly
 from latent_core.generations import containers as founding, refresh_gates
 from latent_core.generations.accept import IngestPayload, accept
 from latent_core.generations.delete import delete_container, delete_documents
@@ -77,7 +77,7 @@ EMBEDDED_BY: Final = (
 
 
 @dataclass
-class Model:
+class Model(TextsOnly):
     """A deterministic embedder that counts, and may be told to stop or to do something in between."""
 
     model: EmbeddingModel

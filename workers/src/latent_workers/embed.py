@@ -1,4 +1,4 @@
-"""Embed documents: one cache and one micro-batcher for each model, shared by all jobs of the worker."""
+"""Embed documents, their texts and pictures: one cache and one micro-batcher for each model, shared by all jobs of the worker."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from latent_core.domain.ids import JobId
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.batcher import Batcher
 from latent_core.embedding.cache import CachedEmbedding
+from latent_core.embedding.picture import Piece, ReadPicture, pieces
 from latent_core.embedding.port import Embedder
 from latent_core.generations.stage import Checkpoint
 from latent_core.observability import Metrics
@@ -30,13 +31,14 @@ class Embedders(Protocol):
 
 
 class DocumentEmbedding:
-    """Vectors of document texts; what was embedded before, in whatever container, is not embedded again."""
+    """Vectors of what documents say and show; what was embedded before, in whatever container, is not embedded again."""
 
     def __init__(
         self,
         embedders: Embedders,
         db: Database,
         metrics: Metrics,
+        read_picture: ReadPicture,
         *,
         price_per_million: float = 0.0,
     ) -> None:
@@ -44,6 +46,7 @@ class DocumentEmbedding:
         self._embedders = embedders
         self._db = db
         self._metrics = metrics
+        self._read_picture = read_picture
         self._price = price_per_million
         self._cached: dict[str, CachedEmbedding] = {}
         self._counters: dict[str, WordCounter] = {}
@@ -62,16 +65,21 @@ class DocumentEmbedding:
             self._counters[key] = WordCounter(embedder.tokenizer)
         return self._counters[key]
 
+    def pieces(self, space: Space, text: str, picture: str | None) -> list[Piece]:
+        """What the space's embedder is sent of a chunk. Blocking."""
+        model = self._embedders.for_space(space).model
+        return pieces(text, picture, self.counter(space), model)
+
     async def embed(
         self,
         space: Space,
-        texts: Sequence[str],
+        texts: Sequence[Piece],
         checkpoint: Checkpoint,
         told: Callable[[int], Awaitable[None]],
         *,
         job_id: JobId | None = None,
     ) -> Matrix:
-        """One row a text. ``told`` hears how many are done; what a server is sent is counted for ``job_id``."""
+        """One row a text or picture. ``told`` hears how many are done; what a server is sent is counted for ``job_id``."""
         cached = self._for(space)
         parts: list[Matrix] = []
         for start in range(0, len(texts), TEXTS_A_STEP):
@@ -88,9 +96,10 @@ class DocumentEmbedding:
             await told(start + len(step))
         return np.concatenate(parts) if parts else np.empty((0, space.dims), dtype=np.float32)
 
-    def _counted(self, space: Space, texts: Sequence[str], asked: int) -> float:
+    def _counted(self, space: Space, given: Sequence[Piece], asked: int) -> float:
         """Tokens of those texts of a step that a local model was asked for; their share, where some were known."""
-        return sum(self.counter(space).count(texts)) * asked / len(texts) if asked else 0
+        texts = [piece for piece in given if isinstance(piece, str)]
+        return sum(self.counter(space).count(texts)) * asked / len(given) if asked else 0
 
     async def _note(self, space: Space, job_id: JobId, texts: int, tokens: int) -> None:
         """Whatever becomes of the job: it is paid for."""
@@ -109,5 +118,5 @@ class DocumentEmbedding:
         key = embedder.model.key
         if key not in self._cached:
             self._batchers.append(Batcher(embedder))
-            self._cached[key] = CachedEmbedding(self._batchers[-1], self._db)
+            self._cached[key] = CachedEmbedding(self._batchers[-1], self._db, self._read_picture)
         return self._cached[key]

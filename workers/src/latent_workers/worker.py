@@ -50,6 +50,7 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
             stack.embedders,
             stack.db,
             stack.metrics,
+            stack.blobs.get,
             price_per_million=settings.embed_price_per_million,
         )
         deps = Deps(settings, stack, sandbox, embedding, renderers, ocr=reader)

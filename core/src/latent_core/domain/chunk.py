@@ -70,6 +70,8 @@ class DraftChunk:
     """Tokens of ``embed_text`` by the embedder's own tokenizer."""
     modality: Modality = Modality.TEXT
     meta: dict[str, Any] = field(default_factory=dict)
+    picture: Sha256 | None = None
+    """Of modality image, once it is drawn: the page image that it is. Its page tells later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class AdaptedEmbedder:
         of = inner.model
         # Another version: its vectors must never be taken for the model's own, nor these for its.
         self._model = EmbeddingModel(
-            of.embedder, f"{of.version}+drift{adapter_id}", dims, of.window
+            of.embedder, f"{of.version}+drift{adapter_id}", dims, of.window, of.reads_images
         )
 
     @property
@@ -68,6 +68,14 @@ class AdaptedEmbedder:
     async def embed_query(self, text: str) -> Vector:
         adapter = await self._adapters.get(self._adapter_id)
         return adapter.adapt_query(await self._inner.embed_query(text))
+
+    async def embed_images(self, images: Sequence[bytes]) -> Matrix:
+        adapter = await self._adapters.get(self._adapter_id)
+        return adapter.adapt_queries(await self._inner.embed_images(images))
+
+    async def embed_query_image(self, image: bytes) -> Vector:
+        adapter = await self._adapters.get(self._adapter_id)
+        return adapter.adapt_query(await self._inner.embed_query_image(image))
 
     async def close(self) -> None:
         """The inner embedder belongs to whoever opened it."""

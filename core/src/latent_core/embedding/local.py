@@ -23,7 +23,7 @@ import numpy as np
 from latent_core.domain.errors import Away
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.once import Once
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.embedding.runs import plan_runs
 from latent_core.embedding.together import all_or_first_failure
 from latent_core.embedding.tokens import ModelTokenizer
@@ -64,7 +64,7 @@ class LocalModel:
     """Whether each text is run alone, since its vector would depend on its neighbours."""
 
 
-class LocalEmbedder:
+class LocalEmbedder(TextsOnly):
     """Implements ``Embedder``. The model is loaded at first use, once for documents and once for
     queries, so that a process holds only what it uses."""
 

@@ -1,17 +1,24 @@
-"""Nomic's own API: ``POST {base}/v1/embedding/text``. It adds the prefixes of a task itself, and is told which."""
+"""Nomic's own API: ``POST {base}/v1/embedding/text`` and ``/image``.
+
+It adds the prefixes of a task itself, and is told which. A vision model shares the space of the text model of
+the same version: ``nomic-embed-vision-v1.5`` sends its texts to ``nomic-embed-text-v1.5``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
-from latent_core.domain.errors import IngestFailed
-from latent_core.domain.vector import Matrix
-from latent_core.embedding.unit import unit_rows
-from latent_core.embedding.wire import Endpoint, Wire, tokens_told
+from latent_core.embedding.dialect import Answer, answered, listed
+from latent_core.embedding.picture import media_type
+from latent_core.embedding.wire import Endpoint, Wire
 
 DOCUMENT: Final = "search_document"
 QUERY: Final = "search_query"
+VISION: Final = "-vision-"
+IMAGES: Final = 8
+_DIALECT: Final = "Nomic's dialect"
 
 
 class NomicClient:
@@ -19,15 +26,12 @@ class NomicClient:
 
     def __init__(self, endpoint: Endpoint, *, connections: int) -> None:
         self._wire = Wire(endpoint, "/v1/embedding/text", connections=connections)
-        self.tokens_told = 0
-        """By all answers together."""
 
     @property
     def name(self) -> str:
         return self._wire.name
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Matrix:
-        """Unit vectors of ``texts``, in order; errors as ``Wire.ask`` has them."""
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Answer:
         request = {
             "texts": list(texts),
             "model": self._wire.endpoint.model,
@@ -37,20 +41,41 @@ class NomicClient:
             "long_text_mode": "truncate",
         }
         answer = await self._wire.ask(request, len(texts))
-        rows = self._wire.rows(_vectors(answer, len(texts), self.name))
-        self.tokens_told += tokens_told(answer)
-        return unit_rows(rows, self.name)
+        return answered(
+            self._wire, answer, listed(self._wire, answer, "embeddings", len(texts), _DIALECT)
+        )
 
     async def close(self) -> None:
         await self._wire.close()
 
 
-def _vectors(answer: Any, texts: int, name: str) -> list[Any]:
-    vectors = answer.get("embeddings") if isinstance(answer, dict) else None
-    if not isinstance(vectors, list):
-        raise IngestFailed(
-            f"{name} does not speak Nomic's dialect: its answer has no list 'embeddings'"
-        )
-    if len(vectors) != texts:
-        raise IngestFailed(f"{name} answered {len(vectors)} vectors for {texts} texts")
-    return vectors
+class NomicVisionClient:
+    """Sends pictures to a vision model, and texts to its twin."""
+
+    images_a_request = IMAGES
+
+    def __init__(self, endpoint: Endpoint, *, connections: int) -> None:
+        twin = replace(endpoint, model=endpoint.model.replace(VISION, "-text-"))
+        self._texts = NomicClient(twin, connections=connections)
+        self._wire = Wire(endpoint, "/v1/embedding/image", connections=connections)
+
+    @property
+    def name(self) -> str:
+        return self._wire.name
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Answer:
+        return await self._texts.embed(texts, query=query)
+
+    async def embed_images(self, images: Sequence[bytes]) -> Answer:
+        files = [
+            ("images", (f"{place}.{kind.rpartition('/')[2]}", image, kind))
+            for place, image in enumerate(images)
+            for kind in (media_type(image),)
+        ]
+        answer = await self._wire.ask_form({"model": self._wire.endpoint.model}, files, len(images))
+        vectors = listed(self._wire, answer, "embeddings", len(images), _DIALECT)
+        return answered(self._wire, answer, vectors)
+
+    async def close(self) -> None:
+        await self._wire.close()
+        await self._texts.close()

@@ -1,58 +1,88 @@
 """The ``openai`` dialect: ``POST {base}/embeddings``.
 
-The dialect of OpenAI, vLLM, TEI, Infinity, Ollama and of nomic-embed-multimodal-7b's contract.
+The dialect of OpenAI, vLLM, TEI, Infinity, Ollama and of nomic-embed-multimodal-7b's contract. It has no shape
+for pictures: servers that take them have one of their own beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from latent_core.domain.errors import IngestFailed
-from latent_core.domain.vector import Matrix
-from latent_core.embedding.unit import unit_rows
-from latent_core.embedding.wire import Endpoint, Wire, tokens_told
+from latent_core.embedding.dialect import Answer, answered, listed
+from latent_core.embedding.picture import as_data_url
+from latent_core.embedding.wire import Endpoint, Wire
+
+JINA_IMAGES: Final = 8
+BESIDE_A_PICTURE: Final = "Describe the image."
+"""What models of the ColPali family were trained with. Part of what decides a vector: it must not change."""
 
 
-class EmbeddingsClient:
-    """Sends requests to one endpoint."""
+class _Embeddings:
+    """One endpoint of that path."""
 
     def __init__(self, endpoint: Endpoint, *, connections: int) -> None:
         self._wire = Wire(endpoint, "/embeddings", connections=connections)
-        self.tokens_told = 0
-        """By all answers together."""
 
     @property
     def name(self) -> str:
         return self._wire.name
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Matrix:  # noqa: ARG002 - the dialect does not tell them apart
-        """Unit vectors of ``texts``, in order.
-
-        ``RateLimited`` and ``Unavailable`` may pass; ``IngestFailed`` and ``Misconfigured`` will not.
-        """
-        request = {"model": self._wire.endpoint.model, "input": list(texts)}
-        answer = await self._wire.ask(request, len(texts))
-        rows = self._wire.rows(_vectors(answer, len(texts), self.name))
-        self.tokens_told += tokens_told(answer)
-        return unit_rows(rows, self.name)
-
     async def close(self) -> None:
         await self._wire.close()
 
+    async def _sent(self, request: dict[str, Any], asked: int) -> Answer:
+        answer = await self._wire.ask({"model": self._wire.endpoint.model, **request}, asked)
+        return answered(self._wire, answer, _vectors(self._wire, answer, asked))
 
-def _vectors(answer: Any, texts: int, name: str) -> list[Any]:
-    """The vectors of an answer in the order of the texts."""
-    items = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise IngestFailed(
-            f"{name} does not speak the openai dialect: its answer has no list 'data'"
+
+class EmbeddingsClient(_Embeddings):
+    """Sends texts."""
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Answer:  # noqa: ARG002 - the dialect does not tell them apart
+        return await self._sent({"input": list(texts)}, len(texts))
+
+
+class VllmClient(EmbeddingsClient):
+    """``vllm-chat``: a picture is a message of a chat, one a request."""
+
+    images_a_request = 1
+
+    async def embed_images(self, images: Sequence[bytes]) -> Answer:
+        (image,) = images
+        content = [
+            {"type": "image_url", "image_url": {"url": as_data_url(image)}},
+            {"type": "text", "text": BESIDE_A_PICTURE},
+        ]
+        messages = [{"role": "user", "content": content}]
+        return await self._sent({"messages": messages, "encoding_format": "float"}, 1)
+
+
+class JinaClient(_Embeddings):
+    """``jina``: texts and pictures are objects of one list."""
+
+    images_a_request = JINA_IMAGES
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Answer:  # noqa: ARG002 - as above
+        return await self._sent({"input": [{"text": text} for text in texts]}, len(texts))
+
+    async def embed_images(self, images: Sequence[bytes]) -> Answer:
+        return await self._sent(
+            {"input": [{"image": as_data_url(image)} for image in images]}, len(images)
         )
-    if len(items) != texts:
-        raise IngestFailed(f"{name} answered {len(items)} vectors for {texts} texts")
+
+
+def _vectors(wire: Wire, answer: Any, asked: int) -> list[Any]:
+    """The vectors of an answer in the order of what was asked for."""
+    items = listed(wire, answer, "data", asked, "the openai dialect")
+    if not all(isinstance(item, dict) for item in items):
+        raise IngestFailed(
+            f"{wire.name} does not speak the openai dialect: its answer has no list 'data' of objects"
+        )
     order = [item.get("index", place) for place, item in enumerate(items)]
     whole = all(isinstance(index, int) for index in order)
-    if not whole or sorted(order) != list(range(texts)):
-        raise IngestFailed(f"{name} answered indices that are not 0 to {texts - 1}, each once")
+    if not whole or sorted(order) != list(range(asked)):
+        raise IngestFailed(f"{wire.name} answered indices that are not 0 to {asked - 1}, each once")
     placed = dict(zip(order, items, strict=True))
-    return [placed[index].get("embedding") for index in range(texts)]
+    return [placed[index].get("embedding") for index in range(asked)]

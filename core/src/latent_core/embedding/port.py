@@ -1,4 +1,4 @@
-"""Text in, unit vectors out."""
+"""Texts and pictures in, unit vectors out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from latent_core.domain.errors import Invalid
 from latent_core.domain.vector import Matrix, Vector
 
 
@@ -19,6 +20,8 @@ class EmbeddingModel:
     dims: int
     window: int
     """Tokens the model reads of one text, special tokens not counted."""
+    reads_images: bool = False
+    """Whether pictures have vectors in the same space. Goes by the embedder's name."""
 
     @property
     def key(self) -> str:
@@ -53,6 +56,12 @@ class Embedder(Protocol):
 
     async def embed_query(self, text: str) -> Vector: ...
 
+    async def embed_images(self, images: Sequence[bytes]) -> Matrix:
+        """One row a picture (PNG, JPEG or WebP), in order; ``Invalid`` when the model reads texts only."""
+        ...
+
+    async def embed_query_image(self, image: bytes) -> Vector: ...
+
     async def close(self) -> None: ...
 
 
@@ -77,6 +86,30 @@ class Requesting(Protocol):
 class Metered(Protocol):
     """An embedder that is paid for by the token."""
 
-    def tokens_of(self, texts: Sequence[str]) -> int:
-        """What ``texts`` cost here."""
+    def tokens_of(self, texts: Sequence[str], images: int = 0) -> int:
+        """What ``texts`` and so many pictures cost here."""
         ...
+
+
+class _Modelled(Protocol):
+    @property
+    def model(self) -> EmbeddingModel: ...
+
+
+class TextsOnly:
+    """What embedders have in common that read no pictures."""
+
+    async def embed_images(self: _Modelled, images: Sequence[bytes]) -> Matrix:  # noqa: ARG002 - of none
+        raise no_images(self.model)
+
+    async def embed_query_image(self: _Modelled, image: bytes) -> Vector:  # noqa: ARG002 - of none
+        raise no_images(self.model)
+
+
+def no_images(model: EmbeddingModel) -> Invalid:
+    """What is told of a model that reads texts only, when it is given pictures."""
+    return Invalid(
+        f"the embedder {model.embedder} reads no images: name one that does in the manifest"
+        " (nomic-embed-multimodal-7b, vllm/<model>, jina/<model> or nomic/nomic-embed-vision-v1.5)",
+        embedder=model.embedder,
+    )

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
 
 import numpy as np
 
 from latent_core.domain.errors import Away, LatentError, Misconfigured, RateLimited, Unavailable
 from latent_core.domain.vector import Matrix, Vector
+from latent_core.embedding.bill import Bill
 from latent_core.embedding.breaker import Breaker
+from latent_core.embedding.dialect import Client, ImageClient
 from latent_core.embedding.pieces import PieceTokenizer
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.port import EmbeddingModel, no_images
 from latent_core.embedding.prefixes import NONE, Prefixes
 from latent_core.embedding.rate import Rate
 from latent_core.embedding.together import all_or_first_failure
@@ -22,6 +25,8 @@ from latent_core.embedding.together import all_or_first_failure
 QUERY_CONNECTIONS: Final = 4
 HARMLESS: Final = "a test"
 """Sent when a request failed to the end, to see whether any would."""
+Send = Callable[[], Awaitable[Matrix]]
+"""One request. It may be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +48,6 @@ class Patience:
     """… and for a query."""
 
 
-class Client(Protocol):
-    """One dialect at one endpoint."""
-
-    tokens_told: int
-    """By all answers together."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Matrix:
-        """Unit vectors of ``texts``, in order."""
-        ...
-
-    async def close(self) -> None: ...
-
-
 class RemoteEmbedder:
     """Implements ``Embedder``. Its tokenizer is a stand-in: see ``pieces.py``."""
 
@@ -73,10 +62,13 @@ class RemoteEmbedder:
         breaker: Breaker | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[float, float], float] = random.uniform,
+        images: ImageClient | None = None,
     ) -> None:
-        """``rate`` is shared by all who use the same key; ``jitter(a, b)`` answers a number between them."""
+        """``rate`` is shared by all who use the same key; ``jitter(a, b)`` answers a number between them;
+        ``images`` is the client once more, when its dialect takes pictures."""
         self._model = model
         self._client = client
+        self._images = images
         self._rate = rate
         self._patience = patience
         self._prefixes = prefixes
@@ -85,7 +77,7 @@ class RemoteEmbedder:
         self._jitter = jitter
         self._tokenizer = PieceTokenizer()
         self._free = asyncio.Semaphore(patience.requests)
-        self._pieces_sent = 0
+        self._bill = Bill()
 
     @property
     def model(self) -> EmbeddingModel:
@@ -99,25 +91,63 @@ class RemoteEmbedder:
     def texts_a_request(self) -> int:
         return min(self._patience.texts, self._rate.burst)
 
-    def tokens_of(self, texts: Sequence[str]) -> int:
-        """What ``texts`` cost here: our own count, in the measure in which the server's has differed so far."""
-        counted = sum(self._tokenizer.count(texts))
-        told = self._client.tokens_told
-        return round(counted * told / self._pieces_sent) if told and self._pieces_sent else counted
+    def tokens_of(self, texts: Sequence[str], images: int = 0) -> int:
+        """What these cost here: our own count, in the measure in which the server's has differed so far."""
+        return self._bill.tokens(sum(self._tokenizer.count(texts)), images)
 
     async def embed_query(self, text: str) -> Vector:
-        rows = await self._persist([text], urgent=True)
+        rows = await self._persist(partial(self._send_texts, [text], query=True), 1, urgent=True)
         vector: Vector = rows[0]
         return vector
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        rows = np.empty((len(texts), self._model.dims), np.float32)
+        def send(part: slice) -> Send:
+            return partial(self._send_texts, texts[part])
+
+        return await self._side_by_side(self._parts(texts), send, len(texts))
+
+    async def embed_query_image(self, image: bytes) -> Vector:
+        send = partial(self._send_images, self._image_client(), [image])
+        vector: Vector = (await self._persist(send, 1, urgent=True))[0]
+        return vector
+
+    async def embed_images(self, images: Sequence[bytes]) -> Matrix:
+        client = self._image_client()
+        most = min(client.images_a_request, self._rate.burst)
+        parts = [slice(at, min(at + most, len(images))) for at in range(0, len(images), most)]
+
+        def send(part: slice) -> Send:
+            return partial(self._send_images, client, images[part])
+
+        return await self._side_by_side(parts, send, len(images))
+
+    def _image_client(self) -> ImageClient:
+        if self._images is None:
+            raise no_images(self._model)
+        return self._images
+
+    async def _send_texts(self, texts: Sequence[str], *, query: bool = False) -> Matrix:
+        prefixed = self._prefixes.put(texts, query=query)
+        rows, tokens = await self._client.embed(prefixed, query=query)
+        self._bill.add_texts(sum(self._tokenizer.count(texts)), tokens)
+        return rows
+
+    async def _send_images(self, client: ImageClient, images: Sequence[bytes]) -> Matrix:
+        rows, tokens = await client.embed_images(images)
+        self._bill.add_images(len(images), tokens)
+        return rows
+
+    async def _side_by_side(
+        self, parts: Iterable[slice], send: Callable[[slice], Send], total: int
+    ) -> Matrix:
+        """A request a part, some of them at a time; all rows in order."""
+        rows = np.empty((total, self._model.dims), np.float32)
 
         async def one(part: slice) -> None:
             async with self._free:
-                rows[part] = await self._persist(texts[part], urgent=False)
+                rows[part] = await self._persist(send(part), part.stop - part.start, urgent=False)
 
-        await all_or_first_failure([one(part) for part in self._parts(texts)])
+        await all_or_first_failure([one(part) for part in parts])
         return rows
 
     def _parts(self, texts: Sequence[str]) -> Iterator[slice]:
@@ -133,11 +163,11 @@ class RemoteEmbedder:
         if start < len(texts):
             yield slice(start, len(texts))
 
-    async def _persist(self, texts: Sequence[str], *, urgent: bool) -> Matrix:
-        """Send a request until it succeeds, fails for good, or patience ends."""
+    async def _persist(self, send: Send, size: int, *, urgent: bool) -> Matrix:
+        """Send a request for ``size`` vectors until it succeeds, fails for good, or patience ends."""
         for attempt in range(1, self._patience.attempts):
             try:
-                return await self._attempt(texts, urgent=urgent)
+                return await self._attempt(send, size, urgent=urgent)
             except RateLimited as exc:
                 if "upstream_status" not in exc.details:
                     raise  # our own limit: it was waited for already
@@ -152,11 +182,11 @@ class RemoteEmbedder:
                 if urgent and closed is not None:
                     raise  # whoever asks would rather have an answer without us
                 await self._sleep(max(self._backoff(attempt, None), closed or 0.0))
-        return await self._last_attempt(texts, urgent=urgent)
+        return await self._last_attempt(send, size, urgent=urgent)
 
-    async def _last_attempt(self, texts: Sequence[str], *, urgent: bool) -> Matrix:
+    async def _last_attempt(self, send: Send, size: int, *, urgent: bool) -> Matrix:
         try:
-            return await self._attempt(texts, urgent=urgent)
+            return await self._attempt(send, size, urgent=urgent)
         except RateLimited as exc:
             if "upstream_status" in exc.details:
                 await self._rate.pause(
@@ -171,7 +201,7 @@ class RemoteEmbedder:
             raise
 
     async def _fails_for_all(self) -> bool:
-        """Whether it is the server that fails, and not our texts that make it fail: a harmless one tells."""
+        """Whether it is the server that fails, and not what we send that makes it fail: a harmless one tells."""
         try:
             await self._rate.take(1, within=self._patience.query_turn)
             await self._client.embed(self._prefixes.put([HARMLESS], query=False), query=False)
@@ -186,12 +216,12 @@ class RemoteEmbedder:
         if seconds > 0:
             raise self._closed(seconds)
 
-    async def _attempt(self, texts: Sequence[str], *, urgent: bool) -> Matrix:
+    async def _attempt(self, send: Send, size: int, *, urgent: bool) -> Matrix:
         self._refuse_if_closed()
         within = self._patience.query_turn if urgent else self._patience.turn
-        await self._rate.take(len(texts), urgent=urgent, within=within)
+        await self._rate.take(size, urgent=urgent, within=within)
         try:
-            rows = await self._client.embed(self._prefixes.put(texts, query=urgent), query=urgent)
+            rows = await send()
         except Misconfigured:
             self._breaker.good()
             raise
@@ -202,7 +232,6 @@ class RemoteEmbedder:
             self._breaker.good()  # it answers, if not as we would like
             raise
         self._breaker.good()
-        self._pieces_sent += sum(self._tokenizer.count(texts))
         return rows
 
     def _refuse_if_closed(self) -> None:

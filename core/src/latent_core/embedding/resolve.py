@@ -2,8 +2,12 @@
 
 local, local-int8     all-MiniLM-L6-v2, in the process
 local:<folder>        a model of the user's own, in the process
-openai/<model>        at LLC_EMBED_BASE_URL
-nomic/<model>         Nomic's own API
+openai/<model>        at LLC_EMBED_BASE_URL, texts
+vllm/<model>          at LLC_EMBED_BASE_URL, texts and pictures
+jina/<model>          the same in Jina's dialect
+nomic/<model>         Nomic's own API: a text model, or a vision model and the text model it shares a space with
+
+What a model reads goes by its name, and so belongs to the space of its vectors.
 """
 
 from __future__ import annotations
@@ -20,9 +24,11 @@ from latent_core.embedding import folder, minilm
 from latent_core.embedding.adapted import AdaptedEmbedder, Adapters
 from latent_core.embedding.breaker import Breaker
 from latent_core.embedding.local import LocalEmbedder, LocalModel
-from latent_core.embedding.nomic import NomicClient
+from latent_core.embedding.nomic import VISION, NomicClient, NomicVisionClient
 from latent_core.embedding.openai import OpenAiEmbedder
+from latent_core.embedding.openai_wire import JinaClient, VllmClient
 from latent_core.embedding.port import Embedder, EmbeddingModel
+from latent_core.embedding.prefixes import prefixes_of
 from latent_core.embedding.rate import Rate, TextRate
 from latent_core.embedding.remote import QUERY_CONNECTIONS, Patience, RemoteEmbedder
 from latent_core.embedding.wire import Endpoint
@@ -31,13 +37,23 @@ from latent_core.settings import Settings
 
 OPENAI: Final = "openai/"
 NOMIC: Final = "nomic/"
-OPENAI_WITHOUT_PREFIX: Final = frozenset({"nomic-embed-multimodal-7b"})
-"""Served in the openai dialect; the original contract names it so."""
+VLLM: Final = "vllm/"
+JINA: Final = "jina/"
+VLLM_WITHOUT_PREFIX: Final = frozenset({"nomic-embed-multimodal-7b"})
+"""Served by vLLM; the original contract names it so."""
 TEXTS_PER_MINUTE: Final = 120
+CONNECTIONS: Final = Patience().requests + QUERY_CONNECTIONS
 FIRST_VERSION: Final = "1"
 """Of a remote model, when the manifest does not say: the server does not tell."""
 _BUILT_IN: Final = {variant.embedder: variant for variant in (minilm.FP32, minilm.INT8)}
-_SHAPES: Final = (*_BUILT_IN, "local:<folder>", "openai/<model>", "nomic/<model>")
+_SHAPES: Final = (
+    *_BUILT_IN,
+    "local:<folder>",
+    "openai/<model>",
+    "vllm/<model>",
+    "jina/<model>",
+    "nomic/<model>",
+)
 
 
 class OfSpace(Protocol):
@@ -106,7 +122,7 @@ class Embedders:
             self._check_reachable(space.embedder)
             window = self._settings.embed_window
             return self._open_remote(
-                EmbeddingModel(space.embedder, space.version, space.dims, window)
+                remote_model(space.embedder, space.version, space.dims, window)
             )
         embedder = self._open_local(space.embedder)
         if (embedder.model.version, embedder.model.dims) != (space.version, space.dims):
@@ -132,9 +148,7 @@ class Embedders:
                 f"dims: say how many dimensions {manifest.embedder} has; a server does not tell beforehand"
             )
         version = manifest.embedder_version or FIRST_VERSION
-        return EmbeddingModel(
-            manifest.embedder, version, manifest.dims, self._settings.embed_window
-        )
+        return remote_model(manifest.embedder, version, manifest.dims, self._settings.embed_window)
 
     def lacking(self, name: str) -> str | None:
         """What must be set before the remote embedder ``name`` can be asked; None when nothing is missing."""
@@ -159,25 +173,41 @@ class Embedders:
         return self._remote[model]
 
     def _made_remote(self, model: EmbeddingModel) -> RemoteEmbedder:
-        settings = self._settings
-        if model.embedder.startswith(NOMIC):
-            endpoint = Endpoint(
-                settings.nomic_base_url,
-                settings.embed_api_key,
-                model.embedder.removeprefix(NOMIC),
-                model.dims,
-                setting="LLC_NOMIC_BASE_URL",
-                key_setting="LLC_NOMIC_API_KEY",
-            )
-            client = NomicClient(endpoint, connections=Patience().requests + QUERY_CONNECTIONS)
-            return RemoteEmbedder(model, client, self._rate, breaker=self._breaker(endpoint))
+        name = model.embedder
+        if name.startswith(NOMIC):
+            return self._of_nomic(model)
         endpoint = Endpoint(
-            settings.embed_base_url or "",
-            settings.embed_api_key,
-            model.embedder.removeprefix(OPENAI),
+            self._settings.embed_base_url or "",
+            self._settings.embed_api_key,
+            name.removeprefix(OPENAI).removeprefix(VLLM).removeprefix(JINA),
             model.dims,
         )
-        return OpenAiEmbedder(model, endpoint, self._rate, breaker=self._breaker(endpoint))
+        breaker = self._breaker(endpoint)
+        if not model.reads_images:
+            return OpenAiEmbedder(model, endpoint, self._rate, breaker=breaker)
+        made = JinaClient if name.startswith(JINA) else VllmClient
+        client = made(endpoint, connections=CONNECTIONS)
+        prefixes = prefixes_of(endpoint.model)
+        return RemoteEmbedder(
+            model, client, self._rate, prefixes=prefixes, breaker=breaker, images=client
+        )
+
+    def _of_nomic(self, model: EmbeddingModel) -> RemoteEmbedder:
+        settings = self._settings
+        endpoint = Endpoint(
+            settings.nomic_base_url,
+            settings.embed_api_key,
+            model.embedder.removeprefix(NOMIC),
+            model.dims,
+            setting="LLC_NOMIC_BASE_URL",
+            key_setting="LLC_NOMIC_API_KEY",
+        )
+        breaker = self._breaker(endpoint)
+        if model.reads_images:
+            both = NomicVisionClient(endpoint, connections=CONNECTIONS)
+            return RemoteEmbedder(model, both, self._rate, breaker=breaker, images=both)
+        client = NomicClient(endpoint, connections=CONNECTIONS)
+        return RemoteEmbedder(model, client, self._rate, breaker=breaker)
 
     def _breaker(self, endpoint: Endpoint) -> Breaker:
         return self._breakers.setdefault(endpoint.base_url, Breaker())
@@ -215,7 +245,25 @@ def key_of_endpoint(settings: Settings) -> str:
     return hashlib.sha256(f"{settings.embed_base_url}\0{key}".encode()).hexdigest()[:32]
 
 
+def remote_model(name: str, version: str, dims: int, window: int) -> EmbeddingModel:
+    """The model that the remote embedder ``name`` is."""
+    return EmbeddingModel(name, version, dims, window, reads_images(name))
+
+
+def reads_images(name: str) -> bool:
+    """Whether the embedder ``name`` reads pictures, too."""
+    if name.startswith(NOMIC):
+        return VISION in name
+    return name in VLLM_WITHOUT_PREFIX or name.startswith((VLLM, JINA))
+
+
+def is_served(name: str) -> bool:
+    """Whether ``name`` is reached at LLC_EMBED_BASE_URL."""
+    prefixes = (OPENAI, VLLM, JINA)
+    return name in VLLM_WITHOUT_PREFIX or any(
+        name.startswith(prefix) and name != prefix for prefix in prefixes
+    )
+
+
 def _is_remote(name: str) -> bool:
-    if name in OPENAI_WITHOUT_PREFIX:
-        return True
-    return any(name.startswith(prefix) and name != prefix for prefix in (OPENAI, NOMIC))
+    return is_served(name) or (name.startswith(NOMIC) and name != NOMIC)

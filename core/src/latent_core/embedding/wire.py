@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ _MODEL_UNKNOWN: Final = re.compile(
 """Not every server says 404 then."""
 
 Rows = np.ndarray[Any, np.dtype[np.float64]]
+Files = Sequence[tuple[str, tuple[str, bytes, str]]]
+"""Of a form: field, and the file's name, bytes and media type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Wire:
     def __init__(self, endpoint: Endpoint, path: str, *, connections: int) -> None:
         self.endpoint = endpoint
         self._url = _url(endpoint, path)
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self._headers = {"Accept-Encoding": "identity"}
         if endpoint.api_key is not None:
             self._headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
         self._http = httpx.AsyncClient(
@@ -78,14 +81,32 @@ class Wire:
     def name(self) -> str:
         return f"the embedder {self.endpoint.model} at {self._url.host}"
 
-    async def ask(self, request: dict[str, Any], texts: int) -> Any:
-        """The JSON of the answer to ``request``, which is about so many texts.
+    async def ask(self, request: dict[str, Any], asked: int) -> Any:
+        """The JSON of the answer to ``request``, which asks for so many vectors.
 
         ``RateLimited`` and ``Unavailable`` may pass; ``IngestFailed`` and ``Misconfigured`` will not.
         """
+        headers = {**self._headers, "Content-Type": "application/json"}
+        return await self._asked(
+            self._http.build_request(
+                "POST", self._url, content=orjson.dumps(request), headers=headers
+            ),
+            asked,
+        )
+
+    async def ask_form(self, fields: dict[str, str], files: Files, asked: int) -> Any:
+        """The same for a form with files."""
+        return await self._asked(
+            self._http.build_request(
+                "POST", self._url, data=fields, files=files, headers=self._headers
+            ),
+            asked,
+        )
+
+    async def _asked(self, request: httpx.Request, asked: int) -> Any:
         try:
             async with asyncio.timeout(self.endpoint.seconds):
-                return await self._post(orjson.dumps(request), texts)
+                return await self._sent(request, asked)
         except httpx.ConnectTimeout as exc:
             raise Away(f"{self.name} cannot be reached within {CONNECT_SECONDS:g} s") from exc
         except (TimeoutError, httpx.TimeoutException) as exc:
@@ -105,10 +126,9 @@ class Wire:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _post(self, body: bytes, texts: int) -> Any:
-        request = self._http.stream("POST", self._url, content=body, headers=self._headers)
-        async with request as response:
-            most = BYTES_AROUND + texts * (self.endpoint.dims * BYTES_A_NUMBER + BYTES_AROUND)
+    async def _sent(self, request: httpx.Request, asked: int) -> Any:
+        async with aclosing(await self._http.send(request, stream=True)) as response:
+            most = BYTES_AROUND + asked * (self.endpoint.dims * BYTES_A_NUMBER + BYTES_AROUND)
             good = response.status_code == 200
             content = await self._read(response, most if good else BYTES_AROUND)
         if not good:
@@ -139,7 +159,7 @@ class Wire:
             seconds = seconds_to_wait(response.headers.get("Retry-After"))
             details = {} if seconds is None else {"retry_after": seconds}
             return LimitReached(
-                f"{self.name} accepts no more texts now (429): {said}",
+                f"{self.name} accepts no more now (429): {said}",
                 upstream_status=status,
                 **details,
             )
@@ -147,7 +167,8 @@ class Wire:
             return Unavailable(f"{self.name} failed ({status}): {said}", upstream_status=status)
         if status in _UNUSABLE_TEXT and not _MODEL_UNKNOWN.search(said):
             return IngestFailed(
-                f"{self.name} refuses the text ({status}): {said}", upstream_status=status
+                f"{self.name} refuses what it is to embed ({status}): {said}",
+                upstream_status=status,
             )
         setting, remedy = self._remedy(status)
         return Misconfigured(

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict
 from latent_core.archive.batches import Batch
 from latent_core.archive.records import ChunkRecord, DocumentRecord, Header, PageRecord
 from latent_core.domain import versions
+from latent_core.domain.chunk import Modality
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Invalid, NotFound
 from latent_core.domain.ids import ChunkId, PointId, chunk_id, document_id, point_id
@@ -93,7 +94,7 @@ class BlobsGone(Conflict):
     transient = True
 
 
-Embed = Callable[[Sequence[ChunkRecord]], Awaitable[tuple[list[int], Matrix]]]
+Embed = Callable[[Sequence[ChunkRecord], Sequence[str | None]], Awaitable[tuple[list[int], Matrix]]]
 """Windows of each chunk, and their vectors: for chunks whose own are not there or of another space."""
 
 
@@ -283,7 +284,8 @@ async def vectors_of(
     chunks = [chunk for one in taken for chunk in one.chunks]
     lacking = [chunk for chunk in chunks if chunk.n not in stored]
     if lacking:
-        windows, matrix = await embed(lacking)
+        pictures = _pictures(taken)
+        windows, matrix = await embed(lacking, [pictures.get(chunk.n) for chunk in lacking])
         ends = np.cumsum(windows)
         for chunk, end, count in zip(lacking, ends, windows, strict=True):
             stored[chunk.n] = matrix[int(end) - count : int(end)]
@@ -291,6 +293,18 @@ async def vectors_of(
     dims = target.container.space.dims
     matrix = np.concatenate(parts) if parts else np.empty((0, dims), np.float32)
     return [len(part) for part in parts], matrix, len(lacking)
+
+
+def _pictures(taken: Sequence[Taken]) -> dict[int, str]:
+    """Number of each chunk that is the picture of a page to that picture's hash, where the archive has its bytes."""
+    return {
+        chunk.n: page.sha256
+        for one in taken
+        for page in one.pages
+        for chunk in one.chunks
+        if chunk.modality is Modality.IMAGE and chunk.page == page.page
+        if page.uri is not None and page.sha256 is not None
+    }
 
 
 def _rows_of(chunks: Sequence[ChunkRecord], vectors: Matrix | None) -> Iterator[tuple[int, Matrix]]:

@@ -18,7 +18,7 @@ from latent_core.domain.refresh import (
     Way,
 )
 from latent_core.embedding.port import Embedder, EmbeddingModel
-from latent_core.embedding.resolve import OPENAI, OPENAI_WITHOUT_PREFIX, TEXTS_PER_MINUTE, Embedders
+from latent_core.embedding.resolve import TEXTS_PER_MINUTE, Embedders, is_served
 from latent_core.generations.refresh import target_manifest
 from latent_core.registry import spaces
 from latent_core.registry.connection import Database
@@ -44,7 +44,7 @@ async def plan(
     """``Invalid`` when the embedder is not to be had."""
     model = embedders.model_of(_manifest_of(container, wanted))
     async with db.transaction() as conn:
-        costs = await spaces.costs(conn, container.id, model.key)
+        costs = await spaces.costs(conn, container.id, model.key, reads_images=model.reads_images)
         sample = await spaces.sample(conn, container.id, container.space.stored_in, TIMED_CHUNKS)
     texts, tokens = _to_embed(wanted, container.space, model, costs)
     seconds, basis = await _speed(embedders, settings, container.id, model, sample, texts, tokens)
@@ -107,7 +107,7 @@ async def _speed(
     """Seconds of embedding, and where that comes from."""
     if not texts:
         return 0.0, "nothing has to be embedded"
-    if model.embedder.startswith(OPENAI) or model.embedder in OPENAI_WITHOUT_PREFIX:
+    if is_served(model.embedder):
         rate = settings.embed_rate_limit_per_min or TEXTS_PER_MINUTE
         told = f"the limit of {rate} texts a minute (LLC_EMBED_RATE_LIMIT_PER_MIN)"
         return round(texts * 60.0 / rate, 1), told

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -21,8 +21,9 @@ from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import Difference, DoctorReport, Remedy, Repair
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.job import JobKind
+from latent_core.domain.vector import Matrix
+from latent_core.embedding.picture import Picture, Piece, pieces
 from latent_core.embedding.port import Embedder
-from latent_core.embedding.windows import windows
 from latent_core.generations.accept import IngestPayload, Validators, accept
 from latent_core.generations.delete import (
     LEASES_TO_WAIT,
@@ -184,18 +185,32 @@ class Repairer:
     async def _points(
         self, embedder: Embedder, doc_id: UUID, found: list[dict[str, Any]]
     ) -> Points | None:
-        parts = [windows(r["embed_text"], embedder.tokenizer, embedder.model.window) for r in found]
+        parts = [
+            pieces(r["embed_text"], r["picture"], embedder.tokenizer, embedder.model) for r in found
+        ]
         if any(len(p) != r["windows"] for p, r in zip(parts, found, strict=True)):
             return None
-        vectors = await embedder.embed_documents([text for part in parts for text in part])
+        vectors = await self._embedded(embedder, [piece for part in parts for piece in part])
         each = [(r, w) for r in found for w in range(r["windows"])]
         return Points(
             ids=[point_id(r["id"], r["generation"], w) for r, w in each],
-            vectors=np.asarray(vectors, dtype=np.float32),
+            vectors=vectors,
             doc_ids=[doc_id for _ in each],
             generations=[r["generation"] for r, _ in each],
             ords=[r["ord"] for r, _ in each],
         )
+
+    async def _embedded(self, embedder: Embedder, made_of: Sequence[Piece]) -> Matrix:
+        """In order; pictures one by one, since few are ever lacking."""
+        vectors = np.empty((len(made_of), embedder.model.dims), np.float32)
+        texts = {n: piece for n, piece in enumerate(made_of) if isinstance(piece, str)}
+        if texts:
+            vectors[list(texts)] = await embedder.embed_documents(list(texts.values()))
+        for n, piece in enumerate(made_of):
+            if isinstance(piece, Picture):
+                image = await self._stores.blobs.get(piece.sha256)
+                vectors[n] = (await embedder.embed_images([image]))[0]
+        return vectors
 
     async def _purge_if_superseded(
         self, container: Container, doc_id: UUID, generation: int

@@ -18,7 +18,8 @@ WHERE u.created_at < now() - make_interval(secs => %(older)s)
        OR u.created_at < now() - interval '1 day')
 """
 
-# What an import brings is referred to by its step's commit only: until then what was touched since it began stays.
+# What an import brings is referred to by its step's commit only, and the pages that an ingest draws by its publication:
+# until then what was touched since it began stays.
 UNREFERENCED: Final = """
 SELECT b.sha256 FROM blobs b
 WHERE b.touched_at < now() - make_interval(secs => %(older)s)
@@ -27,7 +28,7 @@ WHERE b.touched_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                   AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
-  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state = 'running' AND j.kind = 'import'
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state = 'running' AND j.kind IN ('import', 'ingest')
                   AND j.started_at <= b.touched_at)
 ORDER BY b.sha256
 LIMIT %(limit)s
@@ -46,7 +47,7 @@ SELECT NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = %(sha256)s)
    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                    AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = %(sha256)s)
    AND NOT EXISTS (SELECT 1 FROM jobs j JOIN blobs b ON b.sha256 = %(sha256)s
-                   WHERE j.state = 'running' AND j.kind = 'import' AND j.started_at <= b.touched_at) AS free
+                   WHERE j.state = 'running' AND j.kind IN ('import', 'ingest') AND j.started_at <= b.touched_at) AS free
 """
 
 KEPT_FOR_NOW: Final = """

@@ -20,9 +20,11 @@ WHERE asked.id = %(doc_id)s AND d.deleted_at IS NULL
 """
 
 CHUNKS: Final = """
-SELECT c.id, c.ordinal, c.ord, c.generation, coalesce(n.windows, c.windows) AS windows, c.embed_text
+SELECT c.id, c.ordinal, c.ord, c.generation, coalesce(n.windows, c.windows) AS windows, c.embed_text,
+       g.image_sha256 AS picture
 FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.ord = c.ord AND n.stored_in = %(stored_in)s
+LEFT JOIN pages g ON c.modality = 'image' AND g.doc_id = c.doc_id AND g.generation = c.generation AND g.page = c.page
 WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL AND c.ordinal > %(after)s
 ORDER BY c.ordinal
 LIMIT %(limit)s

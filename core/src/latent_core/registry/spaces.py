@@ -152,10 +152,12 @@ ON CONFLICT (container_id, ord, stored_in) DO UPDATE SET windows = excluded.wind
 """
 
 TEXTS: Final = """
-SELECT c.doc_id, c.generation, c.id, c.ord, c.embed_text, c.windows, p.windows AS stored_windows
+SELECT c.doc_id, c.generation, c.id, c.ord, c.embed_text, g.image_sha256 AS picture, c.windows,
+       p.windows AS stored_windows
 FROM unnest(%(ids)s::uuid[], %(generations)s::integer[]) AS w (doc_id, generation)
 JOIN chunks c ON c.doc_id = w.doc_id AND c.generation = w.generation
 LEFT JOIN point_counts p ON p.container_id = c.container_id AND p.ord = c.ord AND p.stored_in = %(stored_in)s
+LEFT JOIN pages g ON c.modality = 'image' AND g.doc_id = c.doc_id AND g.generation = c.generation AND g.page = c.page
 WHERE c.ord > %(after)s
 ORDER BY c.ord
 LIMIT %(limit)s
@@ -164,14 +166,15 @@ LIMIT %(limit)s
 # Of each document so large a share as of all: its chunks stand evenly between 0 and 1, moved by a part of a
 # step that its id decides, so that many short documents are met as often as few long ones.
 SAMPLE: Final = """
-SELECT doc_id, generation, id, ord, embed_text
+SELECT doc_id, generation, id, ord, embed_text, picture
 FROM (
-    SELECT c.doc_id, c.generation, c.id, c.ord, c.embed_text,
+    SELECT c.doc_id, c.generation, c.id, c.ord, c.embed_text, g.image_sha256 AS picture,
            (row_number() OVER (PARTITION BY c.doc_id ORDER BY md5(c.ord::text))
             - ('x' || left(md5(c.doc_id::text), 8))::bit(32)::bigint / 4294967296.0)
            / count(*) OVER (PARTITION BY c.doc_id) AS place
     FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
     LEFT JOIN point_counts p ON p.container_id = c.container_id AND p.ord = c.ord AND p.stored_in = %(stored_in)s
+    LEFT JOIN pages g ON c.modality = 'image' AND g.doc_id = c.doc_id AND g.generation = c.generation AND g.page = c.page
     WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL AND coalesce(p.windows, c.windows) = 1
 ) placed
 ORDER BY place, md5(doc_id::text), ord
@@ -185,8 +188,11 @@ SELECT count(*) AS chunks, coalesce(sum(c.windows), 0)::bigint AS texts, coalesc
        coalesce(sum(c.token_count) FILTER (WHERE k.content_hash IS NOT NULL), 0)::bigint AS cached_tokens
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN pages g ON %(reads_images)s AND c.modality = 'image' AND g.doc_id = c.doc_id
+                  AND g.generation = c.generation AND g.page = c.page
 LEFT JOIN embedding_cache k
-  ON k.space = %(key)s AND k.content_hash = encode(sha256(convert_to(c.embed_text, 'UTF8')), 'hex')
+  ON k.space = %(key)s
+     AND k.content_hash = coalesce(g.image_sha256, encode(sha256(convert_to(c.embed_text, 'UTF8')), 'hex'))
 WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL
 """
 
@@ -231,6 +237,8 @@ class StoredText:
     id: UUID
     ord: int
     embed_text: str
+    picture: str | None
+    """The hash of the page that the chunk is, for embedders that read pictures; None of a text, or not drawn."""
     points: int | None
     """That stand in the collection under its ids; None where nothing is known of it."""
 
@@ -458,6 +466,7 @@ async def texts(
             row["id"],
             row["ord"],
             row["embed_text"],
+            row["picture"],
             row["stored_windows"] or (row["windows"] if like_the_chunks else None),
         )
         for row in await (await conn.execute(TEXTS, values)).fetchall()
@@ -470,15 +479,25 @@ async def sample(
     """Live chunks of one point each, of every document about the same share; always the same ones."""
     values = {"container_id": container_id, "stored_in": stored_in, "limit": limit}
     return [
-        StoredText(row["doc_id"], row["generation"], row["id"], row["ord"], row["embed_text"], 1)
+        StoredText(
+            row["doc_id"],
+            row["generation"],
+            row["id"],
+            row["ord"],
+            row["embed_text"],
+            row["picture"],
+            1,
+        )
         for row in await (await conn.execute(SAMPLE, values)).fetchall()
     ]
 
 
-async def costs(conn: Connection, container_id: str, key: str) -> Costs:
+async def costs(
+    conn: Connection, container_id: str, key: str, *, reads_images: bool = False
+) -> Costs:
     """What a full re-embed by the model ``key`` would read."""
     documents, _ = await totals(conn, container_id)
-    values = {"container_id": container_id, "key": key}
+    values = {"container_id": container_id, "key": key, "reads_images": reads_images}
     row = _one(await (await conn.execute(COSTS, values)).fetchone())
     return Costs(documents=documents, **{name: int(value) for name, value in row.items()})
 

@@ -17,13 +17,15 @@ JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.ord = ANY(%(ords)s::bigint[]) AND d.deleted_at IS NULL
 """
 
+# Pages that are chunks as pictures stand after all text: beside them stand pages, and beside text stands text.
 AROUND: Final = """
 SELECT h.doc AS doc_id, h.ordinal AS hit_ordinal, c.ordinal, c.id, c.text, c.page, c.page_end, c.line_start, c.line_end,
        c.heading_path, c.key_path, c.table_id, c.row_group
 FROM unnest(%(docs)s::uuid[], %(generations)s::int[], %(ordinals)s::int[]) AS h(doc, generation, ordinal)
 JOIN documents d ON d.id = h.doc AND d.live_generation = h.generation AND d.deleted_at IS NULL
+JOIN chunks a ON a.doc_id = h.doc AND a.generation = h.generation AND a.ordinal = h.ordinal
 JOIN chunks c ON c.doc_id = h.doc AND c.generation = h.generation AND c.ordinal <> h.ordinal
-     AND c.ordinal BETWEEN h.ordinal - %(reach)s AND h.ordinal + %(reach)s
+     AND c.ordinal BETWEEN h.ordinal - %(reach)s AND h.ordinal + %(reach)s AND c.modality = a.modality
 ORDER BY h.doc, h.ordinal, c.ordinal
 """
 
@@ -31,7 +33,7 @@ BEGINNING: Final = """
 SELECT left(c.text, %(chars)s)
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL
+WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL AND (c.modality = 'text' OR d.source_type = 'image')
 ORDER BY c.ordinal
 LIMIT %(chunks)s
 """

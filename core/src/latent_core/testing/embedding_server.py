@@ -1,4 +1,6 @@
-"""A deterministic embedder over real HTTP, in the openai dialect and in Nomic's, that can be told to misbehave.
+"""A deterministic embedder over real HTTP, in every dialect of ours, that can be told to misbehave.
+
+A picture has the vector of what ``see`` says of it.
 
 In the process: ``async with EmbeddingServer(dims=384) as server: … server.base_url``.
 As a process: ``python -m latent_core.testing.embedding_server --dims 384`` prints one line of JSON with
@@ -23,6 +25,7 @@ import orjson
 from latent_core.domain.vector import Matrix
 from latent_core.processes.lifeline import watch_parent
 from latent_core.testing.hashed_words import HashedWords
+from latent_core.testing.image_dialects import See, blind, read_form, read_json
 
 _REASONS: Final = {
     200: "OK",
@@ -74,7 +77,9 @@ class Plan:
 class Stats:
     requests: int = 0
     texts: int = 0
-    """Embedded well."""
+    """Embedded well …"""
+    images: int = 0
+    """… and of these, pictures."""
     largest: int = 0
     """Texts of the largest request."""
 
@@ -108,11 +113,17 @@ class EmbeddingServer:
     """Serves on 127.0.0.1. ``key``, if given, is the bearer key it wants; ``delay`` the seconds it thinks."""
 
     def __init__(
-        self, *, dims: int = _DEFAULT_DIMS, key: str | None = None, delay: float = 0.0
+        self,
+        *,
+        dims: int = _DEFAULT_DIMS,
+        key: str | None = None,
+        delay: float = 0.0,
+        see: See = blind,
     ) -> None:
         self.dims = dims
         self.key = key
         self.delay = delay
+        self._see = see
         self.stats = Stats()
         self.tasks: list[str] = []
         """Task types that Nomic's dialect was asked for."""
@@ -196,27 +207,31 @@ class EmbeddingServer:
             plan = orjson.loads(request.body)
             self.misbehave(Misbehaviour(plan.pop("kind")), **plan)
             return _Answer(200, b"{}")
-        of_nomic = request.path == "/v1/embedding/text"
-        if request.method != "POST" or not (of_nomic or request.path.endswith("/embeddings")):
+        embed = {
+            "/v1/embedding/text": self._embed_as_nomic,
+            "/v1/embedding/image": self._embed_images_as_nomic,
+        }.get(request.path, self._embed)
+        known = embed != self._embed or request.path.endswith("/embeddings")
+        if request.method != "POST" or not known:
             return _error(404, "no such route")
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
             return _error(401, "Incorrect API key provided")
         await asyncio.sleep(self.delay)
-        return await (self._embed_as_nomic(request) if of_nomic else self._embed(request))
+        try:
+            return await embed(request)
+        except (ValueError, KeyError, TypeError) as exc:  # not what the dialect asks for
+            return _error(400, str(exc))
 
     async def _embed(self, request: _Request) -> _Answer | None:
         payload = orjson.loads(request.body)
-        texts = payload.get("input")
-        if isinstance(texts, str):
-            texts = [texts]
-        if not texts or not all(isinstance(text, str) for text in texts) or "model" not in payload:
-            return _error(400, "'model' and a list of strings 'input' are required")
+        texts, images = read_json(payload, self._see)
         self.stats.requests += 1
         self.stats.largest = max(self.stats.largest, len(texts))
         dims = int(request.query.get("dims", [str(_width(payload["model"], self.dims))])[0])
         if plan := self._next_plan(texts):
             return await self._misbehave(plan, texts, dims)
         self.stats.texts += len(texts)
+        self.stats.images += images
         return _good(self.vectors(texts, dims), range(len(texts)), payload["model"], _tokens(texts))
 
     async def _embed_as_nomic(self, request: _Request) -> _Answer | None:
@@ -224,9 +239,17 @@ class EmbeddingServer:
         texts, task = payload.get("texts"), payload.get("task_type")
         if not texts or task not in ("search_document", "search_query") or "model" not in payload:
             return _error(400, "'texts', 'model' and a 'task_type' are required")
-        self.stats.requests += 1
         self.tasks.append(task)
-        dims = payload.get("dimensionality", self.dims)
+        return await self._answer_as_nomic(texts, payload.get("dimensionality", self.dims))
+
+    async def _embed_images_as_nomic(self, request: _Request) -> _Answer | None:
+        seen, images = read_form(request.headers.get("content-type", ""), request.body, self._see)
+        answer = await self._answer_as_nomic(seen, self.dims)
+        self.stats.images += images
+        return answer
+
+    async def _answer_as_nomic(self, texts: Sequence[str], dims: int) -> _Answer | None:
+        self.stats.requests += 1
         plan = self._next_plan(texts)
         if plan is None:
             self.stats.texts += len(texts)

@@ -37,9 +37,7 @@ async def find(
     async with shared.stack.db.reading() as conn:
         readable = await access.searchable(conn, caller, body.containers)
     image = (
-        await query_image(shared, caller, body.image_ref, readable)
-        if body.image_ref is not None
-        else None
+        await query_image(shared, caller, body, readable) if body.image_ref is not None else None
     )
     answer = await SearchService(
         Stores.of(shared.stack, shared.queries),

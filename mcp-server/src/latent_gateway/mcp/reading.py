@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from latent_core.domain.chunk import Modality, SourceType
 from latent_core.domain.errors import Invalid
 from latent_core.registry import inspection
 from latent_core.registry.connection import Connection
@@ -64,13 +65,21 @@ async def read(
         if number == 0 and begin is not None:
             _check_unchanged(found.rows, begin)
         for row in found.rows:
-            stopped = written.add(row, begin.skip if begin and row["ord"] == begin.ord else 0)
+            asked = begin is not None and row["ord"] == begin.ord
+            if _shows_a_page(row) and not asked:
+                continue
+            stopped = written.add(row, begin.skip if begin and asked else 0)
             if stopped is not None:
                 return Piece(written.text, stopped)
         if found.more_after is None:
             return Piece(written.text, None)
         after = found.more_after
     return Piece(written.text, Place(after + 1))
+
+
+def _shows_a_page(row: dict[str, Any]) -> bool:
+    """Whether it is a page as a picture, whose text is that of the chunks before."""
+    return (row["modality"], row["source_type"] == SourceType.IMAGE) == (Modality.IMAGE, False)
 
 
 def _check_unchanged(rows: list[dict[str, Any]], begin: Place) -> None:

@@ -1,18 +1,24 @@
-"""Vectors of the query: one embedding a model, however many containers share it."""
+"""Vectors of the query, its words and its picture: one embedding a model, however many containers share it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
+import numpy as np
+
 from latent_core.domain.vector import Vector
+from latent_core.embedding.port import Embedder
 from latent_core.registry.containers import Container
 from latent_gateway.search.ports import Embedders
 
 MOST_KEPT: Final = 2048
 """Vectors of queries that are kept: some megabytes."""
+OPPOSITE: Final = 1e-6
+"""Between a picture and words that mean its opposite there is nothing."""
 
 
 class QueryCache:
@@ -35,13 +41,31 @@ class QueryCache:
             self._vectors.popitem(last=False)
 
 
-class QueryVectors:
-    """Embeds one query at most once for each embedding model."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A picture that is asked by."""
 
-    def __init__(self, embedders: Embedders, cache: QueryCache, query: str) -> None:
+    image: bytes
+    sha256: str
+    words: str
+    """What was asked for beside it."""
+
+    @property
+    def key(self) -> str:
+        """No query holds a NUL."""
+        return f"\0{self.sha256}\0{self.words}"
+
+
+class QueryVectors:
+    """Embeds one query at most once for each embedding model: a picture where the model reads pictures."""
+
+    def __init__(
+        self, embedders: Embedders, cache: QueryCache, query: str, seen: Seen | None = None
+    ) -> None:
         self._embedders = embedders
         self._cache = cache
         self._query = query
+        self._seen = seen
         self._tasks: dict[str, asyncio.Task[Vector]] = {}
         self.milliseconds = 0.0
 
@@ -55,13 +79,17 @@ class QueryVectors:
 
     async def _embed(self, container: Container) -> Vector:
         embedder = self._embedders.for_space(container.space)
-        kept = self._cache.get(embedder.model.key, self._query)
+        seen = self._seen if embedder.model.reads_images else None
+        asked = self._query if seen is None else seen.key
+        kept = self._cache.get(embedder.model.key, asked)
         if kept is not None:
             return kept
         begun = perf_counter()
-        vector = await embedder.embed_query(self._query)
+        vector = await (
+            embedder.embed_query(self._query) if seen is None else _looked_at(embedder, seen)
+        )
         self.milliseconds += (perf_counter() - begun) * 1000
-        self._cache.put(embedder.model.key, self._query, vector)
+        self._cache.put(embedder.model.key, asked, vector)
         return vector
 
     async def close(self) -> None:
@@ -69,3 +97,13 @@ class QueryVectors:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+
+async def _looked_at(embedder: Embedder, seen: Seen) -> Vector:
+    """The picture's vector; with words, what lies between the two."""
+    picture = await embedder.embed_query_image(seen.image)
+    if not seen.words.strip():
+        return picture
+    between = picture + await embedder.embed_query(seen.words)
+    length = float(np.linalg.norm(between))
+    return (between / length).astype(np.float32) if length > OPPOSITE else picture

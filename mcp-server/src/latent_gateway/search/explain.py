@@ -45,7 +45,8 @@ def _container(part: ContainerPlan) -> str:
     fused = _fusion(part.fusion)
     how = f", fused by {fused}" if len(part.channels) > 1 else ""
     among = " among what has an image" if part.pictured else ""
-    return f"'{part.container.id}' was searched by {found}{how}{among}."
+    seen = " The picture itself was asked with." if part.by_picture else ""
+    return f"'{part.container.id}' was searched by {found}{how}{among}.{seen}"
 
 
 def _fusion(how: Fusion) -> str:

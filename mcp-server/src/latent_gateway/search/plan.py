@@ -11,6 +11,7 @@ from latent_core.domain.errors import Forbidden, Invalid
 from latent_core.domain.filters import Column, Node, Op, Test, any_of
 from latent_core.domain.manifest import OFFERED_MODES, Freshness, Fusion, SearchMode
 from latent_core.domain.query import Detail, SearchRequest
+from latent_core.embedding.resolve import reads_images
 from latent_core.registry.conditions import Condition
 from latent_core.registry.containers import Container
 from latent_core.rerank.resolve import Provider
@@ -31,7 +32,11 @@ EXACT_SECONDS: Final = 2.5
 PICTURED: Final = any_of(
     [Test(Column.PAGE, Op.EXISTS), Test(Column.MODALITY, Op.IN, (Modality.IMAGE.value,))]
 )
-"""What words find in mode crossmodal: chunks that stand on a page, which is drawn, and images."""
+"""What words find in mode crossmodal: chunks that stand on a page, which is drawn, and images …"""
+SHOWN: Final = Test(Column.MODALITY, Op.IN, (Modality.IMAGE.value,))
+"""… and in a container whose embedder reads pictures: what was embedded as one, or will be."""
+SAID: Final = Test(Column.MODALITY, Op.IN, (Modality.TEXT.value,))
+"""What a picture finds there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class ContainerPlan:
     """What the filter and the mode ask of its chunks."""
     pictured: bool = False
     """Only what has an image is looked for."""
+    by_picture: bool = False
+    """Its vectors are asked with the picture itself."""
     asked_fusion: Fusion | None = None
 
     @property
@@ -98,10 +105,13 @@ def make_plan(
     wanted: Sequence[str],
     deadline_seconds: float,
     image_text: str = "",
+    *,
+    seen: bool = False,
 ) -> Plan:
     """Plan a search over ``wanted`` (ids that the principal may read, each once).
 
-    ``image_text`` is what the image of ``image_ref`` says: it is asked for with the query.
+    ``image_text`` is what the image of ``image_ref`` says: it is asked for with the query. ``seen``: the
+    picture itself is at hand, for embedders that read pictures.
     """
     exact = _exact(request)
     query = f"{request.query}\n{image_text}".strip() if image_text else request.query
@@ -112,15 +122,16 @@ def make_plan(
         )
     chosen = [containers[c] for c in wanted]
     modes = [_mode(request, c) for c in chosen]
-    asked = [_asked_by(mode, request) for mode in modes]
+    asked = [_asked_by(mode, request, c) for mode, c in zip(modes, chosen, strict=True)]
     filters = read_filters(request.filters, [c.manifest for c in chosen], asked)
     plans = tuple(
         ContainerPlan(
             c,
             mode,
-            _channels_of(mode, worded, bool(exact)),
+            _channels_of(mode, worded, seen and _reads_images(c), bool(exact)),
             condition,
-            pictured=node is not None,
+            pictured=node in (PICTURED, SHOWN),
+            by_picture=seen and _reads_images(c),
             asked_fusion=request.fusion,
         )
         for c, mode, node, condition in zip(chosen, modes, asked, filters.conditions, strict=True)
@@ -176,24 +187,35 @@ def _exact(request: SearchRequest) -> ExactQuery:
     )
 
 
+def _reads_images(container: Container) -> bool:
+    return reads_images(container.space.embedder)
+
+
 def _mode(request: SearchRequest, container: Container) -> SearchMode:
     """An image alone asks for what goes with it, in words or pictures."""
     if request.mode is not None:
         return request.mode
     if request.image_ref is not None and not request.query.strip():
-        return SearchMode.CROSSMODAL
+        return SearchMode.HYBRID if _reads_images(container) else SearchMode.CROSSMODAL
     return container.manifest.retrieval.mode_default
 
 
-def _asked_by(mode: SearchMode, request: SearchRequest) -> Node | None:
-    """Words find pictures in mode crossmodal; a picture finds words, wherever they stand."""
-    return PICTURED if mode is SearchMode.CROSSMODAL and request.image_ref is None else None
+def _asked_by(mode: SearchMode, request: SearchRequest, container: Container) -> Node | None:
+    """Words find pictures in mode crossmodal; a picture finds words, wherever they stand. Of vectors of both in one
+    space those of the other kind are always further off: they are asked for alone."""
+    if mode is not SearchMode.CROSSMODAL:
+        return None
+    if not _reads_images(container):
+        return PICTURED if request.image_ref is None else None
+    return SHOWN if request.image_ref is None else SAID
 
 
-def _channels_of(mode: SearchMode, worded: bool, exact: bool) -> tuple[str, ...]:
-    """None for an image without words, by which nothing can be found."""
-    by_words = _channels(mode)
-    return (*(by_words if worded else ()), *((EXACT,) if exact else ()))
+def _channels_of(mode: SearchMode, worded: bool, seen: bool, exact: bool) -> tuple[str, ...]:
+    """None for an image without words, by which nothing can be found where nobody can look at it."""
+    known = _channels(mode)
+    if not worded:
+        known = tuple(channel for channel in known if channel == VECTOR and seen)
+    return (*known, *((EXACT,) if exact else ()))
 
 
 def _channels(mode: SearchMode) -> tuple[str, ...]:

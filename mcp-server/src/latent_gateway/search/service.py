@@ -84,10 +84,12 @@ class SearchService:
             list(readable),
             self.deadline_seconds,
             image.text if image is not None else "",
+            seen=image is not None and image.picture is not None,
         )
         if image is not None and not any(part.channels for part in plan.containers):
             return _with_image(SearchResponse(), image)
-        vectors = QueryVectors(self.stores.embedders, self.stores.queries, plan.query)
+        seen = image.picture if image is not None else None
+        vectors = QueryVectors(self.stores.embedders, self.stores.queries, plan.query, seen)
         searches = [ContainerSearch(self.stores, plan, part, vectors) for part in plan.containers]
         timings.lap("plan")
         order = Order(self.stores, plan)

@@ -13,7 +13,7 @@ from typing import Final
 
 from latent_core.domain.errors import LatentError
 from latent_core.domain.refresh import SpaceState
-from latent_core.embedding.windows import windows
+from latent_core.embedding.picture import Piece
 from latent_core.generations.stage import Addressed, stage_vectors
 from latent_core.queue.context import JobContext
 from latent_core.registry import containers
@@ -60,16 +60,14 @@ async def stage_beside(
 async def _stage(
     ctx: JobContext, deps: Deps, space: Space, addressed: Sequence[Addressed]
 ) -> list[int]:
-    embedder = deps.embedder(space)
-    counter = deps.embedding.counter(space)
+    drafts = [one.chunk.draft for one in addressed]
 
-    def cut() -> list[list[str]]:
-        window = embedder.model.window
-        return [windows(one.chunk.draft.embed_text, counter, window) for one in addressed]
+    def cut() -> list[list[Piece]]:
+        return [deps.embedding.pieces(space, one.embed_text, one.picture) for one in drafts]
 
     parts = await asyncio.to_thread(cut)
-    texts = [text for part in parts for text in part]
-    vectors = await deps.embedding.embed(space, texts, ctx.checkpoint, _nobody, job_id=ctx.job.id)
+    pieces = [piece for part in parts for piece in part]
+    vectors = await deps.embedding.embed(space, pieces, ctx.checkpoint, _nobody, job_id=ctx.job.id)
     there = [
         Addressed(one.doc_id, one.generation, one.chunk, len(part))
         for one, part in zip(addressed, parts, strict=True)

@@ -22,7 +22,6 @@ from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.offer import settled
 from latent_core.domain.vector import Matrix
-from latent_core.embedding.windows import windows
 from latent_core.generations import importing
 from latent_core.generations.containers import layout_of
 from latent_core.generations.delete import (
@@ -280,21 +279,24 @@ class _Import:
             raise
         return await rows_made
 
-    async def _embed(self, chunks: Sequence[ChunkRecord]) -> tuple[list[int], Matrix]:
+    async def _embed(
+        self, chunks: Sequence[ChunkRecord], pictures: Sequence[str | None]
+    ) -> tuple[list[int], Matrix]:
         deps, space = self.deps, self.target.container.space
-        embedder = deps.embedder(space)
-        window, counter = embedder.model.window, deps.embedding.counter(space)
         pieces = await asyncio.to_thread(
-            lambda: [windows(chunk.embed_text, counter, window) for chunk in chunks]
+            lambda: [
+                deps.embedding.pieces(space, chunk.embed_text, picture)
+                for chunk, picture in zip(chunks, pictures, strict=True)
+            ]
         )
 
         async def told(_: int) -> None:
             await self.ctx.checkpoint()
 
-        texts = [text for own in pieces for text in own]
+        given = [piece for own in pieces for piece in own]
         crash_point("import.before_embedding")
         matrix = await deps.embedding.embed(
-            space, texts, self.ctx.checkpoint, told, job_id=self.ctx.job.id
+            space, given, self.ctx.checkpoint, told, job_id=self.ctx.job.id
         )
         return [len(own) for own in pieces], matrix
 

@@ -40,6 +40,7 @@ from latent_workers.fetch.original import Original, fetch
 from latent_workers.fetch.page import awaits_fetch, fetch_page
 from latent_workers.jobs.archived import put_off_if_archived
 from latent_workers.jobs.compact import enqueue_if_needed
+from latent_workers.jobs.drawing import RenderPayload
 from latent_workers.jobs.given_up import swept_if_given_up
 from latent_workers.jobs.make import (
     Made,
@@ -49,6 +50,7 @@ from latent_workers.jobs.make import (
     recipe_of,
     stage,
 )
+from latent_workers.jobs.pictures import with_pictures
 from latent_workers.jobs.refetch import detected_in, known_page, told_date
 from latent_workers.ocr.scans import Scan, read_scans
 from latent_workers.parse.charsets import charset_of
@@ -228,6 +230,9 @@ async def _made(ctx: JobContext, deps: Deps, work: Work) -> Made:
         work.container.manifest, parsed.meta, work.payload.meta
     )  # refused before it costs
     made = await make(deps, work.container, parsed, work.detected.source_type)
+    made = await with_pictures(
+        ctx, deps, work.container, _drawing(work, work.attempt.generation), made
+    )
     if not made.drafts:
         raise IngestFailed(_nothing_found(work.payload.filename, parsed))
     if len(made.drafts) > deps.settings.max_chunks_per_document:
@@ -276,7 +281,10 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
         modified_at=work.original.modified_at or told_date(made.parsed, work.detected.source_type),
         mtime_ns=work.original.mtime_ns,
         pages=made.page_rows(),
-        refs=[BlobRef("original", 0, work.original.sha256, work.detected.mime, payload.filename)],
+        refs=[
+            BlobRef("original", 0, work.original.sha256, work.detected.mime, payload.filename),
+            *(made.drawn.refs if made.drawn is not None else ()),
+        ],
     )
     await (
         ctx.fence()
@@ -286,6 +294,8 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
         await finish(conn, ctx.job)
         published = await publish(conn, work.container.id, [staged])
         await _follow(conn, ctx, deps, work, flipped=bool(published.flipped))
+        if published.flipped and made.drawn is None:
+            await _enqueue_render(conn, ctx, work, work.attempt.generation)
         crash_point("ingest.before_commit")
         return published
 
@@ -311,7 +321,7 @@ def _fingerprint(work: Work, parsed: Parsed) -> str:
 async def _follow(
     conn: Connection, ctx: JobContext, deps: Deps, work: Work, *, flipped: bool
 ) -> None:
-    """What the publication leaves to do: purge what is older, draw the pages, compact."""
+    """What the publication leaves to do: purge what is older, compact, look for repetitions."""
     doc_id, generation = work.attempt.doc_id, work.attempt.generation
     if not flipped or generation > 1:
         await enqueue_purges(
@@ -323,8 +333,6 @@ async def _follow(
             lease_seconds=deps.settings.lease_seconds,
             twice=ctx.job.attempts > 1 or not flipped or work.attempt.fingerprint is not None,
         )
-    if flipped:
-        await _enqueue_render(conn, ctx, work, generation)
     await enqueue_if_needed(conn, work.container.id)
     await enqueue_judging(conn, work.container.id, principal=ctx.job.principal)
 
@@ -338,15 +346,19 @@ async def _enqueue_render(conn: Connection, ctx: JobContext, work: Work, generat
             doc_id=work.attempt.doc_id,
             doc_key=f"render:{work.attempt.doc_id}",
             dedupe_key=f"render:{work.attempt.doc_id}",
-            payload={
-                "generation": generation,
-                "sha256": work.original.sha256,
-                "filename": work.payload.filename,
-                "source_type": work.detected.source_type.value,
-                "charset": charset_of(work.payload.mime),
-                "sanitize_rules": list(work.container.manifest.web.sanitize_rules),
-            },
+            payload=_drawing(work, generation).model_dump(mode="json"),
             priority=PRIORITY_LATER,
             principal=ctx.job.principal,
         ),
+    )
+
+
+def _drawing(work: Work, generation: int) -> RenderPayload:
+    return RenderPayload(
+        generation=generation,
+        sha256=work.original.sha256,
+        filename=work.payload.filename,
+        source_type=work.detected.source_type,
+        charset=charset_of(work.payload.mime),
+        sanitize_rules=tuple(work.container.manifest.web.sanitize_rules),
     )

@@ -16,8 +16,8 @@ from latent_core.domain.errors import NotFound
 from latent_core.domain.languages import language_named
 from latent_core.domain.manifest import Chunker
 from latent_core.domain.recipe import recipe
+from latent_core.embedding.picture import Piece
 from latent_core.embedding.port import EmbeddingModel, Tokenizer
-from latent_core.embedding.windows import windows
 from latent_core.generations.accept import IngestPayload
 from latent_core.generations.publish import StagedChunk
 from latent_core.generations.stage import Addressed, stage_vectors
@@ -33,6 +33,7 @@ from latent_workers import versions
 from latent_workers.chunk.drafting import drafts_of
 from latent_workers.deps import Deps
 from latent_workers.jobs.beside import stage_beside
+from latent_workers.jobs.drawing import Drawn
 from latent_workers.parse.charsets import charset_of
 from latent_workers.parse.parsed import Parsed
 from latent_workers.parse.registry import Detected
@@ -49,6 +50,8 @@ class Made:
     """Without its text and blocks: the drafts say all, and a book would stand in memory twice."""
     drafts: list[DraftChunk]
     language: str
+    drawn: Drawn | None = None
+    """Its pages, when they were drawn to be embedded; else a job draws them once it is published."""
 
     def live(
         self,
@@ -80,8 +83,16 @@ class Made:
         )
 
     def page_rows(self) -> list[PageRow]:
-        """Pages the source itself has; their images follow."""
-        return [PageRow(page=p.number, text=p.text) for p in self.parsed.pages]
+        """Pages the source itself has; images that were not drawn yet follow."""
+        drawn = {row.page: row for row in self.drawn.rows} if self.drawn is not None else {}
+        own = [
+            replace(drawn[p.number], text=p.text)
+            if p.number in drawn
+            else PageRow(page=p.number, text=p.text)
+            for p in self.parsed.pages
+        ]
+        named = {row.page for row in own}
+        return own + [row for page, row in drawn.items() if page not in named]
 
     def provenance(self, container: Container, source_type: SourceType) -> dict[str, Any]:
         """Lineage of every chunk (DESIGN §12.5)."""
@@ -110,7 +121,7 @@ def fingerprint(
 ) -> str:
     """Hash of everything that decides the chunks: the same means nothing is to be done. Their vectors are made
     anew by a refresh, not by adding the document again."""
-    deciding = {
+    deciding: dict[str, Any] = {
         "content": sha256,
         "source_type": detected.source_type.value,
         "mime": detected.mime,
@@ -120,6 +131,8 @@ def fingerprint(
         "recipe": recipe_of(container),
         "window": model.window,
     }
+    if model.reads_images:
+        deciding["pictures"] = sorted(container.manifest.modalities)
     return hashlib.sha256(orjson.dumps(deciding, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -191,18 +204,19 @@ async def stage(
         first = await containers.take_ords(conn, container.id, total)
     if first is None:
         raise NotFound(f"container '{container.id}' does not exist any more")
-    embedder = deps.embedder(container.space)
-    staged, addressed, texts = await asyncio.to_thread(
-        _prepare, work, first, deps.embedding.counter(container.space), embedder.model.window
-    )
+
+    def cut(draft: DraftChunk) -> list[Piece]:
+        return deps.embedding.pieces(container.space, draft.embed_text, draft.picture)
+
+    staged, addressed, pieces = await asyncio.to_thread(_prepare, work, first, cut)
 
     async def told(done: int) -> None:
-        if on_progress is not None and texts:
-            await on_progress(total * done // len(texts), total)
+        if on_progress is not None and pieces:
+            await on_progress(total * done // len(pieces), total)
 
     crash_point("ingest.before_embedding")
     vectors = await deps.embedding.embed(
-        container.space, texts, ctx.checkpoint, told, job_id=ctx.job.id
+        container.space, pieces, ctx.checkpoint, told, job_id=ctx.job.id
     )
     crash_point("ingest.before_vectors")
     await stage_vectors(deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint)
@@ -224,19 +238,19 @@ def _apart(staged: Sequence[list[StagedChunk]], written: Mapping[int, list[int]]
 
 
 def _prepare(
-    work: Sequence[tuple[Attempt, Made]], first: int, tokenizer: Tokenizer, window: int
-) -> tuple[list[list[StagedChunk]], list[Addressed], list[str]]:
+    work: Sequence[tuple[Attempt, Made]], first: int, cut: Callable[[DraftChunk], list[Piece]]
+) -> tuple[list[list[StagedChunk]], list[Addressed], list[Piece]]:
     staged: list[list[StagedChunk]] = []
     addressed: list[Addressed] = []
-    texts: list[str] = []
+    pieces: list[Piece] = []
     for attempt, made in work:
         chunks = number(attempt.doc_id, made.drafts, range(first, first + len(made.drafts)))
         first += len(made.drafts)
         mine = []
         for one in chunks:
-            parts = windows(one.draft.embed_text, tokenizer, window)
-            texts += parts
+            parts = cut(one.draft)
+            pieces += parts
             addressed.append(Addressed(attempt.doc_id, attempt.generation, one, len(parts)))
             mine.append(StagedChunk.of(one, analyse(one.draft.text, made.language), len(parts)))
         staged.append(mine)
-    return staged, addressed, texts
+    return staged, addressed, pieces

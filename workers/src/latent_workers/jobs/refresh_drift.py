@@ -20,8 +20,8 @@ from latent_core.domain.refresh import DriftReport, SpaceState, Way
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.adapted import AdaptedEmbedder
 from latent_core.embedding.drift import DriftAdapter, ForwardMap
+from latent_core.embedding.picture import Piece
 from latent_core.embedding.port import Embedder, EmbeddingModel
-from latent_core.embedding.windows import windows
 from latent_core.generations.containers import layout_of
 from latent_core.generations.refresh import target_manifest
 from latent_core.generations.refresh_gates import Searched
@@ -131,7 +131,7 @@ async def _sampled(work: Refresh, new: Space) -> Sample:
             f"{len(rows)} chunks of one vector each are too few to learn from: strategy parallel embeds them all",
             offer="parallel",
         )
-    made = await _embedded(work, new, [row.embed_text for row in rows])
+    made = await _embedded(work, new, rows)
     held, train = split(len(rows))
     texts = [row.embed_text for row in rows]
     asked = questions_of([texts[n] for n in held])
@@ -174,10 +174,10 @@ async def _old_vectors(work: Refresh, new: Space) -> tuple[list[StoredText], Mat
         _, total = await spaces.totals(conn, work.container.id)
         wanted = sample_size(total, old.dims, new.dims)
         rows = await spaces.sample(conn, work.container.id, old.stored_in, wanted)
-    window, counter = work.deps.embedder(new).model.window, work.deps.embedding.counter(new)
+    made_of = work.deps.embedding.pieces
 
     def whole() -> list[StoredText]:
-        return [row for row in rows if len(windows(row.embed_text, counter, window)) == 1]
+        return [row for row in rows if len(made_of(new, row.embed_text, row.picture)) == 1]
 
     rows = await asyncio.to_thread(whole)
     ids = {row.ord: point_id(row.id, row.generation, 0) for row in rows}
@@ -189,13 +189,21 @@ async def _old_vectors(work: Refresh, new: Space) -> tuple[list[StoredText], Mat
     return there, np.stack([stored[ids[row.ord]] for row in there])
 
 
-async def _embedded(work: Refresh, new: Space, texts: Sequence[str]) -> Matrix:
+async def _embedded(work: Refresh, new: Space, rows: Sequence[StoredText]) -> Matrix:
     """By the new model; kept in its cache, so that a full re-embed later begins with these."""
 
-    async def told(done: int) -> None:
-        await work.ctx.progress(done, len(texts), "chunks of the sample embedded")
+    def made_of() -> list[Piece]:
+        return [
+            piece
+            for row in rows
+            for piece in work.deps.embedding.pieces(new, row.embed_text, row.picture)
+        ]
 
-    return await work.deps.embedding.embed(new, texts, work.ctx.checkpoint, told)
+    async def told(done: int) -> None:
+        await work.ctx.progress(done, len(rows), "chunks of the sample embedded")
+
+    pieces = await asyncio.to_thread(made_of)
+    return await work.deps.embedding.embed(new, pieces, work.ctx.checkpoint, told)
 
 
 async def _asked(work: Refresh, embedder: Embedder, questions: Sequence[str]) -> Matrix:

@@ -20,7 +20,7 @@ from latent_core.domain.ids import PointId, point_id
 from latent_core.domain.refresh import SpaceState
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.drift import ForwardMap
-from latent_core.embedding.windows import windows
+from latent_core.embedding.picture import Piece
 from latent_core.generations.delete import enqueue_purges
 from latent_core.generations.stage import stage_points
 from latent_core.processes.crash import crash_point
@@ -192,12 +192,10 @@ class Filling:
         await self._store(lacking, ids, np.stack(spread))
         return counts
 
-    async def _parts(self, rows: Sequence[StoredText]) -> dict[int, list[str]]:
-        window = self.deps.embedder(self.space).model.window
-        counter = self.deps.embedding.counter(self.space)
-
-        def cut() -> dict[int, list[str]]:
-            return {row.ord: windows(row.embed_text, counter, window) for row in rows}
+    async def _parts(self, rows: Sequence[StoredText]) -> dict[int, list[Piece]]:
+        def cut() -> dict[int, list[Piece]]:
+            made_of = self.deps.embedding.pieces
+            return {row.ord: made_of(self.space, row.embed_text, row.picture) for row in rows}
 
         return await asyncio.to_thread(cut)
 

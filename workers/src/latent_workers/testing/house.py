@@ -21,7 +21,7 @@ from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import ClaimedJob, JobKind
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.vector import Matrix, Vector
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.embedding.resolve import Embedders
 from latent_core.generations import containers as founding
 from latent_core.generations.accept import IngestPayload, accept
@@ -74,7 +74,7 @@ class Words:
 
 
 @dataclass
-class CountingEmbedder:
+class CountingEmbedder(TextsOnly):
     """Counts what it embeds; may be away."""
 
     texts: int = 0
@@ -243,7 +243,7 @@ async def open_deps(
         token="",
         token_place="",
     )
-    embedding = DocumentEmbedding(embedder, database, stack.metrics)
+    embedding = DocumentEmbedding(embedder, database, stack.metrics, stack.blobs.get)
     try:
         async with Sandbox(children=1) as sandbox:
             await founding.create(

@@ -1,0 +1,46 @@
+"""Each drawn page of a document as a chunk of its own, for an embedder that reads pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from latent_core.domain.chunk import BlockType, DraftChunk, Modality, Place, SourceType
+from latent_core.domain.ids import Sha256, content_hash
+from latent_core.embedding.port import Tokenizer
+from latent_workers.chunk.sections import has_words
+from latent_workers.parse.parsed import Parsed
+
+
+def page_chunks(
+    parsed: Parsed, pictures: Mapping[int, Sha256], source_type: SourceType, tokenizer: Tokenizer
+) -> list[DraftChunk]:
+    """A chunk for each page in ``pictures``. Its text is the page's, by which words find it, too; a page without
+    words is called by the document's title and its number."""
+    drafts: list[DraftChunk] = []
+    start = 0
+    for page in parsed.pages:
+        end = start + len(page.text)
+        if page.number in pictures:
+            name = f"{parsed.title or 'document'}, page {page.number}"
+            text = page.text if has_words(page.text) else name
+            drafts.append(
+                DraftChunk(
+                    text=text,
+                    embed_text=text,
+                    place=Place(start, end, page=page.number, page_end=page.number),
+                    source_type=source_type,
+                    block_type=BlockType.PARAGRAPH,
+                    content_hash=content_hash(text),
+                    token_count=0,
+                    modality=Modality.IMAGE,
+                    picture=pictures[page.number],
+                )
+            )
+        start = end + 1  # one character stands between two pages
+    return _counted(drafts, tokenizer)
+
+
+def _counted(drafts: Sequence[DraftChunk], tokenizer: Tokenizer) -> list[DraftChunk]:
+    counts = tokenizer.count([draft.embed_text for draft in drafts]) if drafts else []
+    return [replace(draft, token_count=n) for draft, n in zip(drafts, counts, strict=True)]
