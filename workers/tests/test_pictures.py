@@ -1,0 +1,250 @@
+"""Documents in a container whose embedder reads pictures: what is drawn, embedded, mended and left behind."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pymupdf
+import pytest
+from PIL import Image
+
+from latent_core.domain.chunk import Modality, SourceType, number
+from latent_core.domain.errors import IngestFailed
+from latent_core.domain.findings import Remedy
+from latent_core.domain.ids import PointId, Sha256, point_id
+from latent_core.domain.job import JobKind
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.vector import Matrix, Vector
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.generations.repair import Repairer, Stores
+from latent_core.registry import containers
+from latent_core.registry.connection import Database
+from latent_core.settings import Settings
+from latent_core.testing.queue import sql
+from latent_workers.chunk.drafting import drafts_of
+from latent_workers.chunk.pages import page_chunks
+from latent_workers.jobs import pictures
+from latent_workers.parse.parsed import Block, BlockType, Parsed, ParsedPage
+from latent_workers.testing.house import (
+    CONTAINER,
+    DIMS,
+    LEASE_SECONDS,
+    CountingEmbedder,
+    House,
+    Words,
+    open_deps,
+)
+
+PICTURE = Sha256("ab" * 32)
+DOCUMENT = UUID(int=7)
+CHUNKS = """
+SELECT c.id, c.generation, c.ord, c.modality, c.page, c.text, p.image_sha256, c.windows
+FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN pages p ON p.doc_id = c.doc_id AND p.generation = c.generation AND p.page = c.page
+ORDER BY c.ord
+"""
+
+
+@dataclass
+class Eyes(CountingEmbedder):
+    """Sees how light a picture is."""
+
+    images: int = 0
+    model: EmbeddingModel = field(
+        default_factory=lambda: EmbeddingModel("vllm/test", "1", DIMS, 128, reads_images=True)
+    )
+
+    async def embed_images(self, images: Sequence[bytes]) -> Matrix:
+        if self.away is not None:
+            raise self.away
+        self.images += len(images)
+        return self.words.vectors([shade(image) for image in images])
+
+    async def embed_query_image(self, image: bytes) -> Vector:
+        row: Vector = self.words.vectors([shade(image)])[0]
+        return row
+
+
+def shade(image: bytes) -> str:
+    with Image.open(io.BytesIO(image)) as opened:
+        mean: Any = opened.convert("L").resize((1, 1), Image.Resampling.BOX).getpixel((0, 0))
+    return f"shade{round(mean / 64)}"
+
+
+def grey(level: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", (90, 60), level).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def paper(*pages: str) -> bytes:
+    document = pymupdf.open()
+    for text in pages:
+        page = document.new_page()
+        if text:
+            page.insert_text((72, 72), text)
+        else:
+            page.draw_rect(page.rect, fill=(0, 0, 0), width=0)
+    return bytes(document.tobytes())
+
+
+@pytest.fixture
+async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+    settings = Settings(_env_file=None, data_dir=tmp_path, lease_seconds=LEASE_SECONDS)
+    manifest = Manifest(
+        id=CONTAINER,
+        name="Plates",
+        embedder="vllm/test",
+        dims=DIMS,
+        modalities=[Modality.TEXT, Modality.IMAGE],
+    )
+    embedder = Eyes()
+    async with open_deps(database, settings, embedder, manifest) as deps:
+        yield House(deps, embedder, tmp_path)
+
+
+def eyes(house: House) -> Eyes:
+    assert isinstance(house.embedder, Eyes)
+    return house.embedder
+
+
+async def vectors(house: House) -> dict[PointId, Vector]:
+    async with house.stack.db.transaction() as conn:
+        container = await containers.get(conn, CONTAINER)
+    assert container is not None
+    rows = await sql(house.stack.db, CHUNKS)
+    wanted = [point_id(row["id"], row["generation"], 0) for row in rows]
+    return await house.stack.vectors.vectors(container.space.collection(), wanted)
+
+
+async def mended(house: House) -> list[Remedy]:
+    stores = Stores(house.stack.db, house.stack.vectors, house.stack.blobs, house.embedder)
+    repairer = Repairer(stores, principal="local:you", lease_seconds=LEASE_SECONDS)
+    done = await repairer.repair(await house.examine())
+    assert all(one.done for one in done), done
+    assert await house.work() == []
+    return [one.repair for one in done]
+
+
+async def test_a_page_that_nobody_can_read_is_found_by_how_it_looks(house: House) -> None:
+    await house.add("plates.pdf", paper("A ledger of the harbour.", ""))
+    assert await house.work() == []
+    rows = await sql(house.stack.db, CHUNKS)
+    assert [(row["modality"], row["page"]) for row in rows] == [
+        ("text", 1),
+        ("image", 1),
+        ("image", 2),
+    ]
+    assert rows[1]["text"].startswith("A ledger")
+    assert rows[2]["text"].endswith(", page 2")
+    assert all(row["image_sha256"] for row in rows)
+    (last,) = house.embedder.words.vectors(["shade0"])
+    stored = await vectors(house)
+    assert np.allclose(stored[point_id(rows[2]["id"], rows[2]["generation"], 0)], last, atol=1e-5)
+    assert (await house.examine()).clean
+
+
+async def test_an_image_has_one_vector_of_what_it_shows(house: House) -> None:
+    await house.add("a.png", grey(255))
+    assert await house.work() == []
+    (row,) = await sql(house.stack.db, CHUNKS)
+    (vector,) = (await vectors(house)).values()
+    assert np.allclose(vector, house.embedder.words.vectors(["shade4"])[0], atol=1e-5)
+    assert (row["modality"], row["page"], row["windows"]) == ("image", 1, 1)
+    assert (eyes(house).images, house.embedder.texts) == (1, 0)
+
+
+async def test_what_cannot_be_drawn_is_found_by_its_text_and_says_so(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any) -> AsyncGenerator[Any]:
+        raise IngestFailed("the page renderer gave up")
+        yield
+
+    monkeypatch.setattr(pictures, "draw", broken)
+    await house.add("plates.pdf", paper("A ledger of the harbour."))
+    assert await house.work(JobKind.INGEST) == []
+    (row,) = await sql(house.stack.db, CHUNKS)
+    assert row["modality"] == "text"
+    (job,) = await sql(house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'ingest'")
+    assert "embedded by its text alone: the page renderer gave up" in str(job["warnings"])
+    assert await house.work(JobKind.RENDER) == []  # that tries again, and tells of its own trouble
+    assert (await house.examine()).clean
+
+
+async def test_lost_vectors_of_pictures_are_made_again_of_the_pictures(house: House) -> None:
+    await house.add("plates.pdf", paper("A ledger of the harbour.", ""))
+    assert await house.work() == []
+    before = await vectors(house)
+    async with house.stack.db.transaction() as conn:
+        container = await containers.get(conn, CONTAINER)
+    assert container is not None
+    (doc,) = await sql(house.stack.db, "SELECT id FROM documents")
+    assert await house.stack.vectors.delete(container.space.collection(), doc["id"]) == 3
+    assert Remedy.REEMBED in await mended(house)
+    after = await vectors(house)
+    assert before.keys() == after.keys()
+    assert all(np.allclose(before[one], after[one], atol=1e-5) for one in before)
+    assert (await house.examine()).clean
+
+
+async def test_a_lost_picture_is_drawn_again_and_found_as_before(house: House) -> None:
+    await house.add("a.png", grey(0))
+    assert await house.work() == []
+    before = await vectors(house)
+    (row,) = await sql(house.stack.db, CHUNKS)
+    await house.stack.blobs.delete(Sha256(row["image_sha256"]))
+    assert await mended(house) == [Remedy.REDRAW]
+    (again,) = await sql(house.stack.db, CHUNKS)
+    assert again["image_sha256"] == row["image_sha256"]
+    (vector,) = (await vectors(house)).values()
+    assert np.allclose(vector, *before.values(), atol=1e-5)
+    assert eyes(house).images == 1  # the same picture
+    assert (await house.examine()).clean
+
+
+async def test_pictures_of_an_attempt_that_failed_for_good_are_collected(house: House) -> None:
+    house.embedder.away = IngestFailed("the embedder refuses what it is to embed")
+    await house.add("a.png", grey(0))
+    (trouble,) = await house.work(JobKind.INGEST)
+    assert "refuses" in str(trouble)
+    assert len(await house.stored()) == 2
+    await house.settle()
+    assert len(await house.stored()) == 1  # the original: its job may be tried again
+
+
+async def test_a_page_is_a_chunk_beside_those_of_its_text_which_keep_their_ids() -> None:
+    words = "Rain over the estuary."
+    parsed = Parsed(
+        text=f"{words}\n \n{words}",
+        title="Weather",
+        blocks=(
+            Block(BlockType.PARAGRAPH, words, 0, 22, page=1),
+            Block(BlockType.PARAGRAPH, words, 25, 47, page=3),
+        ),
+        pages=tuple(ParsedPage(n, t, 1, 1) for n, t in ((1, words), (2, " "), (3, words))),
+    )
+    shown = page_chunks(parsed, {1: PICTURE, 2: PICTURE, 3: PICTURE}, SourceType.PDF, Words())
+    assert [(d.text, d.place.page) for d in shown] == [
+        (words, 1),
+        ("Weather, page 2", 2),
+        (words, 3),
+    ]
+    assert [(d.place.offset_start, d.place.offset_end) for d in shown] == [
+        (0, 22),
+        (23, 24),
+        (25, 47),
+    ]
+    assert {d.modality for d in shown} == {Modality.IMAGE}
+    assert page_chunks(parsed, {3: PICTURE}, SourceType.PDF, Words())[0].place.page == 3
+    _, texts = drafts_of(parsed, SourceType.PDF, Manifest(id="c", name="C").chunker, Words(), 100)
+    alone = number(DOCUMENT, texts, range(9))
+    beside = number(DOCUMENT, [*texts, *shown], range(9))
+    assert [chunk.id for chunk in beside[: len(alone)]] == [chunk.id for chunk in alone]
+    assert len({chunk.id for chunk in beside}) == len(beside)
