@@ -12,9 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pymupdf
 import pytest
 import pytest_asyncio
+from psycopg.rows import dict_row
 
 from latent_client import AsyncClient
 from latent_core.domain.chunk import Modality
@@ -25,6 +27,7 @@ from latent_core.domain.manifest import SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
 from latent_core.domain.refresh import RefreshRequest, Strategy, Target
 from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
+from latent_gateway.mcp.reading import read
 from tests.colours import COLOURS, colour_of, picture
 from tests.conftest import DIMS
 from tests.harness import Installation, eventually
@@ -151,6 +154,19 @@ async def test_each_page_of_a_pdf_is_found_by_how_it_looks(client: AsyncClient) 
     ]
     renders = {j.doc_id async for j in client.jobs(container_id="seen") if j.kind is JobKind.RENDER}
     assert renders == {(await documents(client))["notes.md"]}  # the others were drawn before
+
+
+async def test_a_page_does_not_repeat_what_its_text_says_already(
+    client: AsyncClient, stocked: Installation
+) -> None:
+    doc_id = (await documents(client))["plates.pdf"]
+    async with await psycopg.AsyncConnection.connect(stocked.dsn, row_factory=dict_row) as conn:
+        piece = await read(conn, "seen", doc_id, begin=None, max_bytes=10_000)
+    assert piece.text.count("Ledger") == 1
+    assert piece.next_place is None
+    found = await search(client, query="ledger", neighbours=2, dedup=False, mode=SearchMode.LEXICAL)
+    around = {hit.modality: [n.place.page for n in (*hit.before, *hit.after)] for hit in found.hits}
+    assert around == {Modality.TEXT: [], Modality.IMAGE: [2]}
 
 
 async def test_words_and_looks_are_one_space(client: AsyncClient) -> None:
