@@ -131,7 +131,7 @@ async def test_batches_are_kept_as_they_come_even_by_a_call_that_has_failed(
     embedder = Slow()
     embedder.fails_on = "bad"
     batcher = Batcher(embedder, max_texts=2)
-    cached = CachedEmbedding(batcher, database)
+    cached = CachedEmbedding(batcher, database, no_pictures)
     with pytest.raises(Unavailable):
         await cached.embed(["a longer text", "another longer text", "bad"])
     embedder.fails_on = "\0"

@@ -14,6 +14,7 @@ from latent_core.domain.errors import (
     IngestFailed,
     Invalid,
     LatentError,
+    Misconfigured,
     RateLimited,
     Unavailable,
 )
@@ -164,7 +165,7 @@ class TestPictures:
             (Misbehaviour.MISSING, IngestFailed, "0 vectors for 1"),
             (Misbehaviour.ZERO, IngestFailed, "zero or not a number"),
             (Misbehaviour.REFUSED, IngestFailed, "refuses what it is to embed"),
-            (Misbehaviour.REDIRECT, Invalid, "redirects are not followed"),
+            (Misbehaviour.REDIRECT, Misconfigured, "redirects are not followed"),
         ],
     )
     async def test_an_answer_that_cannot_be_used_fails_for_good(
