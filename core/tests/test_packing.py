@@ -18,11 +18,13 @@ from latent_core.keywords.packing import (
     unpack,
 )
 from latent_core.keywords.signature import TEXTS_AT_ONCE, signature, signatures
-from latent_core.keywords.term_vectors import tfs_of
+from latent_core.keywords.term_vectors import counted_terms, tfs_of
 from latent_core.registry.connection import Database
+from latent_core.registry.copying import copy_bytes, fields
 from latent_core.testing.queue import sql
 
 TERM = st.text(alphabet="ab'\\ :,é日😀1", min_size=1, max_size=6)
+DOUBLED = str.maketrans({"'": "''", "\\": "\\\\"})
 TFS = st.dictionaries(TERM, st.integers(1, 400), max_size=8)
 CHUNKS = st.lists(st.tuples(TFS, st.integers(0, 70_000)), max_size=12)
 
@@ -49,6 +51,7 @@ def test_an_ord_that_cannot_be_packed_is_refused() -> None:
         list(pack([ChunkTerms(MAX_ORD + 1, 1, {"a": 1})]))
 
 
+@settings(deadline=None)  # long texts, on a machine that may be busy
 @given(st.lists(st.text(max_size=40) | st.sampled_from(["ab " * 900, "ßÉ日" * 3000]), max_size=6))
 def test_many_signatures_at_once_are_those_of_each_text(texts: list[str]) -> None:
     assert signatures(texts * TEXTS_AT_ONCE) == [signature(text) for text in texts] * TEXTS_AT_ONCE
@@ -66,6 +69,53 @@ async def test_a_term_vector_is_read_as_postgres_writes_it(
     )
     (row,) = await sql(database, "SELECT %(written)s::tsvector::text AS tsv", written=written)
     assert tfs_of(row["tsv"]) == terms
+
+
+@given(st.lists(TFS, max_size=6), st.integers(0, 300))
+def test_many_term_vectors_at_once_are_read_as_each_is(
+    chunks: list[dict[str, int]], plain: int
+) -> None:
+    tsvs = [
+        " ".join(
+            f"'{term.translate(DOUBLED)}':" + ",".join(["7"] * min(tf, 3))
+            for term, tf in tfs.items()
+        )
+        for tfs in chunks
+    ]
+    tsvs = ["'a b':1 'c,d:2':3,4"] * plain + tsvs + [""]
+    found = counted_terms(tsvs)
+    wanted = [tfs_of(tsv) for tsv in tsvs]
+    assert found.sizes.tolist() == [len(one) for one in wanted]
+    pairs = [pair for one in wanted for pair in one.items()]
+    assert list(zip(found.terms, found.tfs.tolist(), strict=True)) == pairs
+
+
+@pytest.mark.parametrize(
+    "tsvs",
+    [["'a", "'b':1"], ["'a':1 'b", "c':2"], ["'a':1", ":2"], ["'a':1 'x", "'b':2"], ["'a':1", " "]],
+)
+def test_a_vector_that_only_another_one_completes_is_refused(tsvs: list[str]) -> None:
+    with pytest.raises(Invalid, match="term vector"):
+        counted_terms(tsvs)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))
+async def test_rows_are_copied_as_they_are_whatever_stands_in_them(
+    database: Database, texts: list[str]
+) -> None:
+    texts = ["\\N", "\\.", "a\tb\r\nc\\", '{"x"}', "NULL", *texts]
+    rows = [fields((n, text, [*texts[:n], text], None)) for n, text in enumerate(texts)]
+    async with database.transaction() as conn:
+        await conn.execute(
+            "CREATE TEMP TABLE copied (n int, one text, many text[], none text) ON COMMIT DROP"
+        )
+        data = "".join(f"{row}\n" for row in rows).encode()
+        await copy_bytes(conn, "COPY copied FROM STDIN", data)
+        found = await (await conn.execute("SELECT * FROM copied ORDER BY n")).fetchall()
+    assert [row["one"] for row in found] == texts
+    assert [row["many"] for row in found] == [[*texts[:n], text] for n, text in enumerate(texts)]
+    assert {row["none"] for row in found} == {None}
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,6 @@ class ArchiveReader:
     """Members in their order. ``Invalid`` says at which byte of the unpacked file something is wrong."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
         self._unpacked = _Unpacked(file)
         self._offset = 0
         self._left = 0
@@ -134,10 +133,10 @@ class ArchiveReader:
             data = self._unpacked.read(size)
         except zstandard.ZstdError as exc:
             raise self.wrong(
-                f"it is damaged near byte {self._file.tell()} of the file ({exc})"
+                f"it is damaged near byte {self._unpacked.place} of the file ({exc})"
             ) from exc
         self._offset += len(data)
-        if self._offset > FREE_OF_RATIO + MOST_RATIO * self._file.tell():
+        if self._offset > FREE_OF_RATIO + MOST_RATIO * self._unpacked.place:
             raise self.wrong(f"it unfolds to more than {MOST_RATIO} times its length")
         return data
 
@@ -154,7 +153,9 @@ class _Unpacked:
         self._digest = hashlib.sha256()
         self._zstd = zstandard.ZstdDecompressor(max_window_size=MOST_WINDOW)
         self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._packed = b""
+        self._packed = memoryview(b"")
+        self._taken = 0
+        """Of ``_packed``: it is read and hashed in larger pieces than it may be unpacked in."""
         self._ready: deque[bytes] = deque()
         self._size = 0
         self.cut = False
@@ -180,21 +181,33 @@ class _Unpacked:
             self._size -= len(piece)
         return b"".join(taken)
 
-    def _piece(self) -> bytes:
-        piece = self._file.read(min(PACKED_PIECE, self._left))
-        self._left -= len(piece)
-        self._digest.update(piece)
+    @property
+    def place(self) -> int:
+        """How many bytes of the file are unpacked."""
+        return self._file.tell() - len(self._packed) + self._taken
+
+    def _piece(self) -> memoryview:
+        if self._taken == len(self._packed):
+            read = self._file.read(min(PIECE, self._left))
+            self._left -= len(read)
+            self._digest.update(read)
+            self._packed, self._taken = memoryview(read), 0
+        piece = self._packed[self._taken : self._taken + PACKED_PIECE]
+        self._taken += len(piece)
         return piece
 
     def _unpack(self) -> bool:
         """A little more; False at the end."""
-        packed = self._packed or self._piece()
+        packed = self._piece()
         if not packed:
             self.cut = self._frame is not None
             return False
         frame = self._frame or self._zstd.decompressobj()
         data = frame.decompress(packed)
-        self._frame, self._packed = (None, frame.unused_data) if frame.eof else (frame, b"")
+        self._frame = frame
+        if frame.eof:
+            self._frame = None
+            self._taken -= len(frame.unused_data)
         if data:
             self._ready.append(data)
             self._size += len(data)

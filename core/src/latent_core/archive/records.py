@@ -127,7 +127,7 @@ class DocumentRecord(_Record):
     first_fetched_at: datetime | None
     fetched_at: datetime
     created_at: datetime
-    refs: list[RefRecord] = []
+    refs: list[RefRecord] = Field(default_factory=list)
 
 
 class ChunkRecord(_Record):
@@ -144,7 +144,9 @@ class ChunkRecord(_Record):
     page_end: int | None = None
     line_start: int | None = None
     line_end: int | None = None
-    heading_path: list[str] = []
+    heading_path: list[str] = Field(
+        default_factory=list
+    )  # a plain [] would be copied deeply, slowly
     key_path: str | None = None
     parent_section: str | None = None
     table_id: str | None = None
@@ -158,7 +160,7 @@ class ChunkRecord(_Record):
     """The term vector, as Postgres writes it."""
     length: Count
     provenance: Annotated[dict[str, Any], AfterValidator(_lineage)]
-    meta: dict[str, Any] = {}
+    meta: dict[str, Any] = Field(default_factory=dict)
     created_at: datetime
     signature: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$")] = None
     """Of its vector, when near-duplicates were judged; ``original`` is the number of the chunk it repeats."""

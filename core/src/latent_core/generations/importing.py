@@ -37,9 +37,9 @@ from latent_core.generations.publish import check_version, switched
 from latent_core.generations.stage import Checkpoint, stage_points
 from latent_core.keywords import postings
 from latent_core.keywords.analyser import analyse, term_vector
-from latent_core.keywords.packing import ChunkTerms
+from latent_core.keywords.packing import Columns, Counted, joined
 from latent_core.keywords.signature import signatures
-from latent_core.keywords.term_vectors import tfs_of
+from latent_core.keywords.term_vectors import counted_terms
 from latent_core.registry import (
     audit,
     chunks as chunk_rows,
@@ -51,10 +51,14 @@ from latent_core.registry import (
 )
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container
+from latent_core.registry.copying import fields
 from latent_core.vectors.port import Points, VectorIndex
 
 SETTLED_CHUNKS: Final = 4000
 """A step of so many writes postings that need no compaction."""
+
+POINTS_A_WRITE: Final = 2048
+"""Each write is brought to the disk: thousands at once cost as little as some."""
 
 
 class Policy(StrEnum):
@@ -132,28 +136,39 @@ class Taken:
     chunks: list[ChunkRecord] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A chunk with its document, where it belongs."""
+
+    document: Taken
+    chunk: ChunkRecord
+    ord: int
+    id: ChunkId
+
+
 @dataclass(slots=True)
 class Step:
-    """Documents of one transaction, and the chunks of them all."""
+    """Documents of one transaction, and the chunks of them all, in the order of the ords."""
 
     taken: list[Taken]
     skipped: int
-    first_ord: int
+    chunks: list[Numbered]
     vectors: Matrix
     windows: list[int]
     embedded: int
 
-    def numbered(self, target: Target) -> Iterator[tuple[Taken, ChunkRecord, int, ChunkId]]:
-        """Every chunk with its document, ord and id, in the order of the ords."""
-        ord_ = self.first_ord
-        for one in self.taken:
-            seen: Counter[str] = Counter()
-            for chunk in one.chunks:
-                occurrence = seen[chunk.content_hash]
-                seen[chunk.content_hash] += 1
-                number = chunk.n if target.founded else ord_
-                yield one, chunk, number, chunk_id(one.doc_id, chunk.content_hash, occurrence)
-                ord_ += 1
+
+def numbered(target: Target, taken: Sequence[Taken], first_ord: int) -> Iterator[Numbered]:
+    """Every chunk of ``taken`` with its ord and id."""
+    ord_ = first_ord
+    for one in taken:
+        seen: Counter[str] = Counter()
+        for chunk in one.chunks:
+            occurrence = seen[chunk.content_hash]
+            seen[chunk.content_hash] += 1
+            number = chunk.n if target.founded else ord_
+            yield Numbered(one, chunk, number, chunk_id(one.doc_id, chunk.content_hash, occurrence))
+            ord_ += 1
 
 
 async def found(
@@ -236,21 +251,12 @@ async def begin(
 
 
 def _fill(taken: Mapping[UUID, Taken], batch: Batch) -> None:
-    """Chunks and pages of a batch to their documents. ``Invalid`` for those of none."""
-    own = {record.doc_id for record in batch.documents}
+    """Chunks and pages of a batch to their documents. ``Invalid`` for a document that lacks some."""
     for page in batch.pages:
-        if page.doc_id not in own:
-            raise Invalid(
-                f"a page in batch {batch.number} of the archive belongs to no document of it"
-            )
         if page.doc_id in taken:
             taken[page.doc_id].pages.append(page)
     for part in batch.parts:
         for chunk in part.chunks:
-            if chunk.doc_id not in own:
-                raise Invalid(
-                    f"a chunk in batch {batch.number} of the archive belongs to no document of it"
-                )
             if chunk.doc_id in taken:
                 taken[chunk.doc_id].chunks.append(chunk)
     for record in batch.documents:
@@ -259,6 +265,15 @@ def _fill(taken: Mapping[UUID, Taken], batch: Batch) -> None:
             raise Invalid(
                 f"document '{record.uri[:200]}' of the archive lacks chunks, or has them in another order"
             )
+
+
+def _check_members(batch: Batch, own: AbstractSet[UUID]) -> None:
+    if any(page.doc_id not in own for page in batch.pages):
+        raise Invalid(f"a page in batch {batch.number} of the archive belongs to no document of it")
+    if any(chunk.doc_id not in own for part in batch.parts for chunk in part.chunks):
+        raise Invalid(
+            f"a chunk in batch {batch.number} of the archive belongs to no document of it"
+        )
 
 
 def check_numbers(batches: Sequence[Batch], first: int) -> int:
@@ -318,118 +333,144 @@ def _rows_of(chunks: Sequence[ChunkRecord], vectors: Matrix | None) -> Iterator[
 
 async def stage(index: VectorIndex, target: Target, step: Step, checkpoint: Checkpoint) -> None:
     """Store the vectors of a step where nothing sees them yet."""
-    points = await asyncio.to_thread(_points, target, step)
-    await stage_points(index, target.container.space, points, checkpoint)
+    points = await asyncio.to_thread(_points, step)
+    space = target.container.space
+    await stage_points(index, space, points, checkpoint, at_once=POINTS_A_WRITE)
 
 
-def _points(target: Target, step: Step) -> Points:
+def _points(step: Step) -> Points:
     ids: list[PointId] = []
     docs: list[UUID] = []
     generations: list[int] = []
     ords: list[int] = []
-    for (one, _, ord_, id_), windows in zip(step.numbered(target), step.windows, strict=True):
+    for one, windows in zip(step.chunks, step.windows, strict=True):
         for window in range(windows):
-            ids.append(point_id(id_, one.generation, window))
-            docs.append(one.doc_id)
-            generations.append(one.generation)
-            ords.append(ord_)
+            ids.append(point_id(one.id, one.document.generation, window))
+            docs.append(one.document.doc_id)
+            generations.append(one.document.generation)
+            ords.append(one.ord)
     return Points(ids, step.vectors, docs, generations, ords)
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """What can be made of chunks before their documents have generations, while the step before is committed."""
+
+    first: int
+    """The number of the first chunk; the others follow."""
+    tails: list[bytes]
+    """Of their rows: what comes after the fields that a generation tells."""
+    signatures: list[str]
+    lengths: list[int]
+    counted: Counted
+
+
+def draft_rows(target: Target, batch: Batch) -> list[Drafts]:
+    """Drafts of a batch, part by part. ``Invalid`` for chunks and pages that belong to none of its documents."""
+    languages = {record.doc_id: record.language for record in batch.documents}
+    _check_members(batch, languages.keys())
+    return [_draft(target, part.chunks, languages) for part in batch.parts if part.chunks]
+
+
+def _draft(target: Target, chunks: Sequence[ChunkRecord], languages: Mapping[UUID, str]) -> Drafts:
+    tsvs, lengths = [chunk.tsv for chunk in chunks], [chunk.length for chunk in chunks]
+    if target.header.analyser != versions.ANALYSER:
+        analysed = [analyse(chunk.text, languages[chunk.doc_id]) for chunk in chunks]
+        tsvs, lengths = [term_vector(one) for one in analysed], [one.length for one in analysed]
+    rows = zip(chunks, tsvs, lengths, strict=True)
+    return Drafts(
+        chunks[0].n,
+        [_tail(target, chunk, tsv, length) for chunk, tsv, length in rows],
+        signatures([chunk.text for chunk in chunks]),
+        lengths,
+        counted_terms(tsvs),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """Rows of a step, ready to be copied; made outside the transaction, since that takes a while."""
 
-    chunks: list[tuple[UUID, tuple[Any, ...]]]
-    signatures: list[tuple[UUID, tuple[Any, ...]]]
-    terms: list[tuple[UUID, ChunkTerms]]
+    docs: list[UUID]
+    """The document of each of the rows that follow."""
+    chunks: list[bytes]
+    signatures: list[bytes]
+    columns: Columns
     packed: postings.Prepared
-    """Of all ``terms``: most often all documents of a step are taken."""
-    likenesses: list[tuple[Any, ...]]
+    """Of all ``columns``: most often all documents of a step are taken."""
+    likenesses: list[bytes]
     unjudged: list[tuple[UUID, int]]
 
 
-def write_rows(target: Target, step: Step) -> Written:
-    """Chunks as rows, with their terms."""
-    container_id = target.container.id
-    numbered = list(step.numbered(target))
-    indexed = [_indexed(target, one, chunk, ord_) for one, chunk, ord_, _ in numbered]
-    bits = signatures([chunk.text for _, chunk, _, _ in numbered])
-    written = Written([], [], [], postings.prepare([terms for _, terms in indexed]), [], [])
-    for (one, chunk, ord_, id_), windows, (tsv, terms), own_bits in zip(
-        numbered, step.windows, indexed, bits, strict=True
-    ):
-        row = _chunk_row(
-            target, one, chunk, ord_, id_, windows=windows, tsv=tsv, length=terms.length
-        )
-        written.chunks.append((one.doc_id, row))
-        written.signatures.append((one.doc_id, (container_id, ord_, own_bits)))
-        written.terms.append((one.doc_id, terms))
+def write_rows(target: Target, step: Step, drafts: Sequence[Drafts]) -> Written:
+    """Chunks as rows, with their terms; the drafts are of all chunks that the step has read."""
+    first = drafts[0].first if drafts else 0
+    tails = [tail for one in drafts for tail in one.tails]
+    bits = [one for each in drafts for one in each.signatures]
+    places = [one.chunk.n - first for one in step.chunks]
+    columns = _columns(step, drafts, places)
+    docs = [one.document.doc_id for one in step.chunks]
+    written = Written(docs, [], [], columns, postings.prepare(target.container.id, columns), [], [])
+    for one, place, windows in zip(step.chunks, places, step.windows, strict=True):
+        addressed = f"{target.container.id}\t{one.ord}"
+        head = f"{one.document.doc_id}\t{one.document.generation}\t{one.id}\t{addressed}\t{windows}"
+        written.chunks.append(head.encode() + tails[place])
+        written.signatures.append(f"{addressed}\t{bits[place]}\n".encode())
+        chunk = one.chunk
         if target.founded and target.same_space and chunk.signature is not None:
-            judged = bytes.fromhex(chunk.signature)
-            written.likenesses.append((container_id, ord_, judged, chunk.original))
+            original = "\\N" if chunk.original is None else chunk.original
+            row = f"{addressed}\t\\\\x{chunk.signature}\t{original}\n"
+            written.likenesses.append(row.encode())
         else:
-            written.unjudged.append((one.doc_id, ord_))
+            written.unjudged.append((one.document.doc_id, one.ord))
     return written
 
 
-def _indexed(target: Target, one: Taken, chunk: ChunkRecord, ord_: int) -> tuple[str, ChunkTerms]:
-    """A chunk's term vector and terms: the archive's own, unless another analyser made them."""
-    language = one.record.language
-    if target.header.analyser == versions.ANALYSER:
-        return chunk.tsv, ChunkTerms(ord_, chunk.length, tfs_of(chunk.tsv), language)
-    analysed = analyse(chunk.text, language)
-    terms = ChunkTerms(ord_, analysed.length, analysed.tfs, language)
-    return term_vector(analysed), terms
+def _columns(step: Step, drafts: Sequence[Drafts], places: Sequence[int]) -> Columns:
+    """The terms of a step's chunks."""
+    counted = joined([one.counted for one in drafts])
+    lengths = [length for one in drafts for length in one.lengths]
+    if places != list(range(len(lengths))):  # not all that was read is taken
+        counted = counted.only(np.array(places, np.int64))
+        lengths = [lengths[place] for place in places]
+    languages = [one.document.record.language for one in step.chunks]
+    return Columns([one.ord for one in step.chunks], lengths, languages, counted)
 
 
-def _chunk_row(
-    target: Target,
-    one: Taken,
-    chunk: ChunkRecord,
-    ord_: int,
-    id_: ChunkId,
-    *,
-    windows: int,
-    tsv: str,
-    length: int,
-) -> tuple[Any, ...]:
+def _tail(target: Target, chunk: ChunkRecord, tsv: str, length: int) -> bytes:
     provenance = chunk.provenance
     if not target.same_space:
         space = target.container.space
         provenance = {**provenance, "embedder": space.embedder, "embedder_version": space.version}
-    return (
-        one.doc_id,
-        one.generation,
-        chunk.ordinal,
-        id_,
-        target.container.id,
-        ord_,
-        chunk.modality.value,
-        chunk.source_type.value,
-        chunk.block_type.value,
-        chunk.text,
-        chunk.embed_text,
-        chunk.page,
-        chunk.page_end,
-        chunk.line_start,
-        chunk.line_end,
-        chunk.heading_path,
-        chunk.key_path,
-        chunk.parent_section,
-        chunk.table_id,
-        chunk.row_group,
-        chunk.offset_start,
-        chunk.offset_end,
-        chunk.content_hash,
-        chunk.token_count,
-        windows,
-        tsv,
-        length,
-        orjson.dumps(provenance).decode(),
-        orjson.dumps(chunk.meta).decode(),
-        chunk.created_at,
+    told = fields(
+        (
+            chunk.ordinal,
+            chunk.modality.value,
+            chunk.source_type.value,
+            chunk.block_type.value,
+            chunk.text,
+            chunk.embed_text,
+            chunk.page,
+            chunk.page_end,
+            chunk.line_start,
+            chunk.line_end,
+            chunk.heading_path,
+            chunk.key_path,
+            chunk.parent_section,
+            chunk.table_id,
+            chunk.row_group,
+            chunk.offset_start,
+            chunk.offset_end,
+            chunk.content_hash,
+            chunk.token_count,
+            tsv,
+            length,
+            orjson.dumps(provenance).decode(),
+            orjson.dumps(chunk.meta).decode(),
+            chunk.created_at,
+        )
     )
+    return f"\t{told}\n".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,15 +516,16 @@ async def commit(
     )
     await rows.copy_chunks(
         conn,
-        (row for doc, row in written.chunks if doc in flipped),
-        (row for doc, row in written.signatures if doc in flipped),
+        [row for doc, row in zip(written.docs, written.chunks, strict=True) if doc in flipped],
+        [row for doc, row in zip(written.docs, written.signatures, strict=True) if doc in flipped],
     )
     lacking = await _refer(conn, live, brought)
-    terms = [entry for doc, entry in written.terms if doc in flipped]
     ready = written.packed
-    if len(terms) != len(ready.entries):  # something newer overtook a document
-        ready = await asyncio.to_thread(postings.prepare, terms)
-    settled = len(terms) >= SETTLED_CHUNKS
+    kept = [n for n, doc in enumerate(written.docs) if doc in flipped]
+    if len(kept) != len(written.docs):  # something newer overtook a document
+        columns = written.columns.only(kept)
+        ready = await asyncio.to_thread(postings.prepare, container_id, columns)
+    settled = len(kept) >= SETTLED_CHUNKS
     await postings.write_prepared(conn, container_id, ready, settled=settled)
     buried = [(ord_, length) for doc, ord_, length in dead if doc in flipped]
     await postings.bury(conn, container_id, buried)

@@ -48,13 +48,18 @@ async def stage_vectors(
 
 
 async def stage_points(
-    index: VectorIndex, space: Space, points: Points, checkpoint: Checkpoint
+    index: VectorIndex,
+    space: Space,
+    points: Points,
+    checkpoint: Checkpoint,
+    *,
+    at_once: int = POINTS_A_WRITE,
 ) -> None:
     """Store points that have their addresses already; durable on return."""
     collection = space.collection()
-    for start in range(0, len(points.ids), POINTS_A_WRITE):
+    for start in range(0, len(points.ids), at_once):
         await checkpoint()
-        await index.upsert(collection, _slice(points, start, start + POINTS_A_WRITE))
+        await index.upsert(collection, _slice(points, start, start + at_once))
 
 
 def _points(addressed: Sequence[Addressed], vectors: Matrix) -> Points:

@@ -71,6 +71,35 @@ class ChunkTerms:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """Terms of several chunks with their counts, the terms of one chunk after those of the other."""
+
+    terms: Sequence[str]
+    tfs: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    """How many of the terms each chunk has."""
+
+    def only(self, chunks: NDArray[np.int64]) -> Counted:
+        """Those of chunks at these places, in this order."""
+        ends = np.cumsum(self.sizes)
+        starts = (ends - self.sizes)[chunks]
+        kept = [slice(*one) for one in zip(starts.tolist(), ends[chunks].tolist(), strict=True)]
+        terms = list(chain.from_iterable(self.terms[one] for one in kept))
+        tfs = np.concatenate([self.tfs[:0], *(self.tfs[one] for one in kept)])
+        return Counted(terms, tfs, self.sizes[chunks])
+
+
+def joined(parts: Sequence[Counted]) -> Counted:
+    """Chunks of several parts as one."""
+    none = np.empty(0, np.int64)
+    return Counted(
+        list(chain.from_iterable(part.terms for part in parts)),
+        np.concatenate([none, *(part.tfs for part in parts)]),
+        np.concatenate([none, *(part.sizes for part in parts)]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Packed:
     """Postings of one term; the same count in each."""
 
@@ -126,49 +155,88 @@ def pack_ords(ords: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(ords)}I", *ords)
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Chunks as the keyword index knows them, column by column: what thousands at once are packed from."""
+
+    ords: Sequence[int]
+    lengths: Sequence[int]
+    languages: Sequence[str | None]
+    counted: Counted
+
+    def __len__(self) -> int:
+        return len(self.ords)
+
+    def only(self, places: Sequence[int]) -> Columns:
+        """Those of chunks at these places, in this order."""
+        return Columns(
+            [self.ords[n] for n in places],
+            [self.lengths[n] for n in places],
+            [self.languages[n] for n in places],
+            self.counted.only(np.array(places, np.int64)),
+        )
+
+
+def columns_of(entries: Sequence[ChunkTerms]) -> Columns:
+    counted = Counted(
+        list(chain.from_iterable(entry.tfs for entry in entries)),
+        np.fromiter(chain.from_iterable(entry.tfs.values() for entry in entries), np.int64),
+        np.array([len(entry.tfs) for entry in entries], np.int64),
+    )
+    return Columns(
+        [entry.ord for entry in entries],
+        [entry.length for entry in entries],
+        [entry.language for entry in entries],
+        counted,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTerms:
+    """Postings of many terms, one term after the other, in byte order of the terms."""
+
+    terms: Sequence[str]
+    ends: Sequence[int]
+    """Of each term: how many postings there are to its last one."""
+    whole: Packed
+
+    def __iter__(self) -> Iterator[tuple[str, Packed]]:
+        start, whole = 0, self.whole
+        for term, end in zip(self.terms, self.ends, strict=True):
+            ords, lens = whole.ords[4 * start : 4 * end], whole.lens[2 * start : 2 * end]
+            yield term, Packed(ords, whole.tfs[start:end], lens)
+            start = end
+
+
 def pack(entries: Sequence[ChunkTerms]) -> Iterator[tuple[str, Packed]]:
     """(term, postings) of at most ``ROW_POSTINGS`` chunks, in byte order of the terms."""
-    ords = np.frombuffer(pack_ords([entry.ord for entry in entries]), "<u4")
-    terms, ranks, sizes = _ranked(entries)
+    yield from pack_columns(columns_of(entries))
+
+
+def pack_columns(columns: Columns) -> PackedTerms:
+    """The same of columns."""
+    ords = np.frombuffer(pack_ords(columns.ords), "<u4")
+    terms, ranks = _ranked(columns.counted.terms)
     # What tells two postings of a term apart is the place, so that a sort that is not stable keeps their order.
     keys = ranks.astype(np.uint64) << np.uint64(32) | np.arange(len(ranks), dtype=np.uint64)
     keys.sort()
     order = (keys & np.uint64(0xFFFF_FFFF)).astype(np.int64)
-    owners = np.repeat(np.arange(len(entries), dtype=np.uint32), sizes)[order]
-    lengths = np.array([min(entry.length, MAX_LENGTH) for entry in entries], np.uint16)
-    tfs = np.fromiter(
-        chain.from_iterable(entry.tfs.values() for entry in entries), np.int64, len(ranks)
-    )
-    whole = Postings(
-        ords[owners], np.minimum(tfs, MAX_TF).astype(np.uint8)[order], lengths[owners]
-    ).pack()
-    start = 0
-    for term, end in zip(terms, np.cumsum(np.bincount(ranks)).tolist(), strict=True):
-        yield (
-            term,
-            Packed(
-                whole.ords[4 * start : 4 * end],
-                whole.tfs[start:end],
-                whole.lens[2 * start : 2 * end],
-            ),
-        )
-        start = end
+    owners = np.repeat(np.arange(len(ords), dtype=np.uint32), columns.counted.sizes)[order]
+    lengths = np.minimum(np.array(columns.lengths, np.int64), MAX_LENGTH).astype(np.uint16)
+    tfs = np.minimum(columns.counted.tfs, MAX_TF).astype(np.uint8)
+    whole = Postings(ords[owners], tfs[order], lengths[owners]).pack()
+    return PackedTerms(terms, np.cumsum(np.bincount(ranks)).tolist(), whole)
 
 
-def _ranked(
-    entries: Sequence[ChunkTerms],
-) -> tuple[list[str], NDArray[np.int32], NDArray[np.int64]]:
-    """Every term once, in order; the place in it of each term of each chunk; and how many these are a chunk."""
-    sizes = np.array([len(entry.tfs) for entry in entries], np.int64)
+def _ranked(met: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
+    """Every term once, in order, and the place in it of each that was met."""
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a term that is new takes the next number
-    met = np.fromiter(
-        map(numbers.__getitem__, chain.from_iterable(entry.tfs for entry in entries)),
-        np.int32,
-        int(sizes.sum()),
-    )
+    found = np.fromiter(map(numbers.__getitem__, met), np.int32, len(met))
     # Python orders strings by code point, which is the order of UTF-8 bytes: COLLATE "C".
     terms = sorted(numbers)
     ranks = np.empty(len(terms), np.int32)
-    ranks[np.array([numbers[term] for term in terms], np.int64)] = np.arange(len(terms))
-    return terms, ranks[met], sizes
+    ranks[np.fromiter(map(numbers.__getitem__, terms), np.int64, len(terms))] = np.arange(
+        len(terms)
+    )
+    return terms, ranks[found]

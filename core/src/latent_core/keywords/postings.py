@@ -20,11 +20,14 @@ from latent_core.keywords.packing import (
     MAX_LENGTH,
     ROW_POSTINGS,
     ChunkTerms,
-    Packed,
-    pack,
+    Columns,
+    PackedTerms,
+    columns_of,
+    pack_columns,
     pack_ords,
 )
 from latent_core.registry.connection import Connection
+from latent_core.registry.copying import BINARY_END, BINARY_HEAD, copy_bytes
 
 __all__ = [
     "Difference",
@@ -46,7 +49,7 @@ COPY: Final = (
 COPY_SETTLED: Final = (
     "COPY postings (container_id, term, block, ords, tfs, lens) FROM STDIN (FORMAT BINARY)"
 )
-COPY_TYPES: Final = ("text", "text", "int8", "bytea", "bytea", "bytea")
+_FIELDS: Final = (6).to_bytes(2, "big")
 
 COUNT: Final = """
 INSERT INTO keyword_stats AS s
@@ -98,44 +101,53 @@ async def write(conn: Connection, container_id: str, entries: Sequence[ChunkTerm
 
     Every chunk that becomes visible belongs here, one without terms too: it counts in the average.
     """
-    if not entries:
-        return
-    rows = 0
-    for start in range(0, len(entries), ROW_POSTINGS):
+    if entries:
         # A book has millions of postings; the loop serves others meanwhile.
-        packed = await asyncio.to_thread(_packed, entries[start : start + ROW_POSTINGS])
-        await _copy(conn, container_id, packed, COPY)
-        rows += len(packed)
-    await _count(conn, container_id, _published(entries, rows))
+        ready = await asyncio.to_thread(lambda: prepare(container_id, columns_of(entries)))
+        await write_prepared(conn, container_id, ready, settled=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows of distinct terms, all of one new block, as they are copied: where its number belongs, they are cut."""
+
+    pieces: Sequence[bytes]
+
+    @property
+    def rows(self) -> int:
+        return len(self.pieces) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Chunks that were packed before their transaction began, which then is short."""
 
-    entries: Sequence[ChunkTerms]
-    blocks: Sequence[Sequence[tuple[str, Packed]]]
+    columns: Columns
+    blocks: Sequence[Block]
 
 
-def prepare(entries: Sequence[ChunkTerms]) -> Prepared:
+def prepare(container_id: str, columns: Columns) -> Prepared:
     """Pack chunks; takes a while, and no connection."""
-    starts = range(0, len(entries), ROW_POSTINGS)
-    return Prepared(entries, [_packed(entries[n : n + ROW_POSTINGS]) for n in starts])
+    parts = [columns]
+    if len(columns) > ROW_POSTINGS:
+        places = range(len(columns))
+        parts = [columns.only(places[n : n + ROW_POSTINGS]) for n in places[::ROW_POSTINGS]]
+    return Prepared(columns, [_block(container_id, pack_columns(part)) for part in parts])
 
 
 async def write_prepared(
     conn: Connection, container_id: str, prepared: Prepared, *, settled: bool
 ) -> None:
-    """The same; ``settled`` is for thousands of chunks at once, whose rows are long enough to need no compaction.
+    """Index the chunks; ``settled`` is for thousands at once, whose rows are long enough to need no compaction.
 
     A compaction may run meanwhile: it forgets only ords that were dead when it began, and these rows name none.
     """
-    if not prepared.entries:
+    if not prepared.columns:
         return
     for block in prepared.blocks:
-        await _copy(conn, container_id, block, COPY_SETTLED if settled else COPY)
-    rows = 0 if settled else sum(map(len, prepared.blocks))
-    await _count(conn, container_id, _published(prepared.entries, rows))
+        await _copy(conn, block, COPY_SETTLED if settled else COPY)
+    rows = 0 if settled else sum(block.rows for block in prepared.blocks)
+    await _count(conn, container_id, _published(prepared.columns, rows))
 
 
 async def bury(conn: Connection, container_id: str, chunks: Sequence[tuple[int, int]]) -> None:
@@ -174,26 +186,26 @@ async def drop(conn: Connection, container_id: str) -> None:
         pass
 
 
-def _packed(entries: Sequence[ChunkTerms]) -> list[tuple[str, Packed]]:
-    return list(pack(entries))
+def _block(container_id: str, packed: PackedTerms) -> Block:
+    """Rows in Postgres' binary form, made here: the driver would look up the type of every field of each row."""
+    head = _FIELDS + _field(container_id.encode())
+    pieces: list[bytes] = []
+    before = BINARY_HEAD
+    for term, row in packed:
+        pieces.append(before + head + _field(term.encode()))
+        before = _field(row.ords) + _field(row.tfs) + _field(row.lens)
+    return Block([*pieces, before + BINARY_END])
 
 
-async def _copy(
-    conn: Connection,
-    container_id: str,
-    rows: Sequence[tuple[str, Packed]],
-    statement: LiteralString,
-) -> None:
-    """Write rows of distinct terms, all of one new block."""
+def _field(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+async def _copy(conn: Connection, block: Block, statement: LiteralString) -> None:
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(NEXT_BLOCK)
-        (block,) = await cursor.fetchone() or (0,)
-        async with cursor.copy(statement) as copy:
-            copy.set_types(COPY_TYPES)
-            for term, packed in rows:
-                await copy.write_row(
-                    (container_id, term, block, packed.ords, packed.tfs, packed.lens)
-                )
+        (number,) = await cursor.fetchone() or (0,)
+    await copy_bytes(conn, statement, _field(int(number).to_bytes(8, "big")).join(block.pieces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +219,12 @@ class _Change:
     languages: Mapping[str, int] = field(default_factory=dict)
 
 
-def _published(entries: Sequence[ChunkTerms], loose_rows: int) -> _Change:
+def _published(columns: Columns, loose_rows: int) -> _Change:
     return _Change(
-        chunks=len(entries),
-        length=sum(min(entry.length, MAX_LENGTH) for entry in entries),
+        chunks=len(columns),
+        length=sum(min(length, MAX_LENGTH) for length in columns.lengths),
         rows=loose_rows,
-        languages=Counter(entry.language for entry in entries if entry.language),
+        languages=Counter(language for language in columns.languages if language),
     )
 
 

@@ -10,6 +10,7 @@ import orjson
 
 from latent_core.registry.chunks import COPY_SIGNATURES
 from latent_core.registry.connection import Connection
+from latent_core.registry.copying import copy_bytes
 
 FOUND: Final = "INSERT INTO foundings (container_id, job_id) VALUES (%(container_id)s, %(job_id)s)"
 
@@ -79,9 +80,9 @@ RETURNING d.id
 """
 
 COPY_CHUNKS: Final = """
-COPY chunks (doc_id, generation, ordinal, id, container_id, ord, modality, source_type, block_type, text, embed_text,
-             page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id, row_group,
-             offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance, meta, created_at)
+COPY chunks (doc_id, generation, id, container_id, ord, windows, ordinal, modality, source_type, block_type, text,
+             embed_text, page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id,
+             row_group, offset_start, offset_end, content_hash, token_count, tsv, length, provenance, meta, created_at)
 FROM STDIN
 """
 
@@ -163,11 +164,10 @@ async def flip(conn: Connection, documents: Sequence[dict[str, Any]]) -> set[UUI
     return {r["id"] for r in await cursor.fetchall()}
 
 
-async def copy_chunks(
-    conn: Connection, rows: Iterable[Sequence[Any]], signatures: Iterable[Sequence[Any]]
-) -> None:
-    await _copy(conn, COPY_CHUNKS, rows)
-    await _copy(conn, COPY_SIGNATURES, signatures)
+async def copy_chunks(conn: Connection, rows: Iterable[bytes], signatures: Iterable[bytes]) -> None:
+    """Rows in the text format (``copying.fields``), each with the end of its line."""
+    await copy_bytes(conn, COPY_CHUNKS, b"".join(rows))
+    await copy_bytes(conn, COPY_SIGNATURES, b"".join(signatures))
 
 
 async def copy_pages(conn: Connection, rows: Iterable[Sequence[Any]]) -> None:
@@ -178,8 +178,9 @@ async def copy_refs(conn: Connection, rows: Iterable[Sequence[Any]]) -> None:
     await _copy(conn, COPY_REFS, rows)
 
 
-async def copy_likenesses(conn: Connection, rows: Iterable[Sequence[Any]]) -> None:
-    await _copy(conn, COPY_LIKENESSES, rows)
+async def copy_likenesses(conn: Connection, rows: Iterable[bytes]) -> None:
+    """Rows in the text format."""
+    await copy_bytes(conn, COPY_LIKENESSES, b"".join(rows))
 
 
 async def present(conn: Connection, hashes: Iterable[str]) -> set[str]:

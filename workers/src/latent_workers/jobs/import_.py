@@ -32,6 +32,7 @@ from latent_core.generations.delete import (
 )
 from latent_core.generations.importing import (
     Committed,
+    Drafts,
     ImportPayload,
     Step,
     Target,
@@ -159,6 +160,26 @@ async def _remove(ctx: JobContext, deps: Deps, payload: ImportPayload) -> None:
 
 
 @dataclass(slots=True)
+class _Read:
+    """Batches of one step, and what was made of them already."""
+
+    batches: list[Batch] = field(default_factory=list)
+    drafts: list[Drafts] = field(default_factory=list)
+    chunks: int = 0
+    documents: int = 0
+
+    def add(self, batch: Batch, drafts: Sequence[Drafts]) -> None:
+        self.batches.append(batch)
+        self.drafts += drafts
+        self.chunks += batch.chunks
+        self.documents += len(batch.documents)
+
+    @property
+    def full(self) -> bool:
+        return self.chunks >= CHUNKS_A_STEP or self.documents >= DOCUMENTS_A_STEP
+
+
+@dataclass(slots=True)
 class _Import:
     """The steps of one attempt."""
 
@@ -177,11 +198,11 @@ class _Import:
         dims = self.target.header.space.dims
         with path.open("rb") as file:
             async with aclosing(self._ahead(self._steps(file, dims))) as steps:
-                async for batches in steps:
-                    await self._step(batches)
+                async for read in steps:
+                    await self._step(read)
         await self._finish(path)
 
-    async def _ahead(self, steps: AsyncIterator[list[Batch]]) -> AsyncGenerator[list[Batch]]:
+    async def _ahead(self, steps: AsyncIterator[_Read]) -> AsyncGenerator[_Read]:
         """Each step, while the one after it is read already.
 
         Not where a step takes minutes, since its chunks are embedded: blobs that nothing refers to yet are not kept
@@ -192,7 +213,7 @@ class _Import:
                 yield one
             return
 
-        async def following() -> list[Batch] | None:
+        async def following() -> _Read | None:
             return await anext(steps, None)
 
         coming = asyncio.create_task(following())
@@ -206,25 +227,34 @@ class _Import:
             if not coming.cancelled():
                 coming.exception()  # told by the step that asked for it, or of no interest any more
 
-    async def _steps(self, file: IO[bytes], dims: int) -> AsyncIterator[list[Batch]]:
-        """Batches of a step, whose blobs are stored by then."""
+    async def _steps(self, file: IO[bytes], dims: int) -> AsyncIterator[_Read]:
+        """What a step takes in; its blobs are stored by then."""
         stack = self.deps.stack
         read = read_batches(file, dims, stack.tmp, first=self.target.payload.next_batch)
-        gathered: list[Batch] = []
-        while not self.ended and (one := await asyncio.to_thread(_next, read)) is not None:
+        gathered = _Read()
+        while not self.ended and (one := await asyncio.to_thread(self._next, read)) is not None:
             if isinstance(one, BlobFile):
                 await self._store(one)
                 continue
-            gathered.append(one)
-            chunks = sum(b.chunks for b in gathered)
-            if (
-                chunks >= CHUNKS_A_STEP
-                or sum(len(b.documents) for b in gathered) >= DOCUMENTS_A_STEP
-            ):
+            gathered.add(*one)
+            if gathered.full:
                 yield gathered
-                gathered = []
-        if gathered and not self.ended:
+                gathered = _Read()
+        if gathered.batches and not self.ended:
             yield gathered
+
+    def _next(
+        self, read: Iterator[BlobFile | Batch]
+    ) -> BlobFile | tuple[Batch, list[Drafts]] | None:
+        try:
+            one = next(read, None)
+        except OSError as exc:
+            raise OutOfSpace(
+                f"the archive cannot be unpacked ({exc.strerror}): make room in the data directory"
+            ) from exc
+        if isinstance(one, Batch):
+            return one, importing.draft_rows(self.target, one)
+        return one
 
     async def _store(self, blob: BlobFile) -> None:
         stack = self.deps.stack
@@ -237,15 +267,16 @@ class _Import:
         finally:
             await asyncio.to_thread(blob.path.unlink, missing_ok=True)
 
-    async def _step(self, batches: list[Batch]) -> None:
-        target, stack = self.target, self.deps.stack
+    async def _step(self, read: _Read) -> None:
+        target, stack, batches = self.target, self.deps.stack, read.batches
         next_n = importing.check_numbers(batches, target.payload.chunks_read)
         async with stack.db.transaction() as conn:  # commits before the first outside write
             await hold(conn, self.ctx.job)
             taken, skipped, first_ord = await importing.begin(conn, target, batches)
         counts, vectors, embedded = await importing.vectors_of(target, taken, batches, self._embed)
-        step = Step(taken, skipped, first_ord, vectors, counts, embedded)
-        written = await self._written(step)
+        chunks = await asyncio.to_thread(list, importing.numbered(target, taken, first_ord))
+        step = Step(taken, skipped, chunks, vectors, counts, embedded)
+        written = await self._written(step, read.drafts)
         await self.ctx.fence()  # a fresh lease: the heartbeat waits while the job's row is held
         before = target.payload
 
@@ -267,9 +298,11 @@ class _Import:
         stack.metrics.published.inc(payload.documents - before.documents)
         await self.ctx.progress(payload.chunks_read, self.total, "chunks read")
 
-    async def _written(self, step: Step) -> Written:
+    async def _written(self, step: Step, drafts: Sequence[Drafts]) -> Written:
         """The rows of a step, made here while the vector engine stores its vectors."""
-        rows_made = asyncio.create_task(asyncio.to_thread(importing.write_rows, self.target, step))
+        rows_made = asyncio.create_task(
+            asyncio.to_thread(importing.write_rows, self.target, step, drafts)
+        )
         try:
             crash_point("import.before_vectors")
             await importing.stage(self.deps.stack.vectors, self.target, step, self.ctx.checkpoint)
@@ -348,15 +381,6 @@ class _Import:
 
         await self.ctx.transact(write)
         crash_point("import.after_finish")
-
-
-def _next(read: Iterator[BlobFile | Batch]) -> BlobFile | Batch | None:
-    try:
-        return next(read, None)
-    except OSError as exc:
-        raise OutOfSpace(
-            f"the archive cannot be unpacked ({exc.strerror}): make room in the data directory"
-        ) from exc
 
 
 def _advanced(
