@@ -25,6 +25,10 @@ from latent_core.domain.manifest import Manifest
 from latent_core.domain.query import SearchRequest
 
 CONTAINER: Final = "large"
+SMALL: Final = "small"
+SMALL_SHARE: Final = 5
+"""An export of so many times the chunks must not take more memory."""
+PROBE: Final = "probe"
 PATIENT: Final = {"LLC_SEARCH_TIMEOUT_MS": "60000"}
 """A partial answer could not be compared."""
 SAMPLE_SECONDS: Final = 0.1
@@ -51,31 +55,43 @@ async def imported(client: AsyncClient, file: Path, name: str, chunks: int) -> N
     )
 
 
-async def exported(installation: Installation, client: AsyncClient, name: str, file: Path) -> None:
+async def exported(installation: Installation, name: str, file: Path) -> None:
+    """Export by a process that has just begun: what an import once took would hide what an export takes."""
+    await installation.restart()
     main = installation.tree()[0]
-    before = main.memory_info().rss / MEGABYTE
-    watching = asyncio.create_task(_peak(main))
-    answer = await client.export(name)
-    job = await ended(client, answer.job_id or 0)
-    watching.cancel()
-    peak = await watching
-    link = await client.exported(int((job.result or {})["archive_id"]))
-    await client.download(link, file)
+    async with installation.client() as client:
+        await answers(
+            client, PROBE, ["a query"]
+        )  # what every process loads at its first search and export
+        await ended(client, (await client.export(PROBE)).job_id or 0)
+        before = _own(main)
+        watching = asyncio.create_task(_peak(main))
+        answer = await client.export(name)
+        job = await ended(client, answer.job_id or 0)
+        watching.cancel()
+        peak = await watching
+        link = await client.exported(int((job.result or {})["archive_id"]))
+        await client.download(link, file)
     if job.started_at is None or job.finished_at is None:
         raise RuntimeError("a job without times")
     seconds = (job.finished_at - job.started_at).total_seconds()
     size = link.archive.bytes / MEGABYTE
     print(
-        f"export of {name}: {link.archive.totals['chunks']} chunks in {seconds:.1f} s, {size:.0f} MB; resident memory "
-        f"of gateway and worker {before:.0f} MB before, {peak:.0f} MB at most (+{peak - before:.0f})"
+        f"export of {name}: {link.archive.totals['chunks']} chunks in {seconds:.1f} s, {size:.0f} MB; memory of gateway "
+        f"and worker alone {before:.0f} MB before, {peak:.0f} MB at most (+{peak - before:.0f})"
     )
+
+
+def _own(process: psutil.Process) -> float:
+    """What would be free again if the process ended: no file that others have open as well."""
+    return float(process.memory_full_info().uss) / MEGABYTE
 
 
 async def _peak(process: psutil.Process) -> float:
     most = 0.0
     try:
         while True:
-            most = max(most, process.memory_info().rss / MEGABYTE)
+            most = max(most, await asyncio.to_thread(_own, process))
             await asyncio.sleep(SAMPLE_SECONDS)
     except asyncio.CancelledError:
         return most
@@ -92,25 +108,32 @@ async def answers(client: AsyncClient, name: str, queries: list[str]) -> list[An
 
 
 async def measure(folder: Path, chunks: int, count: int) -> None:
-    first, second = folder / "made.zst", folder / "exported.zst"
-    async with running(folder, PATIENT) as installation, installation.client() as client:
-        probe = Manifest(id="probe", name="Probe")
-        await client.create(probe)
-        space = (await client.describe("probe")).embedder
-        texts = list(corpus.Writer(21).passages(chunks))
-        manifest = Manifest(id=CONTAINER, name="Large")
-        await asyncio.to_thread(write_archive, first, manifest, space, texts, directions())
-        print(f"{chunks} chunks, {first.stat().st_size / MEGABYTE:.0f} MB")
-        await imported(client, first, CONTAINER, chunks)
-        queries = corpus.queries(texts, count)
-        before = await answers(client, CONTAINER, queries)
-        await exported(installation, client, CONTAINER, second)
-        await ended(client, (await client.delete(CONTAINER)).job_id)
-        await imported(client, second, CONTAINER, chunks)
-        after = await answers(client, CONTAINER, queries)
+    small, first, second = (folder / f"{name}.zst" for name in ("small", "made", "exported"))
+    async with running(folder, PATIENT) as installation:
+        async with installation.client() as client:
+            await client.create(Manifest(id=PROBE, name="Probe"))
+            space = (await client.describe(PROBE)).embedder
+            part = max(1, chunks // SMALL_SHARE)
+            texts = list(corpus.Writer(21).passages(chunks))
+            for file, name, some in ((small, SMALL, texts[:part]), (first, CONTAINER, texts)):
+                manifest = Manifest(id=name, name=name)
+                await asyncio.to_thread(write_archive, file, manifest, space, some, directions())
+            print(f"{chunks} chunks, {first.stat().st_size / MEGABYTE:.0f} MB")
+            await imported(client, small, SMALL, part)
+            await imported(client, first, CONTAINER, chunks)
+            queries = corpus.queries(texts, count)
+            before = await answers(client, CONTAINER, queries)
+        await exported(installation, SMALL, second)
+        await exported(installation, CONTAINER, second)
+        async with installation.client() as client:
+            await ended(client, (await client.delete(CONTAINER)).job_id)
+            await imported(client, second, CONTAINER, chunks)
+            after = await answers(client, CONTAINER, queries)
         same = sum(one == other for one, other in zip(before, after, strict=True))
         hits = sum(bool(one) for one in before)
         print(f"{same} of {count} queries give the same ids and scores ({hits} of them have hits)")
+        if same != count:
+            raise SystemExit("the restored container answers otherwise")
 
 
 def main() -> None:

@@ -81,6 +81,7 @@ CALLS: Final[dict[str, Call]] = {
     "GET /v1/backups": lambda c, _: c.backups(),
     "POST /v1/backups": lambda c, _: c.backup("art"),
     "GET /v1/backups/{backup_id}": lambda c, _: c.backup_link(1),
+    "DELETE /v1/backups/{backup_id}": lambda c, _: c.delete_backup(1),
     "POST /v1/backups/{backup_id}/verify": lambda c, _: c.verify_backup(1),
     "POST /v1/backups/{backup_id}/restore": lambda c, _: c.restore_backup(1),
     "POST /v1/tokens": lambda c, _: c.create_token("agent:x"),

@@ -293,6 +293,7 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
         CHANGE, plain("/v1/backups", body={"container_id": "{vault}"}), (202,)
     ),
     ("GET", "/v1/backups/{backup_id}"): Row(FILES, _backup()),
+    ("DELETE", "/v1/backups/{backup_id}"): Row(FILES, _backup(), (202,)),
     ("POST", "/v1/backups/{backup_id}/verify"): Row(FILES, _backup("/verify"), (202,)),
     ("POST", "/v1/backups/{backup_id}/restore"): Row(FILES, _backup("/restore", {}), (202,)),
     ("GET", "/v1/jobs"): Row(JOBS, plain("/v1/jobs")),

@@ -189,6 +189,16 @@ async def test_backups_by_command(
     code, _, err = await installation.cli("backup", "restore", str(one["id"]))
     assert code == 0, err
     assert await answers(client, "safe") == before
+    code, _, err = await installation.cli("backup", "delete", str(one["id"]))
+    assert (code, "--yes" in err) == (2, True)
+    code, _, err = await installation.cli("backup", "delete", str(one["id"]), "--yes", "--wait")
+    assert code == 0, err
+    assert await client.backups("safe") == []
+    (line,) = [line async for line in client.audit(container_id="safe", action="backup.")]
+    assert (line.action, line.object) == ("backup.delete", str(one["id"]))
+    assert await answers(client, "safe") == before
+    with pytest.raises(NotFound):
+        await client.delete_backup(one["id"])
 
 
 async def test_an_agent_that_owns_a_container_exports_it(

@@ -171,6 +171,23 @@ async def mark_the_space(house: House) -> None:
     await sql(house.stack.db, "UPDATE spaces SET state = 'retired'")
 
 
+async def test_a_space_that_is_kept_beside_the_live_one_is_named_with_what_it_lacks(
+    house: House,
+) -> None:
+    await house.add("lamp.md", TEXT)
+    assert await house.work() == []
+    await sql(
+        house.stack.db,
+        "INSERT INTO spaces (container_id, embedder, version, dims, state)"
+        f" VALUES ('{CONTAINER}', 'openai/next', '2', {DIMS}, 'building')",
+    )
+    (note,) = (await examine(house)).containers[CONTAINER].notes
+    assert note.kind == "space"
+    assert "building space of openai/next 2" in note.message
+    assert "1 live documents have none in it" in note.message
+    assert "not compared one by one" in note.message
+
+
 Case = tuple[Damage, str, Remedy]
 DAMAGES: Final[dict[str, list[Case]]] = {
     "points": [

@@ -125,6 +125,7 @@ class SyncClient:
     backups = _blocking(AsyncClient.backups)
     backup = _blocking(AsyncClient.backup)
     backup_link = _blocking(AsyncClient.backup_link)
+    delete_backup = _blocking(AsyncClient.delete_backup)
     verify_backup = _blocking(AsyncClient.verify_backup)
     restore_backup = _blocking(AsyncClient.restore_backup)
     download = _blocking(AsyncClient.download)

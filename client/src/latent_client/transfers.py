@@ -54,6 +54,12 @@ class ImportAnswer(Queued):
     container_id: str
 
 
+class BackupRemoved(Queued):
+    """``job_id`` is of the collection that removes the bytes."""
+
+    backup: ArchiveView
+
+
 class BackupsPage(Paged):
     backups: list[ArchiveView]
 
@@ -115,6 +121,11 @@ class TransferCalls(Calls):
         """Have a backup read to its end."""
         path = f"/v1/backups/{part(str(backup_id))}/verify"
         return await self._transport.ask(Queued, "POST", path, repeatable=True)
+
+    async def delete_backup(self, backup_id: int) -> BackupRemoved:
+        """Delete a backup."""
+        path = f"/v1/backups/{part(str(backup_id))}"
+        return await self._transport.ask(BackupRemoved, "DELETE", path)
 
     async def restore_backup(
         self,

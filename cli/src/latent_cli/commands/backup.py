@@ -10,12 +10,13 @@ import typer
 from latent_cli.commands.export import show_file
 from latent_cli.commands.import_ import As, Merge, NoWait, Policy, Which, follow_import
 from latent_cli.jobs_shown import finish_jobs
-from latent_cli.options import Json, Wait, command_app
+from latent_cli.options import Json, Wait, Yes, command_app
 from latent_cli.output import answers, emit, moment, size, table
 from latent_cli.progress import Bars
 from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_client.transfers import ArchiveLink, ArchiveView
+from latent_core.domain.errors import Invalid
 
 app = command_app()
 
@@ -24,7 +25,7 @@ BackupId = Annotated[int, typer.Argument(metavar="BACKUP", min=1, help="Of `late
 
 @app.callback()
 def backup() -> None:
-    """Make, list, fetch, verify and restore backups."""
+    """Make, list, fetch, verify, restore and delete backups."""
 
 
 @app.command()
@@ -92,6 +93,17 @@ def restore(
         )
     )
     follow_import(answer, wait=not no_wait, as_json=as_json)
+
+
+@app.command()
+def delete(
+    backup_id: BackupId, yes: Yes = False, wait: Wait = False, as_json: Json = False
+) -> None:
+    """Delete a backup, whether its container is still there or not."""
+    if not yes:
+        raise Invalid(f"this deletes backup {backup_id}, which nothing brings back: add --yes")
+    removed = ask(lambda client: client.delete_backup(backup_id))
+    finish_jobs([removed.job_id], wait=wait, as_json=as_json)
 
 
 async def _fetched(client: AsyncClient, bars: Bars, backup_id: int, to: Path) -> ArchiveLink:

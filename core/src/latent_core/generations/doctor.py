@@ -19,11 +19,12 @@ from latent_core.blobs.port import BlobStore
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
+from latent_core.domain.refresh import SpaceState
 from latent_core.generations.containers import OURS
 from latent_core.keywords.differences import differences
-from latent_core.registry import checks, chunks, containers
+from latent_core.registry import checks, chunks, containers, spaces
 from latent_core.registry.connection import Database
-from latent_core.registry.containers import Container
+from latent_core.registry.containers import Container, Space
 from latent_core.vectors.port import StoredPoint, VectorIndex
 
 __all__ = ["Difference", "Doctor", "DoctorReport"]
@@ -111,7 +112,41 @@ class Doctor:
         report.differences += await _few(self._keywords(container.id))
         report.differences += await _few(self._refs(container.id))
         report.notes += await self._dead_letters(container.id)
+        report.notes += await self._beside(container)
         return report
+
+    async def _beside(self, container: Container) -> list[Difference]:
+        """Spaces that are built or kept beside the one that is searched: what they lack, not each of their points.
+
+        A refresh that builds one, and a rollback to one, look for what is missing themselves; nothing is found there.
+        """
+        async with self._db.transaction() as conn:
+            others = [
+                space
+                for space in await containers.spaces(conn, container.id)
+                if space.state in (SpaceState.BUILDING, SpaceState.RETIRED)
+                and space.stored_in != container.space.stored_in
+            ]
+            lacking = {
+                space.id: await spaces.missing(
+                    conn, container.id, space.stored_in, limit=MOST_DIFFERENCES
+                )
+                for space in others
+            }
+        return [await self._note(space, len(lacking[space.id])) for space in others]
+
+    async def _note(self, space: Space, lacking: int) -> Difference:
+        try:
+            points = f"{await self._index.count(space.collection())} points"
+        except LatentError as error:
+            points = f"no points that could be counted ({error.message})"
+        more = " or more" if lacking == MOST_DIFFERENCES else ""
+        return Difference(
+            kind="space",
+            object=space.collection(),
+            message=f"{space.state.value} space of {space.embedder} {space.version}: {points}; {lacking}{more} live "
+            "documents have none in it; its points are not compared one by one while another space is searched",
+        )
 
     async def _dead_letters(self, container_id: str) -> list[Difference]:
         async with self._db.transaction() as conn:

@@ -102,6 +102,8 @@ WHERE kind = 'backup' AND container_id = %(container_id)s AND id NOT IN (
     ORDER BY id DESC LIMIT %(keep)s)
 """
 
+REMOVE: Final = "DELETE FROM archives WHERE id = %(id)s AND kind = %(kind)s"
+
 # A failed import may be requeued for a day; an export is made again when it is asked for.
 EXPIRE: Final = """
 DELETE FROM archives a
@@ -212,6 +214,12 @@ async def supersede(
     """Forget the exports before this one; how many."""
     values = {"container_id": container_id, "vectors": vectors, "blobs": blobs, "id": archive_id}
     return (await conn.execute(SUPERSEDE, values)).rowcount
+
+
+async def remove(conn: Connection, archive_id: int, kind: ArchiveKind) -> bool:
+    """Forget one; False when it is gone already. Its bytes go with the next collection, unless others need them."""
+    values = {"id": archive_id, "kind": kind.value}
+    return (await conn.execute(REMOVE, values)).rowcount == 1
 
 
 async def retain(conn: Connection, container_id: str, keep: int) -> int:

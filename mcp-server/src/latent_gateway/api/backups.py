@@ -1,4 +1,4 @@
-"""Backups: make, list, fetch, verify, restore. They outlive their container; then they are the owner's."""
+"""Backups: make, list, fetch, verify, restore, delete. They outlive their container; then they are the owner's."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
+from latent_core.generations.delete import enqueue_collection
 from latent_core.generations.importing import ImportPayload, Policy
 from latent_core.generations.transfers import request_backup
 from latent_core.registry import archives, audit
@@ -56,6 +57,10 @@ class RestoreBody(BaseModel):
 class BackupList(Envelope):
     backups: list[ArchiveView]
     next_cursor: str | None
+
+
+class BackupRemoved(JobAccepted):
+    backup: ArchiveView
 
 
 @router.get("/v1/backups", response_model=BackupList)
@@ -115,6 +120,28 @@ async def show(
     return json_answer(ArchiveAnswer(url=link_of(found, links), archive=found), request_id)
 
 
+@router.delete("/v1/backups/{backup_id}", response_model=BackupRemoved, status_code=202)
+async def remove(
+    backup_id: BackupId, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Delete a backup; the job removes its bytes. A restore that has begun keeps them until it ends."""
+    async with shared.stack.db.transaction() as conn:
+        found = await _owned(conn, caller, backup_id)
+        if not await archives.remove(conn, backup_id, ArchiveKind.BACKUP):
+            raise _unknown(backup_id)
+        job_id = await enqueue_collection(conn, principal=caller.name, delay_seconds=0)
+        await audit.note(
+            conn,
+            principal=caller.name,
+            action="backup.delete",
+            container_id=found.container_id,
+            object_=str(backup_id),
+            request_id=request_id,
+        )
+    shared.stack.wake()
+    return json_answer(BackupRemoved(job_id=job_id, backup=found), request_id, status=202)
+
+
 @router.post("/v1/backups/{backup_id}/verify", response_model=JobAccepted, status_code=202)
 async def verify(
     backup_id: BackupId, shared: Shared, caller: Caller, request_id: RequestId
@@ -169,7 +196,11 @@ async def _owned(conn: Connection, caller: Principal, backup_id: int) -> Archive
     own = {c.id: c for c in await access.all_owned(conn, caller)}
     gone = await archives.ownerless(conn) if caller.is_owner else []
     if found is None or not (found.container_id in gone or reaches(caller, own, found)):
-        raise NotFound(f"backup {backup_id} does not exist or may not be seen", backup_id=backup_id)
+        raise _unknown(backup_id)
     if found.container_id in own:
         rights.note(found.container_id, owns=True)
     return found
+
+
+def _unknown(backup_id: int) -> NotFound:
+    return NotFound(f"backup {backup_id} does not exist or may not be seen", backup_id=backup_id)
