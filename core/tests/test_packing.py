@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
@@ -87,7 +88,12 @@ def test_many_term_vectors_at_once_are_read_as_each_is(
     wanted = [tfs_of(tsv) for tsv in tsvs]
     assert found.sizes.tolist() == [len(one) for one in wanted]
     pairs = [pair for one in wanted for pair in one.items()]
-    assert list(zip(found.terms, found.tfs.tolist(), strict=True)) == pairs
+    terms = [found.terms[place] for place in found.places.tolist()]
+    assert list(zip(terms, found.tfs.tolist(), strict=True)) == pairs
+    last = found.only(np.arange(len(tsvs))[::-1])
+    assert last.sizes.tolist() == [len(one) for one in wanted[::-1]]
+    terms = [last.terms[place] for place in last.places.tolist()]
+    assert terms == [term for one in wanted[::-1] for term in one]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -75,28 +75,52 @@ class Counted:
     """Terms of several chunks with their counts, the terms of one chunk after those of the other."""
 
     terms: Sequence[str]
+    """Every term once."""
+    places: NDArray[np.int32]
+    """The place among ``terms`` of each term of each chunk."""
     tfs: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    """How many of the terms each chunk has."""
+    """How many terms each chunk has."""
 
     def only(self, chunks: NDArray[np.int64]) -> Counted:
         """Those of chunks at these places, in this order."""
-        ends = np.cumsum(self.sizes)
-        starts = (ends - self.sizes)[chunks]
-        kept = [slice(*one) for one in zip(starts.tolist(), ends[chunks].tolist(), strict=True)]
-        terms = list(chain.from_iterable(self.terms[one] for one in kept))
-        tfs = np.concatenate([self.tfs[:0], *(self.tfs[one] for one in kept)])
-        return Counted(terms, tfs, self.sizes[chunks])
+        ends = np.cumsum(self.sizes)[chunks]
+        sizes = self.sizes[chunks]
+        firsts = np.repeat(ends - np.cumsum(sizes), sizes)
+        wanted = firsts + np.arange(len(firsts))
+        used, places = np.unique(self.places[wanted], return_inverse=True)
+        terms = [self.terms[place] for place in used.tolist()]
+        return Counted(terms, places.astype(np.int32), self.tfs[wanted], sizes)
+
+
+def counted(terms: Iterable[str], tfs: Iterable[int], sizes: Sequence[int]) -> Counted:
+    """Terms and counts of chunks that have ``sizes`` of them; none is kept twice."""
+    numbers = _numbers()
+    places = np.fromiter(map(numbers.__getitem__, terms), np.int32)
+    return Counted(list(numbers), places, np.fromiter(tfs, np.int64), np.array(sizes, np.int64))
 
 
 def joined(parts: Sequence[Counted]) -> Counted:
     """Chunks of several parts as one."""
+    numbers = _numbers()
+    places = [
+        np.fromiter(map(numbers.__getitem__, part.terms), np.int32, len(part.terms))[part.places]
+        for part in parts
+    ]
     none = np.empty(0, np.int64)
     return Counted(
-        list(chain.from_iterable(part.terms for part in parts)),
+        list(numbers),
+        np.concatenate([none.astype(np.int32), *places]),
         np.concatenate([none, *(part.tfs for part in parts)]),
         np.concatenate([none, *(part.sizes for part in parts)]),
     )
+
+
+def _numbers() -> defaultdict[str, int]:
+    """A term that is new takes the next number."""
+    numbers: defaultdict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +202,16 @@ class Columns:
 
 
 def columns_of(entries: Sequence[ChunkTerms]) -> Columns:
-    counted = Counted(
-        list(chain.from_iterable(entry.tfs for entry in entries)),
-        np.fromiter(chain.from_iterable(entry.tfs.values() for entry in entries), np.int64),
-        np.array([len(entry.tfs) for entry in entries], np.int64),
+    found = counted(
+        chain.from_iterable(entry.tfs for entry in entries),
+        chain.from_iterable(entry.tfs.values() for entry in entries),
+        [len(entry.tfs) for entry in entries],
     )
     return Columns(
         [entry.ord for entry in entries],
         [entry.length for entry in entries],
         [entry.language for entry in entries],
-        counted,
+        found,
     )
 
 
@@ -216,7 +240,7 @@ def pack(entries: Sequence[ChunkTerms]) -> Iterator[tuple[str, Packed]]:
 def pack_columns(columns: Columns) -> PackedTerms:
     """The same of columns."""
     ords = np.frombuffer(pack_ords(columns.ords), "<u4")
-    terms, ranks = _ranked(columns.counted.terms)
+    terms, ranks = _ranked(columns.counted)
     # What tells two postings of a term apart is the place, so that a sort that is not stable keeps their order.
     keys = ranks.astype(np.uint64) << np.uint64(32) | np.arange(len(ranks), dtype=np.uint64)
     keys.sort()
@@ -228,15 +252,10 @@ def pack_columns(columns: Columns) -> PackedTerms:
     return PackedTerms(terms, np.cumsum(np.bincount(ranks)).tolist(), whole)
 
 
-def _ranked(met: Sequence[str]) -> tuple[list[str], NDArray[np.int32]]:
-    """Every term once, in order, and the place in it of each that was met."""
-    numbers: defaultdict[str, int] = defaultdict()
-    numbers.default_factory = numbers.__len__  # a term that is new takes the next number
-    found = np.fromiter(map(numbers.__getitem__, met), np.int32, len(met))
+def _ranked(found: Counted) -> tuple[list[str], NDArray[np.int32]]:
+    """The terms in order, and the place among them of each that a chunk has."""
     # Python orders strings by code point, which is the order of UTF-8 bytes: COLLATE "C".
-    terms = sorted(numbers)
-    ranks = np.empty(len(terms), np.int32)
-    ranks[np.fromiter(map(numbers.__getitem__, terms), np.int64, len(terms))] = np.arange(
-        len(terms)
-    )
-    return terms, ranks[found]
+    order = sorted(range(len(found.terms)), key=found.terms.__getitem__)
+    ranks = np.empty(len(order), np.int32)
+    ranks[order] = np.arange(len(order))
+    return [found.terms[place] for place in order], ranks[found.places]

@@ -6,10 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from latent_core.domain.errors import Invalid
-from latent_core.keywords.packing import Counted, joined
+from latent_core.keywords.packing import Counted, counted, joined
 
 # Lexemes are quoted always, with quotes and backslashes doubled; positions may carry a weight, ours do not. Nothing is
 # given back, and an entry begins after a space alone, so that one look at what a stranger wrote is enough.
@@ -55,14 +53,10 @@ def _plain(tsvs: Sequence[str]) -> Counted | None:
         if len(set(lexemes[start : start + size])) < size:
             return None
         start += size
-    tfs = np.array([one.count(",") + 1 for one in between], np.int64)
-    return Counted(lexemes, tfs, np.array(sizes, np.int64))
+    return counted(lexemes, [one.count(",") + 1 for one in between], sizes)
 
 
 def _each(tsvs: Sequence[str]) -> Counted:
     found = [tfs_of(tsv) for tsv in tsvs]
-    return Counted(
-        [term for tfs in found for term in tfs],
-        np.array([tf for tfs in found for tf in tfs.values()], np.int64),
-        np.array([len(tfs) for tfs in found], np.int64),
-    )
+    terms = [term for tfs in found for term in tfs]
+    return counted(terms, [tf for tfs in found for tf in tfs.values()], [len(t) for t in found])
