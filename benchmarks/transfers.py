@@ -63,7 +63,7 @@ async def exported(installation: Installation, name: str, file: Path) -> None:
         await answers(
             client, PROBE, ["a query"]
         )  # what every process loads at its first search and export
-        await ended(client, (await client.export(PROBE)).job_id or 0)
+        await ended(client, (await client.backup(PROBE)).job_id)  # made anew, as an export is not
         before = _own(main)
         watching = asyncio.create_task(_peak(main))
         answer = await client.export(name)
