@@ -35,7 +35,7 @@ COMMANDS: Final = {
     "pages": "Export the page images of documents.",
     "export": "Write a container into one file.",
     "import": "Take a container in from a file.",
-    "backup": "Make, list, fetch, verify and restore backups.",
+    "backup": "Make, list, fetch, verify, restore and delete backups.",
     "mcp": "Speak MCP on stdin and stdout, for agents that start a command.",
     "eval": "Measure retrieval by golden queries or a judged set, against gates.",
     "refresh": "Change a container's embedder, or make its vectors or chunks anew.",
