@@ -52,9 +52,9 @@ test-all: setup  ## and the slow ones: chaos, frozen workers, soaks
 test-servers: setup  ## the end-to-end tests with a gateway and a worker on servers
 	$(BIN)/python scripts/servers.py --postgres $(or $(POSTGRES),18) -- $(BIN)/pytest -q tests core/tests/test_vectors_qdrant.py core/tests/test_blobs_s3.py
 
-# FUZZ_SECONDS=120 for a quick look.
+# FUZZ_SECONDS=120 for a quick look; FUZZ_SLOWEST=10 where others use the machine too: seconds an answer may take.
 fuzz: setup  ## the served schema, fuzzed as every role (20 minutes)
-	$(BIN)/python scripts/fuzz.py --seconds $(or $(FUZZ_SECONDS),1200)
+	$(BIN)/python scripts/fuzz.py --seconds $(or $(FUZZ_SECONDS),1200) --slowest $(or $(FUZZ_SLOWEST),2)
 
 soak: setup  ## uploads against the collection of garbage, and a crash at every named point
 	$(BIN)/pytest -q core/tests/test_blob_races.py tests/test_crash_points.py
