@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# Machines are shared: how long an example takes says nothing of the code.
+settings.register_profile("latent", deadline=None)
+settings.load_profile("latent")
 
 pytest_plugins = ["latent_core.testing.postgres"]
 
