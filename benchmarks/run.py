@@ -15,13 +15,13 @@ import asyncio
 import os
 import platform
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import orjson
 import psutil
+from pydantic import BaseModel
 
 from benchmarks import (
     agents,
@@ -173,7 +173,9 @@ def main() -> None:
     if arguments.plot and results.search:
         arguments.plot.write_text(plot.growth(results.search, results.footprints), encoding="utf-8")
     if arguments.json:
-        arguments.json.write_bytes(orjson.dumps(asdict(results), option=orjson.OPT_INDENT_2))
+        arguments.json.write_bytes(
+            orjson.dumps(results, default=BaseModel.model_dump, option=orjson.OPT_INDENT_2)
+        )
 
 
 if __name__ == "__main__":
