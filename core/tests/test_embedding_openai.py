@@ -186,9 +186,21 @@ class TestTrouble:
         assert caught.value.details["retry_after"] == 3600
         assert caught.value.blameless
         assert time.slept == []
-        with pytest.raises(RateLimited, match=r"360\d s"):  # whoever shares the key is held too
+        with pytest.raises(RateLimited, match=r"60\d s"):  # whoever shares the key is held too
             await patient.embed_query("another")
         assert server.stats.requests == 1
+
+    async def test_requests_that_fail_side_by_side_do_not_close_the_way_of_others(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder
+    ) -> None:
+        server.misbehave(Misbehaviour.SERVER_ERROR, times=99, only_with="poison")
+        asked = [patient.embed_documents([f"poison {n}"]) for n in range(3)]
+        ends = await asyncio.gather(*asked, return_exceptions=True)
+        for end in ends:
+            assert isinstance(end, Unavailable)
+            assert not end.blameless  # it spends an attempt, so it ends
+        patient.raise_if_away()
+        assert (await patient.embed_documents(["harmless"])).shape == (1, DIMS)
 
     async def test_a_server_that_fails_at_any_text_is_away_and_one_that_fails_at_ours_is_not(
         self, server: EmbeddingServer, patient: OpenAiEmbedder

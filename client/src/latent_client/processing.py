@@ -85,6 +85,9 @@ class ProcessingCalls(Calls):
             async for event in events:
                 if event.event == "document":
                     yield _status(event.data)
+                elif event.event == "end":
+                    return
+        raise Unavailable("the stream ended before the documents were done: ask again")
 
 
 def _body(container_id: str, doc_ids: Collection[UUID], *, stream: bool) -> dict[str, object]:

@@ -66,7 +66,7 @@ def _forget(folder: Path, container_id: str) -> list[str]:
             ValueError,
         ):  # not ours, or not to be written; or other files stand beside it
             pass
-        if path.exists():
+        if os.path.exists(path):
             stays.append(path.relative_to(folder).as_posix())
     return stays
 

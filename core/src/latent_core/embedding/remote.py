@@ -25,6 +25,8 @@ from latent_core.embedding.together import all_or_first_failure
 QUERY_CONNECTIONS: Final = 4
 HARMLESS: Final = "a test"
 """Sent when a request failed to the end, to see whether any would."""
+MOST_ASKED: Final = 600.0
+"""Seconds that a server may have all of us wait: one that says a day is asked again sooner."""
 Send = Callable[[], Awaitable[Matrix]]
 """One request. It may be sent again."""
 
@@ -203,10 +205,10 @@ class RemoteEmbedder:
     async def _fails_for_all(self) -> bool:
         """Whether it is the server that fails, and not what we send that makes it fail: a harmless one tells."""
         try:
-            await self._rate.take(1, within=self._patience.query_turn)
+            await self._rate.take(1, urgent=True, within=self._patience.query_turn)
             await self._client.embed(self._prefixes.put([HARMLESS], query=False), query=False)
         except LatentError as exc:
-            return isinstance(exc, Unavailable)
+            return isinstance(exc, Unavailable | RateLimited)
         self._breaker.good()
         return False
 
@@ -227,6 +229,9 @@ class RemoteEmbedder:
             raise
         except Unavailable:
             self._breaker.bad()
+            if not urgent and self._breaker.left() > 0:
+                # One that makes the server fail must not close the way of all others: nor is it then away.
+                await self._fails_for_all()
             raise
         except LatentError:
             self._breaker.good()  # it answers, if not as we would like
@@ -251,6 +256,7 @@ class RemoteEmbedder:
         ceiling = min(self._patience.longest_wait, self._patience.first_wait * 2 ** (attempt - 1))
         if asked is None:
             return self._jitter(0.0, ceiling)
+        asked = min(asked, MOST_ASKED)
         return asked + self._jitter(0.0, min(1.0, asked * 0.1))
 
     async def close(self) -> None:

@@ -179,7 +179,7 @@ class Embedders:
         endpoint = Endpoint(
             self._settings.embed_base_url or "",
             self._settings.embed_api_key,
-            name.removeprefix(OPENAI).removeprefix(VLLM).removeprefix(JINA),
+            _bare(name),
             model.dims,
         )
         breaker = self._breaker(endpoint)
@@ -255,6 +255,14 @@ def reads_images(name: str) -> bool:
     if name.startswith(NOMIC):
         return VISION in name
     return name in VLLM_WITHOUT_PREFIX or name.startswith((VLLM, JINA))
+
+
+def _bare(name: str) -> str:
+    """The model as its server names it: what follows the prefix, which may look like another."""
+    for prefix in (OPENAI, VLLM, JINA):
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return name
 
 
 def is_served(name: str) -> bool:

@@ -312,14 +312,15 @@ async def vectors_of(
 
 def _pictures(taken: Sequence[Taken]) -> dict[int, str]:
     """Number of each chunk that is the picture of a page to that picture's hash, where the archive has its bytes."""
-    return {
-        chunk.n: page.sha256
-        for one in taken
-        for page in one.pages
-        for chunk in one.chunks
-        if chunk.modality is Modality.IMAGE and chunk.page == page.page
-        if page.uri is not None and page.sha256 is not None
-    }
+    found: dict[int, str] = {}
+    for one in taken:
+        drawn = {page.page: page.sha256 for page in one.pages if page.uri is not None}
+        for chunk in one.chunks:
+            if chunk.modality is Modality.IMAGE and chunk.page is not None:
+                sha256 = drawn.get(chunk.page)
+                if sha256 is not None:
+                    found[chunk.n] = sha256
+    return found
 
 
 def _rows_of(chunks: Sequence[ChunkRecord], vectors: Matrix | None) -> Iterator[tuple[int, Matrix]]:

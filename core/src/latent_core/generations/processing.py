@@ -23,19 +23,19 @@ NO_ORIGINAL: Final = "its original is not kept: add it again"
 async def process(
     conn: Connection, container_id: str, doc_ids: Sequence[UUID], *, principal: str
 ) -> list[Selected]:
-    """What becomes of each, in order. Asked again it does nothing more: what is open is joined, what is done stays.
+    """What becomes of each, in the order asked. Asked again it does nothing more: what is open is joined, what is done stays.
 
     Hold the container, and be sure that the documents are its own.
     """
     found = await pdf_status.of_documents(conn, container_id, doc_ids)
-    selected = []
-    for doc_id in doc_ids:
+    selected: dict[UUID, Selected] = {}
+    for doc_id in sorted(doc_ids):  # two who select the same lock its rows in the same order
         status = found.get(doc_id)
         if status is None:
-            selected.append(Selected(doc_id=doc_id, action=Action.REFUSED, cause=NO_PDF))
+            selected[doc_id] = Selected(doc_id=doc_id, action=Action.REFUSED, cause=NO_PDF)
         else:
-            selected.append(await _one(conn, status, principal))
-    return selected
+            selected[doc_id] = await _one(conn, status, principal)
+    return [selected[doc_id] for doc_id in doc_ids]
 
 
 async def _one(conn: Connection, status: PdfStatus, principal: str) -> Selected:

@@ -85,7 +85,7 @@ WHERE b.touched_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                   AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
-  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state = 'running' AND j.kind = 'import'
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state = 'running' AND j.kind IN ('import', 'ingest')
                   AND j.started_at <= b.touched_at)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.kind = 'garbage'
                   AND (j.state = 'running'

@@ -25,7 +25,14 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import set_json_dumps, set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from latent_core.domain.errors import Away, Invalid, LatentError, OutOfSpace, TimedOut
+from latent_core.domain.errors import (
+    Away,
+    Invalid,
+    LatentError,
+    OutOfSpace,
+    TimedOut,
+    Unavailable,
+)
 from latent_core.registry import arrays
 
 logger = logging.getLogger(__name__)
@@ -265,6 +272,8 @@ def translate(exc: psycopg.Error) -> LatentError | None:
         return Away("the process is shutting down")
     if isinstance(exc, psycopg.DataError | errors.ProgramLimitExceeded):
         return Invalid(f"Postgres cannot store a value: {_first_line(exc)}")
+    if isinstance(exc, errors.TransactionRollback | errors.OutOfMemory):
+        return Unavailable(f"Postgres ended the transaction: {_first_line(exc)}")
     if isinstance(exc, psycopg.OperationalError) or _is_lost(exc):
         # The cause names sockets and hosts, which are not the reader's business.
         logger.warning("postgres_not_available", extra={"cause": _first_line(exc)})

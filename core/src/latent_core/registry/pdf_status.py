@@ -11,6 +11,7 @@ from latent_core.registry.connection import Connection
 
 NIL: Final = UUID(int=0)
 
+# Jobs that are done are forgotten sooner than those that failed: a failure before the live generation says nothing.
 # The newest jobs decide what waits and what failed, the rows what is done. A document that is neither live nor worked on
 # has lost its job: it must be added again.
 FOUND: Final = """
@@ -28,9 +29,13 @@ WITH found AS (
         SELECT count(*) AS total, count(image_sha256) AS drawn FROM pages
         WHERE doc_id = d.id AND generation = d.live_generation) p
     LEFT JOIN LATERAL (
-        SELECT id, state, cause FROM jobs WHERE doc_id = d.id AND kind = 'ingest' ORDER BY id DESC LIMIT 1) i ON true
+        SELECT id, state, cause FROM jobs WHERE doc_id = d.id AND kind = 'ingest'
+          AND (state <> 'failed' OR d.live_generation IS NULL OR (payload ->> 'request')::bigint >= d.floor_request)
+        ORDER BY id DESC LIMIT 1) i ON true
     LEFT JOIN LATERAL (
-        SELECT id, state, cause FROM jobs WHERE doc_id = d.id AND kind = 'render' ORDER BY id DESC LIMIT 1) r ON true
+        SELECT id, state, cause FROM jobs WHERE doc_id = d.id AND kind = 'render'
+          AND (payload ->> 'generation')::bigint = d.live_generation
+        ORDER BY id DESC LIMIT 1) r ON true
     WHERE d.container_id = ANY(%(container_ids)s::text[]) AND d.deleted_at IS NULL
       AND d.mime = 'application/pdf' AND d.parent_id IS NULL AND (%(doc_ids)s::uuid[] IS NULL OR d.id = ANY(%(doc_ids)s))
 )

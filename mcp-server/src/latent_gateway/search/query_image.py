@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
+from latent_core.domain.errors import Invalid, Issue, IssueCode, LatentError, NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobState
 from latent_core.domain.query import SearchRequest
@@ -119,7 +119,7 @@ async def _picture(shared: Gateway, found: _Found, words: str) -> tuple[Seen | N
     try:
         image = await shared.stack.blobs.get(Sha256(found.sha256))
         media_type(image)
-    except (Invalid, NotFound) as error:  # of another format, or lost
+    except LatentError as error:  # of another format, or lost, or the store is away
         return None, _issue(error.code, error.message)
     return Seen(image, found.sha256, words), None
 
