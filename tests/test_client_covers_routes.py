@@ -74,7 +74,7 @@ CALLS: Final[dict[str, Call]] = {
     "GET /v1/jobs/{job_id}/events": lambda c, _: c.events(1),
     "POST /v1/jobs/{job_id}/cancel": lambda c, _: c.cancel(1),
     "POST /v1/jobs/{job_id}/requeue": lambda c, _: c.requeue(1),
-    "POST /v1/jobs/requeue": lambda c, _: c.requeue_failed("art"),
+    "POST /v1/requeue": lambda c, _: c.requeue_failed("art"),
     "POST /v1/containers/export": lambda c, _: c.export("art"),
     "GET /v1/exports/{archive_id}": lambda c, _: c.exported(1),
     "POST /v1/imports": lambda c, file: c.import_archive(file),

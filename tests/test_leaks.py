@@ -123,7 +123,7 @@ async def test_all_that_failed_is_requeued_as_far_as_the_caller_could_have_begun
     async with house.stack.db.transaction() as conn:
         for job_id in (backup, ingest):
             await conn.execute(END, {"state": "failed", "id": job_id})
-    path = "/v1/jobs/requeue"
+    path = "/v1/requeue"
     told = await house.told("ingester", "POST", path, body=body)
     assert (told["job_ids"], told["left"], told["next_cursor"]) == ([ingest], 0, None)
     assert (await house.told("owner", "POST", path, body=body))["job_ids"] == [backup]

@@ -303,8 +303,8 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ),
     ("POST", "/v1/jobs/{job_id}/cancel"): Row(STEER, _cancel, (202,)),
     ("POST", "/v1/jobs/{job_id}/requeue"): Row(STEER, _requeue, (202,)),
-    ("POST", "/v1/jobs/requeue"): Row(
-        WRITE, plain("/v1/jobs/requeue", body={"container_id": "{vault}"}), (202,)
+    ("POST", "/v1/requeue"): Row(
+        WRITE, plain("/v1/requeue", body={"container_id": "{vault}"}), (202,)
     ),
     ("POST", "/v1/admin/doctor"): Row(
         CHANGE, plain("/v1/admin/doctor", body={"container_id": "{vault}"})

@@ -71,7 +71,11 @@ def work() -> Work:
 @pytest.fixture
 async def http(work: Work, database: Database) -> AsyncIterator[httpx.AsyncClient]:
     app = Telemetry(
-        Door(Idempotency(work, database, max_bytes=1000)),
+        Door(
+            Idempotency(
+                work, database, max_bytes=1000, serves=lambda scope: scope["path"] != "/v1/unserved"
+            )
+        ),
         RequestMetrics(Metrics()),
     )
     transport = httpx.ASGITransport(app)
@@ -89,6 +93,14 @@ async def send(
 ) -> httpx.Response:
     headers = {"Idempotency-Key": key, "X-Name": name, "Content-Type": "application/json"}
     return await http.post(path, content=content, headers=headers)
+
+
+async def test_a_request_that_no_route_takes_is_answered_whatever_its_key_was_for(
+    http: httpx.AsyncClient, work: Work
+) -> None:
+    await send(http)
+    assert (await send(http, path="/v1/unserved")).status_code == work.status
+    assert work.done == 2
 
 
 async def test_the_same_request_is_done_once_and_answered_twice(

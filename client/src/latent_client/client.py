@@ -333,7 +333,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         while True:
             body = {"container_id": container_id} | ({"cursor": cursor} if cursor else {})
             told = await self._transport.ask(
-                RequeuedJobs, "POST", "/v1/jobs/requeue", json=body, repeatable=True
+                RequeuedJobs, "POST", "/v1/requeue", json=body, repeatable=True
             )
             job_ids, left, cursor = job_ids + told.job_ids, left + told.left, told.next_cursor
             if cursor is None:

@@ -9,10 +9,12 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.routing import Match
+from starlette.types import ASGIApp, Scope
 from typing_extensions import override
 
 from latent_core.background import ended
@@ -124,6 +126,7 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
         Idempotency,
         db=stack.db,
         max_bytes=max(settings.max_upload_bytes, settings.max_import_bytes),
+        serves=partial(_serves, app),
     )
     app.add_middleware(Admission, check=tokens.authenticate, count=quotas.take_request)
     app.add_middleware(Guard, names=Names.of(settings))
@@ -131,6 +134,10 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     app.add_middleware(Telemetry, metrics=RequestMetrics(stack.metrics))
     app.add_middleware(ResponseHeaders)  # around all that answer, errors that nobody foresaw too
     return app
+
+
+def _serves(app: FastAPI, scope: Scope) -> bool:
+    return any(route.matches(scope)[0] is Match.FULL for route in app.router.routes)
 
 
 async def serve(settings: Settings, *, announce: Announce, beside: Beside | None = None) -> None:

@@ -59,14 +59,18 @@ MOST_KEPT_BYTES: Final = 1024 * 1024
 class Idempotency:
     """ASGI middleware behind the door: the principal is known, the body is bounded."""
 
-    def __init__(self, app: ASGIApp, db: Database, max_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, db: Database, max_bytes: int, serves: Callable[[Scope], bool]
+    ) -> None:
+        """``serves`` tells whether a route takes the request: else that is its answer, whatever its key."""
         self._app = app
         self._db = db
         self._max_bytes = max_bytes
+        self._serves = serves
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = _key(scope)
-        if key is None:
+        if key is None or not self._serves(scope):
             await self._app(scope, receive, send)
             return
         body = _Body(receive)

@@ -476,7 +476,7 @@ ROUTES: Final[list[tuple[str, str, Handler]]] = [
     ("GET", f"/v1/jobs/{ID}/events", job_events),
     ("POST", f"/v1/jobs/{ID}/cancel", cancel),
     ("POST", f"/v1/jobs/{ID}/requeue", requeue),
-    ("POST", "/v1/jobs/requeue", requeue_failed),
+    ("POST", "/v1/requeue", requeue_failed),
     ("POST", "/v1/admin/doctor", doctor),
     ("GET", f"/v1/blobs/{ID}", blob),
     ("GET", "/healthz", healthy),

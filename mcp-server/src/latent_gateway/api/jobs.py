@@ -192,7 +192,7 @@ async def requeue(job_id: int, shared: Shared, caller: Caller, request_id: Reque
     return json_answer(JobAnswer(job=job), request_id, status=202)
 
 
-@router.post("/v1/jobs/requeue", response_model=RequeueAnswer, status_code=202)
+@router.post("/v1/requeue", response_model=RequeueAnswer, status_code=202)
 async def requeue_failed(
     body: RequeueBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
