@@ -344,7 +344,7 @@ def test_the_adapters_are_tried_on_real_servers_and_the_schema_is_fuzzed() -> No
     said = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
     assert any("core/tests/test_blobs_s3.py" in line for line in said)
     assert any("core/tests/test_vectors_qdrant.py" in line for line in said)
-    assert "make fuzz FUZZ_SECONDS=120" in said
+    assert "make fuzz FUZZ_SECONDS=120 FUZZ_SLOWEST=10" in said
 
 
 def test_variables_of_the_compose_files_are_explained_in_the_example() -> None:
