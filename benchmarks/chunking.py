@@ -130,7 +130,7 @@ def told(found: Chunking) -> str:
     )
 
 
-def library() -> Path:
+def stdlib() -> Path:
     """Python's own sources."""
     return Path(sysconfig.get_path("stdlib"))
 
@@ -139,7 +139,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--code", type=Path, default=library(), help="folder of Python files")
+    parser.add_argument("--code", type=Path, default=stdlib(), help="folder of Python files")
     parser.add_argument("--markdown", type=Path, help="folder of Markdown files")
     arguments = parser.parse_args()
     print(told(measure(SourceType.CODE, arguments.code)), flush=True)

@@ -63,7 +63,7 @@ async def _ingest(arguments: argparse.Namespace, results: Results) -> None:
 
 
 async def _chunking(arguments: argparse.Namespace, results: Results) -> None:
-    sources = {SourceType.CODE: chunking.library(), SourceType.MARKDOWN: arguments.data}
+    sources = {SourceType.CODE: chunking.stdlib(), SourceType.MARKDOWN: arguments.data}
     for source_type, folder in sources.items():
         if folder is not None:
             made = await asyncio.to_thread(chunking.measure, source_type, folder)
