@@ -212,10 +212,8 @@ class S3BlobStore(BlobStore):
         # One of another size is damaged: that is replaced.
         if_absent = stored is None and self._if_absent
         status = self._send(key_of(sha256), data, size, if_absent=if_absent)
-        if status in (
-            409,
-            501,
-        ):  # of two that write the same bytes at a time one may fail: then the rule is left out
+        if status in (409, 501):
+            # Of two that write the same bytes at a time one may fail: then the rule is left out.
             self._send(key_of(sha256), data, size, if_absent=False)
 
     def _put_file(self, path: Path, sha256: Sha256) -> None:

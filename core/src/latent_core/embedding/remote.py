@@ -198,7 +198,8 @@ class RemoteEmbedder:
         except (Away, Misconfigured):
             raise
         except Unavailable as exc:
-            if not urgent and await self._fails_for_all():
+            # Where this one closed the breaker for good, a harmless one was tried already.
+            if not urgent and (self._breaker.left() > 0 or await self._fails_for_all()):
                 raise Away(exc.message, **exc.details) from exc
             raise
 
