@@ -29,7 +29,7 @@ from latent_core.domain.query import SearchRequest
 from latent_core.embedding.minilm import DIMS, FP32, WINDOW
 from latent_core.embedding.port import EmbeddingModel
 from latent_core.evaluation.intervals import paired_interval
-from latent_core.keywords.analyser import analyse, query_terms
+from latent_core.keywords.analyser import analyse, query_terms, unindexed
 from latent_core.keywords.language import detect_language
 from latent_core.keywords.scoring import K1, B
 from latent_core.registry import embeddings
@@ -203,12 +203,24 @@ def _reference(judged: JudgedSet) -> Iterator[ir_measures.ScoredDoc]:
     ]
     index = bm25s.BM25(method="lucene", k1=K1, b=B)
     index.index(tokens, show_progress=False)
+    usual = _usual_stop_words(languages)
     for query, text in judged.queries.items():
-        if terms := query_terms(text, sorted(set(languages))):
+        if terms := [t for t in query_terms(text, sorted(set(languages))) if t not in usual]:
             found, scores = index.retrieve([terms], k=TOP, show_progress=False)
             for place, score in zip(found[0], scores[0], strict=True):
                 if score > 0:
                     yield ir_measures.ScoredDoc(query, judged.ids[place], float(score))
+
+
+def _usual_stop_words(languages: Sequence[str]) -> set[str]:
+    """Terms that half of the texts and more leave out as stop words. Where others index them, bm25s would take
+    them for rare; in the container they are counted in the texts that leave them out, too."""
+    texts = Counter(languages)
+    return {
+        term
+        for term, silent in unindexed(frozenset(texts)).items()
+        if sum(texts[language] for language in silent) * 2 >= len(languages)
+    }
 
 
 def _by_query(judged: JudgedSet, run: Sequence[ir_measures.ScoredDoc]) -> list[float]:
