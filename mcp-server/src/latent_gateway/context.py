@@ -21,6 +21,7 @@ from latent_gateway.auth.tokens import Tokens
 from latent_gateway.gauges import Gauges
 from latent_gateway.links import BlobLinks
 from latent_gateway.search.embed import QueryCache
+from latent_gateway.search.turns import Turns
 
 MOST_STREAMS: Final = 64
 MOST_STREAMS_OF_ONE: Final = 8
@@ -69,6 +70,7 @@ class Gateway:
     gauges: Gauges
     streams: Streams = field(default_factory=Streams)
     queries: QueryCache = field(default_factory=QueryCache)
+    turns: Turns = field(default_factory=Turns)
 
 
 async def gateway(request: Request) -> Gateway:

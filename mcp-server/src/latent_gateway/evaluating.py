@@ -45,6 +45,7 @@ from latent_gateway.links import BlobLinks
 from latent_gateway.search.embed import QueryCache
 from latent_gateway.search.service import SearchService
 from latent_gateway.search.stores import Stores
+from latent_gateway.search.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +139,7 @@ class _Evaluation:
             BlobLinks(stack.signer, ""),
             settings.search_timeout_ms / 1000,
             stack.metrics,
+            Turns(),  # one query after the other: what is measured does not wait for other searches
         )
 
     async def run(self) -> Evaluated:

@@ -9,7 +9,7 @@ from typing import Protocol
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.drift import DriftAdapter
-from latent_core.embedding.port import Embedder, EmbeddingModel, Tokenizer
+from latent_core.embedding.port import Embedder, EmbeddingModel, Guarded, Tokenizer
 from latent_core.registry import spaces
 from latent_core.registry.connection import Database
 
@@ -64,6 +64,10 @@ class AdaptedEmbedder:
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
         adapter = await self._adapters.get(self._adapter_id)
         return adapter.adapt_queries(await self._inner.embed_documents(texts))
+
+    def raise_if_away(self) -> None:
+        if isinstance(self._inner, Guarded):
+            self._inner.raise_if_away()
 
     async def embed_query(self, text: str) -> Vector:
         adapter = await self._adapters.get(self._adapter_id)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
 import numpy as np
 
+from latent_core.domain.errors import LatentError
 from latent_core.domain.vector import Vector
-from latent_core.embedding.port import Embedder
+from latent_core.embedding.port import Embedder, Guarded
 from latent_core.registry.containers import Container
 from latent_gateway.search.ports import Embedders
 
@@ -72,10 +75,26 @@ class QueryVectors:
     async def of(self, container: Container) -> Vector:
         """The query's vector in the container's live space. A waiter that gives up does not stop the others."""
         embedder = self._embedders.for_space(container.space)
+        return await asyncio.shield(self._task(embedder, container))
+
+    async def from_afar(self, containers: Sequence[Container], seconds: float) -> float:
+        """Wait so long for the vectors of models that may be away; how long it took. What became of each, ``of``
+        tells."""
+        begun, asked = perf_counter(), []
+        for container in containers:
+            with suppress(LatentError):
+                embedder = self._embedders.for_space(container.space)
+                if isinstance(embedder, Guarded):
+                    asked.append(self._task(embedder, container))
+        if asked:
+            await asyncio.wait(asked, timeout=seconds)
+        return perf_counter() - begun
+
+    def _task(self, embedder: Embedder, container: Container) -> asyncio.Task[Vector]:
         key = embedder.model.key
         if key not in self._tasks:
             self._tasks[key] = asyncio.create_task(self._embed(container))
-        return await asyncio.shield(self._tasks[key])
+        return self._tasks[key]
 
     async def _embed(self, container: Container) -> Vector:
         embedder = self._embedders.for_space(container.space)

@@ -35,6 +35,11 @@ class Order:
     milliseconds: float = 0.0
     _judged: dict[Key, float] | None = None
 
+    @property
+    def asks_reranker(self) -> bool:
+        """Whether the next order waits for the reranker's word."""
+        return bool(self.plan.rerank.head) and self._judged is None
+
     async def of(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Best first; ties by container, then by ord."""
         ranked = sorted(candidates, key=lambda c: (-c.score, c.container_id, c.ord))

@@ -65,13 +65,19 @@ class ContainerSearch:
     """One container's part of one search. ``more()`` may be called again to widen."""
 
     def __init__(
-        self, stores: Stores, plan: Plan, part: ContainerPlan, vectors: QueryVectors
+        self,
+        stores: Stores,
+        plan: Plan,
+        part: ContainerPlan,
+        vectors: QueryVectors,
+        waited: float = 0.0,
     ) -> None:
+        """``waited``: seconds of its time that are spent already."""
         self._stores = stores
         self._plan = plan
         self._part = part
         self._vectors = vectors
-        begun = asyncio.get_running_loop().time()
+        begun = asyncio.get_running_loop().time() - waited
         self._deadline = begun + CHANNEL_SHARE * plan.deadline_seconds
         self._widen_until = begun + WIDEN_SHARE * plan.deadline_seconds
         self._limit_until = begun + LIMIT_SHARE * plan.deadline_seconds

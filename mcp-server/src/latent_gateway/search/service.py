@@ -14,6 +14,7 @@ from latent_core.domain.hit import Hit
 from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
 from latent_core.observability import Metrics
 from latent_core.registry import likenesses
+from latent_core.registry.containers import Container
 from latent_gateway.auth.access import Readable
 from latent_gateway.search.budget import fit
 from latent_gateway.search.dedup import Candidate, Group, collapse, group
@@ -30,10 +31,13 @@ from latent_gateway.search.query_image import QueryImage
 from latent_gateway.search.render import Links, render
 from latent_gateway.search.retrieve import ContainerSearch, Retrieved
 from latent_gateway.search.stores import Stores
+from latent_gateway.search.turns import Turn, Turns
 
 SLACK: Final = 5
 """More candidates than asked for: some may vanish between the join and the hydration."""
 MAX_ROUNDS: Final = 12
+AFAR_SHARE: Final = 0.5
+"""Of a search's time, that a model behind a network may take before the other channels begin."""
 GRACE_SECONDS: Final = 0.2
 """What a container may take beyond its channels' deadline, for its joins."""
 
@@ -69,6 +73,7 @@ class SearchService:
     links: Links
     deadline_seconds: float
     metrics: Metrics
+    turns: Turns
 
     async def search(
         self,
@@ -90,11 +95,19 @@ class SearchService:
             return _with_image(SearchResponse(), image)
         seen = image.picture if image is not None else None
         vectors = QueryVectors(self.stores.embedders, self.stores.queries, plan.query, seen)
-        searches = [ContainerSearch(self.stores, plan, part, vectors) for part in plan.containers]
         timings.lap("plan")
         order = Order(self.stores, plan)
         try:
-            page, retrieved = await self._rounds(plan, searches, order, timings)
+            waited = await vectors.from_afar(_by_meaning(plan), AFAR_SHARE * plan.deadline_seconds)
+            async with self.turns.turn(
+                plan.deadline_seconds, exact=plan.matcher is not None
+            ) as turn:
+                timings.lap("turn")
+                searches = [
+                    ContainerSearch(self.stores, plan, part, vectors, waited)
+                    for part in plan.containers
+                ]
+                page, retrieved = await self._rounds(plan, searches, order, timings, turn)
         finally:
             await vectors.close()
         timings.stages["embed"] = round(vectors.milliseconds, 3)
@@ -113,7 +126,12 @@ class SearchService:
             self.metrics.search_seconds.labels(stage).observe(spent / 1000)
 
     async def _rounds(
-        self, plan: Plan, searches: Sequence[ContainerSearch], order: Order, timings: Timings
+        self,
+        plan: Plan,
+        searches: Sequence[ContainerSearch],
+        order: Order,
+        timings: Timings,
+        turn: Turn,
     ) -> tuple[Page, list[Retrieved]]:
         """Retrieve and hydrate until the page is filled or nothing is left (DESIGN §7.2)."""
         wanted = max(plan.offset + plan.top_k + SLACK, plan.rerank.head)
@@ -122,7 +140,7 @@ class SearchService:
         for _ in range(MAX_ROUNDS):
             retrieved = await asyncio.gather(*(_bounded(s, wanted, plan) for s in searches))
             timings.lap("retrieve")
-            candidates = await order.of([c for r in retrieved for c in _candidates(r)])
+            candidates = await _ordered(order, retrieved, turn)
             groups = group(candidates, by_document=plan.dedup)
             timings.lap("fuse")
             page = await self._page(plan, groups, retrieved)
@@ -171,7 +189,7 @@ class SearchService:
         Where only words were asked for, what is alike in meaning is still another text: only the same one repeats.
         """
         repeated: dict[UUID, UUID] = {}
-        by_meaning = {p.container.id for p in plan.containers if VECTOR in p.channels}
+        by_meaning = {container.id for container in _by_meaning(plan)}
         for container_id, among in documents.items():
             best = {
                 g.best.ord: g.best.doc_id for g in groups if g.best.container_id == container_id
@@ -212,6 +230,20 @@ async def _bounded(search: ContainerSearch, wanted: int, plan: Plan) -> Retrieve
             )
         )
         return result
+
+
+def _by_meaning(plan: Plan) -> list[Container]:
+    """Containers whose vectors are asked."""
+    return [part.container for part in plan.containers if VECTOR in part.channels]
+
+
+async def _ordered(order: Order, retrieved: Sequence[Retrieved], turn: Turn) -> list[Candidate]:
+    """In the order they are shown in. A reranker may be far away: others have the turn meanwhile."""
+    candidates = [c for r in retrieved for c in _candidates(r)]
+    if not order.asks_reranker:
+        return await order.of(candidates)
+    async with turn.lent():
+        return await order.of(candidates)
 
 
 def _candidates(retrieved: Retrieved) -> list[Candidate]:
