@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from psycopg.rows import tuple_row
 from psycopg.sql import SQL, Composed, Literal
 
-from latent_core.keywords.signature import SIZES, mask
+from latent_core.keywords.signature import SIZES, places
 from latent_core.registry.connection import Connection, Database
 
 BATCH: Final = 512
@@ -32,8 +32,8 @@ WHERE s.container_id = %(container_id)s
   AND CASE length(s.bits) WHEN 8192 THEN {small} WHEN 32768 THEN {middle} ELSE {large} END
 ORDER BY s.ord
 """)
-# Written out: one mask after the other in a subquery takes three times as long.
-HOLDS: Final = SQL("s.bits & {mask}::bit varying = {mask}::bit varying")
+# One bit after the other: the first turns away three texts of four, where a mask reads all bits of each.
+HAS: Final = SQL("get_bit(s.bits, {place}) = 1")
 
 TEXTS: Final = """
 SELECT c.ord, c.doc_id, c.text, c.line_start, c.meta->'repeated_chars', d.uri
@@ -141,6 +141,12 @@ async def _signed(
 def _passing(wanted: Wanted, size: int) -> Composed:
     """Signatures of ``size`` bits with everything of ``all_of`` and of one of the alternatives."""
     alternatives = wanted.any_of if all(wanted.any_of) else ()
-    masks = [mask((*wanted.all_of, *one), size) for one in alternatives or ((),)]
-    tests = [HOLDS.format(mask=Literal(bits)) for bits in dict.fromkeys(masks)]
+    asked = {tuple(places((*wanted.all_of, *one), size)): None for one in alternatives or ((),)}
+    tests = [_has(one) for one in asked]
     return SQL("({})").format(SQL(" OR ").join(tests))
+
+
+def _has(asked: Sequence[int]) -> Composed:
+    """All of those bits; literals of less than three characters ask for none."""
+    tests = [HAS.format(place=Literal(place)) for place in asked]
+    return SQL("({})").format(SQL(" AND ").join(tests) if tests else SQL("true"))

@@ -20,6 +20,8 @@ CHARS: Final = (1500, 8000)
 """Texts longer than these take the next size."""
 LEAST_CHARS: Final = 3
 """A shorter string has no trigram and excludes nothing."""
+TELLING: Final = 12
+"""Bits that are asked for: of texts that do not hold the literals one in millions has so many by chance."""
 TEXTS_AT_ONCE: Final = 32
 """Few enough that their trigrams stay in the processor's cache."""
 
@@ -48,9 +50,12 @@ def signatures(texts: Sequence[str]) -> list[str]:
     return found
 
 
-def mask(literals: Sequence[str], size: int) -> str:
-    """The bits that a text holding all of ``literals`` has in a signature of ``size`` bits."""
-    return "x" + np.packbits(_bits(literals, size).any(axis=0)).tobytes().hex()
+def places(literals: Sequence[str], size: int) -> list[int]:
+    """Bits, counted from the left, that a text holding all of ``literals`` has set in a signature of ``size`` bits:
+    as many as tell it apart, taken from all of the literals."""
+    found = np.flatnonzero(_bits(literals, size).any(axis=0))
+    step = max(1, len(found) // TELLING)
+    return [int(place) for place in found[::step]]
 
 
 def _bits(texts: Sequence[str], size: int) -> NDArray[np.uint8]:
