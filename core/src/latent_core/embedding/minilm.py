@@ -77,6 +77,7 @@ def built_in(variant: Variant, models: Path) -> LocalModel:
         tokenizer,
         _Loader(variant, models, source, tokenizer),
         alone=variant.precision is Precision.INT8,
+        small=True,
     )
 
 
