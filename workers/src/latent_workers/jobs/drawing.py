@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -16,7 +17,9 @@ from latent_core.queue.context import JobContext
 from latent_core.registry.pages import BlobRef, PageRow
 from latent_workers.deps import Deps
 from latent_workers.render.page import RenderOptions
-from latent_workers.render.run import RenderedPage, render
+from latent_workers.render.resume import Drawing
+from latent_workers.render.run import Pages, RenderedPage, render
+from latent_workers.sandbox.budget import Budget
 
 
 class RenderPayload(BaseModel):
@@ -49,16 +52,22 @@ async def draw(
     """The pages of a stored original, one by one; what was left out is warned of at the end."""
     path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
     options = _options(manifest, payload.source_type)
-    async with render(
-        deps.renderers,
-        path,
-        name=payload.filename,
-        source_type=payload.source_type,
-        options=options,
-        charset=payload.charset,
-        sanitize_rules=payload.sanitize_rules,
-    ) as drawn:
-        async for page in drawn:
+
+    def part(wanted: RenderOptions, budget: Budget) -> AbstractAsyncContextManager[Pages]:
+        return render(
+            deps.renderers,
+            path,
+            name=payload.filename,
+            source_type=payload.source_type,
+            options=wanted,
+            charset=payload.charset,
+            sanitize_rules=payload.sanitize_rules,
+            budget=budget,
+        )
+
+    drawing = Drawing(part, options, by_page=payload.source_type is SourceType.PDF)
+    async with aclosing(drawing.pages()) as pages:
+        async for page in pages:
             await ctx.checkpoint()
             sha256 = await store(deps.stack.db, deps.stack.blobs, page.image)
             name = (
@@ -69,7 +78,7 @@ async def draw(
                 _row(page, sha256),
                 BlobRef("page_image", page.number, sha256, page.mime, name),
             )
-    for warning in drawn.warnings:
+    for warning in drawing.warnings:
         await ctx.warn(warning)
 
 

@@ -25,6 +25,10 @@ class RenderOptions(BaseModel):
     max_pages: int = Field(default=1000, ge=1)
     max_edge: int = Field(default=2048, ge=1)
     """Pixels of the longest edge, of images only."""
+    first: int = Field(default=1, ge=1)
+    """Page of a PDF to begin with …"""
+    last: int | None = Field(default=None, ge=1)
+    """… and to end with, if it is not the last one that is wanted."""
 
 
 class PageInfo(BaseModel):
@@ -50,4 +54,6 @@ class End(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     pages: int
+    last: int | None = None
+    """Number of the last page of a PDF that is to be drawn at all."""
     warnings: list[Issue]

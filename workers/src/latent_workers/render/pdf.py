@@ -22,7 +22,7 @@ def pages(file: BinaryIO, name: str, options: RenderOptions) -> Iterator[Drawn |
     total = document.page_count
     wanted = min(total, options.max_pages)
     missing: list[int] = []
-    for number in range(1, wanted + 1):
+    for number in range(options.first, min(wanted, options.last or wanted) + 1):
         try:
             with mupdf.reading():
                 drawn = _page(document[number - 1], number, wanted, options)
@@ -32,7 +32,8 @@ def pages(file: BinaryIO, name: str, options: RenderOptions) -> Iterator[Drawn |
             yield drawn
         # Decoded images and fonts of past pages would pile up.
         mupdf.load().TOOLS.store_shrink(100)
-    yield End(pages=wanted - len(missing), warnings=list(_warnings(total, wanted, missing)))
+    told = list(_warnings(total, wanted, missing))
+    yield End(pages=wanted - len(missing), last=wanted, warnings=told)
 
 
 def _page(page: Any, number: int, total: int, options: RenderOptions) -> Drawn:

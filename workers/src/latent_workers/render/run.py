@@ -49,6 +49,8 @@ class Pages:
     _items: AsyncIterator[Item]
     _format: ImageFormat
     warnings: list[Issue] = field(default_factory=list)
+    last: int | None = None
+    """Number of the last page of a PDF that is to be drawn at all, once all have come."""
 
     async def __aiter__(self) -> AsyncIterator[RenderedPage]:
         async for item in self._items:
@@ -61,7 +63,9 @@ class Pages:
 
     def _page(self, item: Item) -> RenderedPage | None:
         if not item.attachment:
-            self.warnings += End.model_validate_json(item.value).warnings
+            end = End.model_validate_json(item.value)
+            self.warnings += end.warnings
+            self.last = end.last
             return None
         info = PageInfo.model_validate_json(item.value)
         at, magic = _MAGIC[self._format]
