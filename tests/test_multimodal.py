@@ -230,10 +230,18 @@ async def test_an_embedder_that_refuses_a_picture_fails_its_document_by_name(
 
 
 async def test_a_container_of_texts_embeds_no_pages(client: AsyncClient) -> None:
-    await client.create(manifest("texts", embedder="vllm/test"))
+    await client.create(manifest("texts", embedder="vllm/test", modalities=[Modality.TEXT]))
     await ingest(client, "texts", "plates.pdf", plates())
     (chunk,) = [chunk async for chunk in client.chunks("texts")]
     assert chunk.modality == Modality.TEXT
+
+
+async def test_pages_are_embedded_where_the_embedder_reads_them_unless_the_manifest_says_no(
+    client: AsyncClient,
+) -> None:
+    await client.create(manifest("by-default", embedder="vllm/test"))
+    await ingest(client, "by-default", "plates.pdf", plates())
+    assert first(await pictured(client, "green", "by-default")) == ("plates.pdf", 2)
 
 
 async def refreshed(client: AsyncClient, container: str, embedder: str, dims: int) -> None:

@@ -15,7 +15,7 @@ DELIVERED = {
     "id": "names the container",
     "name": "shown in listings",
     "theme": "shown by describe",
-    "modalities": "shown in listings",
+    "modalities": "with image, pages of PDFs are embedded as they look; without text, nothing but images is taken",
     "embedder": "chooses the embedder",
     "embedder_version": "must be the embedder's",
     "dims": "must be the embedder's; decides the collection's width",
@@ -81,6 +81,23 @@ def _keys(model: type[BaseModel], prefix: str = "") -> set[str]:
 def test_every_key_has_a_behaviour_or_the_part_that_delivers_it() -> None:
     assert _keys(Manifest) == set(DELIVERED) | set(LATER)
     assert not set(DELIVERED) & set(LATER)
+
+
+@pytest.mark.parametrize(
+    ("embedder", "told", "meant"),
+    [
+        ("local", {}, ["text"]),
+        ("openai/model", {}, ["text"]),
+        ("nomic-embed-multimodal-7b", {}, ["text", "image"]),
+        ("vllm/model", {}, ["text", "image"]),
+        ("vllm/model", {"modalities": ["text"]}, ["text"]),
+    ],
+)
+def test_what_an_embedder_reads_is_what_a_container_shows_unless_it_says_otherwise(
+    embedder: str, told: dict[str, Any], meant: list[str]
+) -> None:
+    read = parse_manifest({"id": "a", "name": "A", "embedder": embedder, "dims": 8} | told)
+    assert read.modalities == meant
 
 
 def test_a_five_line_manifest_is_valid() -> None:

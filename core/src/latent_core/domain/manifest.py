@@ -19,6 +19,7 @@ from pydantic import (
 
 from latent_core.domain.chunk import Modality
 from latent_core.domain.custom_schema import MOST_FIELDS, check_name, check_rule
+from latent_core.domain.embedder_name import reads_images
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.path_meta import check_pattern
@@ -262,6 +263,7 @@ class Manifest(_Part):
     name: str
     theme: str = ""
     modalities: list[Modality] = [Modality.TEXT]
+    """With ``image`` the pages of PDFs are found by how they look: the default where the embedder reads pictures."""
     embedder: str = "local"
     embedder_version: str | None = None
     """Default the installed embedder's version."""
@@ -292,6 +294,14 @@ class Manifest(_Part):
                 "must be 1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'"
             )
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_that_the_embedder_reads(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "modalities" in data:
+            return data
+        seeing = isinstance(data.get("embedder"), str) and reads_images(data["embedder"])
+        return {**data, "modalities": [Modality.TEXT, Modality.IMAGE]} if seeing else data
 
     @model_validator(mode="after")
     def _at_least_one_modality(self) -> Self:

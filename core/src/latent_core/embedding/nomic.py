@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from latent_core.domain.embedder_name import VISION
 from latent_core.embedding.dialect import Answer, answered, listed
 from latent_core.embedding.picture import media_type
 from latent_core.embedding.wire import Endpoint, Wire
 
 DOCUMENT: Final = "search_document"
 QUERY: Final = "search_query"
-VISION: Final = "-vision-"
 IMAGES: Final = 8
 _DIALECT: Final = "Nomic's dialect"
 

@@ -18,13 +18,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from latent_core.domain.embedder_name import (
+    JINA,
+    NOMIC,
+    OPENAI,
+    VLLM,
+    VLLM_WITHOUT_PREFIX,
+    reads_images,
+)
 from latent_core.domain.errors import Invalid, Misconfigured, Unavailable
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding import folder, minilm
 from latent_core.embedding.adapted import AdaptedEmbedder, Adapters
 from latent_core.embedding.breaker import Breaker
 from latent_core.embedding.local import LocalEmbedder, LocalModel
-from latent_core.embedding.nomic import VISION, NomicClient, NomicVisionClient
+from latent_core.embedding.nomic import NomicClient, NomicVisionClient
 from latent_core.embedding.openai import OpenAiEmbedder
 from latent_core.embedding.openai_wire import JinaClient, VllmClient
 from latent_core.embedding.port import Embedder, EmbeddingModel
@@ -35,11 +43,6 @@ from latent_core.embedding.wire import Endpoint
 from latent_core.registry.containers import Space
 from latent_core.settings import Settings
 
-OPENAI: Final = "openai/"
-NOMIC: Final = "nomic/"
-VLLM: Final = "vllm/"
-JINA: Final = "jina/"
-VLLM_WITHOUT_PREFIX: Final = frozenset({"nomic-embed-multimodal-7b"})
 """Served by vLLM; the original contract names it so."""
 TEXTS_PER_MINUTE: Final = 120
 CONNECTIONS: Final = Patience().requests + QUERY_CONNECTIONS
@@ -248,13 +251,6 @@ def key_of_endpoint(settings: Settings) -> str:
 def remote_model(name: str, version: str, dims: int, window: int) -> EmbeddingModel:
     """The model that the remote embedder ``name`` is."""
     return EmbeddingModel(name, version, dims, window, reads_images(name))
-
-
-def reads_images(name: str) -> bool:
-    """Whether the embedder ``name`` reads pictures, too."""
-    if name.startswith(NOMIC):
-        return VISION in name
-    return name in VLLM_WITHOUT_PREFIX or name.startswith((VLLM, JINA))
 
 
 def _bare(name: str) -> str:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
 from latent_core.domain.chunk import Modality
+from latent_core.domain.embedder_name import reads_images
 from latent_core.domain.errors import Forbidden, Invalid
 from latent_core.domain.filters import Column, Node, Op, Test, any_of
 from latent_core.domain.manifest import OFFERED_MODES, Freshness, Fusion, SearchMode
 from latent_core.domain.query import Detail, SearchRequest
-from latent_core.embedding.resolve import reads_images
 from latent_core.registry.conditions import Condition
 from latent_core.registry.containers import Container
 from latent_core.rerank.resolve import Provider

@@ -16,12 +16,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from latent_core.domain.chunk import SourceType
+from latent_core.domain.embedder_name import reads_images
 from latent_core.domain.errors import Invalid, Issue, IssueCode, LatentError, NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobState
 from latent_core.domain.query import SearchRequest
 from latent_core.embedding.picture import media_type
-from latent_core.embedding.resolve import reads_images
 from latent_core.generations.read_image import MOST_CHARS, request_reading
 from latent_core.registry import image_texts, pages, texts, uploads
 from latent_core.registry.uploads import Upload
