@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding import cache
 from latent_core.embedding.batcher import Batcher
 from latent_core.embedding.cache import CachedEmbedding
+from latent_core.embedding.picture import Picture
 from latent_core.embedding.pieces import PieceTokenizer
 from latent_core.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.registry import embeddings
@@ -179,6 +180,70 @@ async def test_jobs_with_the_same_texts_do_not_block_each_other(database: Databa
         assert np.array_equal(embedded.matrix, HASHED.vectors(order))
     for batcher in batchers:
         await batcher.close()
+
+
+class Seeing(Counting):
+    """Takes a picture a request, and never answers for one of them."""
+
+    images_a_request = 1
+
+    async def embed_images(self, images: Sequence[bytes]) -> Matrix:
+        (image,) = images
+        if image == b"slow":
+            await asyncio.Event().wait()
+        self.asked.append(image.decode())
+        return HASHED.vectors([image.decode()])
+
+
+async def test_each_picture_is_kept_as_its_answer_comes_and_not_paid_for_twice_after_a_crash(
+    database: Database,
+) -> None:
+    shown = {Sha256(f"{n:064x}"): f"plate {n}".encode() for n in range(20)}
+    last = list(shown)[-1]
+
+    async def read(sha256: Sha256) -> bytes:
+        return b"slow" if sha256 == last and not again else shown[sha256]
+
+    again = False
+    embedder = Seeing()
+    batcher = Batcher(embedder)
+    cached = CachedEmbedding(batcher, database, read)
+    cut_off = asyncio.create_task(cached.embed([Picture(one) for one in shown]))
+    while await _kept(database, embedder, shown) < 19:
+        pass
+    cut_off.cancel()
+    await asyncio.wait([cut_off])
+    again = True
+    assert (await cached.embed([Picture(one) for one in shown])).hits == 19
+    assert sorted(embedder.asked) == sorted(f"plate {n}" for n in range(20))
+    await batcher.close()
+
+
+async def _kept(database: Database, embedder: Counting, hashes: Iterable[Sha256]) -> int:
+    async with database.transaction() as conn:
+        return len(await embeddings.find(conn, embedder.model.key, list(hashes)))
+
+
+async def test_no_more_pictures_are_read_than_are_sent_at_once(database: Database) -> None:
+    read: list[Sha256] = []
+    full = asyncio.Event()
+
+    async def slow(sha256: Sha256) -> bytes:
+        read.append(sha256)
+        if len(read) == cache.PICTURES_AT_ONCE:
+            full.set()
+        return b"slow"
+
+    batcher = Batcher(Seeing())
+    cached = CachedEmbedding(batcher, database, slow)
+    task = asyncio.create_task(cached.embed([Picture(Sha256(f"{n:064x}")) for n in range(100)]))
+    await full.wait()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(read) == cache.PICTURES_AT_ONCE
+    task.cancel()
+    await asyncio.wait([task])
+    await batcher.close()
 
 
 AGE = "UPDATE embedding_cache SET used_at = now() - interval '3 days'"

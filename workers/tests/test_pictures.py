@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,13 +16,15 @@ import pytest
 from PIL import Image
 
 from latent_core.domain.chunk import Modality, SourceType, number
-from latent_core.domain.errors import IngestFailed
+from latent_core.domain.errors import Away, IngestFailed, LatentError, NotFound, Unavailable
 from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
+from latent_core.domain.refresh import RefreshPayload, RefreshRequest
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.port import EmbeddingModel
+from latent_core.generations.refresh import begin
 from latent_core.generations.repair import Repairer, Stores
 from latent_core.registry import containers
 from latent_core.registry.connection import Database
@@ -29,8 +32,10 @@ from latent_core.settings import Settings
 from latent_core.testing.queue import sql
 from latent_workers.chunk.drafting import drafts_of
 from latent_workers.chunk.pages import page_chunks
-from latent_workers.jobs import pictures
+from latent_workers.jobs import drawing, pictures
 from latent_workers.parse.parsed import Block, BlockType, Parsed, ParsedPage
+from latent_workers.render.page import RenderOptions
+from latent_workers.render.run import Pages, RenderedPage
 from latent_workers.testing.house import (
     CONTAINER,
     DIMS,
@@ -53,9 +58,15 @@ ORDER BY c.ord
 
 @dataclass
 class Eyes(CountingEmbedder):
-    """Sees how light a picture is."""
+    """Sees how light a picture is, and may refuse some."""
 
     images: int = 0
+    images_a_request: int = 1
+    refused: set[str] = field(default_factory=set)
+    """Shades that a request must not hold."""
+    refusal: LatentError = field(
+        default_factory=lambda: IngestFailed("the embedder refuses what it is to embed (400)")
+    )
     model: EmbeddingModel = field(
         default_factory=lambda: EmbeddingModel("vllm/test", "1", DIMS, 128, reads_images=True)
     )
@@ -63,8 +74,11 @@ class Eyes(CountingEmbedder):
     async def embed_images(self, images: Sequence[bytes]) -> Matrix:
         if self.away is not None:
             raise self.away
+        shades = [shade(image) for image in images]
+        if self.refused & set(shades):
+            raise self.refusal
         self.images += len(images)
-        return self.words.vectors([shade(image) for image in images])
+        return self.words.vectors(shades)
 
     async def embed_query_image(self, image: bytes) -> Vector:
         row: Vector = self.words.vectors([shade(image)])[0]
@@ -248,3 +262,204 @@ async def test_a_page_is_a_chunk_beside_those_of_its_text_which_keep_their_ids()
     beside = number(DOCUMENT, [*texts, *shown], range(9))
     assert [chunk.id for chunk in beside[: len(alone)]] == [chunk.id for chunk in alone]
     assert len({chunk.id for chunk in beside}) == len(beside)
+
+
+def leaves(*levels: int) -> bytes:
+    """A page for each level of grey, and what its number is."""
+    document = pymupdf.open()
+    for leaf, level in enumerate(levels, start=1):
+        page = document.new_page()
+        page.draw_rect(page.rect, fill=[level / 255] * 3, width=0)
+        page.insert_text((72, 72), f"Leaf {leaf} of the herbarium.", color=[1 - level / 255] * 3)
+    return bytes(document.tobytes())
+
+
+async def test_a_page_that_ends_the_renderer_costs_no_other_its_picture(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = drawing.render
+
+    @asynccontextmanager
+    async def render(*given: Any, options: RenderOptions, **named: Any) -> AsyncIterator[Any]:
+        async with whole(*given, options=options, **named) as pages:
+            yield EndsAt(2, pages)
+
+    monkeypatch.setattr(drawing, "render", render)
+    await house.add("plates.pdf", leaves(255, 0, 128))
+    assert await house.work() == []
+    assert await seen(house) == [(1, 1), (3, 1)]
+    (warning,) = (await told(house))["warnings"]
+    assert warning["details"]["undrawn_pages"] == [2]
+    rows = await sql(house.stack.db, "SELECT page FROM pages WHERE image_sha256 IS NOT NULL")
+    assert sorted(row["page"] for row in rows) == [1, 3]
+    assert (await house.examine()).clean
+
+
+class EndsAt:
+    """Pages of a renderer that crashes at one of them."""
+
+    def __init__(self, bad: int, pages: Pages) -> None:
+        self._bad = bad
+        self._pages = pages
+
+    async def __aiter__(self) -> AsyncIterator[RenderedPage]:
+        async for page in self._pages:
+            if page.number == self._bad:
+                raise IngestFailed("the page renderer crashed (signal 11)", reason="crash")
+            yield page
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pages, name)
+
+
+async def told(house: House, kind: JobKind = JobKind.INGEST) -> dict[str, Any]:
+    """The newest job of a kind."""
+    (job,) = await sql(
+        house.stack.db,
+        "SELECT state, cause, warnings, result FROM jobs WHERE kind = %(kind)s ORDER BY id DESC LIMIT 1",
+        kind=kind.value,
+    )
+    return job
+
+
+async def seen(house: House) -> list[tuple[int, int]]:
+    """Each page that is a chunk, and how many vectors it has."""
+    rows = await sql(house.stack.db, CHUNKS)
+    return [(row["page"], row["windows"]) for row in rows if row["modality"] == "image"]
+
+
+async def refreshed(house: House, **words: Any) -> dict[str, Any]:
+    """The job of a refresh that was run to its end."""
+    wanted = RefreshRequest.model_validate(words)
+    payload = RefreshPayload(
+        strategy=wanted.strategy, space_id=0, to=wanted.to, way=wanted.way, force=wanted.force
+    )
+    async with house.stack.db.transaction() as conn:
+        await begin(
+            conn,
+            house.embedder,
+            CONTAINER,
+            wanted,
+            payload,
+            principal="local:you",
+            request_id=None,
+        )
+    await house.work()
+    return await told(house, JobKind.REFRESH)
+
+
+async def test_a_page_that_the_embedder_refuses_costs_neither_its_document_nor_other_pages(
+    house: House,
+) -> None:
+    eyes(house).images_a_request = 8
+    eyes(house).refused = {"shade0"}
+    await house.add("plates.pdf", leaves(255, 0, 128))
+    assert await house.work() == []
+    assert await seen(house) == [(1, 1), (2, 0), (3, 1)]
+    job = await told(house)
+    (warning,) = job["warnings"]
+    assert job["state"] == "done"
+    assert warning["details"]["page"] == 2
+    assert "refuses what it is to embed (400)" in warning["message"]
+    assert (await house.examine()).clean
+
+
+async def test_a_page_whose_bytes_are_lost_is_left_out_by_name(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = house.stack.blobs.get
+    asked: list[str] = []
+
+    async def get(sha256: Sha256) -> bytes:
+        asked.append(sha256)
+        if len(set(asked)) == 1:
+            raise NotFound("blob 12ab is not stored")
+        return await whole(sha256)
+
+    monkeypatch.setattr(house.deps.embedding, "_read_picture", get)
+    await house.add("plates.pdf", leaves(255, 0, 128))
+    assert await house.work() == []
+    assert sorted(windows for _, windows in await seen(house)) == [0, 1, 1]
+    assert "blob 12ab is not stored" in str((await told(house))["warnings"])
+
+
+async def test_an_embedder_that_refuses_all_pictures_fails_the_document_and_says_what_to_do(
+    house: House,
+) -> None:
+    eyes(house).refused = {"shade0", "shade2", "shade4"}
+    await house.add("plates.pdf", leaves(255, 0, 128))
+    (trouble,) = await house.work(JobKind.INGEST)
+    assert "none of 3 pictures could be embedded" in str(trouble)
+    assert "refuses what it is to embed (400)" in str(trouble)
+    assert "pdf.render_dpi" in str(trouble)
+    assert (await told(house))["state"] == "failed"
+
+
+async def test_a_page_that_the_embedder_took_by_and_by_is_found_when_it_is_added_again(
+    house: House,
+) -> None:
+    eyes(house).refused = {"shade0"}
+    await house.add("plates.pdf", leaves(255, 0))
+    assert await house.work() == []
+    eyes(house).refused = set()
+    await house.add("plates.pdf", leaves(255, 0))
+    assert await house.work() == []
+    assert await seen(house) == [(1, 1), (2, 1)]
+    before = eyes(house).images
+    await house.add("plates.pdf", leaves(255, 0))
+    assert await house.work() == []
+    assert eyes(house).images == before
+    await house.settle()
+    assert (await house.examine()).clean
+
+
+async def test_an_embedder_that_fails_on_one_picture_is_believed_at_the_last_attempt(
+    house: House,
+) -> None:
+    eyes(house).refused, eyes(house).refusal = {"shade0"}, Unavailable("the embedder failed (500)")
+    await house.add("plates.pdf", leaves(255, 0))
+    for _ in range(4):
+        (trouble,) = await house.work(JobKind.INGEST)
+        assert "failed (500)" in str(trouble)
+        await sql(house.stack.db, "UPDATE jobs SET run_at = now() WHERE lane = 'delayed'")
+    assert await house.work(JobKind.INGEST) == []
+    assert await seen(house) == [(1, 1), (2, 0)]
+
+
+async def test_an_embedder_that_is_away_costs_no_page_its_vector(house: House) -> None:
+    eyes(house).refused, eyes(house).refusal = {"shade0"}, Away("the embedder is away")
+    await house.add("plates.pdf", leaves(255, 0))
+    assert len(await house.work(JobKind.INGEST)) == 1
+    eyes(house).refused = set()
+    await sql(house.stack.db, "UPDATE jobs SET run_at = now() WHERE lane = 'delayed'")
+    assert await house.work(JobKind.INGEST) == []
+    assert await seen(house) == [(1, 1), (2, 1)]
+
+
+async def test_a_refresh_goes_on_without_a_refused_picture_and_counts_it(house: House) -> None:
+    await house.add("plates.pdf", leaves(255, 0, 128))
+    await house.add("dark.png", grey(0))
+    assert await house.work() == []
+    eyes(house).model = replace(eyes(house).model, embedder="vllm/other")
+    eyes(house).refused = {"shade0"}
+    job = await refreshed(house, strategy="parallel", to={"embedder": "vllm/other", "dims": DIMS})
+    assert job["state"] == "done", job["cause"]
+    assert job["result"]["left_out"] == 2
+    named = {(w["details"].get("source_uri"), w["details"].get("page")) for w in job["warnings"]}
+    assert {("file:///plates.pdf", 2), ("file:///dark.png", 1)} <= named
+    assert "2 pages were left out" in str(job["warnings"])
+    assert (await house.examine()).clean
+    eyes(house).refused = set()
+    again = await refreshed(house, strategy="inplace")
+    assert (again["state"], again["result"]["left_out"]) == ("done", 0)
+    assert (await house.examine()).clean
+
+
+async def test_a_refresh_by_an_embedder_that_refuses_every_picture_fails(house: House) -> None:
+    await house.add("plates.pdf", leaves(*range(0, 180, 20)))
+    assert await house.work() == []
+    eyes(house).model = replace(eyes(house).model, embedder="vllm/other")
+    eyes(house).refused = {f"shade{n}" for n in range(5)}
+    job = await refreshed(house, strategy="parallel", to={"embedder": "vllm/other", "dims": DIMS})
+    assert job["state"] == "failed"
+    assert "none of 8 pictures could be embedded" in job["cause"]["message"]

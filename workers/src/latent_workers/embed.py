@@ -8,6 +8,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from latent_core.domain.ids import JobId
+from latent_core.domain.left_out import LeftOut
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.batcher import Batcher
 from latent_core.embedding.cache import CachedEmbedding
@@ -78,14 +79,18 @@ class DocumentEmbedding:
         told: Callable[[int], Awaitable[None]],
         *,
         job_id: JobId | None = None,
+        left_out: LeftOut | None = None,
     ) -> Matrix:
-        """One row a text or picture. ``told`` hears how many are done; what a server is sent is counted for ``job_id``."""
+        """One row a text or picture. ``told`` hears how many are done; what a server is sent is counted for ``job_id``.
+
+        With ``left_out`` a picture that cannot be embedded has a row of zeros, which nobody may store.
+        """
         cached = self._for(space)
         parts: list[Matrix] = []
         for start in range(0, len(texts), TEXTS_A_STEP):
             await checkpoint()
             step = texts[start : start + TEXTS_A_STEP]
-            vectors, hits, tokens = await cached.embed(step, checkpoint)
+            vectors, hits, tokens = await cached.embed(step, checkpoint, left_out)
             self._metrics.cached_texts.labels(space.embedder).inc(hits)
             self._metrics.embedded_texts.labels(space.embedder).inc(len(step) - hits)
             spent = tokens or self._counted(space, step, len(step) - hits)

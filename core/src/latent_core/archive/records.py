@@ -155,7 +155,7 @@ class ChunkRecord(_Record):
     offset_end: int
     content_hash: Sha
     token_count: int
-    windows: Annotated[int, Field(ge=1, le=100_000)]
+    windows: Annotated[int, Field(ge=0, le=100_000)]
     tsv: str
     """The term vector, as Postgres writes it."""
     length: Count

@@ -9,7 +9,13 @@ from typing import Protocol
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.drift import DriftAdapter
-from latent_core.embedding.port import Embedder, EmbeddingModel, Guarded, Tokenizer
+from latent_core.embedding.port import (
+    Embedder,
+    EmbeddingModel,
+    Guarded,
+    Tokenizer,
+    images_a_request,
+)
 from latent_core.registry import spaces
 from latent_core.registry.connection import Database
 
@@ -60,6 +66,10 @@ class AdaptedEmbedder:
     @property
     def tokenizer(self) -> Tokenizer:
         return self._inner.tokenizer
+
+    @property
+    def images_a_request(self) -> int:
+        return images_a_request(self._inner)
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
         adapter = await self._adapters.get(self._adapter_id)

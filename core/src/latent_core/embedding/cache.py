@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import Sha256, content_hash
+from latent_core.domain.left_out import LeftOut
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.batcher import Batcher, Checkpoint
 from latent_core.embedding.picture import Picture, Piece, ReadPicture
-from latent_core.embedding.port import Metered
+from latent_core.embedding.port import Metered, images_a_request
+from latent_core.embedding.together import all_or_first_failure
 from latent_core.registry import embeddings
 from latent_core.registry.connection import Database
 
 TEXTS_A_STEP: Final = 1024
 """Looked up together. What was embedded is kept batch by batch: a failure costs the batches under way."""
-PICTURES_A_STEP: Final = 16
-"""Held in memory, and kept together: a request a picture is slow and dear."""
+PICTURES_AT_ONCE: Final = 16
+"""Held in memory. Each answer is kept as it comes: a request a picture is slow and dear."""
 
 
 class Embedded(NamedTuple):
     matrix: Matrix
-    """One row a text, in order."""
+    """One row a text or picture, in order; nothing but zeros of one that was left out."""
     hits: int
     """Texts that the embedder was not asked for."""
     tokens: int = 0
@@ -39,25 +43,33 @@ class CachedEmbedding:
         self._read = read_picture
 
     async def embed(
-        self, pieces: Sequence[Piece], checkpoint: Checkpoint | None = None
+        self,
+        pieces: Sequence[Piece],
+        checkpoint: Checkpoint | None = None,
+        left_out: LeftOut | None = None,
     ) -> Embedded:
-        """``checkpoint`` as for ``Batcher.embed``, and between steps."""
+        """``checkpoint`` as for ``Batcher.embed``, between steps, and before pictures are sent. ``left_out`` learns
+        of pictures that were embedded, and of those that could not be; without it one of these ends the call."""
         rows = np.empty((len(pieces), self._batcher.embedder.model.dims), np.float32)
         hits = tokens = 0
         for start in range(0, len(pieces), TEXTS_A_STEP):
             if start and checkpoint:
                 await checkpoint()
             step = slice(start, start + TEXTS_A_STEP)
-            rows[step], known, spent = await self._step(pieces[step], checkpoint)
+            rows[step], known, spent = await self._step(pieces[step], checkpoint, left_out)
             hits += known
             tokens += spent
         return Embedded(rows, hits, tokens)
 
-    async def _step(self, pieces: Sequence[Piece], checkpoint: Checkpoint | None) -> Embedded:
+    async def _step(
+        self, pieces: Sequence[Piece], checkpoint: Checkpoint | None, left_out: LeftOut | None
+    ) -> Embedded:
         hashes = [_hash(piece) for piece in pieces]
         distinct = dict(zip(hashes, pieces, strict=True))
         async with self._db.transaction() as conn:
             vectors = await embeddings.find(conn, self._space, list(distinct))
+        if left_out is not None:
+            left_out.take(sum(isinstance(distinct[hash_], Picture) for hash_ in vectors))
         missing = {hash_: piece for hash_, piece in distinct.items() if hash_ not in vectors}
         texts = {hash_: piece for hash_, piece in missing.items() if isinstance(piece, str)}
         pictures = [piece.sha256 for piece in missing.values() if isinstance(piece, Picture)]
@@ -69,17 +81,57 @@ class CachedEmbedding:
 
             made = await self._batcher.embed(list(texts.values()), checkpoint, keep)
             vectors.update(zip(wanted, made, strict=True))
-        for start in range(0, len(pictures), PICTURES_A_STEP):
-            if checkpoint:
-                await checkpoint()
-            some = pictures[start : start + PICTURES_A_STEP]
-            images = [await self._read(sha256) for sha256 in some]
-            vectors.update(
-                await self._kept(some, await self._batcher.embedder.embed_images(images))
-            )
-        matrix = np.stack([vectors[hash_] for hash_ in hashes])
-        tokens = self._tokens(list(texts.values()), len(pictures))
+        seen = await self._pictures(pictures, checkpoint, left_out)
+        vectors |= seen
+        none = np.zeros(self._batcher.embedder.model.dims, np.float32)
+        matrix = np.stack([vectors.get(hash_, none) for hash_ in hashes])
+        tokens = self._tokens(list(texts.values()), len(seen))
         return Embedded(matrix, len(pieces) - len(missing), tokens)
+
+    async def _pictures(
+        self, hashes: Sequence[Sha256], checkpoint: Checkpoint | None, left_out: LeftOut | None
+    ) -> dict[Sha256, Vector]:
+        """A request after the other, some of them side by side; without those that are left out."""
+        most = images_a_request(self._batcher.embedder)
+        waiting = deque(hashes[at : at + most] for at in range(0, len(hashes), most))
+        seen: dict[Sha256, Vector] = {}
+
+        async def work() -> None:
+            while waiting:
+                some = waiting.popleft()
+                if checkpoint:
+                    await checkpoint()
+                seen.update(await self._seen(some, left_out))
+
+        await all_or_first_failure(
+            [work() for _ in range(min(len(waiting), max(1, PICTURES_AT_ONCE // most)))]
+        )
+        return seen
+
+    async def _seen(
+        self, hashes: Sequence[Sha256], left_out: LeftOut | None
+    ) -> dict[Sha256, Vector]:
+        """The vectors of one request, kept. One that is refused is sent again in parts: who is to blame shows then."""
+        images: dict[Sha256, bytes] = {}
+        try:
+            for sha256 in hashes:
+                images[sha256] = await self._read(sha256)
+            rows = await self._batcher.embedder.embed_images(list(images.values()))
+        except LatentError as error:
+            if left_out is None or not left_out.concerns(error):
+                raise
+            if len(hashes) == 1:
+                left_out.add(hashes[0], error)
+                return {}
+        else:
+            if left_out is not None:
+                left_out.take(len(images))
+            return await self._kept(list(images), rows)
+        images.clear()
+        seen: dict[Sha256, Vector] = {}
+        for sha256 in hashes:
+            seen |= await self._seen([sha256], left_out)
+        return seen
 
     @property
     def _space(self) -> str:

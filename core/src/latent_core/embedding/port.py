@@ -83,6 +83,19 @@ class Requesting(Protocol):
 
 
 @runtime_checkable
+class Showing(Protocol):
+    """An embedder that sends pictures somewhere."""
+
+    @property
+    def images_a_request(self) -> int: ...
+
+
+def images_a_request(embedder: Embedder) -> int:
+    """Pictures that are one request to ``embedder``: they are answered, or refused, together."""
+    return embedder.images_a_request if isinstance(embedder, Showing) else 1
+
+
+@runtime_checkable
 class Metered(Protocol):
     """An embedder that is paid for by the token."""
 

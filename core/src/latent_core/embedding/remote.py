@@ -93,6 +93,10 @@ class RemoteEmbedder:
     def texts_a_request(self) -> int:
         return min(self._patience.texts, self._rate.burst)
 
+    @property
+    def images_a_request(self) -> int:
+        return min(self._images.images_a_request if self._images else 1, self._rate.burst)
+
     def tokens_of(self, texts: Sequence[str], images: int = 0) -> int:
         """What these cost here: our own count, in the measure in which the server's has differed so far."""
         return self._bill.tokens(sum(self._tokenizer.count(texts)), images)
@@ -115,7 +119,7 @@ class RemoteEmbedder:
 
     async def embed_images(self, images: Sequence[bytes]) -> Matrix:
         client = self._image_client()
-        most = min(client.images_a_request, self._rate.burst)
+        most = self.images_a_request
         parts = [slice(at, min(at + most, len(images))) for at in range(0, len(images), most)]
 
         def send(part: slice) -> Send:

@@ -221,6 +221,8 @@ class Export:
             for c in chunks
             for window in range(c["windows"])
         ]
+        if not ids:
+            return b""
         stored = await self._index.vectors(space.collection(), ids)
         if len(stored) < len(set(ids)):
             return None

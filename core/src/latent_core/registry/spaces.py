@@ -61,7 +61,10 @@ SELECT count(*) AS others FROM spaces
 WHERE container_id = %(container_id)s AND id <> %(id)s AND coalesce(stored_in, id) = %(stored_in)s
 """
 
-REMOVE: Final = "DELETE FROM spaces WHERE id = %(id)s AND state = 'dropping'"
+REMOVE: Final = """
+WITH gone AS (DELETE FROM spaces WHERE id = %(id)s AND state = 'dropping' RETURNING id, container_id)
+INSERT INTO former_spaces (id, container_id) SELECT id, container_id FROM gone ON CONFLICT DO NOTHING
+"""
 
 FORGET: Final = """
 DELETE FROM embedded WHERE ctid = ANY (ARRAY(SELECT ctid FROM embedded WHERE stored_in = %(stored_in)s LIMIT %(limit)s))
@@ -194,6 +197,33 @@ LEFT JOIN embedding_cache k
   ON k.space = %(key)s
      AND k.content_hash = coalesce(g.image_sha256, encode(sha256(convert_to(c.embed_text, 'UTF8')), 'hex'))
 WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL
+"""
+
+# Chunks that are pages, of which nothing stands in a collection: their pictures could not be embedded.
+UNSEEN: Final = """
+SELECT count(*) AS pages
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN point_counts p ON p.container_id = c.container_id AND p.ord = c.ord AND p.stored_in = %(stored_in)s
+WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL AND c.modality = 'image'
+  AND coalesce(p.windows, c.windows) = 0
+"""
+
+SHOWS: Final = """
+SELECT 1
+FROM embedded e
+JOIN documents d ON d.id = e.doc_id AND d.live_generation = e.generation
+JOIN chunks c ON c.doc_id = d.id AND c.generation = d.live_generation AND c.modality = 'image'
+JOIN pages g ON g.doc_id = c.doc_id AND g.generation = c.generation AND g.page = c.page AND g.image_sha256 IS NOT NULL
+LEFT JOIN point_counts p ON p.container_id = c.container_id AND p.ord = c.ord AND p.stored_in = %(stored_in)s
+WHERE e.stored_in = %(stored_in)s AND c.container_id = %(container_id)s AND d.deleted_at IS NULL
+  AND (%(job_id)s::bigint IS NULL OR e.job_id = %(job_id)s) AND coalesce(p.windows, c.windows) > 0
+LIMIT 1
+"""
+
+PAGE_OF: Final = """
+SELECT c.page, d.uri FROM chunks c JOIN documents d ON d.id = c.doc_id
+WHERE c.container_id = %(container_id)s AND c.ord = %(ord)s
 """
 
 INSERT_ADAPTER: Final = """
@@ -467,10 +497,35 @@ async def texts(
             row["ord"],
             row["embed_text"],
             row["picture"],
-            row["stored_windows"] or (row["windows"] if like_the_chunks else None),
+            _points(row, like_the_chunks=like_the_chunks),
         )
         for row in await (await conn.execute(TEXTS, values)).fetchall()
     ]
+
+
+def _points(row: Mapping[str, Any], *, like_the_chunks: bool) -> int | None:
+    stored: int | None = row["stored_windows"]
+    return row["windows"] if stored is None and like_the_chunks else stored
+
+
+async def unseen(conn: Connection, container_id: str, stored_in: int) -> int:
+    """Live pages that are chunks, and have no point in a collection."""
+    values = {"container_id": container_id, "stored_in": stored_in}
+    return int(_one(await (await conn.execute(UNSEEN, values)).fetchone())["pages"])
+
+
+async def shows(conn: Connection, container_id: str, stored_in: int, job_id: int | None) -> bool:
+    """Whether a picture has a point there already; with ``job_id``, one that this job wrote."""
+    values = {"container_id": container_id, "stored_in": stored_in, "job_id": job_id}
+    return await (await conn.execute(SHOWS, values)).fetchone() is not None
+
+
+async def page_of(conn: Connection, container_id: str, ord_: int) -> tuple[int | None, str] | None:
+    """The page that a chunk is, and the uri of its document."""
+    row = await (
+        await conn.execute(PAGE_OF, {"container_id": container_id, "ord": ord_})
+    ).fetchone()
+    return (row["page"], row["uri"]) if row else None
 
 
 async def sample(

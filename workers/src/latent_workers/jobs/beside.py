@@ -19,6 +19,7 @@ from latent_core.queue.context import JobContext
 from latent_core.registry import containers
 from latent_core.registry.containers import Container, Space
 from latent_workers.deps import Deps
+from latent_workers.jobs.unseen import kept_of, left_out_of
 
 logger = logging.getLogger(__name__)
 
@@ -67,13 +68,17 @@ async def _stage(
 
     parts = await asyncio.to_thread(cut)
     pieces = [piece for part in parts for piece in part]
-    vectors = await deps.embedding.embed(space, pieces, ctx.checkpoint, _nobody, job_id=ctx.job.id)
+    left_out = left_out_of(ctx)
+    vectors = await deps.embedding.embed(
+        space, pieces, ctx.checkpoint, _nobody, job_id=ctx.job.id, left_out=left_out
+    )
+    counts, vectors = kept_of(left_out, parts, vectors)
     there = [
-        Addressed(one.doc_id, one.generation, one.chunk, len(part))
-        for one, part in zip(addressed, parts, strict=True)
+        Addressed(one.doc_id, one.generation, one.chunk, n)
+        for one, n in zip(addressed, counts, strict=True)
     ]
     await stage_vectors(deps.stack.vectors, space, there, vectors, ctx.checkpoint)
-    return [len(part) for part in parts]
+    return counts
 
 
 async def _nobody(_done: int) -> None:

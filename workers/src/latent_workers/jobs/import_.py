@@ -44,13 +44,14 @@ from latent_core.queue.amend import amend, payload_of
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import archives, containers, importing as rows
+from latent_core.registry import archives, containers, importing as rows, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container
 from latent_workers.deps import Deps
 from latent_workers.jobs.archiving import verify_archive
 from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.given_up import was_the_last
+from latent_workers.jobs.unseen import kept_of, left_out_of, unseen_words
 
 logger = logging.getLogger(__name__)
 
@@ -328,10 +329,11 @@ class _Import:
 
         given = [piece for own in pieces for piece in own]
         crash_point("import.before_embedding")
+        left_out = left_out_of(self.ctx)
         matrix = await deps.embedding.embed(
-            space, given, self.ctx.checkpoint, told, job_id=self.ctx.job.id
+            space, given, self.ctx.checkpoint, told, job_id=self.ctx.job.id, left_out=left_out
         )
-        return [len(own) for own in pieces], matrix
+        return kept_of(left_out, pieces, matrix)
 
     async def _follow(self, conn: Connection, done: Committed) -> None:
         """What a merge leaves to do; a container that nobody sees yet is looked after at its end."""
@@ -367,10 +369,12 @@ class _Import:
                 await enqueue_if_needed(conn, container_id)
             await archives.forget_import(conn, job.id)
             result = payload.model_dump(include=set(FRESH) - {"next_batch", "chunks_read"})
+            stored_in = self.target.container.space.stored_in
+            unseen = await spaces.unseen(conn, container_id, stored_in) if payload.embedded else 0
             await finish(
                 conn,
                 job,
-                warnings=_warnings(payload, self.left_out),
+                warnings=[*_warnings(payload, self.left_out), *unseen_words(unseen)],
                 result={"container_id": container_id, **result},
             )
             lease = self.deps.settings.lease_seconds

@@ -165,7 +165,7 @@ async def _unchanged(ctx: JobContext, work: Work) -> bool:
     """Nothing that decides the chunks has changed: note the fetch, embed nothing."""
 
     async def write(conn: Connection) -> None:
-        await finish(conn, ctx.job)
+        await finish(conn, ctx.job, result={"unchanged": True})
         if await containers.hold(conn, work.container.id) is None:
             return
         same = await documents.seen_unchanged(
@@ -266,7 +266,7 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
             sha256=work.original.sha256,
             size=work.original.bytes,
             mime=work.detected.mime,
-            fingerprint=_fingerprint(work, made.parsed),
+            fingerprint=_fingerprint(work, made.parsed, left_out=stored.left_out),
             meta=published_meta(work.container.manifest, made.parsed.meta, payload.meta),
             recipe=recipe_of(work.container) + (UNREAD if _lacks_engine(made.parsed) else ""),
             given_meta=payload.given_meta,
@@ -310,7 +310,9 @@ def _lacks_engine(parsed: Parsed) -> bool:
     return bool(parsed.scanned_pages) and parsed.ocr is None
 
 
-def _fingerprint(work: Work, parsed: Parsed) -> str:
+def _fingerprint(work: Work, parsed: Parsed, *, left_out: bool) -> str:
+    if left_out:
+        return fingerprint_of_scans(work.fingerprint, "pictures left out")  # they are tried again
     if not parsed.scanned_pages:
         return work.fingerprint
     if parsed.ocr is not None and not parsed.ocr.complete:

@@ -34,6 +34,7 @@ from latent_workers.chunk.drafting import drafts_of
 from latent_workers.deps import Deps
 from latent_workers.jobs.beside import stage_beside
 from latent_workers.jobs.drawing import Drawn
+from latent_workers.jobs.unseen import kept_of, left_out_of, tell_left_out
 from latent_workers.parse.charsets import charset_of
 from latent_workers.parse.parsed import Parsed
 from latent_workers.parse.registry import Detected
@@ -186,6 +187,8 @@ class Stored:
     chunks: list[StagedChunk]
     written: dict[int, list[int]]
     """``Staged.written``"""
+    left_out: bool = False
+    """Whether pages of it have no vector of how they look."""
 
 
 async def stage(
@@ -208,48 +211,57 @@ async def stage(
     def cut(draft: DraftChunk) -> list[Piece]:
         return deps.embedding.pieces(container.space, draft.embed_text, draft.picture)
 
-    staged, addressed, pieces = await asyncio.to_thread(_prepare, work, first, cut)
+    staged, addressed, parts = await asyncio.to_thread(_prepare, work, first, cut)
+    pieces = [piece for part in parts for piece in part]
 
     async def told(done: int) -> None:
         if on_progress is not None and pieces:
             await on_progress(total * done // len(pieces), total)
 
     crash_point("ingest.before_embedding")
+    left_out = left_out_of(ctx)
     vectors = await deps.embedding.embed(
-        container.space, pieces, ctx.checkpoint, told, job_id=ctx.job.id
+        container.space, pieces, ctx.checkpoint, told, job_id=ctx.job.id, left_out=left_out
     )
+    left_out.check(others=sum(isinstance(piece, str) for piece in pieces))
+    counts, vectors = kept_of(left_out, parts, vectors)
+    addressed = [replace(one, windows=n) for one, n in zip(addressed, counts, strict=True)]
+    await tell_left_out(ctx, left_out, addressed)
     crash_point("ingest.before_vectors")
     await stage_vectors(deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint)
     crash_point("ingest.after_vectors")
-    written: dict[int, list[int]] = {container.space.stored_in: [one.windows for one in addressed]}
+    written: dict[int, list[int]] = {container.space.stored_in: counts}
     written |= await stage_beside(ctx, deps, container, addressed)
-    return _apart(staged, written)
+    return _apart(staged, written, container.space.stored_in)
 
 
-def _apart(staged: Sequence[list[StagedChunk]], written: Mapping[int, list[int]]) -> list[Stored]:
+def _apart(
+    staged: Sequence[list[StagedChunk]], written: Mapping[int, list[int]], searched: int
+) -> list[Stored]:
     """What was counted over all generations, a generation each."""
     apart: list[Stored] = []
     start = 0
     for mine in staged:
         stop = start + len(mine)
-        apart.append(Stored(mine, {one: counts[start:stop] for one, counts in written.items()}))
+        own = {one: counts[start:stop] for one, counts in written.items()}
+        apart.append(Stored(mine, own, left_out=0 in own[searched]))
         start = stop
     return apart
 
 
 def _prepare(
     work: Sequence[tuple[Attempt, Made]], first: int, cut: Callable[[DraftChunk], list[Piece]]
-) -> tuple[list[list[StagedChunk]], list[Addressed], list[Piece]]:
+) -> tuple[list[list[StagedChunk]], list[Addressed], list[list[Piece]]]:
     staged: list[list[StagedChunk]] = []
     addressed: list[Addressed] = []
-    pieces: list[Piece] = []
+    pieces: list[list[Piece]] = []
     for attempt, made in work:
         chunks = number(attempt.doc_id, made.drafts, range(first, first + len(made.drafts)))
         first += len(made.drafts)
         mine = []
         for one in chunks:
             parts = cut(one.draft)
-            pieces += parts
+            pieces.append(parts)
             addressed.append(Addressed(attempt.doc_id, attempt.generation, one, len(parts)))
             mine.append(StagedChunk.of(one, analyse(one.draft.text, made.language), len(parts)))
         staged.append(mine)

@@ -24,7 +24,12 @@ from latent_workers.deps import Deps
 from latent_workers.jobs.refresh_drift import drift
 from latent_workers.jobs.refresh_fill import Filling, with_version
 from latent_workers.jobs.refresh_reparse import reparse
-from latent_workers.jobs.refresh_work import MOST_SWITCHES, Refresh, switch_when_complete
+from latent_workers.jobs.refresh_work import (
+    MOST_SWITCHES,
+    Refresh,
+    switch_when_complete,
+)
+from latent_workers.jobs.unseen import unseen_words
 
 
 async def refresh(ctx: JobContext, deps: Deps) -> None:
@@ -87,7 +92,13 @@ async def inplace(work: Refresh) -> None:
         space.collection(), space.dims, layout_of(work.container.manifest)
     )
     version = payload.to.version if payload.to is not None else None
-    filling = Filling(work.ctx, work.deps, with_version(space, version), rewrite=True)
+    filling = Filling(
+        work.ctx,
+        work.deps,
+        with_version(space, version),
+        rewrite=True,
+        emptied=payload.force,
+    )
     await filling.run()
     await filling.verify()
     for _ in range(MOST_SWITCHES):
@@ -102,7 +113,13 @@ async def inplace(work: Refresh) -> None:
 
 
 async def _rewritten(conn: Connection, work: Refresh, space: Space, version: str | None) -> None:
-    await finish(conn, work.ctx.job, result={"space_id": space.id, "version": version})
+    unseen = await spaces.unseen(conn, work.container.id, space.stored_in)
+    await finish(
+        conn,
+        work.ctx.job,
+        warnings=unseen_words(unseen),
+        result={"space_id": space.id, "version": version, "left_out": unseen},
+    )
     if not await spaces.lock(conn, work.container.id):
         raise NotFound(f"container '{work.container.id}' does not exist any more")
     container = await containers.get(conn, work.container.id)

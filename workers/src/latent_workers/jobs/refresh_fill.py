@@ -17,6 +17,7 @@ import numpy as np
 
 from latent_core.domain.errors import NotFound, Unavailable
 from latent_core.domain.ids import PointId, point_id
+from latent_core.domain.left_out import LeftOut
 from latent_core.domain.refresh import SpaceState
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.drift import ForwardMap
@@ -32,6 +33,7 @@ from latent_core.registry.containers import Space
 from latent_core.registry.spaces import FIRST, LiveDocument, StoredText
 from latent_core.vectors.port import Points
 from latent_workers.deps import Deps
+from latent_workers.jobs.unseen import NAMED, is_left_out, unseen_page
 
 DOCUMENTS_A_BATCH: Final = 64
 CHUNKS_A_BATCH: Final = 512
@@ -66,6 +68,12 @@ class Filling:
     total: int = 0
     embedded: int = field(default=0)
     """Texts that were embedded or taken from the cache, present ones left out."""
+    left_out: LeftOut = field(default_factory=LeftOut)
+    """Pictures without a vector, of all that this attempt has come to."""
+    lost: int = field(default=0)
+    """Chunks that these are."""
+    emptied: bool = False
+    """The collection was dropped before: rows that tell of points are wrong."""
 
     @property
     def _job_id(self) -> int | None:
@@ -74,8 +82,12 @@ class Filling:
     async def run(self) -> None:
         """Until nothing is missing. What comes in meanwhile is written by its own ingest, or found here."""
         await self._count()
+        await self._look_back()
+        begun_with = self.done
         while await self._pass():
             await self.ctx.checkpoint()
+        if not begun_with and self.embedded == self.lost:
+            self.left_out.check(others=0)
         await self.ctx.progress(self.total, self.total, self.note)
 
     async def verify(self) -> None:
@@ -100,6 +112,14 @@ class Filling:
             self.done = await spaces.done(
                 conn, self.space.container_id, self.space.stored_in, self._job_id
             )
+
+    async def _look_back(self) -> None:
+        """What an attempt before this one has embedded tells that the embedder takes pictures."""
+        async with self.deps.stack.db.transaction() as conn:
+            if await spaces.shows(
+                conn, self.space.container_id, self.space.stored_in, self._job_id
+            ):
+                self.left_out.take(1)
 
     async def _pass(self) -> bool:
         """Once through all documents; whether there was anything to do."""
@@ -175,22 +195,57 @@ class Filling:
     async def _made(self, rows: Sequence[StoredText]) -> dict[int, int]:
         parts = await self._parts(rows)
         ids = {row.ord: _ids(row, max(len(parts[row.ord]), row.points or 0)) for row in rows}
-        counts = {ord_: len(own) for ord_, own in ids.items()}
         lacking = await self._absent(rows, ids)
-        texts = [text for row in lacking for text in parts[row.ord]]
-        if not texts:
-            return counts
-        vectors = await self.deps.embedding.embed(self.space, texts, self.ctx.checkpoint, _nobody)
-        self.embedded += len(texts)
+        made = await self._embedded(lacking, parts)
         spread: list[Vector] = []
-        start = 0
         for row in lacking:
-            own = vectors[start : start + len(parts[row.ord])]
-            start += len(own)
+            own = made[row.ord]
+            if not len(own):
+                ids[row.ord] = []
             # More points than parts: those that stand there must not keep what another model said.
-            spread += [own[min(n, len(own) - 1)] for n in range(counts[row.ord])]
-        await self._store(lacking, ids, np.stack(spread))
-        return counts
+            spread += [own[min(n, len(own) - 1)] for n in range(len(ids[row.ord]))]
+        if spread:
+            await self._store(lacking, ids, np.stack(spread))
+        return {ord_: len(own) for ord_, own in ids.items()}
+
+    async def _embedded(
+        self, rows: Sequence[StoredText], parts: dict[int, list[Piece]]
+    ) -> dict[int, Matrix]:
+        """Vectors of each row; none of a picture that cannot be embedded, unless a point stands there already: this
+        one gets the vector of the page's text, or what another model said would stay."""
+        pieces = [piece for row in rows for piece in parts[row.ord]]
+        if not pieces:
+            return {}
+        vectors = await self._vectors(pieces)
+        self.embedded += len(pieces)
+        made: dict[int, Matrix] = {}
+        start = 0
+        for row in rows:
+            stop = start + len(parts[row.ord])
+            made[row.ord] = vectors[start:stop]
+            start = stop
+            if is_left_out(self.left_out, parts[row.ord][0]):
+                said = self.deps.embedding.pieces(self.space, row.embed_text, None)[:1]
+                stands = row.points and not self.emptied
+                made[row.ord] = await self._vectors(said) if stands else vectors[:0]
+                await self._tell(row)
+        return made
+
+    async def _vectors(self, pieces: Sequence[Piece]) -> Matrix:
+        return await self.deps.embedding.embed(
+            self.space, pieces, self.ctx.checkpoint, _nobody, left_out=self.left_out
+        )
+
+    async def _tell(self, row: StoredText) -> None:
+        self.lost += 1
+        error = self.left_out.why(row.picture)
+        if error is None or self.lost > NAMED:
+            return
+        async with self.deps.stack.db.transaction() as conn:
+            place = await spaces.page_of(conn, self.space.container_id, row.ord)
+        if place is not None:
+            page, uri = place
+            await self.ctx.warn(unseen_page(page, error.message, source_uri=uri))
 
     async def _parts(self, rows: Sequence[StoredText]) -> dict[int, list[Piece]]:
         def cut() -> dict[int, list[Piece]]:
@@ -211,7 +266,7 @@ class Filling:
 
     async def _mapped(self, rows: Sequence[StoredText], mapping: Mapping) -> dict[int, int]:
         """Those whose old vectors are all there, mapped and stored."""
-        ids = {row.ord: _ids(row, row.points or 1) for row in rows}
+        ids = {row.ord: _ids(row, row.points or 1) for row in rows}  # what has none is embedded
         asked = [one for own in ids.values() for one in own]
         old = await self.deps.stack.vectors.vectors(mapping.source.collection(), asked)
         whole = [row for row in rows if all(one in old for one in ids[row.ord])]

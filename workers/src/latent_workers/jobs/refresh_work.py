@@ -27,6 +27,7 @@ from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container, Space
 from latent_workers.deps import Deps
 from latent_workers.jobs.refresh_fill import Filling
+from latent_workers.jobs.unseen import unseen_words
 
 logger = logging.getLogger(__name__)
 
@@ -117,16 +118,18 @@ async def _switch(
     conn: Connection, work: Refresh, space: Space, report: GateReport | None
 ) -> Switched:
     ctx = work.ctx
+    unseen = await spaces.unseen(conn, work.container.id, space.stored_in)
     await finish(
         conn,
         ctx.job,
-        warnings=judge_words(report),
+        warnings=[*judge_words(report), *unseen_words(unseen)],
         result={
             "space_id": space.id,
             "embedder": space.embedder,
             "version": space.version,
             "dims": space.dims,
             "gates": None if report is None else report.model_dump(mode="json"),
+            "left_out": unseen,
         },
     )
     switched = await switch_space(conn, work, space.id)
