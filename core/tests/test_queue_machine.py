@@ -18,7 +18,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from latent_core.domain.errors import Conflict, IngestFailed, Unavailable
+from latent_core.domain import outage
+from latent_core.domain.errors import Conflict, Failing, IngestFailed, Unavailable
 from latent_core.domain.job import ClaimedJob, JobKind, NewJob
 from latent_core.queue import admin, clock
 from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE, Lane
@@ -82,6 +83,10 @@ class Known:
     expired: bool = False
     in_line: bool = True
     """Whether it never left the line it was put into, so that its place is known."""
+    pauses: int = 0
+    """In a row."""
+    refuted: bool = False
+    """Whether another job was done since the first of these."""
 
     def row(self) -> dict[str, Any]:
         names = ("id", "state", "attempts", "lost", "claim", "cancel_requested", "version")
@@ -124,6 +129,7 @@ class Queue(RuleBasedStateMachine):
         """Back into the queue, unless its end was asked for or a newer job does its work."""
         job.expired = False
         job.in_line = False
+        job.pauses = 0
         if job.cancel_requested or self.twin(job.dedupe_key):
             job.state = "cancelled"
             return
@@ -181,7 +187,9 @@ class Queue(RuleBasedStateMachine):
             assert job_id not in self.jobs
         else:
             assert job_id == old.id
-            known = replace(old, attempts=0, lost=0, priority=max(old.priority, new.priority))
+            known = replace(
+                old, attempts=0, lost=0, pauses=0, priority=max(old.priority, new.priority)
+            )
             known.delayed = old.delayed and delayed
             known.in_line = old.in_line and new.priority <= old.priority
         self.jobs[job_id] = replace(known, version=new.payload["v"])
@@ -218,7 +226,12 @@ class Queue(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(
         data=st.data(),
-        deed=st.sampled_from(["finish", "fail", "retry", "cursor", "release", "fence", "progress"]),
+        deed=st.sampled_from(
+            [
+                *("finish", "fail", "retry", "cursor", "release", "fence", "progress"),
+                *("pause", "pause"),
+            ]
+        ),
     )
     def act(self, data: st.DataObject, deed: str) -> None:
         held = data.draw(st.sampled_from(self.claims[-6:]))
@@ -245,6 +258,8 @@ class Queue(RuleBasedStateMachine):
                 await retry_or_fail(db, held, IngestFailed("bad"))
             case "retry":
                 await retry_or_fail(db, held, Unavailable("away", retry_after=3600))
+            case "pause":
+                await retry_or_fail(db, held, Failing("500", retry_after=3600))
             case "cursor":
                 async with db.transaction() as conn:
                     await requeue_with(conn, held, {"v": -held.claim_id})
@@ -259,6 +274,14 @@ class Queue(RuleBasedStateMachine):
         match deed:
             case "finish":
                 job.state = "done"
+                for other in self.jobs.values():
+                    other.refuted = other.refuted or (other is not job and other.pauses > 0)
+            case "pause" if job.refuted and job.pauses + 1 >= outage.MOST_PAUSES:
+                job.state = "failed"
+            case "pause":
+                pauses, refuted = job.pauses + 1, job.pauses > 0 and job.refuted
+                self.come_back(job, attempts=job.attempts - 1, delayed=True)
+                job.pauses, job.refuted = pauses, refuted
             case "fail":
                 job.state = "failed"
             case "retry" if job.attempts >= MAX_ATTEMPTS:
@@ -314,7 +337,8 @@ class Queue(RuleBasedStateMachine):
         assert not refused
         if action is admin.requeue:
             job.state, job.attempts, job.lost, job.cancel_requested = "queued", 0, 0, False
-            job.delayed = job.in_line = False
+            job.delayed = job.in_line = job.refuted = False
+            job.pauses = 0
         elif job.state != "cancelled":
             job.cancel_requested = True
             job.state = "cancelled" if job.state == "queued" else job.state
@@ -341,7 +365,8 @@ class Queue(RuleBasedStateMachine):
         assert all(n == 1 for key, n in queued.items() if key is not None)
 
 
-def test_the_queue_behaves_as_its_model(world: World) -> None:
+def test_the_queue_behaves_as_its_model(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outage, "MOST_PAUSES", 2)
     run_state_machine_as_test(
         lambda: Queue(world),  # type: ignore[arg-type]  # a factory is documented to do
         settings=settings(

@@ -10,9 +10,17 @@ from contextlib import contextmanager
 from typing import Final
 
 import urllib3
-from minio.error import MinioException, S3Error
+from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 
-from latent_core.domain.errors import Away, Invalid, LatentError, NoAnswer, OutOfSpace, Unavailable
+from latent_core.domain.errors import (
+    Away,
+    Failing,
+    Invalid,
+    LatentError,
+    NoAnswer,
+    OutOfSpace,
+    Unavailable,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +52,8 @@ def mapped_errors() -> Iterator[None]:
     except (MinioException, urllib3.exceptions.HTTPError) as exc:
         # The cause names hosts, which are not the reader's business.
         logger.warning("s3_not_available", extra={"cause": str(exc) or type(exc).__name__})
+        if _answered(exc):
+            raise Failing("the S3 server failed; the log says how") from exc
         raise Away("the S3 server is not available; the log says why") from exc
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -51,6 +61,13 @@ def mapped_errors() -> Iterator[None]:
                 "the disk of this machine is full: make room in the data directory, then try again"
             ) from exc
         raise Unavailable(f"a blob cannot be copied on this machine: {exc.strerror}") from exc
+
+
+def _answered(exc: Exception) -> bool:
+    """Whether it is there, and says that it failed."""
+    if isinstance(exc, urllib3.exceptions.MaxRetryError):
+        return isinstance(exc.reason, urllib3.exceptions.ResponseError)
+    return isinstance(exc, InvalidResponseError | ServerError)
 
 
 def refused(status: int, body: bytes) -> LatentError:
@@ -70,5 +87,5 @@ def _of_code(code: str, status: int) -> LatentError:
         return Away("the S3 bucket is gone: restore it, or check LLC_S3_BUCKET")
     if code in ("InvalidBucketName", "EntityTooLarge"):
         return Invalid(f"the S3 server refuses the request ({code})")
-    failed = Away if status >= 500 or code in _FAILING else Unavailable
+    failed = Failing if status >= 500 or code in _FAILING else Unavailable
     return failed(f"the S3 server failed ({code or status})")

@@ -12,6 +12,7 @@ LatentError
 │   └── LimitReached   a limit outside of us: whose work it delays is not to blame
 ├── Unavailable   503  a backing service is away; try again
 │   ├── Away           it answers nobody: whose work needs it is not to blame
+│   │   └── Failing    it answers that it failed: that of others tells whether it does for all
 │   ├── Misconfigured  it refuses us until a person changes a setting
 │   └── OutOfSpace     507, a store is full
 └── TimedOut      504  a deadline has passed
@@ -58,6 +59,8 @@ class LatentError(Exception):
     """Whether the same call may succeed later without a change by the user."""
     blameless: ClassVar[bool] = False
     """Whether whatever is asked would have ended so: a job waits then, and has spent no attempt."""
+    doubtful: ClassVar[bool] = False
+    """Blameless by its looks, and yet one request alone may end so, again and again: see ``domain.outage``."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -147,6 +150,12 @@ class Away(Unavailable):
     blameless = True
 
 
+class Failing(Away):
+    """A backing service is there and says that it failed."""
+
+    doubtful = True
+
+
 class Misconfigured(Unavailable):
     """A service outside refuses us, and will until a person changes what the message names."""
 
@@ -171,3 +180,4 @@ class NoAnswer(TimedOut):
     """A backing service did not answer in time, whatever it was asked."""
 
     blameless = True
+    doubtful = True

@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 from latent_core.domain.errors import Issue, LatentError
 from latent_core.domain.job import ClaimedJob
+from latent_core.domain.outage import Outage
 from latent_core.queue.backoff import PAUSE_CAP_SECONDS, backoff_seconds
 from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE
 from latent_core.queue.finish import Fence, end_cancelled, fail, fenced
@@ -69,6 +70,17 @@ LAST_EVENT: Final = """
 SELECT event, details FROM job_events WHERE job_id = %(id)s AND event <> 'claimed' ORDER BY id DESC LIMIT 1
 """
 
+# One that found nothing to do has asked no store for much: it says so in its result.
+OTHERS: Final = """
+SELECT extract(epoch FROM clock_timestamp() - %(since)s::timestamptz)::float AS seconds,
+       EXISTS (SELECT 1 FROM jobs
+               WHERE state = 'done' AND kind = %(kind)s AND finished_at > %(since)s::timestamptz AND id <> %(id)s
+                 AND NOT coalesce((result ->> 'unchanged')::boolean, false)) AS served,
+       EXISTS (SELECT 1 FROM jobs
+               WHERE state = 'queued' AND lane = 'delayed' AND id <> %(id)s
+                 AND cause ->> 'code' IN ('UNAVAILABLE', 'TIMEOUT')) AS wait
+"""
+
 # The job made progress: it starts with fresh attempts, and what it told so far stays.
 CONTINUE: Final = """
 WITH continued AS (
@@ -123,13 +135,18 @@ async def requeue_with(
 async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> None:
     """Try ``job`` again later if that may help and an attempt is left, else fail it with its cause. ``LeaseLost``.
 
-    Errors that the job is not to blame for spend no attempt: it waits for as long as they last.
+    Errors that the job is not to blame for spend no attempt: it waits for as long as they last, unless what becomes
+    of others shows that they are of this job.
     """
     transient = error.transient if isinstance(error, LatentError) else True
     cause = issue_of(error)
     async with db.transaction() as conn:
         if isinstance(error, LatentError) and error.blameless:
-            await _pause(conn, job, cause, at_least=_retry_after(error))
+            outage = await refuted(conn, job, error)
+            if outage is not None:
+                await fail(conn, job, _told(cause, outage))
+            else:
+                await _pause(conn, job, cause, at_least=_retry_after(error))
         elif transient and job.attempts < job.max_attempts:
             delay = backoff_seconds(job.attempts, at_least=_retry_after(error))
             await come_back(conn, RETRY, job, cause=stored(cause), delay_seconds=delay)
@@ -137,9 +154,31 @@ async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> None
             await fail(conn, job, cause)
 
 
-async def _pause(conn: Connection, job: ClaimedJob, cause: Issue, *, at_least: float) -> None:
+async def refuted(conn: Connection, job: ClaimedJob, error: LatentError) -> Outage | None:
+    """The outage that ``error`` is by its looks, when it is none and the job is to be given up."""
+    before = await _paused_before(conn, job)
+    if not error.doubtful or "since" not in before:
+        return None
+    parameters = {"id": job.id, "kind": job.kind, "since": before["since"]}
+    row = await (await conn.execute(OTHERS, parameters)).fetchone()
+    if row is None:
+        return None
+    outage = Outage(int(before["times"]) + 1, row["seconds"], row["served"], row["wait"])
+    return outage if outage.is_of_this_job else None
+
+
+async def _paused_before(conn: Connection, job: ClaimedJob) -> dict[str, Any]:
+    """What is noted of the pause just before this attempt; nothing when it was another end."""
     last = await (await conn.execute(LAST_EVENT, {"id": job.id})).fetchone()
-    before = last["details"] if last is not None and last["event"] == "paused" else {}
+    return dict(last["details"]) if last is not None and last["event"] == "paused" else {}
+
+
+def _told(cause: Issue, outage: Outage) -> Issue:
+    return cause.model_copy(update={"message": f"{cause.message}; {outage.words()}"})
+
+
+async def _pause(conn: Connection, job: ClaimedJob, cause: Issue, *, at_least: float) -> None:
+    before = await _paused_before(conn, job)
     times = int(before.get("times", 0)) + 1
     await come_back(
         conn,

@@ -20,6 +20,7 @@ from qdrant_client.http.exceptions import (
 from latent_core.domain.errors import (
     Away,
     Conflict,
+    Failing,
     Invalid,
     LatentError,
     NoAnswer,
@@ -103,7 +104,7 @@ def _refused(status: int, said: str, collection: str) -> LatentError:
         return Invalid(f"Qdrant refuses the request ({status}): {said}", **details)
     if status == 408:
         return TimedOut(f"Qdrant gave up waiting: {said}")
-    return Away(f"Qdrant failed ({status}): {said}", **details)
+    return Failing(f"Qdrant failed ({status}): {said}", **details)
 
 
 def _message(content: bytes) -> str:

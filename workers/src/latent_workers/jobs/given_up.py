@@ -31,7 +31,7 @@ async def swept_if_given_up(
     except LeaseLost:
         raise
     except Exception as error:
-        if was_the_last(ctx, error):
+        if was_the_last(ctx, error) or await _is_refuted(ctx, error):
             await _sweep(ctx, deps, staged)
         raise
 
@@ -46,6 +46,17 @@ def was_the_last(ctx: JobContext, error: Exception) -> bool:
         isinstance(error, LatentError) and not error.transient
     )
     return for_good or ctx.job.attempts >= ctx.job.max_attempts
+
+
+async def _is_refuted(ctx: JobContext, error: Exception) -> bool:
+    """Whether what looks like an outage is none, so that the job is given up."""
+    if not (isinstance(error, LatentError) and error.doubtful):
+        return False
+    try:
+        return await ctx.is_given_up(error)
+    except LatentError as trouble:
+        logger.warning("job %s may leave garbage behind: %s", ctx.job.id, trouble)
+        return False
 
 
 async def _sweep(ctx: JobContext, deps: Deps, staged: Sequence[tuple[UUID, int]]) -> None:
