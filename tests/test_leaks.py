@@ -13,13 +13,15 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from latent_core.domain.errors import RateLimited
 from latent_core.domain.refresh import RefreshPayload, Strategy
 from latent_core.domain.token import new_token
 from latent_core.generations.refresh import refresh_job
 from latent_core.queue.enqueue import enqueue
-from latent_core.registry import doctoring
+from latent_core.registry import doctoring, pdf_status
 from latent_gateway.api import admin, search
 from latent_gateway.auth.attempts import MOST_FAILURES
+from latent_gateway.auth.quotas import Quotas
 from latent_gateway.links import TTL_SECONDS
 from tests.harness import eventually
 from tests.house import BASE, PLAZA, SECRET, VAULT, VAULT_MANIFEST, House, furnished, statements
@@ -130,6 +132,62 @@ async def test_all_that_failed_is_requeued_as_far_as_the_caller_could_have_begun
     assert (await house.told("owner", "POST", path, body=body))["job_ids"] == []
     for job_id in (backup, ingest):
         await house.told("owner", "POST", f"/v1/jobs/{job_id}/cancel")
+
+
+async def test_as_many_are_requeued_as_the_queue_takes_and_the_others_are_counted(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"container_id": VAULT}
+    jobs = [
+        (await house.add(VAULT, f"full-{house.number()}.md", b"never made"))["job_id"]
+        for _ in range(5)
+    ]
+    async with house.stack.db.transaction() as conn:
+        for job_id in jobs:
+            await conn.execute(END, {"state": "failed", "id": job_id})
+    room = 2
+
+    async def check_queue(*_: Any) -> None:
+        nonlocal room
+        room -= 1
+        if room < 0:
+            raise RateLimited("the queue is full", retry_after=7)
+
+    monkeypatch.setattr(Quotas, "check_queue", check_queue)
+    some = await house.ask("owner", "POST", "/v1/requeue", body=body)
+    told = some.json()
+    assert (some.status_code, some.headers["Retry-After"]) == (202, "7")
+    assert (told["job_ids"], told["remaining"], told["partial"]) == (jobs[:2], 3, True)
+    assert told["issues"][0]["code"] == "RATE_LIMIT"
+    none = await house.ask("owner", "POST", "/v1/requeue", body=body)
+    assert (none.status_code, none.headers["Retry-After"]) == (429, "7")
+    assert none.json()["issues"][0]["details"]["remaining"] == 3
+    room = 100
+    rest = await house.told(
+        "owner", "POST", "/v1/requeue", body=body | {"cursor": told["next_cursor"]}
+    )
+    assert (rest["job_ids"], rest["remaining"], rest["next_cursor"]) == (jobs[2:], 0, None)
+    monkeypatch.undo()
+    for job_id in jobs:
+        await house.told("owner", "POST", f"/v1/jobs/{job_id}/cancel")
+
+
+async def test_totals_of_pdfs_are_counted_for_the_first_page_only(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        await house.add(VAULT, f"counted-{number}.pdf", b"%PDF-1.7")
+    path = f"/v1/admin/pdf-status?container_id={VAULT}&limit=1"
+    first = await house.told("owner", "GET", path)
+    assert first["totals"]["documents"] >= 2
+
+    async def totals(*_: Any) -> None:
+        raise AssertionError("counted again")
+
+    monkeypatch.setattr(pdf_status, "totals", totals)
+    second = await house.told("owner", "GET", f"{path}&cursor={first['next_cursor']}")
+    assert second["totals"] is None
+    assert second["documents"]
 
 
 async def test_a_refresh_is_not_requeued_beside_another(house: House) -> None:

@@ -242,6 +242,21 @@ def test_all_that_failed_in_a_container_is_requeued(latent: Latent, gateway: Fak
         assert latent("jobs", "requeue", *wrong).code == 2
 
 
+def test_jobs_that_a_full_queue_does_not_take_are_counted(
+    latent: Latent, gateway: FakeGateway
+) -> None:
+    for name in ("a", "b", "c"):
+        gateway.put("notes", f"file:///{name}.md", b"%BROKEN")
+    gateway.room = 2
+    told = latent("jobs", "requeue", "--failed", "-c", "notes")
+    assert (told.code, told.out.strip()) == (
+        0,
+        "2 jobs are tried again; 1 remain: the queue is full, then say the same again",
+    )
+    rest = latent("jobs", "requeue", "--failed", "-c", "notes", "--json").json
+    assert (len(rest["job_ids"]), rest["remaining"]) == (1, 0)
+
+
 def test_a_job_is_watched_to_its_end(latent: Latent, gateway: FakeGateway) -> None:
     job = gateway.put("notes", "file:///a.md", b"%BROKEN")
     result = latent("jobs", "watch", str(job.job_id))

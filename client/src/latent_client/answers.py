@@ -239,10 +239,12 @@ class JobsPage(Paged):
 
 
 class RequeuedJobs(Envelope):
-    """What was tried again; ``left`` stay failed, since a newer job does their work."""
+    """What was tried again; ``left`` stay failed, since a newer job does their work, and ``remaining`` since the
+    queue takes no more: the issues say when to come back."""
 
     job_ids: list[int]
     left: int
+    remaining: int = 0
     next_cursor: str | None = None
 
 

@@ -54,6 +54,7 @@ from latent_client.transport import Transport
 from latent_client.waiting import OnWait, Waiting
 from latent_core.domain.container import ContainerSummary
 from latent_core.domain.document import DocumentView
+from latent_core.domain.errors import RateLimited
 from latent_core.domain.evaluation import EvalRequest, KeptRun
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import JobState, JobView
@@ -327,16 +328,25 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         return (await self._transport.ask(JobAnswer, "POST", f"/v1/jobs/{job_id}/requeue")).job
 
     async def requeue_failed(self, container_id: str) -> RequeuedJobs:
-        """All failed jobs of a container, but for refreshes."""
+        """All failed jobs of a container, but for refreshes: as many as the queue takes, ``RateLimited`` when it
+        takes none."""
         job_ids: list[int] = []
         left, cursor = 0, None
         while True:
             body = {"container_id": container_id} | ({"cursor": cursor} if cursor else {})
-            told = await self._transport.ask(
-                RequeuedJobs, "POST", "/v1/requeue", json=body, repeatable=True
-            )
+            try:
+                told = await self._transport.ask(
+                    RequeuedJobs, "POST", "/v1/requeue", json=body, repeatable=True
+                )
+            except RateLimited as full:
+                if not job_ids:
+                    raise
+                remaining = int(full.details.get("remaining", 0))
+                told = RequeuedJobs(
+                    job_ids=[], left=0, remaining=remaining, partial=True, issues=[full.issue()]
+                )
             job_ids, left, cursor = job_ids + told.job_ids, left + told.left, told.next_cursor
-            if cursor is None:
+            if cursor is None or told.remaining:
                 return told.model_copy(update={"job_ids": job_ids, "left": left})
 
     async def events(

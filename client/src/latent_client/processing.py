@@ -22,7 +22,8 @@ QUIET_SECONDS: Final = 60.0
 
 
 class PdfStatusPage(Paged):
-    totals: PdfTotals
+    totals: PdfTotals | None = None
+    """On the first page."""
     documents: list[PdfStatus]
 
 
@@ -53,6 +54,8 @@ class ProcessingCalls(Calls):
         """Of the same PDFs, counted."""
         query: dict[str, str | int | list[str] | None] = {"container_id": container_id, "limit": 1}
         page = await self._transport.ask(PdfStatusPage, "GET", "/v1/admin/pdf-status", query=query)
+        if page.totals is None:
+            raise Unavailable("the gateway told no totals: it is of another version")
         return page.totals
 
     async def process_selected(

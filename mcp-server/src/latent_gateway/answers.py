@@ -62,10 +62,15 @@ def _json(content: Any) -> bytes:
         return json.dumps(content, default=str).encode()
 
 
-def error_answer(error: LatentError, request_id: str) -> Response:
-    headers = {}
+def waiting_headers(error: LatentError) -> dict[str, str]:
+    """When to come back, after errors that pass."""
     if isinstance(error, RateLimited | Unavailable) or "retry_after" in error.details:
-        headers["Retry-After"] = str(error.details.get("retry_after", RETRY_AFTER_SECONDS))
+        return {"Retry-After": str(error.details.get("retry_after", RETRY_AFTER_SECONDS))}
+    return {}
+
+
+def error_answer(error: LatentError, request_id: str) -> Response:
+    headers = waiting_headers(error)
     if error.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="latent"'
     return _refusal(error.issue(), request_id, error.status, headers)

@@ -107,10 +107,14 @@ def requeue(
 def _all_failed(container: str, *, as_json: bool) -> None:
     told = ask(lambda client: client.requeue_failed(container))
     if as_json:
-        emit({"job_ids": told.job_ids, "left": told.left})
+        emit({"job_ids": told.job_ids, "left": told.left, "remaining": told.remaining})
         return
     line = f"{len(told.job_ids)} jobs are tried again"
-    answers().print(line + (f"; {told.left} stay as they are" if told.left else ""))
+    line += f"; {told.left} stay as they are" if told.left else ""
+    if told.remaining:
+        why = "; ".join(issue.message for issue in told.issues)
+        line += f"; {told.remaining} remain: {why}, then say the same again"
+    answers().print(line)
 
 
 Change = Callable[[AsyncClient, int], Coroutine[Any, Any, JobView]]

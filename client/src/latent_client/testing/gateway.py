@@ -59,6 +59,8 @@ class FakeGateway(World):
     """Of one listing: tests are to need several."""
     page_size: int = 2
     """Entries a page of a list, however many are asked for: tests are to meet several pages."""
+    room: int = 1000
+    """Jobs that the queue takes from one request to try all again."""
     requests: list[Request] = field(default_factory=list)
     failures: list[tuple[str, Answer]] = field(default_factory=list)
     """Pattern of "METHOD path" and the answer given instead, once each."""
@@ -409,9 +411,19 @@ def requeue_failed(gateway: FakeGateway, request: Request) -> Answer:
         for job in gateway.jobs.values()
         if job.container_id == wanted and job.state is JobState.FAILED
     ]
-    for job_id in failed:
+    fits = failed[: gateway.room]
+    for job_id in fits:
         gateway.restart(job_id)
-    return reply(202, job_ids=failed, left=0, next_cursor=None)
+    remaining = len(failed) - len(fits)
+    full = [{"code": "RATE_LIMIT", "message": "the queue is full", "details": {}}]
+    return reply(
+        202,
+        job_ids=fits,
+        left=0,
+        remaining=remaining,
+        next_cursor=str(fits[-1]) if fits and remaining else None,
+        issues=full if remaining else [],
+    )
 
 
 def doctor(gateway: FakeGateway, request: Request) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from psycopg.errors import UniqueViolation
 
@@ -82,6 +82,11 @@ SELECT id FROM jobs
 WHERE container_id = %(container_id)s AND state = 'failed' AND id > %(after)s AND kind <> ALL (%(but)s::text[])
 ORDER BY id
 LIMIT %(limit)s
+"""
+
+COUNT_DEAD: Final = """
+SELECT count(*) AS jobs FROM jobs
+WHERE container_id = %(container_id)s AND state = 'failed' AND id > %(after)s AND kind <> ALL (%(but)s::text[])
 """
 
 # One index probe for each container and state: finished jobs by the million do not slow it.
@@ -261,10 +266,22 @@ async def dead_letters(
     but: Collection[JobKind] = (),
 ) -> list[int]:
     """Failed jobs of a container, oldest first, without those of some kinds. The last one's id is the next cursor."""
-    after = 0 if cursor is None else _number(cursor)
-    values = {"container_id": container_id, "after": after, "but": sorted(but), "limit": limit}
-    rows = await (await conn.execute(DEAD, values)).fetchall()
+    values = _dead(container_id, cursor, but)
+    rows = await (await conn.execute(DEAD, values | {"limit": limit})).fetchall()
     return [int(row["id"]) for row in rows]
+
+
+async def count_dead_letters(
+    conn: Connection, container_id: str, *, cursor: str | None = None, but: Collection[JobKind] = ()
+) -> int:
+    """How many of them follow ``cursor``."""
+    row = await (await conn.execute(COUNT_DEAD, _dead(container_id, cursor, but))).fetchone()
+    return int(row["jobs"]) if row else 0
+
+
+def _dead(container_id: str, cursor: str | None, but: Collection[JobKind]) -> dict[str, Any]:
+    after = 0 if cursor is None else _number(cursor)
+    return {"container_id": container_id, "after": after, "but": sorted(but)}
 
 
 async def depth(conn: Connection) -> Depth:

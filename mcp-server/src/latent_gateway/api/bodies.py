@@ -309,6 +309,8 @@ class RequeueAnswer(Envelope):
     job_ids: list[int]
     left: int
     """That stay failed: a newer job does their work already, or runs in their place."""
+    remaining: int = 0
+    """That the queue does not take now: ask again with ``next_cursor``, or from the beginning, when it has room."""
     next_cursor: str | None
 
 

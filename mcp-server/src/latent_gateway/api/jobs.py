@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
 from latent_core.domain.container import ContainerState
-from latent_core.domain.errors import Conflict, Forbidden, NotFound, Unauthorized
+from latent_core.domain.errors import Conflict, Forbidden, NotFound, RateLimited, Unauthorized
 from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope as TokenScope
 from latent_core.queue import admin
 from latent_core.registry import audit, containers, spaces
 from latent_core.registry.connection import Connection
-from latent_gateway.answers import json_answer
+from latent_gateway.answers import json_answer, waiting_headers
 from latent_gateway.api import cursors
 from latent_gateway.api.bodies import JobAnswer, JobPage, RequeueAnswer, RequeueBody
 from latent_gateway.api.server_events import (
@@ -196,38 +197,83 @@ async def requeue(job_id: int, shared: Shared, caller: Caller, request_id: Reque
 async def requeue_failed(
     body: RequeueBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Try all failed jobs of a container again, oldest first: what to do when their cause is gone."""
-    moved: list[int] = []
+    """Try all failed jobs of a container again, oldest first: what to do when their cause is gone.
+
+    As many as the queue takes; ``remaining`` tells of the others, and ``Retry-After`` when to come back for them.
+    """
+    # A refresh that failed is begun again one by one: there may be only one.
+    but = {JobKind.REFRESH} if TokenScope.ADMIN in caller.scopes else ASKED_BY_ADMINS
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, body.container_id)
         await access.held(conn, container)
         found = await admin.dead_letters(
-            conn,
-            container.id,
-            limit=REQUEUED_AT_ONCE,
-            cursor=body.cursor,
-            # A refresh that failed is begun again one by one: there may be only one.
-            but={JobKind.REFRESH} if TokenScope.ADMIN in caller.scopes else ASKED_BY_ADMINS,
+            conn, container.id, limit=REQUEUED_AT_ONCE, cursor=body.cursor, but=but
         )
+        again = _Again(container.id, request_id, body.cursor)
         for job_id in found:
-            await shared.quotas.check_queue(conn, caller)
-            try:
-                await admin.requeue(conn, job_id)
-            except (Conflict, NotFound):  # a newer job does its work, or somebody was faster
-                continue
-            moved.append(job_id)
-            await audit.note(
-                conn,
-                principal=caller.name,
-                action="job.requeue",
-                container_id=container.id,
-                object_=str(job_id),
-                request_id=request_id,
-            )
+            if not await again.try_one(conn, shared, caller, job_id):
+                again.remaining = await admin.count_dead_letters(
+                    conn, container.id, cursor=again.reached, but=but
+                )
+                break
+    if again.full is not None and not again.moved:
+        again.full.details["remaining"] = again.remaining
+        raise again.full
     shared.stack.wake()
-    cursor = str(found[-1]) if len(found) == REQUEUED_AT_ONCE else None
-    told = RequeueAnswer(job_ids=moved, left=len(found) - len(moved), next_cursor=cursor)
-    return json_answer(told, request_id, status=202)
+    return again.answer(more=len(found) == REQUEUED_AT_ONCE)
+
+
+@dataclass(slots=True)
+class _Again:
+    """What became of failed jobs of one container, in one transaction."""
+
+    container_id: str
+    request_id: str
+    reached: str | None
+    """The cursor after the last job that was dealt with."""
+    moved: list[int] = field(default_factory=list)
+    left: int = 0
+    remaining: int = 0
+    full: RateLimited | None = None
+
+    async def try_one(
+        self, conn: Connection, shared: Gateway, caller: Principal, job_id: int
+    ) -> bool:
+        """False when the queue takes no more."""
+        try:
+            await shared.quotas.check_queue(conn, caller)
+        except RateLimited as full:
+            self.full = full
+            return False
+        self.reached = str(job_id)
+        try:
+            await admin.requeue(conn, job_id)
+        except (Conflict, NotFound):  # a newer job does its work, or somebody was faster
+            self.left += 1
+            return True
+        self.moved.append(job_id)
+        await audit.note(
+            conn,
+            principal=caller.name,
+            action="job.requeue",
+            container_id=self.container_id,
+            object_=str(job_id),
+            request_id=self.request_id,
+        )
+        return True
+
+    def answer(self, *, more: bool) -> Response:
+        full = self.full
+        told = RequeueAnswer(
+            job_ids=self.moved,
+            left=self.left,
+            remaining=self.remaining,
+            next_cursor=self.reached if more or full is not None else None,
+            partial=full is not None,
+            issues=[full.issue()] if full is not None else [],
+        )
+        headers = waiting_headers(full) if full is not None else None
+        return json_answer(told, self.request_id, status=202, headers=headers)
 
 
 async def _check_open(conn: Connection, job: JobView) -> None:

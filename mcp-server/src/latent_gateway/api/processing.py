@@ -48,7 +48,8 @@ EVENTS: Final = described(
 
 
 class PdfStatusPage(Envelope):
-    totals: PdfTotals
+    totals: PdfTotals | None
+    """On the first page: they are counted over all PDFs, whatever a page lists."""
     documents: list[PdfStatus]
     next_cursor: str | None
 
@@ -79,12 +80,13 @@ async def status_of_pdfs(
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """PDFs of one container, or of all that the caller owns, in the order of their ids; the totals are of all of them."""
+    """PDFs of one container, or of all that the caller owns, in the order of their ids; the totals are of all of them,
+    and stand on the first page."""
     after = _after(cursor)
     access.require(caller, Scope.ADMIN)
     async with shared.stack.db.reading() as conn:
         ids = await _asked(conn, caller, container_id)
-        totals = await pdf_status.totals(conn, ids)
+        totals = await pdf_status.totals(conn, ids) if after is None else None
         found = await pdf_status.listed(conn, ids, states=status, after=after, limit=limit + 1)
     more = cursors.encode(found[limit - 1].doc_id) if len(found) > limit else None
     answer = PdfStatusPage(totals=totals, documents=found[:limit], next_cursor=more)
