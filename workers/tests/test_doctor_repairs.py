@@ -43,17 +43,20 @@ async def collection(house: House) -> str:
     return container.space.collection()
 
 
-async def examine(house: House, *, deep: bool = False) -> DoctorReport:
+async def examine(house: House, *, deep: bool = False, alone: bool = True) -> DoctorReport:
     stack = house.stack
-    doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0, deep=deep)
+    doctor = Doctor(
+        stack.db, stack.vectors, stack.blobs, grace_seconds=600.0, deep=deep, alone=alone
+    )
     return await doctor.examine(None)
 
 
-async def repair(house: House, report: DoctorReport) -> list[Remedy]:
+async def repair(house: House, report: DoctorReport, *, alone: bool = True) -> list[Remedy]:
     """Repair, let the jobs do their part; the remedies that were used."""
     stack = house.stack
     stores = Stores(stack.db, stack.vectors, stack.blobs, house.embedder)
-    done = await Repairer(stores, principal="local:you", lease_seconds=60.0).repair(report)
+    repairer = Repairer(stores, principal="local:you", lease_seconds=60.0, alone=alone)
+    done = await repairer.repair(report)
     assert all(one.done for one in done), done
     assert await house.work() == []
     return [one.repair for one in done]
@@ -165,6 +168,33 @@ async def forget_a_blob(house: House) -> None:
 
 async def make_a_collection(house: House) -> None:
     await house.stack.vectors.create_collection("c_nobody", DIMS)
+
+
+async def test_on_a_shared_server_only_collections_that_were_made_here_are_dropped(
+    house: House,
+) -> None:
+    vectors, db = house.stack.vectors, house.stack.db
+    other = Manifest(id="art", name="Art", embedder="openai/test", dims=DIMS)
+    made = await founding.create(
+        db, vectors, house.deps.stack.embedders, other, principal="local:you", request_id=None
+    )
+    async with db.transaction() as conn:
+        await delete_container(conn, "art", principal="local:you")
+    await house.settle()
+    ours = made.space.collection()
+    theirs = [f"c_art_text_{made.space.id + 1}", f"c_{CONTAINER}_text_99", "c_of-others_text_1"]
+    for name in (ours, *theirs):
+        await vectors.create_collection(name, DIMS)
+    report = await examine(house, alone=False)
+    assert [(d.object, d.repair) for d in report.stores] == [(ours, Remedy.DROP)]
+    assert {d.object for d in report.notes} == set(theirs)
+    assert all("LLC_QDRANT_PREFIX" in d.message for d in report.notes)
+    assert await repair(house, report, alone=False) == [Remedy.DROP]
+    assert set(theirs) < set(await vectors.collections())
+    assert ours not in await vectors.collections()
+    again = await examine(house, alone=False)
+    assert again.clean
+    assert len(again.notes) == 3
 
 
 async def mark_the_space(house: House) -> None:

@@ -18,7 +18,7 @@ from latent_core.domain.ids import Sha256, document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
 from latent_core.generations import containers as founding, exporting, importing
-from latent_core.generations.delete import delete_container
+from latent_core.generations.delete import delete_container, enqueue_removal
 from latent_core.generations.importing import ImportPayload, Policy
 from latent_core.generations.purge import purge_blobs
 from latent_core.generations.transfers import (
@@ -27,10 +27,12 @@ from latent_core.generations.transfers import (
     request_export,
     request_import,
 )
+from latent_core.queue.errors import LeaseLost
+from latent_core.queue.reaper import reap
 from latent_core.registry import archives, containers
 from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import sql
+from latent_core.testing.queue import expire, sql
 from latent_workers import scheduler
 from latent_workers.jobs import import_ as import_job
 from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
@@ -461,6 +463,72 @@ async def test_backups_are_kept_by_number_verified_and_restored(house: House) ->
     data = await house.stack.blobs.get(Sha256(newest.sha256))  # outlived its container
     await take_in(house, data, CONTAINER)
     assert await everything(house, CONTAINER) == before
+
+
+async def test_a_container_is_restored_only_when_its_deletion_has_ended(house: House) -> None:
+    await fill(house)
+    before = await everything(house, CONTAINER)
+    data = await export(house)
+    async with house.stack.db.transaction() as conn:
+        await delete_container(conn, CONTAINER, principal=OWNER)
+    await begin(house, data, CONTAINER)
+    (refused,) = await house.work(JobKind.IMPORT)
+    assert isinstance(refused, Conflict)
+    assert "still being deleted; try again when its job is done" in refused.message
+    await house.settle()
+    await take_in(house, data, CONTAINER)
+    assert await everything(house, CONTAINER) == before
+    assert (await house.examine()).clean
+
+
+async def test_a_deletion_that_was_frozen_takes_nothing_of_what_was_restored_meanwhile(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(house)
+    before = await everything(house, CONTAINER)
+    data = await export(house)
+    async with house.stack.db.transaction() as conn:
+        await delete_container(conn, CONTAINER, principal=OWNER)
+    frozen = await house.claim(JobKind.DELETE_CONTAINER)
+    assert frozen is not None
+    drop = house.stack.vectors.drop_collection
+
+    async def meanwhile(name: str) -> None:
+        monkeypatch.undo()
+        await drop(name)
+        await expire(house.stack.db, frozen.id)
+        await reap(house.stack.db)
+        assert await house.work(JobKind.DELETE_CONTAINER) == []
+        await take_in(house, data, CONTAINER)
+
+    monkeypatch.setattr(house.stack.vectors, "drop_collection", meanwhile)
+    with pytest.raises(LeaseLost):
+        await house.run(frozen)
+    await house.settle()
+    assert await everything(house, CONTAINER) == before
+    assert (await house.examine()).clean
+
+
+async def test_a_deletion_of_what_is_there_again_removes_nothing(house: House) -> None:
+    await fill(house)
+    before = await everything(house, CONTAINER)
+    async with house.stack.db.transaction() as conn:
+        await enqueue_removal(conn, CONTAINER, principal=OWNER)
+    (refused,) = await house.work(JobKind.DELETE_CONTAINER)
+    assert isinstance(refused, Conflict)
+    assert await everything(house, CONTAINER) == before
+
+
+async def test_a_merge_into_a_container_that_is_deleted_meanwhile_leaves_nothing(
+    house: House,
+) -> None:
+    await fill(house)
+    data = await export(house)
+    await begin(house, data, CONTAINER, merge=True)
+    await delete(house, CONTAINER)
+    assert await house.work() == []
+    assert await rows(house, DOCUMENTS, CONTAINER) == []
+    assert (await house.examine()).clean
 
 
 async def test_a_damaged_backup_fails_its_verification(house: House) -> None:

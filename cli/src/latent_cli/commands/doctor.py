@@ -61,6 +61,8 @@ def show(console: Console, report: DoctorReport) -> None:
     if report.stores:
         console.print("stores:")
         _differences(console, report.stores)
+    for note in report.notes:
+        console.print(safe(f"note: {note.kind} {note.object}: {note.message}"))
     for name, state in report.checks.items():
         console.print(safe(f"{name.replace('_', ' ')}: {state}"))
     for one in report.repairs:

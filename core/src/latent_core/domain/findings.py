@@ -68,6 +68,8 @@ class DoctorReport(BaseModel):
     containers: dict[str, ContainerReport] = {}
     stores: list[Difference] = []
     """Differences that belong to no container."""
+    notes: list[Difference] = []
+    """No differences of ours, and worth knowing: collections that somebody else may have made."""
     checks: dict[str, str | bool] = {}
     """What else a person should know of this installation."""
     repairs: list[Repair] = []

@@ -12,7 +12,7 @@ from latent_core.domain.refresh import SpaceState
 from latent_core.embedding.port import EmbeddingModel
 from latent_core.generations.delete import delete_container
 from latent_core.processes.crash import crash_point
-from latent_core.registry import audit, containers
+from latent_core.registry import audit, containers, importing
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container
 from latent_core.vectors.port import Layout, VectorIndex
@@ -126,8 +126,23 @@ def _target(manifest: Manifest) -> str:
     return f"{manifest.embedder}{version}{dims}"
 
 
+async def check_gone(conn: Connection, container_id: str) -> None:
+    """``Conflict`` when what a job is about to remove is there again: restored, or being restored."""
+    builder = await importing.founder(conn, container_id)
+    if builder is not None or await containers.is_there(conn, container_id):
+        raise Conflict(
+            f"container '{container_id}' was made again since its deletion was asked for; nothing of it is removed"
+        )
+
+
 async def taken_id(conn: Connection, container_id: str) -> Conflict:
     """Why a container of that id cannot be made."""
+    builder = await importing.founder(conn, container_id)
+    if builder is not None:
+        return Conflict(
+            f"container '{container_id}' is being made by job {builder}: wait for it, or cancel it",
+            job_id=builder,
+        )
     if await containers.is_tombstoned(conn, container_id):
         return Conflict(
             f"container '{container_id}' is still being deleted; try again when its job is done"

@@ -59,13 +59,16 @@ class Doctor:
         *,
         grace_seconds: float,
         deep: bool = False,
+        alone: bool = False,
     ) -> None:
+        """``alone``: nobody else keeps collections in this vector engine."""
         self._db = db
         self._index = index
         self._blobs = blobs
         self._grace = grace_seconds
         self._deep = deep
         """Whether bytes are read and hashed, not only measured."""
+        self._alone = alone
         self._pace = Pace()
 
     async def examine(self, wanted: list[str] | None) -> DoctorReport:
@@ -79,6 +82,9 @@ class Doctor:
                 report.containers[container_id] = one
         if wanted is None:
             report.stores = [d async for d in self._stores()]
+            found_there = await self._collections()
+            report.stores += [d for d in found_there if d.repair is Remedy.DROP]
+            report.notes = [d for d in found_there if d.repair is not Remedy.DROP]
         report.clean = not report.stores and not any(
             c.differences for c in report.containers.values()
         )
@@ -352,11 +358,9 @@ class Doctor:
             )
 
     async def _stores(self) -> AsyncIterator[Difference]:
-        """Blobs without a purpose and collections without an owner."""
-        collections = await self._index.collections()  # before their rows, which are there first
+        """Blobs without a purpose."""
         async with self._db.transaction() as conn:
             garbage = await checks.blob_garbage(conn, self._grace, MOST_DIFFERENCES)
-            owned = {s.collection() for s in await containers.all_spaces(conn)}
         for row in garbage:
             yield Difference(
                 kind="blob",
@@ -364,16 +368,6 @@ class Doctor:
                 message=f"nothing refers to it ({row['state']})",
                 repair=Remedy.COLLECT,
             )
-        for name in collections:
-            if (
-                name.startswith(OURS) and name not in owned
-            ):  # else it is somebody else's, on a shared server
-                yield Difference(
-                    kind="collection",
-                    object=name,
-                    message="belongs to no container",
-                    repair=Remedy.DROP,
-                )
         batch: list[str] = []
         async for sha256 in self._blobs.hashes():
             batch.append(sha256)
@@ -383,6 +377,31 @@ class Doctor:
                 batch = []
         async for difference in self._unknown_blobs(batch):
             yield difference
+
+    async def _collections(self) -> list[Difference]:
+        """Collections without an owner. Of those that look like ours on a server only the ones are dropped that this
+        registry has made: others may be another installation's, or of a time that the registry has lost."""
+        names = await self._index.collections()  # before their rows, which are there first
+        async with self._db.transaction() as conn:
+            owned = {s.collection() for s in await containers.all_spaces(conn)}
+            made = await containers.collections_made(conn)
+        strange = [name for name in names if name.startswith(OURS) and name not in owned]
+        return [
+            Difference(
+                kind="collection",
+                object=name,
+                message="belongs to no container",
+                repair=Remedy.DROP,
+            )
+            if self._alone or name in made
+            else Difference(
+                kind="collection",
+                object=name,
+                message="was not made by this installation and is left alone: another one on the same server may search "
+                "it (each should have an LLC_QDRANT_PREFIX of its own); if nobody does, drop it by hand",
+            )
+            for name in strange
+        ]
 
     async def _unknown_blobs(self, hashes: list[str]) -> AsyncIterator[Difference]:
         if not hashes:

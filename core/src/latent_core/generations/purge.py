@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -130,11 +131,17 @@ async def _purge_some_blobs(
 
 
 async def purge_container(
-    db: Database, index: VectorIndex, container_id: str, checkpoint: Checkpoint
+    db: Database,
+    index: VectorIndex,
+    container_id: str,
+    checkpoint: Checkpoint,
+    hold: Callable[[Connection], Awaitable[None]],
 ) -> None:
     """Remove all of a tombstoned container but its row: collections, documents, postings.
 
-    The caller makes sure that no job of the container runs any more.
+    The caller makes sure that no job of the container runs any more. ``hold`` raises, in the transaction of each
+    removal, when the removal is not the caller's any more: one that was frozen while another ended it, and while a
+    container of the same id was restored, must not take rows of that one.
     """
     async with db.transaction() as conn:
         spaces = await containers.spaces(conn, container_id)
@@ -147,10 +154,12 @@ async def purge_container(
     while batch:
         await checkpoint()
         async with db.transaction() as conn:
+            await hold(conn)
             batch = await documents.remove_batch(conn, container_id, DOCUMENTS_A_TRANSACTION)
     batch = 1
     while batch:
         await checkpoint()
         async with db.transaction() as conn:
+            await hold(conn)
             batch = await postings.drop_batch(conn, container_id, ROWS_A_TRANSACTION)
     crash_point("drop.after_rows")

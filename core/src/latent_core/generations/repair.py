@@ -70,8 +70,12 @@ class Stores:
 class Repairer:
     """Mends the differences of one report."""
 
-    def __init__(self, stores: Stores, *, principal: str, lease_seconds: float) -> None:
+    def __init__(
+        self, stores: Stores, *, principal: str, lease_seconds: float, alone: bool = False
+    ) -> None:
+        """``alone`` as for ``Doctor``."""
         self._stores = stores
+        self._alone = alone
         self._db = stores.db
         self._principal = principal
         self._lease = lease_seconds
@@ -178,13 +182,15 @@ class Repairer:
             points = await self._points(embedder, doc_id, found)
             if points is None:  # its chunks were cut by another tokenizer
                 return await self._rebuild(container, difference)
-            await self._stores.index.upsert(container.space.collection(), points)
+            if points.ids:
+                await self._stores.index.upsert(container.space.collection(), points)
             await self._purge_if_superseded(container, doc_id, found[0]["generation"])
             stored, after = stored + len(points.ids), found[-1]["ordinal"]
 
     async def _points(
         self, embedder: Embedder, doc_id: UUID, found: list[dict[str, Any]]
     ) -> Points | None:
+        found = [r for r in found if r["windows"]]  # the picture of a page may have none
         parts = [
             pieces(r["embed_text"], r["picture"], embedder.tokenizer, embedder.model) for r in found
         ]
@@ -361,8 +367,11 @@ class Repairer:
     async def _drop(self, difference: Difference) -> str:
         async with self._db.transaction() as conn:
             owned = {s.collection() for s in await containers.all_spaces(conn)}
+            made = await containers.collections_made(conn)
         if difference.object in owned:
             return "it belongs to a container by now"
+        if not self._alone and difference.object not in made:
+            raise _Beyond("it was not made by this installation")
         await self._stores.index.drop_collection(difference.object)
         return "it is dropped"
 

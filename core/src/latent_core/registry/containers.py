@@ -138,7 +138,18 @@ TOMBSTONED: Final = "SELECT deleted_at IS NOT NULL AS deleted FROM containers WH
 
 HOLD: Final = "SELECT state FROM containers WHERE id = %(id)s AND deleted_at IS NULL FOR SHARE"
 
-REMOVE: Final = "DELETE FROM containers WHERE id = %(id)s AND deleted_at IS NOT NULL"
+# Its spaces go with it, and are known after it (``FORMER``).
+REMOVE: Final = """
+WITH former AS (
+    INSERT INTO former_spaces (id, container_id)
+    SELECT s.id, s.container_id FROM spaces s JOIN containers c ON c.id = s.container_id
+    WHERE c.id = %(id)s AND c.deleted_at IS NOT NULL
+    ON CONFLICT DO NOTHING
+)
+DELETE FROM containers WHERE id = %(id)s AND deleted_at IS NOT NULL
+"""
+
+FORMER: Final = "SELECT id, container_id FROM former_spaces"
 
 SPACES: Final = """
 SELECT s.id AS space_id, s.container_id AS id, s.embedder, s.version, s.dims, s.state AS space_state, s.stored_in,
@@ -241,6 +252,12 @@ async def is_tombstoned(conn: Connection, container_id: str) -> bool:
     return bool(row and row["deleted"])
 
 
+async def is_there(conn: Connection, container_id: str) -> bool:
+    """Whether it exists and is no tombstone."""
+    row = await (await conn.execute(TOMBSTONED, {"id": container_id})).fetchone()
+    return bool(row and not row["deleted"])
+
+
 async def hold(conn: Connection, container_id: str) -> ContainerState | None:
     """Keep a container from being deleted until the transaction ends; None when it is gone."""
     row = await (await conn.execute(HOLD, {"id": container_id})).fetchone()
@@ -262,6 +279,13 @@ async def all_spaces(conn: Connection) -> list[Space]:
     """The spaces of all containers, deleted ones included."""
     cursor = await conn.execute(ALL_SPACES)
     return [_space(row) for row in await cursor.fetchall()]
+
+
+async def collections_made(conn: Connection) -> set[str]:
+    """Collections that were made for spaces of this registry: of those that are, and of those that were."""
+    made = {space.collection() for space in await all_spaces(conn)}
+    rows = await (await conn.execute(FORMER)).fetchall()
+    return made | {collection_name(row["container_id"], "text", row["id"]) for row in rows}
 
 
 async def take_ords(conn: Connection, container_id: str, n: int) -> int | None:

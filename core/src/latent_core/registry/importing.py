@@ -26,6 +26,8 @@ WITH mine AS (
 UPDATE containers c SET deleted_at = NULL, updated_at = now() FROM mine WHERE c.id = mine.container_id
 """
 
+FOUNDER: Final = "SELECT job_id FROM foundings WHERE container_id = %(container_id)s"
+
 DISOWN: Final = """
 DELETE FROM foundings f
 WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = f.job_id AND j.state IN ('queued', 'running'))
@@ -111,6 +113,12 @@ async def found(conn: Connection, container_id: str, job_id: int) -> None:
 async def founded(conn: Connection, container_id: str, job_id: int) -> bool:
     values = {"container_id": container_id, "job_id": job_id}
     return await (await conn.execute(FOUNDED, values)).fetchone() is not None
+
+
+async def founder(conn: Connection, container_id: str) -> int | None:
+    """The job that builds a container that nobody sees yet."""
+    row = await (await conn.execute(FOUNDER, {"container_id": container_id})).fetchone()
+    return int(row["job_id"]) if row else None
 
 
 async def lift(conn: Connection, container_id: str, job_id: int) -> bool:

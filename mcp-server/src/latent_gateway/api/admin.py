@@ -56,12 +56,20 @@ async def _examined(
 ) -> DoctorReport:
     stack = shared.stack
     lease = shared.settings.lease_seconds
-    examined = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=4 * lease, deep=body.deep)
+    alone = shared.settings.qdrant_url is None
+    examined = Doctor(
+        stack.db,
+        stack.vectors,
+        stack.blobs,
+        grace_seconds=4 * lease,
+        deep=body.deep,
+        alone=alone,
+    )
     report = await examined.examine(wanted)
     await _note_files(shared, report, whole=wanted is None)
     if body.repair and not report.clean:
         stores = Stores(stack.db, stack.vectors, stack.blobs, stack.embedders)
-        repairer = Repairer(stores, principal=principal, lease_seconds=lease)
+        repairer = Repairer(stores, principal=principal, lease_seconds=lease, alone=alone)
         report.repairs = await repairer.repair(report)
         await _note_repairs(shared, principal, report, request_id)
         stack.wake()

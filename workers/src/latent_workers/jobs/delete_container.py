@@ -6,13 +6,14 @@ from contextlib import suppress
 from typing import Any
 
 from latent_core.domain.errors import Issue, IssueCode, NotFound, Unavailable
+from latent_core.generations.containers import check_gone
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.generations.purge import purge_container
 from latent_core.keywords import postings
 from latent_core.processes.crash import crash_point
 from latent_core.queue import admin
 from latent_core.queue.context import JobContext
-from latent_core.queue.finish import finish
+from latent_core.queue.finish import finish, hold
 from latent_core.queue.retention import forget_container
 from latent_core.registry import archives, containers, proofs
 from latent_core.registry.connection import Connection
@@ -23,6 +24,8 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
     """Cancel the container's other jobs, wait until none runs, then remove collections, rows, postings and jobs."""
     stack, container_id = deps.stack, ctx.job.container_id
     async with stack.db.transaction() as conn:
+        await hold(conn, ctx.job)
+        await check_gone(conn, container_id)
         running = await admin.cancel_all(conn, container_id, but=ctx.job.id)
     if running:
         raise Unavailable(
@@ -30,7 +33,9 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
             retry_after=1.0,
         )
     proof = await _proof(ctx, deps)
-    await purge_container(stack.db, stack.vectors, container_id, ctx.checkpoint)
+    await purge_container(
+        stack.db, stack.vectors, container_id, ctx.checkpoint, lambda conn: hold(conn, ctx.job)
+    )
     await _forget_jobs(ctx, deps)
 
     async def write(conn: Connection) -> None:
@@ -75,4 +80,5 @@ async def _forget_jobs(ctx: JobContext, deps: Deps) -> None:
     while gone:
         await ctx.checkpoint()
         async with deps.stack.db.transaction() as conn:
+            await hold(conn, ctx.job)
             gone = await forget_container(conn, ctx.job.container_id)
