@@ -130,6 +130,51 @@ async def test_concurrent_callers_share_a_batch(recorder: Recorder, batcher: Bat
     assert [len(batch) for batch in recorder.batches] == [1, 9]
 
 
+async def test_full_batches_of_one_call_go_side_by_side_and_no_more_than_may(
+    recorder: Recorder,
+) -> None:
+    batcher = Batcher(recorder, max_texts=10, in_flight=4)
+    recorder.gate.clear()
+    call = asyncio.create_task(batcher.embed(texts("long", 75)))
+    await settle()
+    assert [len(batch) for batch in recorder.batches] == [10] * 4
+    recorder.gate.set()
+    assert np.array_equal(await call, HASHED.vectors(texts("long", 75)))
+    assert recorder.most_under_way == 4
+    await batcher.close()
+
+
+async def test_a_batch_that_is_not_full_waits_while_two_are_under_way(recorder: Recorder) -> None:
+    batcher = Batcher(recorder, max_texts=10, in_flight=4)
+    recorder.gate.clear()
+    calls = [asyncio.create_task(batcher.embed(texts("first", 1)))]
+    for name in "abcd":
+        await settle()
+        calls.append(asyncio.create_task(batcher.embed(texts(name, 2))))
+    await settle()
+    assert [len(batch) for batch in recorder.batches] == [1, 2]
+    recorder.gate.set()
+    await asyncio.gather(*calls)
+    assert [len(batch) for batch in recorder.batches] == [1, 2, 6]
+    await batcher.close()
+
+
+async def test_a_remote_embedder_is_sent_as_many_requests_as_it_takes() -> None:
+    class Remote(Recorder):
+        texts_a_request = 5
+        requests_at_a_time = 3
+
+    remote = Remote()
+    batcher = Batcher(remote)
+    remote.gate.clear()
+    call = asyncio.create_task(batcher.embed(texts("long", 50)))
+    await settle()
+    assert [len(batch) for batch in remote.batches] == [5] * 3
+    remote.gate.set()
+    await call
+    await batcher.close()
+
+
 async def test_a_short_document_does_not_wait_for_a_long_one(
     recorder: Recorder, batcher: Batcher
 ) -> None:

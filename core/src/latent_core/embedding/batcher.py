@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 Checkpoint = Callable[[], Awaitable[None]]
 Keep = Callable[[Sequence[int], Matrix], Awaitable[None]]
 """Told of rows as they come, with their texts' indices; also when the call has failed meanwhile: they are paid for."""
+IN_FLIGHT: Final = 2
+"""One fills the gaps that the other's end leaves."""
 BYTES_A_TOKEN: Final = 4
 MOST_TEXTS: Final = 64
 
@@ -69,6 +71,11 @@ class _Batch:
         self.texts += 1
         self.tokens += caller.tokens[index]
 
+    def give_back(self) -> None:
+        """The texts wait again, in the order they had."""
+        for caller, indices in self.parts.items():
+            caller.waiting.extendleft(reversed(indices))
+
     def alone(self) -> Iterator[_Batch]:
         """A batch for each caller that is still there."""
         for caller, indices in self.parts.items():
@@ -79,9 +86,10 @@ class _Batch:
 class Batcher:
     """Callers take turns, a text each, so that a short document need not wait for a long one.
 
-    A batch leaves when it is full, or at once when nobody is about to add to it. Two are under way:
-    one fills the gaps that the other's end leaves. Texts belong to their callers until they are sent,
-    and no more than ``max_callers`` are served at a time.
+    A batch leaves when it is full, or at once when nobody is about to add to it: then as the second that is
+    under way at most, since what waits for it meanwhile makes the next one fuller. Full ones may be as many as
+    the embedder takes requests at a time. Texts belong to their callers until they are sent, and no more than
+    ``max_callers`` are served at a time.
     """
 
     def __init__(
@@ -91,20 +99,21 @@ class Batcher:
         max_texts: int | None = None,
         max_tokens: int = 8192,
         max_wait_ms: float = 5.0,
-        in_flight: int = 2,
+        in_flight: int | None = None,
         max_callers: int = 64,
         batch_seconds: float = 900.0,
     ) -> None:
         """``max_texts`` is by default what is one request to the embedder: what came is then kept before more is
         asked for. ``max_tokens`` are estimated from bytes; ``batch_seconds`` is a batch's deadline."""
+        remote = embedder if isinstance(embedder, Requesting) else None
         self.embedder = embedder
-        self._max_texts = max_texts or (
-            embedder.texts_a_request if isinstance(embedder, Requesting) else MOST_TEXTS
-        )
+        self._max_texts = max_texts or (remote.texts_a_request if remote else MOST_TEXTS)
+        self._in_flight = in_flight or (remote.requests_at_a_time if remote else IN_FLIGHT)
         self._max_tokens = max_tokens
         self._max_wait = max_wait_ms / 1000
         self._batch_seconds = batch_seconds
-        self._slots = asyncio.Semaphore(in_flight)
+        self._slots = asyncio.Semaphore(self._in_flight)
+        self._under_way = 0
         self._admission = asyncio.Semaphore(max_callers)
         self._callers: deque[_Caller] = deque()
         self._changed = asyncio.Event()
@@ -172,6 +181,7 @@ class Batcher:
             for caller in batch.parts:
                 caller.ready = caller.checkpoint is None
                 caller.taken.set()
+            self._under_way += 1
             task = asyncio.create_task(self._run(batch), name="embedding batch")
             self._running.add(task)
             task.add_done_callback(self._running.discard)
@@ -181,10 +191,14 @@ class Batcher:
         deadline: float | None = None
         clock = asyncio.get_running_loop().time
         while True:
-            full = self._fill(batch)
-            if full or (batch.parts and not self._more_is_coming()):
+            if self._fill(batch):
                 return batch
-            if batch.parts and deadline is None:
+            if self._under_way >= min(IN_FLIGHT, self._in_flight):
+                batch.give_back()
+                batch, deadline = _Batch(), None
+            elif batch.parts and not self._more_is_coming():
+                return batch
+            elif batch.parts and deadline is None:
                 deadline = clock() + self._max_wait
             self._changed.clear()
             try:
@@ -226,7 +240,9 @@ class Batcher:
             logger.exception("embedding_batch_failed", extra={"texts": batch.texts})
             self._fail(batch, exc)
         finally:
+            self._under_way -= 1
             self._slots.release()
+            self._changed.set()
 
     async def _serve(self, batch: _Batch) -> None:
         error = await self._attempt(batch)

@@ -81,6 +81,9 @@ class Requesting(Protocol):
     @property
     def texts_a_request(self) -> int: ...
 
+    @property
+    def requests_at_a_time(self) -> int: ...
+
 
 @runtime_checkable
 class Showing(Protocol):

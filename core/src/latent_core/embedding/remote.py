@@ -38,8 +38,8 @@ class Patience:
     texts: int = 64
     characters: int = 400_000
     """Of one request, unless one text alone is longer. Batches by tokens are the batcher's."""
-    requests: int = 4
-    """Under way at a time, for documents."""
+    requests: int = 8
+    """Under way at a time, for documents: they mostly wait, the longer the farther away the server is."""
     attempts: int = 5
     first_wait: float = 0.5
     longest_wait: float = 30.0
@@ -96,6 +96,10 @@ class RemoteEmbedder:
     @property
     def images_a_request(self) -> int:
         return min(self._images.images_a_request if self._images else 1, self._rate.burst)
+
+    @property
+    def requests_at_a_time(self) -> int:
+        return self._patience.requests
 
     def tokens_of(self, texts: Sequence[str], images: int = 0) -> int:
         """What these cost here: our own count, in the measure in which the server's has differed so far."""
