@@ -6,6 +6,7 @@ those of ``latent_core.domain.errors`` with the server's message.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
 DEFAULT_URL: Final = "http://127.0.0.1:7801"
 HOUR: Final = 3600.0
 PAGE_PDF_SECONDS: Final = 10.0
+FEW_JOBS: Final = 2
+"""That are asked for one by one."""
 UNKNOWN_MIME: Final = "application/octet-stream"
 """The server goes by the name then."""
 
@@ -364,7 +367,18 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         timeout_seconds: float = HOUR,
     ) -> list[JobView]:
         """The jobs in their final states; ``TimedOut`` names those that are still open at the deadline."""
-        return await Waiting(self.job, job_ids, on_progress).run(timeout_seconds)
+        return await Waiting(self._some_jobs, job_ids, on_progress).run(timeout_seconds)
+
+    async def _some_jobs(self, job_ids: Sequence[int]) -> list[JobView]:
+        """Few are asked for one by one, and so is what no listing shows: a job that is of no container."""
+        listed: list[JobView] = []
+        if len(job_ids) > FEW_JOBS:
+            query = {"job_id": [str(job_id) for job_id in job_ids]}
+            listed = (await self._transport.ask(JobsPage, "GET", "/v1/jobs", query=query)).jobs
+        found = {job.job_id: job for job in listed}
+        rest = [job_id for job_id in job_ids if job_id not in found]
+        found |= {job.job_id: job for job in await asyncio.gather(*map(self.job, rest))}
+        return [found[job_id] for job_id in job_ids]
 
     # folders
 

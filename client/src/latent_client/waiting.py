@@ -14,18 +14,20 @@ from latent_core.domain.errors import TimedOut
 from latent_core.domain.job import JobState, JobView
 
 FINAL: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
-PROBES: Final = 4
+PROBES: Final = 32
+"""Of the oldest, and of the others: asked about together."""
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
+"""Also whenever there are more than are asked about: the end of one is no news then."""
 
 OnWait = Callable[[WaitProgress], None]
-AskJob = Callable[[int], Awaitable[JobView]]
+AskJobs = Callable[[Sequence[int]], Awaitable[list[JobView]]]
 
 
 class Waiting:
     """Jobs that are waited for, oldest first."""
 
-    def __init__(self, ask: AskJob, job_ids: Sequence[int], on_progress: OnWait | None) -> None:
+    def __init__(self, ask: AskJobs, job_ids: Sequence[int], on_progress: OnWait | None) -> None:
         self._ask = ask
         self._ids = list(dict.fromkeys(job_ids))
         self._open = dict.fromkeys(sorted(self._ids))
@@ -45,29 +47,31 @@ class Waiting:
             if time.monotonic() + pause > deadline:
                 raise self._too_late(timeout_seconds)
             pause = FIRST_PAUSE if ended else min(pause * 2, LONGEST_PAUSE)
+            if len(self._open) > 2 * PROBES:
+                pause = LONGEST_PAUSE
             await asyncio.sleep(pause)
         return [self._seen[job_id] for job_id in self._ids]
 
     async def _round(self) -> int:
-        """Ask about open jobs until a batch brings nothing final; how many ended."""
+        """Ask about open jobs as long as most of those asked about have ended; how many did."""
         ended = 0
         while self._open:
-            views = await asyncio.gather(*(self._ask(job_id) for job_id in self._probe()))
+            views = await self._ask(self._probe())
             self._seen.update({view.job_id: view for view in views})
             final = [view.job_id for view in views if view.state in FINAL]
-            if not final:
-                break
             for job_id in final:
                 del self._open[job_id]
             ended += len(final)
+            if 2 * len(final) < len(views):
+                break
         return ended
 
-    def _probe(self) -> set[int]:
+    def _probe(self) -> list[int]:
         """The oldest, since work is done roughly in order, and some of the others in turn."""
         self._turn = (self._turn + PROBES) % len(self._open)
         oldest = islice(self._open, PROBES)
         others = islice(self._open, self._turn, self._turn + PROBES)
-        return {*oldest, *others}
+        return sorted({*oldest, *others})
 
     def _tell(self) -> None:
         if self._on_progress is None:

@@ -370,11 +370,13 @@ def search(gateway: FakeGateway, request: Request) -> Answer:
 
 def jobs(gateway: FakeGateway, request: Request) -> Answer:
     states = request.query.get("status", "").split(",") if "status" in request.query else []
+    chosen = request.query.get("job_id", "").split(",") if "job_id" in request.query else []
     found = [
         job
         for job in sorted(gateway.jobs.values(), key=lambda job: -job.job_id)
         if request.query.get("container_id") in (None, job.container_id)
         and (not states or job.state in states)
+        and (not chosen or str(job.job_id) in chosen)
     ]
     page, cursor = gateway.page_of(found, request)
     return reply(jobs=page, next_cursor=cursor)

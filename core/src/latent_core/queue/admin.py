@@ -104,6 +104,10 @@ ORDER BY found.id DESC
 LIMIT %(limit)s
 """
 
+CHOSEN: Final = """
+SELECT id FROM jobs WHERE id = ANY (%(ids)s) AND container_id = ANY (%(container_ids)s) AND state = ANY (%(states)s)
+"""
+
 # The time left goes by the rate since the start.
 VIEWS: Final = """
 SELECT j.id AS job_id, j.kind, j.container_id, j.doc_id, d.uri AS source_uri, j.state, j.progress_done,
@@ -205,6 +209,23 @@ async def list_jobs(
     rows = await (await conn.execute(PAGE, parameters)).fetchall()
     jobs = await _views(conn, [row["id"] for row in rows])
     return JobPage(jobs, str(jobs[-1].job_id) if len(rows) == limit else None)
+
+
+async def chosen(
+    conn: Connection,
+    ids: Collection[int],
+    *,
+    container_ids: Collection[str],
+    states: Collection[JobState] | None = None,
+) -> list[JobView]:
+    """Those of ``ids`` that are jobs of these containers and in these states, newest first."""
+    parameters = {
+        "ids": sorted(set(ids)),
+        "container_ids": sorted(set(container_ids)),
+        "states": sorted(set(JobState if states is None else states)),
+    }
+    rows = await (await conn.execute(CHOSEN, parameters)).fetchall()
+    return await _views(conn, [row["id"] for row in rows])
 
 
 async def events(conn: Connection, job_id: int, *, after_id: int = 0) -> list[JobEvent]:

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, NotFound, RateLimited, Unauthorized
@@ -41,6 +42,8 @@ ASKED_BY_ADMINS: Final = frozenset(
     {JobKind.REFRESH, JobKind.EVAL, JobKind.EXPORT, JobKind.BACKUP, JobKind.IMPORT}
 )
 """Who may not begin one may not end it either, nor begin it again."""
+MOST_CHOSEN: Final = 100
+"""By one request for certain jobs."""
 REQUEUED_AT_ONCE: Final = 200
 """By one request for all that failed."""
 EVENTS: Final = described(
@@ -78,12 +81,18 @@ async def list_jobs(
     request_id: RequestId,
     container_id: Annotated[Text | None, Query(max_length=64)] = None,
     status: Annotated[list[JobState] | None, Query()] = None,
+    job_id: Annotated[
+        list[Annotated[int, Field(gt=0, lt=2**63)]] | None, Query(max_length=MOST_CHOSEN)
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """Newest first."""
-    async with shared.stack.db.transaction() as conn:
+    """Newest first. With ``job_id`` only these, all at once: for who waits for many."""
+    async with shared.stack.db.reading() as conn:
         ids = await access.jobs_of(conn, caller, container_id)
+        if job_id is not None:
+            chosen = await admin.chosen(conn, job_id, container_ids=ids, states=status)
+            return json_answer(JobPage(jobs=chosen, next_cursor=None), request_id)
         found = await admin.list_jobs(
             conn, container_ids=ids, states=status, limit=limit, cursor=cursor
         )
@@ -93,7 +102,7 @@ async def list_jobs(
 @router.get("/v1/jobs/{job_id}", response_model=JobAnswer)
 async def show(job_id: int, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
     """State, progress, cause, attempts and estimated time."""
-    async with shared.stack.db.transaction() as conn:
+    async with shared.stack.db.reading() as conn:
         job = await visible_job(conn, caller, job_id)
     return json_answer(JobAnswer(job=job), request_id)
 
