@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pydantic import BaseModel
 
+from latent_core import event_loop
 from latent_core.domain.errors import Invalid
 from latent_core.settings import Settings
 
@@ -27,7 +28,7 @@ def run_up(settings: Settings, announce: Announce) -> int:
     from latent_gateway.app import serve
     from latent_workers.worker import working
 
-    asyncio.run(serve(settings, announce=announce, beside=working))
+    event_loop.run(serve(settings, announce=announce, beside=working))
     return 0
 
 
@@ -36,7 +37,7 @@ def run_gateway(settings: Settings, announce: Announce) -> int:
     _require_servers(settings, "gateway")
     from latent_gateway.app import serve
 
-    asyncio.run(serve(settings, announce=announce))
+    event_loop.run(serve(settings, announce=announce))
     return 0
 
 
@@ -45,7 +46,7 @@ def run_worker(settings: Settings) -> int:
     _require_servers(settings, "worker")
     from latent_workers.worker import run
 
-    asyncio.run(run(settings))
+    event_loop.run(run(settings))
     return 0
 
 

@@ -1,0 +1,23 @@
+"""The event loop that a process runs on: libuv's where it is installed, as it is with the gateway, else Python's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """As ``asyncio.run``. Most of what we do is many small messages, each of which costs libuv's loop less."""
+    with asyncio.Runner(loop_factory=_factory()) as runner:
+        return runner.run(main)
+
+
+def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not on Windows, nor in an image of workers alone
+        return None
+    return uvloop.new_event_loop
