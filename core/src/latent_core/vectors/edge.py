@@ -31,6 +31,7 @@ from latent_core.domain.errors import (
 from latent_core.domain.ids import PointId
 from latent_core.domain.vector import Vector
 from latent_core.vectors.checks import checked_points, checked_query
+from latent_core.vectors.gathering import Gathering
 from latent_core.vectors.port import Layout, Points, StoredPoint, VectorHits
 from latent_core.vectors.protocol import ID_BYTES, WAL_FOLDER, Fault, Op, ProtocolError, Reply, cut
 from latent_core.vectors.supervisor import Patience, Supervisor
@@ -58,6 +59,7 @@ class EdgeVectorIndex:
         self._folder = folder
         self._supervisor = supervisor
         self._deadline_seconds = deadline_seconds
+        self._gathering = Gathering(self._store)
 
     @classmethod
     async def open(
@@ -105,11 +107,8 @@ class EdgeVectorIndex:
         return list(reply.args["names"])
 
     async def upsert(self, collection: str, points: Points) -> None:
-        vectors = checked_points(points)
-        for part in _batches(len(points.ids), vectors.shape[1]):
-            args = {"n": len(points.ids[part]), "dims": vectors.shape[1]}
-            await self._call(Op.UPSERT, collection, args, _packed(points, vectors, part))
-        await self._sync(collection)
+        checked_points(points)
+        await self._gathering.upsert(collection, points)
 
     async def search(
         self, collection: str, vector: Vector, k: int, *, allowed: Sequence[PointId] | None = None
@@ -159,6 +158,13 @@ class EdgeVectorIndex:
 
     async def close(self) -> None:
         await self._supervisor.close()
+
+    async def _store(self, collection: str, points: Points) -> None:
+        vectors = checked_points(points)
+        for part in _batches(len(points.ids), vectors.shape[1]):
+            args = {"n": len(points.ids[part]), "dims": vectors.shape[1]}
+            await self._call(Op.UPSERT, collection, args, _packed(points, vectors, part))
+        await self._sync(collection)
 
     async def _delete(self, collection: str, doc_id: UUID, args: dict[str, Any]) -> int:
         counted: int | None = None

@@ -27,6 +27,7 @@ from latent_core.domain.errors import Conflict, Invalid, NotFound, Unavailable
 from latent_core.domain.ids import PointId
 from latent_core.domain.vector import Vector
 from latent_core.vectors.checks import checked_points, checked_query
+from latent_core.vectors.gathering import Gathering
 from latent_core.vectors.port import Layout, Points, StoredPoint, VectorHits
 from latent_core.vectors.qdrant_errors import mapped_errors
 from latent_core.vectors.qdrant_limits import Limits, at_most
@@ -74,6 +75,7 @@ class QdrantVectorIndex:
         self._client = client
         self._prefix = prefix
         self._deadline_seconds = deadline_seconds
+        self._gathering = Gathering(self._store)
         self._dims: dict[str, int] = {}
         self._limits: dict[str, Limits] = {}
 
@@ -132,9 +134,7 @@ class QdrantVectorIndex:
     async def upsert(self, collection: str, points: Points) -> None:
         vectors = checked_points(points)
         await self._check_dims(collection, vectors.shape[1])
-        most = (await self._allowed(collection)).upsert
-        for part in _batches(*vectors.shape, most=at_most(_POINTS_A_REQUEST, most)):
-            await self._upsert(collection, points, vectors, part)
+        await self._gathering.upsert(collection, points)
 
     async def search(
         self, collection: str, vector: Vector, k: int, *, allowed: Sequence[PointId] | None = None
@@ -209,6 +209,12 @@ class QdrantVectorIndex:
 
     async def close(self) -> None:
         await self._client.close()
+
+    async def _store(self, collection: str, points: Points) -> None:
+        vectors = checked_points(points)
+        most = (await self._allowed(collection)).upsert
+        for part in _batches(*vectors.shape, most=at_most(_POINTS_A_REQUEST, most)):
+            await self._upsert(collection, points, vectors, part)
 
     def _named(self, collection: str) -> str:
         return self._prefix + collection
