@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from typing import Any
 from uuid import uuid4
+
+import pytest
 
 from latent_core.domain.errors import (
     Unavailable,
 )
-from latent_core.domain.job import ClaimedJob, JobKind
+from latent_core.domain.job import ClaimedJob, JobKind, NewJob
 from latent_core.queue.claim import claim
 from latent_core.queue.comeback import retry_or_fail
-from latent_core.queue.enqueue import enqueue
+from latent_core.queue.enqueue import enqueue, ensure_queued
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import (
     finished,
@@ -82,6 +85,53 @@ async def test_a_running_job_does_not_coalesce_and_its_successor_waits_for_it(
     assert await take(database) is None
     await finished(database, held)
     assert (await must_take(database)).id == second
+
+
+async def ensure(db: Database, new: NewJob) -> None:
+    async with db.transaction() as conn:
+        await ensure_queued(conn, new)
+
+
+async def test_a_job_that_must_be_queued_is_so_once_and_is_not_touched_again(
+    database: Database,
+) -> None:
+    for _ in range(3):
+        await ensure(database, job(dedupe_key="k", delay_seconds=2.0))
+    await let_delays_pass(database)
+    (held,) = await take_all(database)
+    assert await history(database, held.id) == ["enqueued", "claimed"]
+    await ensure(database, job(dedupe_key="k"))  # the running one may have looked already
+    assert len(await take_all(database)) == 1
+
+
+@pytest.mark.parametrize(
+    "other", [{"payload": {"v": 2}}, {"priority": 5}, {"delay_seconds": 0.0}, {"max_attempts": 9}]
+)
+async def test_a_queued_job_that_is_not_what_is_asked_for_is_brought_up_to_it(
+    database: Database, other: dict[str, Any]
+) -> None:
+    first: dict[str, Any] = {"dedupe_key": "k", "payload": {"v": 1}, "delay_seconds": 60.0}
+    await ensure(database, job(**first))
+    await ensure(database, job(**first | other))
+    (event, *_, last) = await sql(database, "SELECT event FROM job_events ORDER BY id")
+    assert (event["event"], last["event"]) == ("enqueued", "coalesced")
+
+
+async def test_one_that_was_tried_before_begins_anew(database: Database) -> None:
+    await ensure(database, job(dedupe_key="k"))
+    await retry_or_fail(database, await must_take(database), Unavailable("away"))
+    await ensure(database, job(dedupe_key="k"))
+    assert (await must_take(database)).attempts == 1
+
+
+async def test_one_that_must_be_queued_is_not_claimed_before_what_asked_for_it_is_visible(
+    database: Database,
+) -> None:
+    await ensure(database, job(dedupe_key="k"))
+    async with database.transaction() as conn:
+        await ensure_queued(conn, job(dedupe_key="k"))
+        assert await take(database) is None
+    assert await take(database) is not None
 
 
 async def test_a_delayed_retry_does_not_hold_back_the_newer_version_f12(database: Database) -> None:

@@ -34,6 +34,8 @@ from latent_core.testing.queue import expire, finished, let_delays_pass, put, sq
 T = TypeVar("T")
 
 MAX_ATTEMPTS = 5
+FENCES = ("fence", "last fence")
+DEEDS = ("finish", "fail", "retry", "cursor", "release", "progress", "pause", "pause", *FENCES)
 HEALTH = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 
 ROWS = """
@@ -226,23 +228,20 @@ class Queue(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(
         data=st.data(),
-        deed=st.sampled_from(
-            [
-                *("finish", "fail", "retry", "cursor", "release", "fence", "progress"),
-                *("pause", "pause"),
-            ]
-        ),
+        deed=st.sampled_from(DEEDS),
     )
     def act(self, data: st.DataObject, deed: str) -> None:
         held = data.draw(st.sampled_from(self.claims[-6:]))
         job = self.holder(held)
-        stopped = job is not None and job.cancel_requested and deed in ("fence", "progress")
+        stopped = job is not None and job.cancel_requested and deed in (*FENCES, "progress")
         try:
             self.world.run(self.do(deed, held))
         except LeaseLost:
             assert job is None
         except Cancelled:
             assert stopped
+            assert job is not None
+            job.expired = job.expired and deed not in FENCES
         else:
             assert job is not None
             assert not stopped
@@ -267,6 +266,8 @@ class Queue(RuleBasedStateMachine):
                 await release(db, held)
             case "fence":
                 await context.fence()
+            case "last fence":
+                await context.fence(2)
             case _:
                 await context.progress(1, 2)
 
@@ -292,7 +293,7 @@ class Queue(RuleBasedStateMachine):
                 self.come_back(job, version=-(job.claim or 0), attempts=0, lost=0)
             case "release":
                 self.come_back(job, attempts=job.attempts - 1)
-            case "fence":
+            case "fence" | "last fence":
                 job.expired = False
 
     # --- what time and people do

@@ -55,6 +55,11 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
                          "principal": "test"}])},
         10,
     ),
+    "ensure": (
+        enqueue.ALIKE,
+        {"dedupe_key": "i50002", "payload": Jsonb({}), "priority": 0, "delay_seconds": 0.0, "max_attempts": 5},
+        10,
+    ),
     "heartbeat": (
         lease.BEAT,
         {"ids": [55001, 55016], "claim_ids": [1, 16], "lease_seconds": 60.0},
@@ -65,6 +70,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "retry": (comeback.RETRY, HELD | {"cause": Jsonb({}), "delay_seconds": 1.0}, 10),
     "continue": (comeback.CONTINUE, HELD | {"payload": Jsonb({}), "delay_seconds": 0.0}, 10),
     "progress": (context.PROGRESS, HELD | {"done": 1, "total": 2, "note": None}, 10),
+    "last progress": (context.LAST_PROGRESS, HELD | {"done": 1, "lease_seconds": 60.0}, 10),
     "expired": (reaper.EXPIRED, {"after": 0, "limit": 100}, 25),
     "rescue": (reaper.RESCUE, {"id": 55005, "claim_id": 5, "losses": 2, "cause": Jsonb({})}, 10),
     "list": (

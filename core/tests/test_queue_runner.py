@@ -140,6 +140,33 @@ async def test_progress_is_throttled_and_the_last_one_is_always_written(
     assert (shown.progress_note, shown.eta_seconds) == ("page 4\ufffd", 0)
 
 
+async def test_the_last_progress_goes_with_the_fence_that_renews_the_lease(
+    database: Database,
+) -> None:
+    held = await must_hold(database)
+    await expire(database, held.job.id)
+    await JobContext(database, held).fence(7)
+    shown = await view(database, held.job.id)
+    assert (shown.progress_done, shown.progress_total) == (7, 7)
+    assert await reap(database) == []
+
+
+async def test_a_fence_tells_nothing_of_a_claim_that_is_lost_or_cancelled(
+    database: Database,
+) -> None:
+    cancelled, past = await must_hold(database), await must_hold(database)
+    async with database.transaction() as conn:
+        await admin.cancel(conn, cancelled.job.id)
+    with pytest.raises(Cancelled):
+        await JobContext(database, cancelled).fence(7)
+    await expire(database, past.job.id)
+    assert await reap(database) == [past.job.id]
+    with pytest.raises(LeaseLost):
+        await JobContext(database, past).fence(7)
+    assert past.lost
+    assert (await view(database, past.job.id)).progress_done == 0
+
+
 async def test_warnings_are_kept_up_to_a_bound_and_refused_without_the_lease(
     database: Database,
 ) -> None:

@@ -106,9 +106,9 @@ class SteppedContext:
         await self._steps.at("checkpoint")
         await self._ctx.checkpoint()
 
-    async def fence(self) -> None:
+    async def fence(self, done: int | None = None) -> None:
         await self._steps.at("fence")
-        await self._ctx.fence()
+        await self._ctx.fence(done)
 
     async def progress(self, done: int, total: int | None, note: str | None = None) -> None:
         await self._steps.at("progress")

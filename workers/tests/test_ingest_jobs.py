@@ -237,7 +237,7 @@ async def test_what_a_job_staged_is_purged_when_its_last_attempt_fails(
     job = await house.claim()
     assert job is not None
 
-    async def refuse(ctx: JobContext) -> None:
+    async def refuse(ctx: JobContext, done: int | None = None) -> None:
         raise Unavailable("the database is away")
 
     monkeypatch.setattr(JobContext, "fence", refuse)

@@ -109,7 +109,7 @@ class DocumentEmbedding:
     async def _note(self, space: Space, job_id: JobId, texts: int, tokens: int) -> None:
         """Whatever becomes of the job: it is paid for."""
         usage = Usage(texts, tokens, tokens / A_MILLION * self._price)
-        async with self._db.transaction() as conn:
+        async with self._db.single() as conn:
             await embed_usage.add(
                 conn,
                 job_id=job_id,

@@ -48,14 +48,14 @@ async def _keep(
 ) -> None:
     """Again when the row was removed between intent and presence: whoever removed it may have taken the bytes too."""
     for _ in range(TRIES):
-        async with db.transaction() as conn:
+        async with db.single() as conn:
             present = await blobs.intend(conn, sha256, size)
         if present and await blob_store.size(sha256) == size:
             return
         crash_point("blob.before_bytes")
         await write()
         crash_point("blob.after_bytes")
-        async with db.transaction() as conn:
+        async with db.single() as conn:
             if await blobs.confirm(conn, sha256):
                 return
     raise Unavailable(f"blob {sha256} was removed each time it was stored; try again")

@@ -66,7 +66,7 @@ class CachedEmbedding:
     ) -> Embedded:
         hashes = [_hash(piece) for piece in pieces]
         distinct = dict(zip(hashes, pieces, strict=True))
-        async with self._db.transaction() as conn:
+        async with self._db.reading() as conn:
             vectors = await embeddings.find(conn, self._space, list(distinct))
         if left_out is not None:
             left_out.take(sum(isinstance(distinct[hash_], Picture) for hash_ in vectors))
@@ -142,7 +142,7 @@ class CachedEmbedding:
         return embedder.tokens_of(texts, images) if isinstance(embedder, Metered) else 0
 
     async def _kept(self, hashes: Sequence[Sha256], made: Matrix) -> dict[Sha256, Vector]:
-        async with self._db.transaction() as conn:
+        async with self._db.single() as conn:
             await embeddings.insert(conn, self._space, hashes, made)
         return dict(zip(hashes, made, strict=True))
 

@@ -85,5 +85,5 @@ class SharedTextRate:
 
     async def _ask(self, texts: int, spare: float) -> float:
         pause = max(0.0, self._pause_until - self._clock())
-        async with self._db.transaction() as conn:
+        async with self._db.single() as conn:
             return await rates.take(conn, self._bucket, texts, spare=spare, pause=pause)

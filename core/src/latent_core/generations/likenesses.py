@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
-from latent_core.queue.enqueue import enqueue
+from latent_core.queue.enqueue import ensure_queued
 from latent_core.registry import likenesses
 from latent_core.registry.connection import Connection
 
@@ -15,7 +15,7 @@ DELAY_SECONDS: Final = 2.0
 
 async def enqueue_judging(conn: Connection, container_id: str, *, principal: str) -> None:
     """Enqueue the one job of the container that judges what is left to be judged, whoever left it."""
-    await enqueue(
+    await ensure_queued(
         conn,
         NewJob(
             kind=JobKind.DEDUP,

@@ -96,7 +96,10 @@ async def check_version(
     conn: Connection, container_id: str, made_by: Collection[str | None]
 ) -> None:
     """``SpaceSwitched`` when the collection was embedded anew by another version. Hold the container first."""
-    live = await spaces.live_version(conn, container_id)
+    _refuse_others(container_id, await spaces.live_version(conn, container_id), made_by)
+
+
+def _refuse_others(container_id: str, live: str | None, made_by: Collection[str | None]) -> None:
     if live is not None and any(one not in (None, live) for one in made_by):
         raise switched(container_id)
 
@@ -126,16 +129,14 @@ async def publish(conn: Connection, container_id: str, staged: Sequence[Staged])
         raise Archived(
             f"container '{container_id}' is archived: the document waits until it is active again"
         )
-    live_in = await spaces.live_collection(conn, container_id)
+    live_in, version = await spaces.live(conn, container_id) or (None, None)
     if any(s.chunks and s.written and live_in not in s.written for s in staged):
         raise switched(container_id)
-    await check_version(conn, container_id, {s.made_by for s in staged if s.chunks})
+    _refuse_others(container_id, version, {s.made_by for s in staged if s.chunks})
     before = await documents.lock(conn, [s.doc_id for s in staged])
-    dead = await chunks.live_lengths(
-        conn, [doc for doc, live in before.items() if live is not None]
-    )
+    replaced = [doc for doc, live in before.items() if live is not None]
     lengths: dict[UUID, list[tuple[int, int]]] = {}
-    for doc, ord_, length in dead:
+    for doc, ord_, length in await chunks.live_lengths(conn, replaced) if replaced else ():
         lengths.setdefault(doc, []).append((ord_, length))
     flipped = [s for s in staged if await _flip(conn, s)]
     await containers.add_languages(

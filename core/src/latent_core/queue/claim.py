@@ -47,7 +47,7 @@ SELECT judged.free, judged.doc_key, claimed.*,
        coalesce((SELECT run_at <= now() FROM jobs WHERE state = 'queued' AND lane = 'delayed'
                  ORDER BY run_at LIMIT 1), false)
        OR EXISTS (SELECT 1 FROM jobs WHERE state = 'queued' AND lane = 'waiting' AND doc_key IS NOT NULL) AS others
-FROM judged LEFT JOIN claimed ON true
+FROM (SELECT) AS always LEFT JOIN judged ON true LEFT JOIN claimed ON true
 """
 
 # Jobs whose time has come, to the end of their container's line; and of each waiting key that is free the
@@ -136,33 +136,36 @@ async def claim(
         "lane": lane,
     }
     row = await _next(db, parameters)
-    if row is None and await promote(db):
-        return _claimed(await _next(db, parameters))
-    if row is not None and row["others"]:
-        await promote(db)
+    if row["others"] and await promote(db) and row["id"] is None:
+        row = await _next(db, parameters)
     return _claimed(row)
 
 
 async def promote(db: Database) -> int:
     """Bring jobs whose time has come, or whose key is free, back into line; how many."""
-    async with db.transaction() as conn:
+    async with db.single() as conn:
         return (await conn.execute(PROMOTE, {"losses": LOSSES_BEFORE_QUARANTINE})).rowcount
 
 
-async def _next(db: Database, parameters: dict[str, Any]) -> dict[str, Any] | None:
-    """Each look is a transaction of its own: two keys held in one could deadlock with another worker's two."""
+async def _next(db: Database, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Each look is a transaction of its own: two keys held in one could deadlock with another worker's two.
+
+    Without an id when nothing was claimed; ``others`` tells whether there may be jobs to promote.
+    """
     for _ in range(PARKINGS_A_CLAIM):
-        async with db.transaction() as conn:
+        async with db.single() as conn:
             row = await (await conn.execute(CLAIM, parameters)).fetchone()
-        if row is None or row["free"]:
+        if row is None:
+            raise RuntimeError("a claim answers a row, whether there is a job or not")
+        if row["free"] is not False:
             return row
-        async with db.transaction() as conn:
+        async with db.single() as conn:
             await conn.execute(PARK, {"doc_key": row["doc_key"]})
-    return None
+    return {"id": None, "others": True}
 
 
-def _claimed(row: dict[str, Any] | None) -> ClaimedJob | None:
-    if row is None:
+def _claimed(row: dict[str, Any]) -> ClaimedJob | None:
+    if row["id"] is None:
         return None
     values = {name: row[name] for name in _FIELDS}
     return ClaimedJob(**values | {"id": JobId(row["id"]), "kind": JobKind(row["kind"])})

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from random import random
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from latent_core.domain.errors import Issue, LatentError, TimedOut, Unavailable
 from latent_core.domain.job import ClaimedJob
@@ -30,6 +30,14 @@ PROGRESS: Final = """
 UPDATE jobs SET progress_done = %(done)s, progress_total = %(total)s, progress_note = %(note)s
 WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
 RETURNING cancel_requested
+"""
+
+LAST_PROGRESS: Final = """
+UPDATE jobs SET
+    progress_done = %(done)s, progress_total = %(done)s, progress_note = NULL,
+    lease_expires = clock_timestamp() + make_interval(secs => %(lease_seconds)s)
+WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
+RETURNING true AS running, true AS renewed, cancel_requested
 """
 
 WARN: Final = """
@@ -71,14 +79,32 @@ class JobContext:
                 self._claim.lose()
                 raise lease_lost(self.job) from exc
 
-    async def fence(self) -> None:
-        """Ask the database whether the job is still ours, and renew the lease: ``LeaseLost``, ``Cancelled``."""
+    async def fence(self, done: int | None = None) -> None:
+        """Ask the database whether the job is still ours, and renew the lease: ``LeaseLost``, ``Cancelled``.
+
+        ``done`` is told along with it: all of so many steps are done.
+        """
         asked_at = clock.now()
-        parameters = beat_parameters([self._claim], self._claim.lease_seconds)
-        async with self._db.transaction() as conn:
-            rows = await (await conn.execute(BEAT, parameters)).fetchall()
-        self._claim.learn(rows[0], asked_at)
+        row = await (self._beat() if done is None else self._last_progress(done))
+        if row is None:
+            raise self._lost()
+        self._claim.learn(row, asked_at)
         self._claim.raise_if_ended()
+
+    async def _beat(self) -> dict[str, Any] | None:
+        parameters = beat_parameters([self._claim], self._claim.lease_seconds)
+        async with self._db.single() as conn:
+            return await (await conn.execute(BEAT, parameters)).fetchone()
+
+    async def _last_progress(self, done: int) -> dict[str, Any] | None:
+        parameters = {
+            "id": self.job.id,
+            "claim_id": self.job.claim_id,
+            "done": done,
+            "lease_seconds": self._claim.lease_seconds,
+        }
+        async with self._db.single() as conn:
+            return await (await conn.execute(LAST_PROGRESS, parameters)).fetchone()
 
     async def progress(self, done: int, total: int | None, note: str | None = None) -> None:
         """Tell how far the job is; written at most twice a second, and at the end. Also a ``checkpoint``."""
@@ -100,7 +126,7 @@ class JobContext:
             "total": total,
             "note": clean(note),
         }
-        async with self._db.transaction() as conn:
+        async with self._db.single() as conn:
             row = await (await conn.execute(PROGRESS, parameters)).fetchone()
         if row is None:
             raise self._lost()
@@ -110,7 +136,7 @@ class JobContext:
 
     async def warn(self, issue: Issue) -> None:
         """Add a warning to the job, at most a hundred. ``LeaseLost``."""
-        async with self._db.transaction() as conn:
+        async with self._db.single() as conn:
             held = await fenced(
                 conn, WARN, self.job, warning=stored(issue), at_most=WARNINGS_AT_MOST
             )

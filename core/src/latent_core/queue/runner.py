@@ -260,7 +260,7 @@ class Runner:
 
     async def _finish_if_held(self, job: ClaimedJob) -> None:
         """Handlers finish by themselves; then there is nothing left to write."""
-        async with self._db.transaction() as conn:
+        async with self._db.single() as conn:
             await fenced(conn, FINISH, job, warnings=stored_list(()), result=None)
 
     async def _end_cancelled(self, job: ClaimedJob) -> None:

@@ -71,8 +71,11 @@ FROM documents WHERE id = %(id)s
 """
 
 TAKE_GENERATIONS: Final = """
+WITH held AS MATERIALIZED (
+    SELECT id FROM documents WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE
+)
 UPDATE documents SET next_generation = next_generation + 1
-WHERE id = ANY(%(ids)s) AND deleted_at IS NULL AND floor_request <= %(request)s
+WHERE id = ANY (ARRAY(SELECT id FROM held)) AND deleted_at IS NULL AND floor_request <= %(request)s
 RETURNING id, next_generation - 1 AS generation, fingerprint, live_generation
 """
 
@@ -217,7 +220,6 @@ async def take_generations(
 
     No two attempts ever share one, so the caller's transaction must commit before the first outside write.
     """
-    await lock(conn, doc_ids)
     cursor = await conn.execute(TAKE_GENERATIONS, {"ids": sorted(doc_ids), "request": request})
     return {
         r["id"]: Attempt(

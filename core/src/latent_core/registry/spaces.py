@@ -22,6 +22,12 @@ SELECT coalesce(s.stored_in, s.id) AS stored_in
 FROM containers c JOIN spaces s ON s.id = c.live_space WHERE c.id = %(id)s
 """
 
+LIVE: Final = """
+SELECT o.id AS stored_in, o.version
+FROM containers c JOIN spaces s ON s.id = c.live_space JOIN spaces o ON o.id = coalesce(s.stored_in, s.id)
+WHERE c.id = %(id)s
+"""
+
 LIVE_VERSION: Final = """
 SELECT o.version
 FROM containers c JOIN spaces s ON s.id = c.live_space JOIN spaces o ON o.id = coalesce(s.stored_in, s.id)
@@ -295,6 +301,12 @@ async def live_collection(conn: Connection, container_id: str) -> SpaceId | None
     """Where the live space's points are. Hold the container first: then it stays so."""
     row = await (await conn.execute(LIVE_COLLECTION, {"id": container_id})).fetchone()
     return SpaceId(row["stored_in"]) if row else None
+
+
+async def live(conn: Connection, container_id: str) -> tuple[SpaceId, str] | None:
+    """Both of these at once. Hold the container first."""
+    row = await (await conn.execute(LIVE, {"id": container_id})).fetchone()
+    return (SpaceId(row["stored_in"]), str(row["version"])) if row else None
 
 
 async def live_version(conn: Connection, container_id: str) -> str | None:

@@ -5,24 +5,29 @@ from __future__ import annotations
 from typing import Final
 
 from latent_core.domain.container import ContainerState
+from latent_core.domain.errors import NotFound
 from latent_core.queue.comeback import requeue_with
 from latent_core.queue.context import JobContext
 from latent_core.registry import containers
 from latent_core.registry.connection import Connection
+from latent_core.registry.containers import Container
 from latent_workers.deps import Deps
 
 SECONDS_BETWEEN_LOOKS: Final = 300.0
 
 
-async def put_off_if_archived(ctx: JobContext, deps: Deps) -> bool:
-    """Whether the job was put back, for a while and with all its attempts: nothing is published by it now."""
-    async with deps.stack.db.transaction() as conn:
+async def unless_archived(ctx: JobContext, deps: Deps) -> Container | None:
+    """The job's container, or None when the job was put back, for a while and with all its attempts: nothing is
+    published by it now. ``NotFound`` without the container."""
+    async with deps.stack.db.reading() as conn:
         container = await containers.get(conn, ctx.job.container_id)
-    if container is None or container.state is not ContainerState.ARCHIVED:
-        return False
+    if container is None:
+        raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
+    if container.state is not ContainerState.ARCHIVED:
+        return container
 
     async def write(conn: Connection) -> None:
         await requeue_with(conn, ctx.job, ctx.job.payload, delay_seconds=SECONDS_BETWEEN_LOOKS)
 
     await ctx.transact(write)
-    return True
+    return None

@@ -13,7 +13,7 @@ from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.keywords.compaction import RULES, compact as merge, needed
 from latent_core.keywords.packing import MAX_ORD
 from latent_core.queue.context import JobContext
-from latent_core.queue.enqueue import enqueue
+from latent_core.queue.enqueue import enqueue, ensure_queued
 from latent_core.queue.finish import finish
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
@@ -63,7 +63,7 @@ async def enqueue_forgetting(
 async def enqueue_if_needed(conn: Connection, container_id: str) -> None:
     """Enqueue a compaction when enough small rows have gathered; one that is queued already is enough."""
     if await needed(conn, container_id):
-        await enqueue(
+        await ensure_queued(
             conn,
             NewJob(
                 kind=JobKind.COMPACT,

@@ -15,7 +15,7 @@ import orjson
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.doc_meta import published_meta
-from latent_core.domain.errors import IngestFailed, Issue, IssueCode, NotFound
+from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_core.domain.ids import Sha256, document_id
 from latent_core.domain.manifest import Manifest
 from latent_core.generations.accept import IngestPayload
@@ -38,7 +38,7 @@ from latent_core.registry.pages import BlobRef
 from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch, stored
 from latent_workers.fetch.page import awaits_fetch, fetch_page
-from latent_workers.jobs.archived import put_off_if_archived
+from latent_workers.jobs.archived import unless_archived
 from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.given_up import swept_if_given_up
 from latent_workers.jobs.make import Made, fingerprint, make, recipe_of, stage
@@ -68,23 +68,20 @@ class Turn:
 
 async def corpus(ctx: JobContext, deps: Deps) -> None:
     """One batch of records, made visible together; then the next turn, or the end."""
-    if await put_off_if_archived(ctx, deps):
+    container = await unless_archived(ctx, deps)
+    if container is None:
         return
     staged: list[tuple[UUID, int]] = []
     async with swept_if_given_up(ctx, deps, staged):
-        turn = await _read(ctx, deps)
+        turn = await _read(ctx, deps, container)
         await _tell_failures(ctx, turn.batch)
         await _records(ctx, deps, turn, staged)
 
 
-async def _read(ctx: JobContext, deps: Deps) -> Turn:
+async def _read(ctx: JobContext, deps: Deps, container: Container) -> Turn:
     if ctx.job.doc_id is None:
         raise IngestFailed(f"job {ctx.job.id} names no document")
     payload = IngestPayload.model_validate(ctx.job.payload)
-    async with deps.stack.db.transaction() as conn:
-        container = await containers.get(conn, ctx.job.container_id)
-    if container is None:
-        raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
     if awaits_fetch(payload):
         payload = await fetch_page(ctx, deps, payload)
     original = await fetch(ctx, deps, payload)

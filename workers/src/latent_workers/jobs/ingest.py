@@ -14,7 +14,6 @@ from latent_core.domain.errors import (
     IngestFailed,
     Issue,
     IssueCode,
-    NotFound,
 )
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.embedding.port import Guarded
@@ -38,7 +37,7 @@ from latent_core.registry.pages import BlobRef
 from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch
 from latent_workers.fetch.page import awaits_fetch, fetch_page
-from latent_workers.jobs.archived import put_off_if_archived
+from latent_workers.jobs.archived import unless_archived
 from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.drawing import RenderPayload
 from latent_workers.jobs.given_up import swept_if_given_up
@@ -89,20 +88,19 @@ class Work:
 
 async def ingest(ctx: JobContext, deps: Deps) -> None:
     """One attempt. Finishes its job in the transaction that makes the document visible."""
-    if await put_off_if_archived(ctx, deps):
+    container = await unless_archived(ctx, deps)
+    if container is None:
         return
     staged: list[tuple[UUID, int]] = []
     async with swept_if_given_up(ctx, deps, staged):
-        await _ingest(ctx, deps, staged)
+        await _ingest(ctx, deps, container, staged)
 
 
-async def _ingest(ctx: JobContext, deps: Deps, staged: list[tuple[UUID, int]]) -> None:
+async def _ingest(
+    ctx: JobContext, deps: Deps, container: Container, staged: list[tuple[UUID, int]]
+) -> None:
     payload = IngestPayload.model_validate(ctx.job.payload)
     doc_id = _document(ctx)
-    async with deps.stack.db.transaction() as conn:
-        container = await containers.get(conn, ctx.job.container_id)
-    if container is None:
-        raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
     embedder = deps.embedder(container.space)
     if isinstance(embedder, Guarded):
         embedder.raise_if_away()
@@ -115,7 +113,7 @@ async def _ingest(ctx: JobContext, deps: Deps, staged: list[tuple[UUID, int]]) -
     _check_taken(container, detected, payload.filename)
     printed = fingerprint(container, embedder.model, original.sha256, detected, payload)
     await ctx.checkpoint()
-    async with deps.stack.db.transaction() as conn:
+    async with deps.stack.db.single() as conn:
         attempt = (await documents.take_generations(conn, [doc_id], payload.request)).get(doc_id)
     if attempt is None:
         await _overtaken(ctx, deps)
@@ -255,7 +253,7 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
         deps,
         work.container,
         [(work.attempt, made)],
-        on_progress=lambda n, total: ctx.progress(n, total),
+        on_progress=lambda n, total: _progress(ctx, n, total),
     )
     payload = work.payload
     staged = Staged(
@@ -286,9 +284,8 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
             *(made.drawn.refs if made.drawn is not None else ()),
         ],
     )
-    await (
-        ctx.fence()
-    )  # a fresh lease: the heartbeat waits while the transaction holds the job's row
+    # A fresh lease: the heartbeat waits while the transaction holds the job's row.
+    await ctx.fence(len(made.drafts))
 
     async def write(conn: Connection) -> Published:
         await finish(conn, ctx.job)
@@ -302,6 +299,12 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
     published = await ctx.transact(write)
     crash_point("ingest.after_commit")
     deps.stack.metrics.published.inc(len(published.flipped))
+
+
+async def _progress(ctx: JobContext, done: int, total: int) -> None:
+    """The last one is told with the fence."""
+    if done < total:
+        await ctx.progress(done, total)
 
 
 def _lacks_engine(parsed: Parsed) -> bool:

@@ -203,7 +203,7 @@ async def stage(
     container; in the order of ``work``."""
     total = sum(len(made.drafts) for _, made in work)
     await ctx.checkpoint()
-    async with deps.stack.db.transaction() as conn:  # commits before the first outside write
+    async with deps.stack.db.single() as conn:  # commits before the first outside write
         first = await containers.take_ords(conn, container.id, total)
     if first is None:
         raise NotFound(f"container '{container.id}' does not exist any more")
