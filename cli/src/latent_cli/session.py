@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from latent_client import AsyncClient
+from latent_core.absent import remember_absent
 from latent_core.domain.errors import Unauthorized
 from latent_core.settings import Settings, load_settings
 
@@ -19,6 +20,7 @@ def ask(
     work: Callable[[AsyncClient], Awaitable[T]], *, timeout_seconds: float = ANSWER_SECONDS
 ) -> T:
     """The result of ``work`` with a client of this command's gateway, which is given so long for an answer."""
+    remember_absent()
     return asyncio.run(_ask(load_settings(), work, timeout_seconds))
 
 

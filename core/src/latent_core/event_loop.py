@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from latent_core.absent import remember_absent
+
 T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """As ``asyncio.run``. Most of what we do is many small messages, each of which costs libuv's loop less."""
+    remember_absent()
     with asyncio.Runner(loop_factory=_factory()) as runner:
         return runner.run(main)
 
