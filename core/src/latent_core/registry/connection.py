@@ -203,6 +203,8 @@ def _arguments(name: str) -> dict[str, Any]:
         "application_name": f"latent {name}",
         "client_encoding": "utf8",
         "connect_timeout": CONNECT_SECONDS,
+        # What is said twice is said often: planning costs the server more than most statements themselves.
+        "prepare_threshold": 1,
         # A server that vanished without a word is noticed within half a minute.
         "keepalives_idle": 15,
         "keepalives_interval": 5,

@@ -28,7 +28,7 @@ BESIDE: Final = frozenset({SpaceState.BUILDING, SpaceState.LIVE, SpaceState.RETI
 
 async def spaces_beside(deps: Deps, container: Container) -> list[Space]:
     """The container's other collections, a space each: the live one's reading of a collection counts most."""
-    async with deps.stack.db.transaction() as conn:
+    async with deps.stack.db.reading() as conn:
         spaces = await containers.spaces(conn, container.id)
     found = {container.space.stored_in: container.space}
     for space in sorted(spaces, key=lambda one: one.state is not SpaceState.LIVE):
