@@ -2,9 +2,12 @@
 
     python -m benchmarks.remote
 
-Gateway and workers are processes on servers (those of ``scripts/servers.py``). Documents of one chunk each are
-queued before the workers start; a rate is documents over the time from the first claim to the last publication.
-Bars: one worker at its default concurrency >= 5x a serial one, two workers at concurrency 1 >= 1.8x one.
+Gateway and workers are processes on servers (those of ``scripts/servers.py``). Documents are queued before the
+workers start; a rate is documents over the time from the first claim to the last publication. Of one chunk each
+they wait for the embedder one request a document; of many chunks a document needs several requests, which a serial
+worker, too, sends side by side: less is left for concurrency to gain.
+Bars, for documents of one chunk: one worker at its default concurrency >= 5x a serial one, two workers at
+concurrency 1 >= 1.8x one.
 """
 
 from __future__ import annotations
@@ -22,11 +25,13 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 from uuid import uuid4
+from zlib import crc32
 
 import orjson
 import psycopg
 from psycopg.sql import SQL, Identifier
 
+from benchmarks import corpus
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest
@@ -37,6 +42,9 @@ TOKEN: Final = "llc_of-a-benchmark-0123456789abcdef"
 DIMS: Final = 256
 DELAY_SECONDS: Final = 0.05
 DOCUMENTS: Final = 200
+LONG_DOCUMENTS: Final = 20
+PASSAGES: Final = 50
+"""Of a long document, each about a chunk."""
 ROUNDS: Final = 3
 DEADLINE_SECONDS: Final = 300.0
 CREATE: Final = SQL("CREATE DATABASE {name}")
@@ -51,12 +59,27 @@ class Shape:
     concurrency: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Documents as they are asked for; ``passages`` 0 is a text of one chunk."""
+
+    name: str
+    documents: int
+    passages: int = 0
+
+    def text(self, title: str, number: int) -> str:
+        if not self.passages:
+            return f"Passage {number} of {title}: " + f"word{number} " * 40
+        writer = corpus.Writer(crc32(f"{title} {number}".encode()))
+        return "\n\n".join(writer.full_passages(self.passages))
+
+
 SERIAL: Final = Shape("one worker, one job at a time", 1, 1)
 DEFAULT: Final = Shape("one worker, default concurrency", 1, None)
 TWO: Final = Shape("two workers, one job at a time each", 2, 1)
 
 
-async def measure(documents: int, rounds: int) -> dict[str, float]:
+async def measure(workload: Workload, rounds: int) -> dict[str, float]:
     """Documents a second of each shape, the median of the rounds."""
     rates: dict[str, list[float]] = {shape.name: [] for shape in (SERIAL, DEFAULT, TWO)}
     with ExitStack() as running, tempfile.TemporaryDirectory() as folder:
@@ -71,21 +94,21 @@ async def measure(documents: int, rounds: int) -> dict[str, float]:
             async with AsyncClient(url, TOKEN) as client:
                 for _ in range(rounds):
                     for shape in (SERIAL, DEFAULT, TWO):
-                        rate = await _round(client, settings, shape, documents, Path(folder))
+                        rate = await _round(client, settings, shape, workload, Path(folder))
                         rates[shape.name].append(rate)
                         print(f"{shape.name}: {rate:.1f} documents/s", flush=True)
     return {name: median(found) for name, found in rates.items()}
 
 
 async def _round(
-    client: AsyncClient, settings: Mapping[str, str], shape: Shape, documents: int, folder: Path
+    client: AsyncClient, settings: Mapping[str, str], shape: Shape, workload: Workload, folder: Path
 ) -> float:
     container = f"round-{uuid4().hex[:8]}"
     await client.create(Manifest(id=container, name=container, embedder="openai/bench", dims=DIMS))
     ids = []
-    for number in range(documents):
+    for number in range(workload.documents):
         path = folder / f"{container}-{number}.txt"
-        path.write_text(f"Passage {number} of {container}: " + f"word{number} " * 40, "utf-8")
+        path.write_text(workload.text(container, number), "utf-8")
         upload = await client.upload(container, path)
         ids.append((await client.add(container, file_ref=upload.file_ref)).job_id)
     own = dict(settings)
@@ -152,12 +175,22 @@ async def _process(
 def main() -> None:
     parser = argparse.ArgumentParser(description="ingest with a remote embedder of 50 ms")
     parser.add_argument("--documents", type=int, default=DOCUMENTS)
+    parser.add_argument("--long-documents", type=int, default=LONG_DOCUMENTS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
-    rates = asyncio.run(measure(given.documents, given.rounds))
-    serial = rates[SERIAL.name]
-    print(f"default concurrency against serial: {rates[DEFAULT.name] / serial:.1f}x (bar 5x)")
-    print(f"two workers against one: {rates[TWO.name] / serial:.1f}x (bar 1.8x)")
+    for workload in (
+        Workload("documents of one chunk", given.documents),
+        Workload(f"documents of {PASSAGES} passages", given.long_documents, PASSAGES),
+    ):
+        if workload.documents:
+            _tell(workload, asyncio.run(measure(workload, given.rounds)))
+
+
+def _tell(workload: Workload, rates: Mapping[str, float]) -> None:
+    serial, several, two = rates[SERIAL.name], rates[DEFAULT.name], rates[TWO.name]
+    bars = ("", "") if workload.passages else (" (bar 5x)", " (bar 1.8x)")
+    print(f"{workload.name}: default concurrency against serial {several / serial:.1f}x{bars[0]}")
+    print(f"{workload.name}: two workers against one {two / serial:.1f}x{bars[1]}", flush=True)
 
 
 if __name__ == "__main__":
