@@ -82,6 +82,14 @@ async def test_jobs_are_waited_for_in_the_order_given(
     assert all(p.total == 30 for p in told)
 
 
+async def test_many_jobs_are_asked_for_together(client: AsyncClient, gateway: FakeGateway) -> None:
+    ids = [gateway.put("notes", f"file:///{n}", b"text").job_id for n in range(200)]
+    before = len(gateway.requests)
+    views = await client.wait(ids, timeout_seconds=10)
+    assert [view.job_id for view in views] == ids
+    assert len(gateway.requests) - before <= 10
+
+
 async def test_jobs_that_do_not_end_are_named_at_the_deadline(
     client: AsyncClient, gateway: FakeGateway
 ) -> None:

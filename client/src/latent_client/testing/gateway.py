@@ -378,7 +378,7 @@ def jobs(gateway: FakeGateway, request: Request) -> Answer:
         and (not states or job.state in states)
         and (not chosen or str(job.job_id) in chosen)
     ]
-    page, cursor = gateway.page_of(found, request)
+    page, cursor = (found, None) if chosen else gateway.page_of(found, request)
     return reply(jobs=page, next_cursor=cursor)
 
 
