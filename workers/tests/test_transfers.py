@@ -17,9 +17,10 @@ from latent_core.domain.errors import Conflict, Invalid, Unavailable
 from latent_core.domain.ids import Sha256, document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
-from latent_core.generations import containers as founding, exporting, importing
+from latent_core.generations import containers as founding, exporting
 from latent_core.generations.delete import delete_container, enqueue_removal
-from latent_core.generations.importing import ImportPayload, Policy
+from latent_core.generations.importing.payload import ImportPayload, Policy
+from latent_core.generations.importing.publication import BlobsGone
 from latent_core.generations.purge import purge_blobs
 from latent_core.generations.transfers import (
     ExportPayload,
@@ -34,7 +35,7 @@ from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import expire, sql
 from latent_workers import scheduler
-from latent_workers.jobs import import_ as import_job
+from latent_workers.jobs import import_steps
 from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
 
 OWNER: Final = "local:you"
@@ -229,7 +230,7 @@ async def test_until_its_last_step_nothing_of_an_import_is_seen_and_a_failed_one
     data = await export(house)
     monkeypatch.setattr(exporting, "CHUNKS_A_PART", 4)
     data = await export_again(house)
-    monkeypatch.setattr(import_job, "CHUNKS_A_STEP", 4)
+    monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 4)
     seen: list[bool] = []
 
     def look(name: str) -> None:
@@ -238,7 +239,7 @@ async def test_until_its_last_step_nothing_of_an_import_is_seen_and_a_failed_one
             if len(seen) == 3:
                 raise Conflict("the test ends it")
 
-    monkeypatch.setattr(import_job, "crash_point", look)
+    monkeypatch.setattr(import_steps, "crash_point", look)
     await begin(house, data, "hidden")
     (trouble,) = await house.work(JobKind.IMPORT)
     assert "the test ends it" in str(trouble)
@@ -278,7 +279,7 @@ async def test_a_killed_import_goes_on_where_it_was_and_ends_as_if_nothing_had_h
         await founding.create(
             stack.db, stack.vectors, house.embedder, manifest, principal=OWNER, request_id=None
         )
-    monkeypatch.setattr(import_job, "CHUNKS_A_STEP", 3)
+    monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 3)
     embedded = house.embedder.texts
     await begin(house, data, CONTAINER, merge=merge)
     points = ("import.after_vectors", "import.before_commit", "import.after_commit")
@@ -286,7 +287,7 @@ async def test_a_killed_import_goes_on_where_it_was_and_ends_as_if_nothing_had_h
         job = await house.claim(JobKind.IMPORT)
         assert job is not None, point
         with monkeypatch.context() as patch:
-            patch.setattr(import_job, "crash_point", killer(point, skip=1))
+            patch.setattr(import_steps, "crash_point", killer(point, skip=1))
             with pytest.raises(Killed):
                 await house.run(job)
         await sql(
@@ -384,7 +385,7 @@ async def test_searches_see_whole_documents_while_an_import_replaces_them_all(
 ) -> None:
     await fill(house)
     data = await export(house)
-    monkeypatch.setattr(import_job, "CHUNKS_A_STEP", 5)
+    monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 5)
     done = asyncio.Event()
     counts: list[int] = []
     lamps = (await house.stack.keywords.search(CONTAINER, ["lamp"], 50, timeout_seconds=5)).matched
@@ -653,8 +654,8 @@ async def test_what_an_import_brings_outlives_a_collection_of_garbage_until_it_i
         if killed and len(seen) == 1:
             raise Unavailable("the attempt ends here")
 
-    stage = import_job.importing.stage
-    monkeypatch.setattr(import_job.importing, "stage", staged)
+    stage = import_steps.vectors.stage
+    monkeypatch.setattr(import_steps.vectors, "stage", staged)
     job_id = await begin(house, data, CONTAINER)
     assert len(await house.work(JobKind.IMPORT)) == killed
     if killed:  # nobody runs: what it brought may go, and is brought again
@@ -681,7 +682,7 @@ async def test_an_import_whose_bytes_vanish_before_its_commit_repeats_the_step(
     data = await export(house)
     await delete(house, CONTAINER)
     await house.settle()
-    stage = import_job.importing.stage
+    stage = import_steps.vectors.stage
     lost: list[str] = []
 
     async def staged(*args: Any) -> None:
@@ -691,10 +692,10 @@ async def test_an_import_whose_bytes_vanish_before_its_commit_repeats_the_step(
             query = f"DELETE FROM blobs WHERE sha256 NOT IN ({held}) RETURNING sha256"
             lost.extend(row["sha256"] for row in await sql(house.stack.db, query))
 
-    monkeypatch.setattr(import_job.importing, "stage", staged)
+    monkeypatch.setattr(import_steps.vectors, "stage", staged)
     job_id = await begin(house, data, CONTAINER)
     (trouble,) = await house.work(JobKind.IMPORT)
-    assert isinstance(trouble, importing.BlobsGone)
+    assert isinstance(trouble, BlobsGone)
     assert lost
     await sql(house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready'")
     assert await house.work(JobKind.IMPORT) == []

@@ -16,7 +16,7 @@ from latent_core.embedding.port import (
     Tokenizer,
     images_a_request,
 )
-from latent_core.registry import spaces
+from latent_core.registry import drift_adapters
 from latent_core.registry.connection import Database
 
 
@@ -38,7 +38,7 @@ class StoredAdapters:
     async def get(self, adapter_id: int) -> DriftAdapter:
         if adapter_id not in self._kept:
             async with self._db.transaction() as conn:
-                data = await spaces.adapter(conn, adapter_id)
+                data = await drift_adapters.read(conn, adapter_id)
             if data is None:
                 raise Unavailable(f"drift adapter {adapter_id} is not stored (any more)")
             self._kept[adapter_id] = await asyncio.to_thread(DriftAdapter.from_bytes, data)

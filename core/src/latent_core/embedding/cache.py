@@ -15,9 +15,9 @@ from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.batcher import Batcher, Checkpoint
 from latent_core.embedding.picture import Picture, Piece, ReadPicture
 from latent_core.embedding.port import Metered, images_a_request
-from latent_core.embedding.together import all_or_first_failure
 from latent_core.registry import embeddings
 from latent_core.registry.connection import Database
+from latent_core.together import all_or_first_failure
 
 TEXTS_A_STEP: Final = 1024
 """Looked up together. What was embedded is kept batch by batch: a failure costs the batches under way."""

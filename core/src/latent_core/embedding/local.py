@@ -27,8 +27,8 @@ from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.once import Once
 from latent_core.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.embedding.runs import plan_runs
-from latent_core.embedding.together import all_or_first_failure
 from latent_core.embedding.tokens import ModelTokenizer
+from latent_core.together import all_or_first_failure
 
 RUN_TOKENS: Final = 256
 """Larger runs are no faster, hold more memory and end later."""

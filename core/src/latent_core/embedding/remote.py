@@ -20,7 +20,7 @@ from latent_core.embedding.pieces import PieceTokenizer
 from latent_core.embedding.port import EmbeddingModel, no_images
 from latent_core.embedding.prefixes import NONE, Prefixes
 from latent_core.embedding.rate import Rate
-from latent_core.embedding.together import all_or_first_failure
+from latent_core.together import all_or_first_failure
 
 QUERY_CONNECTIONS: Final = 4
 HARMLESS: Final = "a test"

@@ -22,7 +22,7 @@ from latent_core.domain.ids import PointId, Sha256, point_id
 from latent_core.domain.refresh import SpaceState
 from latent_core.generations.containers import OURS
 from latent_core.keywords.differences import differences
-from latent_core.registry import checks, chunks, containers, spaces
+from latent_core.registry import checks, chunks, containers, space_points
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container, Space
 from latent_core.vectors.port import StoredPoint, VectorIndex
@@ -134,7 +134,7 @@ class Doctor:
                 and space.stored_in != container.space.stored_in
             ]
             lacking = {
-                space.id: await spaces.missing(
+                space.id: await space_points.missing(
                     conn, container.id, space.stored_in, limit=MOST_DIFFERENCES
                 )
                 for space in others

@@ -19,7 +19,15 @@ from latent_core.keywords import postings
 from latent_core.keywords.analyser import Analysed, term_vector
 from latent_core.keywords.packing import ChunkTerms, Tfs
 from latent_core.keywords.signature import signature
-from latent_core.registry import chunks, containers, documents, likenesses, pages, spaces
+from latent_core.registry import (
+    chunks,
+    containers,
+    documents,
+    likenesses,
+    pages,
+    space_points,
+    spaces,
+)
 from latent_core.registry.chunks import ChunkRow
 from latent_core.registry.connection import Connection
 from latent_core.registry.documents import Live
@@ -176,13 +184,13 @@ async def _note_spaces(
     """What stands in collections beside the live one."""
     for stored_in in sorted({one for s in flipped for one in s.written if one != live_in}):
         there = [s for s in flipped if stored_in in s.written]
-        await spaces.record(conn, stored_in, [(s.doc_id, s.generation) for s in there])
+        await space_points.record(conn, stored_in, [(s.doc_id, s.generation) for s in there])
         windows = {
             c.chunk.ord: n
             for s in there
             for c, n in zip(s.chunks, s.written[stored_in], strict=True)
         }
-        await spaces.count_points(conn, container_id, stored_in, windows)
+        await space_points.count_points(conn, container_id, stored_in, windows)
 
 
 def _rows(container_id: str, staged: Staged, live_in: int | None) -> list[ChunkRow]:

@@ -22,7 +22,7 @@ from latent_core.generations.likenesses import judge_anew
 from latent_core.generations.stage import Checkpoint
 from latent_core.queue.admin import open_refresh
 from latent_core.queue.enqueue import enqueue
-from latent_core.registry import audit, containers, spaces
+from latent_core.registry import audit, containers, space_points, spaces
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container, Space
 from latent_core.vectors.port import VectorIndex
@@ -298,7 +298,7 @@ async def switch(
         raise Conflict(f"space {to} of container '{container_id}' is not there to be switched to")
     if new.stored_in != old.stored_in:
         await _require_complete(conn, new)
-        await spaces.note_all_live(conn, container_id, old.stored_in)
+        await space_points.note_all_live(conn, container_id, old.stored_in)
     kept = max(keep_days, LEAST_LEASES_KEPT * lease_seconds / DAY_SECONDS)
     await spaces.set_state(conn, old.id, SpaceState.RETIRED, keep_days=kept)
     await spaces.set_state(conn, new.id, SpaceState.LIVE)
@@ -319,7 +319,7 @@ async def switch(
 
 
 async def _require_complete(conn: Connection, space: Space) -> None:
-    lacking = await spaces.missing(conn, space.container_id, space.stored_in, limit=1)
+    lacking = await space_points.missing(conn, space.container_id, space.stored_in, limit=1)
     if lacking:
         raise NotComplete(
             f"document {lacking[0].id} has no vectors of {space.embedder} {space.version} yet",
@@ -344,7 +344,7 @@ async def note_before_rollback(conn: Connection, container_id: str) -> None:
     if container is None or back is None or any(s.state is SpaceState.BUILDING for s in found):
         return
     if back.stored_in != container.space.stored_in:
-        await spaces.note_all_live(conn, container_id, container.space.stored_in)
+        await space_points.note_all_live(conn, container_id, container.space.stored_in)
 
 
 def _latest(found: Sequence[Space]) -> Space | None:
@@ -436,7 +436,7 @@ async def remove_space(
         while gone >= ROWS_A_TRANSACTION:
             await checkpoint()
             async with db.transaction() as conn:
-                gone = await spaces.forget_some(
+                gone = await space_points.forget_some(
                     conn, space.container_id, space.stored_in, ROWS_A_TRANSACTION
                 )
     async with db.transaction() as conn:

@@ -20,10 +20,10 @@ from latent_core.domain.refresh import (
 from latent_core.embedding.port import Embedder, EmbeddingModel
 from latent_core.embedding.resolve import TEXTS_PER_MINUTE, Embedders, is_served
 from latent_core.generations.refresh import target_manifest
-from latent_core.registry import spaces
+from latent_core.registry import refresh_sources
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container, Space
-from latent_core.registry.spaces import Costs, StoredText
+from latent_core.registry.refresh_sources import Costs, StoredText
 from latent_core.settings import Settings
 
 SAMPLE_SHARE: Final = 0.05
@@ -44,8 +44,12 @@ async def plan(
     """``Invalid`` when the embedder is not to be had."""
     model = embedders.model_of(_manifest_of(container, wanted))
     async with db.transaction() as conn:
-        costs = await spaces.costs(conn, container.id, model.key, reads_images=model.reads_images)
-        sample = await spaces.sample(conn, container.id, container.space.stored_in, TIMED_CHUNKS)
+        costs = await refresh_sources.costs(
+            conn, container.id, model.key, reads_images=model.reads_images
+        )
+        sample = await refresh_sources.sample(
+            conn, container.id, container.space.stored_in, TIMED_CHUNKS
+        )
     texts, tokens = _to_embed(wanted, container.space, model, costs)
     seconds, basis = await _speed(embedders, settings, container.id, model, sample, texts, tokens)
     live = container.space

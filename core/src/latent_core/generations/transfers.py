@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import NO_CONTAINER, PRIORITY_LATER, PRIORITY_NORMAL, JobKind, NewJob
-from latent_core.generations.importing import ImportPayload
+from latent_core.generations.importing.payload import ImportPayload
 from latent_core.queue.enqueue import enqueue
 from latent_core.registry import archives
 from latent_core.registry.archives import ArchiveKind

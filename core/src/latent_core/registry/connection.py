@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 
 import orjson
 import psycopg
-from psycopg import AsyncConnection, IsolationLevel, errors
+from psycopg import AsyncConnection, AsyncCursor, IsolationLevel, errors
 from psycopg.adapt import AdaptersMap
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import set_json_dumps, set_json_loads
@@ -255,6 +255,14 @@ async def _reset(conn: Connection) -> None:
     if conn.isolation_level is not None or conn.read_only is not None:
         await conn.set_isolation_level(None)
         await conn.set_read_only(None)
+
+
+async def only_row(cursor: AsyncCursor[DictRow]) -> DictRow:
+    """The row of a statement that answers one."""
+    row = await cursor.fetchone()
+    if row is None:
+        raise RuntimeError("a statement that answers one row answered none")
+    return row
 
 
 @contextmanager

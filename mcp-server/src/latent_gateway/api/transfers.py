@@ -18,7 +18,7 @@ from latent_core.domain.errors import Conflict, Invalid, NotFound
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
-from latent_core.generations.importing import ImportPayload, Policy
+from latent_core.generations.importing.payload import ImportPayload, Policy
 from latent_core.generations.transfers import ExportPayload, request_export, request_import
 from latent_core.processes.crash import crash_point
 from latent_core.registry import archives, audit, containers

@@ -15,9 +15,9 @@ import numpy as np
 
 from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
 from latent_core.domain.query import ContainerStatus
-from latent_core.embedding.together import all_or_first_failure
 from latent_core.registry import chunks, documents
 from latent_core.registry.chunks import Allowed
+from latent_core.together import all_or_first_failure
 from latent_gateway.search.channels import Candidates, bm25_channel, vector_channel
 from latent_gateway.search.constraints import Constraint, constraints_of
 from latent_gateway.search.embed import QueryVectors

@@ -4,68 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, Final
 
-import orjson
-
-from latent_core.archive.batches import Batch, BlobFile, read_batches
-from latent_core.archive.reader import MOST_SMALL, ArchiveReader, Opening, read_opening
-from latent_core.archive.records import GOLDEN, ChunkRecord, Header
-from latent_core.blobs.keeping import store_file
-from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, NotFound, OutOfSpace
+from latent_core.archive.reader import Opening, read_opening
+from latent_core.archive.records import Header
+from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.offer import settled
-from latent_core.domain.vector import Matrix
-from latent_core.generations import importing
 from latent_core.generations.containers import layout_of
-from latent_core.generations.delete import (
-    LEASES_TO_WAIT,
-    enqueue_collection,
-    enqueue_purges,
-    enqueue_removal,
-)
-from latent_core.generations.importing import (
-    Committed,
-    Drafts,
-    ImportPayload,
-    Step,
-    Target,
-    Written,
-)
-from latent_core.generations.likenesses import enqueue_judging
+from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_removal
+from latent_core.generations.importing import container as founding
+from latent_core.generations.importing.payload import FRESH, ImportPayload
+from latent_core.generations.importing.step import Target
 from latent_core.processes.crash import crash_point
-from latent_core.queue.amend import amend, payload_of
+from latent_core.queue.amend import amend
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import LeaseLost
-from latent_core.queue.finish import finish, hold
-from latent_core.registry import archives, containers, importing as rows, spaces
-from latent_core.registry.connection import Connection
+from latent_core.queue.finish import hold
+from latent_core.registry import containers, importing as rows
 from latent_core.registry.containers import Container
 from latent_workers.deps import Deps
 from latent_workers.jobs.archiving import verify_archive
-from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.given_up import was_the_last
-from latent_workers.jobs.unseen import kept_of, left_out_of, unseen_words
+from latent_workers.jobs.import_steps import Steps
 
 logger = logging.getLogger(__name__)
-
-CHUNKS_A_STEP: Final = 8000
-DOCUMENTS_A_STEP: Final = 2000
-FRESH: Final = {
-    "next_batch": 0,
-    "chunks_read": 0,
-    "documents": 0,
-    "chunks": 0,
-    "skipped": 0,
-    "embedded": 0,
-    "lacking_blobs": 0,
-}
 
 
 async def import_(ctx: JobContext, deps: Deps) -> None:
@@ -84,7 +50,7 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
         manifest = manifest.model_copy(update={"id": payload.target})
         container, payload = await _container(ctx, deps, manifest, payload)
         target = Target(container, opening.header, payload, _same_space(container, opening.header))
-        await _Import(ctx, deps, target, total, [] if payload.merge else left_out).run(path)
+        await Steps(ctx, deps, target, total, [] if payload.merge else left_out).run(path)
 
 
 def _opening(path: Path) -> Opening:
@@ -117,11 +83,11 @@ async def _container(
         await hold(conn, ctx.job)
         if not await rows.founded(conn, manifest.id, ctx.job.id):
             payload = payload.model_copy(update=FRESH)
-            await importing.found(
+            await founding.found(
                 conn, manifest, model, job_id=ctx.job.id, principal=ctx.job.principal
             )
             await amend(conn, ctx.job, payload.model_dump(mode="json"))
-        container = await importing.hidden(conn, manifest)
+        container = await founding.hidden(conn, manifest)
     crash_point("import.before_collection")
     await stack.vectors.create_collection(
         container.space.collection(), container.space.dims, layout_of(manifest)
@@ -158,279 +124,3 @@ async def _remove(ctx: JobContext, deps: Deps, payload: ImportPayload) -> None:
         LatentError
     ) as error:  # the job's own error is what its owner must see; the scheduler looks again
         logger.warning("job %s leaves a container behind: %s", ctx.job.id, error)
-
-
-@dataclass(slots=True)
-class _Read:
-    """Batches of one step, and what was made of them already."""
-
-    batches: list[Batch] = field(default_factory=list)
-    drafts: list[Drafts] = field(default_factory=list)
-    chunks: int = 0
-    documents: int = 0
-
-    def add(self, batch: Batch, drafts: Sequence[Drafts]) -> None:
-        self.batches.append(batch)
-        self.drafts += drafts
-        self.chunks += batch.chunks
-        self.documents += len(batch.documents)
-
-    @property
-    def full(self) -> bool:
-        return self.chunks >= CHUNKS_A_STEP or self.documents >= DOCUMENTS_A_STEP
-
-
-@dataclass(slots=True)
-class _Import:
-    """The steps of one attempt."""
-
-    ctx: JobContext
-    deps: Deps
-    target: Target
-    total: int | None
-    left_out: list[str]
-    """Keys of the archive's manifest that would have no effect here."""
-    ended: bool = False
-    """Nothing more of the archive is wanted."""
-    brought: set[bytes] = field(default_factory=set)
-    """Hashes of the blobs that this attempt has stored."""
-
-    async def run(self, path: Path) -> None:
-        dims = self.target.header.space.dims
-        with path.open("rb") as file:
-            async with aclosing(self._ahead(self._steps(file, dims))) as steps:
-                async for read in steps:
-                    await self._step(read)
-        await self._finish(path)
-
-    async def _ahead(self, steps: AsyncIterator[_Read]) -> AsyncGenerator[_Read]:
-        """Each step, while the one after it is read already.
-
-        Not where a step takes minutes, since its chunks are embedded: blobs that nothing refers to yet are not kept
-        for long.
-        """
-        if not self.target.same_space:
-            async for one in steps:
-                yield one
-            return
-
-        async def following() -> _Read | None:
-            return await anext(steps, None)
-
-        coming = asyncio.create_task(following())
-        try:
-            while (step := await coming) is not None:
-                coming = asyncio.create_task(following())
-                yield step
-        finally:
-            self.ended = True
-            await asyncio.wait((coming,))  # the file is open until its reader has ended
-            if not coming.cancelled():
-                coming.exception()  # told by the step that asked for it, or of no interest any more
-
-    async def _steps(self, file: IO[bytes], dims: int) -> AsyncIterator[_Read]:
-        """What a step takes in; its blobs are stored by then."""
-        stack = self.deps.stack
-        read = read_batches(file, dims, stack.tmp, first=self.target.payload.next_batch)
-        gathered = _Read()
-        while not self.ended and (one := await asyncio.to_thread(self._next, read)) is not None:
-            if isinstance(one, BlobFile):
-                await self._store(one)
-                continue
-            gathered.add(*one)
-            if gathered.full:
-                yield gathered
-                gathered = _Read()
-        if gathered.batches and not self.ended:
-            yield gathered
-
-    def _next(
-        self, read: Iterator[BlobFile | Batch]
-    ) -> BlobFile | tuple[Batch, list[Drafts]] | None:
-        try:
-            one = next(read, None)
-        except OSError as exc:
-            raise OutOfSpace(
-                f"the archive cannot be unpacked ({exc.strerror}): make room in the data directory"
-            ) from exc
-        if isinstance(one, Batch):
-            return one, importing.draft_rows(self.target, one)
-        return one
-
-    async def _store(self, blob: BlobFile) -> None:
-        stack = self.deps.stack
-        try:
-            await self.ctx.checkpoint()
-            crash_point("import.before_blob")
-            await store_file(stack.db, stack.blobs, blob.path, Sha256(blob.sha256))
-            self.brought.add(bytes.fromhex(blob.sha256))
-            crash_point("import.after_blob")
-        finally:
-            await asyncio.to_thread(blob.path.unlink, missing_ok=True)
-
-    async def _step(self, read: _Read) -> None:
-        target, stack, batches = self.target, self.deps.stack, read.batches
-        next_n = importing.check_numbers(batches, target.payload.chunks_read)
-        async with stack.db.transaction() as conn:  # commits before the first outside write
-            await hold(conn, self.ctx.job)
-            taken, skipped, first_ord = await importing.begin(conn, target, batches)
-        counts, vectors, embedded = await importing.vectors_of(target, taken, batches, self._embed)
-        chunks = await asyncio.to_thread(list, importing.numbered(target, taken, first_ord))
-        step = Step(taken, skipped, chunks, vectors, counts, embedded)
-        written = await self._written(step, read.drafts)
-        await self.ctx.fence()  # a fresh lease: the heartbeat waits while the job's row is held
-        before = target.payload
-
-        async def write(conn: Connection) -> ImportPayload:
-            await hold(conn, self.ctx.job)
-            stands = ImportPayload.model_validate(await payload_of(conn, self.ctx.job))
-            if stands.next_batch != before.next_batch:
-                return stands  # committed already; only the answer was lost
-            done = await importing.commit(conn, target, step, written, self.brought)
-            after = _advanced(before, step, done, batches, next_n)
-            await self._follow(conn, done)
-            await amend(conn, self.ctx.job, after.model_dump(mode="json"))
-            crash_point("import.before_commit")
-            return after
-
-        payload = await self.ctx.transact(write)
-        crash_point("import.after_commit")
-        self.target = Target(target.container, target.header, payload, target.same_space)
-        stack.metrics.published.inc(payload.documents - before.documents)
-        await self.ctx.progress(payload.chunks_read, self.total, "chunks read")
-
-    async def _written(self, step: Step, drafts: Sequence[Drafts]) -> Written:
-        """The rows of a step, made here while the vector engine stores its vectors."""
-        rows_made = asyncio.create_task(
-            asyncio.to_thread(importing.write_rows, self.target, step, drafts)
-        )
-        try:
-            crash_point("import.before_vectors")
-            await importing.stage(self.deps.stack.vectors, self.target, step, self.ctx.checkpoint)
-            crash_point("import.after_vectors")
-        except BaseException:
-            rows_made.cancel()
-            raise
-        return await rows_made
-
-    async def _embed(
-        self, chunks: Sequence[ChunkRecord], pictures: Sequence[str | None]
-    ) -> tuple[list[int], Matrix]:
-        deps, space = self.deps, self.target.container.space
-        pieces = await asyncio.to_thread(
-            lambda: [
-                deps.embedding.pieces(space, chunk.embed_text, picture)
-                for chunk, picture in zip(chunks, pictures, strict=True)
-            ]
-        )
-
-        async def told(_: int) -> None:
-            await self.ctx.checkpoint()
-
-        given = [piece for own in pieces for piece in own]
-        crash_point("import.before_embedding")
-        left_out = left_out_of(self.ctx)
-        matrix = await deps.embedding.embed(
-            space, given, self.ctx.checkpoint, told, job_id=self.ctx.job.id, left_out=left_out
-        )
-        return kept_of(left_out, pieces, matrix)
-
-    async def _follow(self, conn: Connection, done: Committed) -> None:
-        """What a merge leaves to do; a container that nobody sees yet is looked after at its end."""
-        if self.target.founded:
-            return
-        job, container_id = self.ctx.job, self.target.container.id
-        if done.replaced or done.refused:
-            await enqueue_purges(
-                conn,
-                container_id,
-                below=done.replaced,
-                only=done.refused,
-                principal=job.principal,
-                lease_seconds=self.deps.settings.lease_seconds,
-            )
-        await enqueue_if_needed(conn, container_id)
-        if done.unjudged:
-            await enqueue_judging(conn, container_id, principal=job.principal)
-
-    async def _finish(self, path: Path) -> None:
-        payload, job = self.target.payload, self.ctx.job
-        container_id = self.target.container.id
-        await asyncio.to_thread(_write_golden, path, self.deps.settings.manifests, container_id)
-
-        async def write(conn: Connection) -> None:
-            await hold(conn, job)
-            if self.target.founded:
-                if not await rows.lift(conn, container_id, job.id):
-                    raise Conflict(
-                        f"container '{container_id}' was removed while it was imported: import it again"
-                    )
-                await enqueue_judging(conn, container_id, principal=job.principal)
-                await enqueue_if_needed(conn, container_id)
-            await archives.forget_import(conn, job.id)
-            result = payload.model_dump(include=set(FRESH) - {"next_batch", "chunks_read"})
-            stored_in = self.target.container.space.stored_in
-            unseen = await spaces.unseen(conn, container_id, stored_in) if payload.embedded else 0
-            await finish(
-                conn,
-                job,
-                warnings=[*_warnings(payload, self.left_out), *unseen_words(unseen)],
-                result={"container_id": container_id, **result},
-            )
-            lease = self.deps.settings.lease_seconds
-            await enqueue_collection(
-                conn, principal=job.principal, delay_seconds=LEASES_TO_WAIT * lease
-            )
-            crash_point("import.before_finish")
-
-        await self.ctx.transact(write)
-        crash_point("import.after_finish")
-
-
-def _advanced(
-    before: ImportPayload, step: Step, done: Committed, batches: Sequence[Batch], next_n: int
-) -> ImportPayload:
-    chunks = sum(len(one.chunks) for one in step.taken if one.doc_id in done.flipped)
-    return before.model_copy(
-        update={
-            "next_batch": batches[-1].number + 1,
-            "chunks_read": next_n,
-            "documents": before.documents + len(done.flipped),
-            "chunks": before.chunks + chunks,
-            "skipped": before.skipped + step.skipped + len(done.refused),
-            "embedded": before.embedded + step.embedded,
-            "lacking_blobs": before.lacking_blobs + done.lacking_blobs,
-        }
-    )
-
-
-def _warnings(payload: ImportPayload, left_out: Sequence[str]) -> list[Issue]:
-    found: list[Issue] = []
-    if payload.lacking_blobs:
-        message = (
-            f"{payload.lacking_blobs} originals or page images are not in the archive and not stored here: "
-            "search works, their pages cannot be opened"
-        )
-        found.append(Issue(code=IssueCode.INGEST_FAIL, message=message))
-    if left_out:
-        message = f"the manifest came without {', '.join(left_out)}: not offered here as the archive has it"
-        found.append(Issue(code=IssueCode.POLICY, message=message))
-    return found
-
-
-def _write_golden(path: Path, folder: Path, container_id: str) -> None:
-    """Golden queries of the archive, unless the container has some."""
-    file = folder / container_id / "eval.json"
-    if file.exists():
-        return
-    with path.open("rb") as archive:
-        reader = ArchiveReader(archive)
-        for _, member in zip(range(3), reader, strict=False):  # it stands third, or nowhere
-            if member.name == GOLDEN:
-                data = orjson.dumps(
-                    orjson.loads(reader.whole(MOST_SMALL)), option=orjson.OPT_INDENT_2
-                )
-                file.parent.mkdir(parents=True, exist_ok=True)
-                draft = file.with_name(f".eval.json.{os.getpid()}")
-                draft.write_bytes(data + b"\n")
-                draft.replace(file)

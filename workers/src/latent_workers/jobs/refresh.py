@@ -17,7 +17,7 @@ from latent_core.generations.refresh_gates import Searched
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
-from latent_core.registry import containers, spaces
+from latent_core.registry import containers, space_points, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Space
 from latent_workers.deps import Deps
@@ -113,7 +113,7 @@ async def inplace(work: Refresh) -> None:
 
 
 async def _rewritten(conn: Connection, work: Refresh, space: Space, version: str | None) -> None:
-    unseen = await spaces.unseen(conn, work.container.id, space.stored_in)
+    unseen = await space_points.unseen(conn, work.container.id, space.stored_in)
     await finish(
         conn,
         work.ctx.job,
@@ -126,7 +126,7 @@ async def _rewritten(conn: Connection, work: Refresh, space: Space, version: str
     if container is not None:
         require_active(container)
     # Nothing is published from here on: what came in since the last look has vectors of the version before.
-    if await spaces.missing(
+    if await space_points.missing(
         conn, work.container.id, space.stored_in, limit=1, job_id=work.ctx.job.id
     ):
         raise NotComplete("documents came in meanwhile; they are embedded as well")

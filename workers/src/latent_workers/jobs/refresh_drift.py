@@ -28,10 +28,10 @@ from latent_core.generations.refresh_gates import Searched
 from latent_core.generations.refresh_plan import sample_size
 from latent_core.queue.amend import amend
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import containers, spaces
+from latent_core.registry import containers, drift_adapters, refresh_sources, space_points, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Space
-from latent_core.registry.spaces import StoredText
+from latent_core.registry.refresh_sources import StoredText
 from latent_workers.jobs.drift_measure import Sample, crossfit, questions_of, recall_at_10, split
 from latent_workers.jobs.refresh_fill import Filling, Mapping
 from latent_workers.jobs.refresh_work import (
@@ -171,9 +171,9 @@ async def _old_vectors(work: Refresh, new: Space) -> tuple[list[StoredText], Mat
     """Sampled chunks that are one text for the new model as well, and their stored vectors."""
     old = work.container.space
     async with work.deps.stack.db.transaction() as conn:
-        _, total = await spaces.totals(conn, work.container.id)
+        _, total = await space_points.totals(conn, work.container.id)
         wanted = sample_size(total, old.dims, new.dims)
-        rows = await spaces.sample(conn, work.container.id, old.stored_in, wanted)
+        rows = await refresh_sources.sample(conn, work.container.id, old.stored_in, wanted)
     made_of = work.deps.embedding.pieces
 
     def whole() -> list[StoredText]:
@@ -267,7 +267,7 @@ async def _keep(
     report: DriftReport,
     packed: bytes,
 ) -> int:
-    return await spaces.insert_adapter(
+    return await drift_adapters.insert(
         conn,
         work.container.id,
         way=report.way.value,
@@ -330,7 +330,7 @@ async def _forward(work: Refresh, space: Space) -> None:
     if space.adapter is None:
         raise Conflict(f"space {space.id} has no adapter: begin the refresh again")
     async with work.deps.stack.db.transaction() as conn:
-        packed = await spaces.adapter(conn, space.adapter)
+        packed = await drift_adapters.read(conn, space.adapter)
     forward = await asyncio.to_thread(ForwardMap.from_bytes, packed or b"")
     await work.deps.stack.vectors.create_collection(
         space.collection(), space.dims, layout_of(work.container.manifest)

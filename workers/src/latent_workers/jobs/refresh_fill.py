@@ -27,10 +27,11 @@ from latent_core.generations.stage import stage_points
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import hold
-from latent_core.registry import chunks, containers, spaces
+from latent_core.registry import chunks, containers, refresh_sources, space_points
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Space
-from latent_core.registry.spaces import FIRST, LiveDocument, StoredText
+from latent_core.registry.refresh_sources import StoredText
+from latent_core.registry.space_points import FIRST, LiveDocument
 from latent_core.vectors.port import Points
 from latent_workers.deps import Deps
 from latent_workers.jobs.unseen import NAMED, is_left_out, unseen_page
@@ -105,18 +106,18 @@ class Filling:
     async def _count(self) -> None:
         async with self.deps.stack.db.transaction() as conn:
             if self.mapped_only:
-                waiting = await spaces.mapped(conn, self.space.stored_in, limit=1_000_000)
+                waiting = await space_points.mapped(conn, self.space.stored_in, limit=1_000_000)
                 self.done, self.total = 0, sum(one.chunks for one in waiting)
                 return
-            _, self.total = await spaces.totals(conn, self.space.container_id)
-            self.done = await spaces.done(
+            _, self.total = await space_points.totals(conn, self.space.container_id)
+            self.done = await space_points.done(
                 conn, self.space.container_id, self.space.stored_in, self._job_id
             )
 
     async def _look_back(self) -> None:
         """What an attempt before this one has embedded tells that the embedder takes pictures."""
         async with self.deps.stack.db.transaction() as conn:
-            if await spaces.shows(
+            if await space_points.shows(
                 conn, self.space.container_id, self.space.stored_in, self._job_id
             ):
                 self.left_out.take(1)
@@ -137,11 +138,11 @@ class Filling:
             if self.mapped_only:
                 if not await self._still_wanted(conn):
                     return []
-                found = await spaces.mapped(
+                found = await space_points.mapped(
                     conn, self.space.stored_in, after=after, limit=DOCUMENTS_A_BATCH
                 )
             else:
-                found = await spaces.missing(
+                found = await space_points.missing(
                     conn,
                     self.space.container_id,
                     self.space.stored_in,
@@ -175,7 +176,7 @@ class Filling:
     async def _texts(self, batch: Sequence[LiveDocument], after: int) -> list[StoredText]:
         source = self.mapping.source if self.mapping is not None else self.space
         async with self.deps.stack.db.transaction() as conn:
-            return await spaces.texts(
+            return await refresh_sources.texts(
                 conn,
                 batch,
                 source.stored_in,
@@ -242,7 +243,7 @@ class Filling:
         if error is None or self.lost > NAMED:
             return
         async with self.deps.stack.db.transaction() as conn:
-            place = await spaces.page_of(conn, self.space.container_id, row.ord)
+            place = await space_points.page_of(conn, self.space.container_id, row.ord)
         if place is not None:
             page, uri = place
             await self.ctx.warn(unseen_page(page, error.message, source_uri=uri))
@@ -299,15 +300,15 @@ class Filling:
         await hold(conn, job)
         if await containers.hold(conn, self.space.container_id) is None:
             raise NotFound(f"container '{self.space.container_id}' was deleted meanwhile")
-        live = await spaces.still_live(conn, batch)
-        await spaces.record(
+        live = await space_points.still_live(conn, batch)
+        await space_points.record(
             conn,
             self.space.stored_in,
             [(one.id, one.generation) for one in batch if one.id in live],
             job_id=job.id,
             mapped=self.mapping is not None,
         )
-        await spaces.count_points(conn, self.space.container_id, self.space.stored_in, counts)
+        await space_points.count_points(conn, self.space.container_id, self.space.stored_in, counts)
         gone = [(one.id, one.generation) for one in batch if one.id not in live]
         if gone:
             await enqueue_purges(
@@ -346,7 +347,7 @@ class Filling:
 
     async def _unrecord(self, conn: Connection, doc_ids: set[UUID]) -> None:
         await hold(conn, self.ctx.job)
-        await spaces.unrecord(conn, self.space.stored_in, doc_ids)
+        await space_points.unrecord(conn, self.space.stored_in, doc_ids)
 
 
 def with_version(space: Space, version: str | None) -> Space:

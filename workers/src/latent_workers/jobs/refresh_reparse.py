@@ -10,9 +10,9 @@ from latent_core.domain.job import JobKind
 from latent_core.domain.recipe import recipe
 from latent_core.generations.accept import IngestPayload, Validators, accept
 from latent_core.queue.finish import finish
-from latent_core.registry import spaces
+from latent_core.registry import refresh_sources, space_points
 from latent_core.registry.documents import Source
-from latent_core.registry.spaces import FIRST
+from latent_core.registry.space_points import FIRST
 from latent_workers.jobs.refresh_work import Refresh
 
 DOCUMENTS_A_TURN: Final = 100
@@ -26,7 +26,7 @@ async def reparse(work: Refresh) -> None:
     that waits for the same document takes the newer payload.
     """
     async with work.deps.stack.db.transaction() as conn:
-        total, _ = await spaces.totals(conn, work.container.id)
+        total, _ = await space_points.totals(conn, work.container.id)
     while rows := await _originals(work):
         for row in rows:
             await work.ctx.checkpoint()
@@ -42,7 +42,9 @@ async def reparse(work: Refresh) -> None:
 async def _originals(work: Refresh) -> list[dict[str, Any]]:
     after = UUID(work.payload.after) if work.payload.after else FIRST
     async with work.deps.stack.db.transaction() as conn:
-        return await spaces.originals(conn, work.container.id, after=after, limit=DOCUMENTS_A_TURN)
+        return await refresh_sources.originals(
+            conn, work.container.id, after=after, limit=DOCUMENTS_A_TURN
+        )
 
 
 async def _enqueue(work: Refresh, row: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from latent_core.queue.amend import amend
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
-from latent_core.registry import containers, spaces
+from latent_core.registry import containers, space_points, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container, Space
 from latent_workers.deps import Deps
@@ -111,14 +111,14 @@ async def note_old(work: Refresh) -> None:
     async with work.deps.stack.db.transaction() as conn:
         live = await containers.get(conn, work.container.id)
         if live is not None:
-            await spaces.note_all_live(conn, live.id, live.space.stored_in)
+            await space_points.note_all_live(conn, live.id, live.space.stored_in)
 
 
 async def _switch(
     conn: Connection, work: Refresh, space: Space, report: GateReport | None
 ) -> Switched:
     ctx = work.ctx
-    unseen = await spaces.unseen(conn, work.container.id, space.stored_in)
+    unseen = await space_points.unseen(conn, work.container.id, space.stored_in)
     await finish(
         conn,
         ctx.job,

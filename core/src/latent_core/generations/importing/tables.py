@@ -1,0 +1,64 @@
+"""The rows of a step, made outside its transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import numpy as np
+
+from latent_core.generations.importing.drafts import Drafts
+from latent_core.generations.importing.step import Step, Target
+from latent_core.keywords import postings
+from latent_core.keywords.packing import Columns, joined
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Rows of a step, ready to be copied; made outside the transaction, since that takes a while."""
+
+    docs: list[UUID]
+    """The document of each of the rows that follow."""
+    chunks: list[bytes]
+    signatures: list[bytes]
+    columns: Columns
+    packed: postings.Prepared
+    """Of all ``columns``: most often all documents of a step are taken."""
+    likenesses: list[bytes]
+    unjudged: list[tuple[UUID, int]]
+
+
+def write_rows(target: Target, step: Step, drafts: Sequence[Drafts]) -> Written:
+    """Chunks as rows, with their terms; the drafts are of all chunks that the step has read."""
+    first = drafts[0].first if drafts else 0
+    tails = [tail for one in drafts for tail in one.tails]
+    bits = [one for each in drafts for one in each.signatures]
+    places = [one.chunk.n - first for one in step.chunks]
+    columns = _columns(step, drafts, places)
+    docs = [one.document.doc_id for one in step.chunks]
+    written = Written(docs, [], [], columns, postings.prepare(target.container.id, columns), [], [])
+    for one, place, windows in zip(step.chunks, places, step.windows, strict=True):
+        addressed = f"{target.container.id}\t{one.ord}"
+        head = f"{one.document.doc_id}\t{one.document.generation}\t{one.id}\t{addressed}\t{windows}"
+        written.chunks.append(head.encode() + tails[place])
+        written.signatures.append(f"{addressed}\t{bits[place]}\n".encode())
+        chunk = one.chunk
+        if target.founded and target.same_space and chunk.signature is not None:
+            original = "\\N" if chunk.original is None else chunk.original
+            row = f"{addressed}\t\\\\x{chunk.signature}\t{original}\n"
+            written.likenesses.append(row.encode())
+        else:
+            written.unjudged.append((one.document.doc_id, one.ord))
+    return written
+
+
+def _columns(step: Step, drafts: Sequence[Drafts], places: Sequence[int]) -> Columns:
+    """The terms of a step's chunks."""
+    counted = joined([one.counted for one in drafts])
+    lengths = [length for one in drafts for length in one.lengths]
+    if places != list(range(len(lengths))):  # not all that was read is taken
+        counted = counted.only(np.array(places, np.int64))
+        lengths = [lengths[place] for place in places]
+    languages = [one.document.record.language for one in step.chunks]
+    return Columns([one.ord for one in step.chunks], lengths, languages, counted)
