@@ -39,6 +39,7 @@ from latent_workers.jobs import import_steps
 from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
 
 OWNER: Final = "local:you"
+WAIT_SECONDS: Final = 60.0
 KEPT_RUN: Final = """
 INSERT INTO eval_runs (container_id, dataset, setup, figures, passed, principal)
 VALUES (%(container_id)s, 'golden', %(setup)s, '{}', true, 'local:you')
@@ -316,6 +317,36 @@ def killer(point: str, *, skip: int) -> Callable[[str], None]:
             left -= 1
 
     return at
+
+
+async def test_vectors_of_a_step_are_stored_while_the_step_before_is_committed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(house)
+    monkeypatch.setattr(exporting, "CHUNKS_A_PART", 4)
+    data = await export_again(house)
+    await delete(house, CONTAINER)
+    monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 4)
+    stored = asyncio.Queue[None]()
+    committed: list[bool] = []
+    stage, commit = import_steps.vectors.stage, import_steps.publication.commit
+
+    async def staged(*args: Any) -> None:
+        await stage(*args)
+        stored.put_nowait(None)
+
+    async def waiting(*args: Any) -> Any:
+        if not committed:  # its own vectors, and those of the step that follows
+            await stored.get()
+            await stored.get()
+        committed.append(True)
+        return await commit(*args)
+
+    monkeypatch.setattr(import_steps.vectors, "stage", staged)
+    monkeypatch.setattr(import_steps.publication, "commit", waiting)
+    async with asyncio.timeout(WAIT_SECONDS):
+        await take_in(house, data, CONTAINER)
+    assert len(committed) > 1
 
 
 @pytest.mark.parametrize("policy", list(Policy))

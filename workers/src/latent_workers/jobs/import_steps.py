@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence, Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
+from uuid import UUID
 
 import orjson
 
 from latent_core.archive.batches import Batch, BlobFile, read_batches
 from latent_core.archive.reader import MOST_SMALL, ArchiveReader
 from latent_core.archive.records import GOLDEN, ChunkRecord
+from latent_core.background import ended
 from latent_core.blobs.keeping import store_file
 from latent_core.domain.errors import Conflict, Issue, IssueCode, OutOfSpace
 from latent_core.domain.ids import Sha256
@@ -24,7 +26,7 @@ from latent_core.generations.importing import choice, publication, vectors
 from latent_core.generations.importing.drafts import Drafts, draft_rows
 from latent_core.generations.importing.payload import FRESH, ImportPayload
 from latent_core.generations.importing.publication import Committed
-from latent_core.generations.importing.step import Step, Target, numbered
+from latent_core.generations.importing.step import Step, Taken, Target, numbered
 from latent_core.generations.importing.tables import Written, write_rows
 from latent_core.generations.likenesses import enqueue_judging
 from latent_core.processes.crash import crash_point
@@ -61,6 +63,31 @@ class _Read:
         return self.chunks >= CHUNKS_A_STEP or self.documents >= DOCUMENTS_A_STEP
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A step whose documents are chosen."""
+
+    read: _Read
+    next_n: int
+    """The number of the chunk that follows its last."""
+    taken: list[Taken]
+    skipped: int
+    first_ord: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A step whose vectors are stored and whose rows are made."""
+
+    begun: _Begun
+    step: Step
+    written: Written
+
+    @property
+    def ids(self) -> frozenset[UUID]:
+        return frozenset(one.doc_id for one in self.begun.taken)
+
+
 @dataclass(slots=True)
 class Steps:
     """The steps of one attempt."""
@@ -75,14 +102,30 @@ class Steps:
     """Nothing more of the archive is wanted."""
     brought: set[bytes] = field(default_factory=set)
     """Hashes of the blobs that this attempt has stored."""
+    next_n: int = field(init=False)
+    """The number of the first chunk of the next step."""
+
+    def __post_init__(self) -> None:
+        self.next_n = self.target.payload.chunks_read
 
     async def run(self, path: Path) -> None:
         dims = self.target.header.space.dims
         with path.open("rb") as file:
             async with aclosing(self._ahead(self._steps(file, dims))) as steps:
-                async for read in steps:
-                    await self._step(read)
+                await self._take_in(steps)
         await self._finish(path)
+
+    async def _take_in(self, steps: AsyncIterator[_Read]) -> None:
+        """Each step's vectors are stored while the step before is committed, and the next one is read."""
+        ready: _Ready | None = None
+        async for read in steps:
+            begun = await self._begin(read, ready.ids if ready else frozenset())
+            ready = await (self._meanwhile(begun, ready) if ready else self._stored(begun))
+            if not self.target.same_space:  # minutes of embedding are not left to chance
+                await self._commit(ready)
+                ready = None
+        if ready:
+            await self._commit(ready)
 
     async def _ahead(self, steps: AsyncIterator[_Read]) -> AsyncGenerator[_Read]:
         """Each step, while the one after it is read already.
@@ -149,16 +192,47 @@ class Steps:
         finally:
             await asyncio.to_thread(blob.path.unlink, missing_ok=True)
 
-    async def _step(self, read: _Read) -> None:
-        target, stack, batches = self.target, self.deps.stack, read.batches
-        next_n = choice.check_numbers(batches, target.payload.chunks_read)
-        async with stack.db.transaction() as conn:  # commits before the first outside write
+    async def _begin(self, read: _Read, under_way: AbstractSet[UUID]) -> _Begun:
+        """Choose documents. Commits before the first outside write, and not while another step holds the job."""
+        next_n = choice.check_numbers(read.batches, self.next_n)
+        async with self.deps.stack.db.transaction() as conn:
             await hold(conn, self.ctx.job)
-            taken, skipped, first_ord = await choice.begin(conn, target, batches)
-        counts, matrix, embedded = await vectors.vectors_of(target, taken, batches, self._embed)
-        chunks = await asyncio.to_thread(list, numbered(target, taken, first_ord))
-        step = Step(taken, skipped, chunks, matrix, counts, embedded)
-        written = await self._written(step, read.drafts)
+            taken, skipped, first_ord = await choice.begin(
+                conn, self.target, read.batches, under_way
+            )
+        self.next_n = next_n
+        return _Begun(read, next_n, taken, skipped, first_ord)
+
+    async def _stored(self, begun: _Begun) -> _Ready:
+        """Vectors in their place, and the rows made, while the vector engine stores them."""
+        target, read = self.target, begun.read
+        counts, matrix, embedded = await vectors.vectors_of(
+            target, begun.taken, read.batches, self._embed
+        )
+        chunks = await asyncio.to_thread(list, numbered(target, begun.taken, begun.first_ord))
+        step = Step(begun.taken, begun.skipped, chunks, matrix, counts, embedded)
+        rows_made = asyncio.create_task(asyncio.to_thread(write_rows, target, step, read.drafts))
+        try:
+            crash_point("import.before_vectors")
+            await vectors.stage(self.deps.stack.vectors, target, step, self.ctx.checkpoint)
+            crash_point("import.after_vectors")
+        except BaseException:
+            rows_made.cancel()
+            raise
+        return _Ready(begun, step, await rows_made)
+
+    async def _meanwhile(self, begun: _Begun, ready: _Ready) -> _Ready:
+        """Store what ``begun`` brings while ``ready`` is committed: each is another process's work."""
+        storing = asyncio.create_task(self._stored(begun))
+        try:
+            await self._commit(ready)
+        except BaseException:
+            await ended(storing)
+            raise
+        return await storing
+
+    async def _commit(self, ready: _Ready) -> None:
+        target = self.target
         await self.ctx.fence()  # a fresh lease: the heartbeat waits while the job's row is held
         before = target.payload
 
@@ -167,8 +241,8 @@ class Steps:
             stands = ImportPayload.model_validate(await payload_of(conn, self.ctx.job))
             if stands.next_batch != before.next_batch:
                 return stands  # committed already; only the answer was lost
-            done = await publication.commit(conn, target, step, written, self.brought)
-            after = _advanced(before, step, done, batches, next_n)
+            done = await publication.commit(conn, target, ready.step, ready.written, self.brought)
+            after = _advanced(before, ready, done)
             await self._follow(conn, done)
             await amend(conn, self.ctx.job, after.model_dump(mode="json"))
             crash_point("import.before_commit")
@@ -177,20 +251,8 @@ class Steps:
         payload = await self.ctx.transact(write)
         crash_point("import.after_commit")
         self.target = Target(target.container, target.header, payload, target.same_space)
-        stack.metrics.published.inc(payload.documents - before.documents)
+        self.deps.stack.metrics.published.inc(payload.documents - before.documents)
         await self.ctx.progress(payload.chunks_read, self.total, "chunks read")
-
-    async def _written(self, step: Step, drafts: Sequence[Drafts]) -> Written:
-        """The rows of a step, made here while the vector engine stores its vectors."""
-        rows_made = asyncio.create_task(asyncio.to_thread(write_rows, self.target, step, drafts))
-        try:
-            crash_point("import.before_vectors")
-            await vectors.stage(self.deps.stack.vectors, self.target, step, self.ctx.checkpoint)
-            crash_point("import.after_vectors")
-        except BaseException:
-            rows_made.cancel()
-            raise
-        return await rows_made
 
     async def _embed(
         self, chunks: Sequence[ChunkRecord], pictures: Sequence[str | None]
@@ -268,14 +330,13 @@ class Steps:
         crash_point("import.after_finish")
 
 
-def _advanced(
-    before: ImportPayload, step: Step, done: Committed, batches: Sequence[Batch], next_n: int
-) -> ImportPayload:
+def _advanced(before: ImportPayload, ready: _Ready, done: Committed) -> ImportPayload:
+    step, begun = ready.step, ready.begun
     chunks = sum(len(one.chunks) for one in step.taken if one.doc_id in done.flipped)
     return before.model_copy(
         update={
-            "next_batch": batches[-1].number + 1,
-            "chunks_read": next_n,
+            "next_batch": begun.read.batches[-1].number + 1,
+            "chunks_read": begun.next_n,
             "documents": before.documents + len(done.flipped),
             "chunks": before.chunks + chunks,
             "skipped": before.skipped + step.skipped + len(done.refused),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
@@ -21,11 +21,11 @@ _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 async def begin(
-    conn: Connection, target: Target, batches: Sequence[Batch]
+    conn: Connection, target: Target, batches: Sequence[Batch], under_way: AbstractSet[UUID]
 ) -> tuple[list[Taken], int, int]:
     """Choose documents and give them generations and ords; answers them, the skipped and the first ord.
 
-    Commit before the first outside write.
+    Commit before the first outside write. ``under_way`` are documents of a step that is not committed yet.
     """
     container_id = target.container.id
     if not target.founded:
@@ -36,6 +36,8 @@ async def begin(
         for batch in batches
         for record in batch.documents
     }
+    if again := [record.uri for doc_id, record in found.items() if doc_id in under_way]:
+        raise Invalid(f"document '{again[0][:200]}' stands in the archive more than once")
     there = await rows.existing(conn, list(found))
     wanted = {
         doc_id: record
