@@ -30,6 +30,7 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.ids import PointId
 from latent_core.domain.vector import Vector
+from latent_core.together import all_or_first_failure
 from latent_core.vectors.checks import checked_points, checked_query
 from latent_core.vectors.gathering import Gathering
 from latent_core.vectors.port import Layout, Points, StoredPoint, VectorHits
@@ -38,6 +39,8 @@ from latent_core.vectors.supervisor import Patience, Supervisor
 
 _BATCH_FLOATS: Final = 49_152
 _BATCH_POINTS: Final = 256
+_WRITES_AT_ONCE: Final = 2
+"""While the engine stores one, the next is on its way; a search still overtakes all but the first."""
 _IDS_A_REQUEST: Final = 128
 _POINTS_A_DELETE: Final = 2048
 _POINTS_A_SCROLL: Final = 1000
@@ -161,9 +164,14 @@ class EdgeVectorIndex:
 
     async def _store(self, collection: str, points: Points) -> None:
         vectors = checked_points(points)
-        for part in _batches(len(points.ids), vectors.shape[1]):
-            args = {"n": len(points.ids[part]), "dims": vectors.shape[1]}
-            await self._call(Op.UPSERT, collection, args, _packed(points, vectors, part))
+        parts = _batches(len(points.ids), vectors.shape[1])
+
+        async def write_some() -> None:
+            for part in parts:
+                args = {"n": len(points.ids[part]), "dims": vectors.shape[1]}
+                await self._call(Op.UPSERT, collection, args, _packed(points, vectors, part))
+
+        await all_or_first_failure(write_some() for _ in range(_WRITES_AT_ONCE))
         await self._sync(collection)
 
     async def _delete(self, collection: str, doc_id: UUID, args: dict[str, Any]) -> int:
