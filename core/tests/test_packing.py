@@ -15,13 +15,16 @@ from latent_core.keywords.packing import (
     MAX_TF,
     ChunkTerms,
     Tfs,
+    columns_of,
     pack,
+    pack_columns,
     unpack,
 )
+from latent_core.keywords.posting_rows import Block
 from latent_core.keywords.signature import TEXTS_AT_ONCE, signature, signatures
 from latent_core.keywords.term_vectors import counted_terms, tfs_of
 from latent_core.registry.connection import Database
-from latent_core.registry.copying import copy_bytes, fields
+from latent_core.registry.copying import BINARY_END, BINARY_HEAD, copy_bytes, fields
 from latent_core.testing.queue import sql
 
 TERM = st.text(alphabet="ab'\\ :,é日😀1", min_size=1, max_size=6)
@@ -72,6 +75,36 @@ async def test_a_term_vector_is_read_as_postgres_writes_it(
     assert tfs_of(row["tsv"]) == terms
 
 
+@given(CHUNKS, st.integers(0, 2**63 - 1))
+def test_rows_of_postings_are_in_the_form_in_which_they_are_copied(
+    chunks: list[tuple[dict[str, int], int]], number: int
+) -> None:
+    entries = [ChunkTerms(n, length, tfs) for n, (tfs, length) in enumerate(chunks)]
+    wanted = b""
+    for term, row in pack(entries):
+        given = (b"notes", term.encode(), number.to_bytes(8, "big"), row.ords, row.tfs, row.lens)
+        wanted += b"\0\6" + b"".join(len(one).to_bytes(4, "big") + one for one in given)
+    block = Block.of("notes", pack_columns(columns_of(entries)))
+    assert bytes(block.numbered(number)) == BINARY_HEAD + wanted + BINARY_END
+    assert block.rows == len({term for tfs, _ in chunks for term in tfs})
+
+
+LONG_TERM = st.text(alphabet="ab :,é😀", min_size=12, max_size=24)
+
+
+@given(st.lists(st.dictionaries(TERM | LONG_TERM, st.integers(1, 3), max_size=8), max_size=6))
+def test_terms_of_any_length_are_told_apart(chunks: list[dict[str, int]]) -> None:
+    chunks = [{t: tf for t, tf in tfs.items() if "'" not in t and "\\" not in t} for tfs in chunks]
+    tsvs = [
+        " ".join(f"'{term}':" + ",".join(["7"] * tf) for term, tf in one.items()) for one in chunks
+    ]
+    found = counted_terms(tsvs)
+    terms = [found.terms[place] for place in found.places.tolist()]
+    assert terms == [term for one in chunks for term in one]
+    assert found.tfs.tolist() == [tf for one in chunks for tf in one.values()]
+    assert len(set(found.terms)) == len(found.terms)
+
+
 @given(st.lists(TFS, max_size=6), st.integers(0, 300))
 def test_many_term_vectors_at_once_are_read_as_each_is(
     chunks: list[dict[str, int]], plain: int
@@ -98,7 +131,17 @@ def test_many_term_vectors_at_once_are_read_as_each_is(
 
 @pytest.mark.parametrize(
     "tsvs",
-    [["'a", "'b':1"], ["'a':1 'b", "c':2"], ["'a':1", ":2"], ["'a':1 'x", "'b':2"], ["'a':1", " "]],
+    [
+        ["'a", "'b':1"],
+        ["'a':1 'b", "c':2"],
+        ["'a':1", ":2"],
+        ["'a':1 'x", "'b':2"],
+        ["'a':1", " "],
+        ["'a':,1"],
+        ["'a':1,", "'b':2"],
+        ["'a'1"],
+        ["x'a':1"],
+    ],
 )
 def test_a_vector_that_only_another_one_completes_is_refused(tsvs: list[str]) -> None:
     with pytest.raises(Invalid, match="term vector"):

@@ -21,13 +21,13 @@ from latent_core.keywords.packing import (
     ROW_POSTINGS,
     ChunkTerms,
     Columns,
-    PackedTerms,
     columns_of,
     pack_columns,
     pack_ords,
 )
+from latent_core.keywords.posting_rows import Block
 from latent_core.registry.connection import Connection
-from latent_core.registry.copying import BINARY_END, BINARY_HEAD, copy_bytes
+from latent_core.registry.copying import copy_bytes
 
 __all__ = [
     "Difference",
@@ -49,7 +49,6 @@ COPY: Final = (
 COPY_SETTLED: Final = (
     "COPY postings (container_id, term, block, ords, tfs, lens) FROM STDIN (FORMAT BINARY)"
 )
-_FIELDS: Final = (6).to_bytes(2, "big")
 
 COUNT: Final = """
 INSERT INTO keyword_stats AS s
@@ -108,17 +107,6 @@ async def write(conn: Connection, container_id: str, entries: Sequence[ChunkTerm
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Rows of distinct terms, all of one new block, as they are copied: where its number belongs, they are cut."""
-
-    pieces: Sequence[bytes]
-
-    @property
-    def rows(self) -> int:
-        return len(self.pieces) - 1
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """Chunks that were packed before their transaction began, which then is short."""
 
@@ -132,7 +120,7 @@ def prepare(container_id: str, columns: Columns) -> Prepared:
     if len(columns) > ROW_POSTINGS:
         places = range(len(columns))
         parts = [columns.only(places[n : n + ROW_POSTINGS]) for n in places[::ROW_POSTINGS]]
-    return Prepared(columns, [_block(container_id, pack_columns(part)) for part in parts])
+    return Prepared(columns, [Block.of(container_id, pack_columns(part)) for part in parts])
 
 
 async def write_prepared(
@@ -186,26 +174,11 @@ async def drop(conn: Connection, container_id: str) -> None:
         pass
 
 
-def _block(container_id: str, packed: PackedTerms) -> Block:
-    """Rows in Postgres' binary form, made here: the driver would look up the type of every field of each row."""
-    head = _FIELDS + _field(container_id.encode())
-    pieces: list[bytes] = []
-    before = BINARY_HEAD
-    for term, row in packed:
-        pieces.append(before + head + _field(term.encode()))
-        before = _field(row.ords) + _field(row.tfs) + _field(row.lens)
-    return Block([*pieces, before + BINARY_END])
-
-
-def _field(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big") + data
-
-
 async def _copy(conn: Connection, block: Block, statement: LiteralString) -> None:
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(NEXT_BLOCK)
         (number,) = await cursor.fetchone() or (0,)
-    await copy_bytes(conn, statement, _field(int(number).to_bytes(8, "big")).join(block.pieces))
+    await copy_bytes(conn, statement, block.numbered(int(number)))
 
 
 @dataclass(frozen=True, slots=True)

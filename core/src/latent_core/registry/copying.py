@@ -15,7 +15,7 @@ NULL: Final = "\\N"
 _ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 
 
-async def copy_bytes(conn: Connection, statement: LiteralString, data: bytes) -> None:
+async def copy_bytes(conn: Connection, statement: LiteralString, data: bytes | memoryview) -> None:
     """Rows as the statement's format has them, with its head and end where it has such."""
     sent = memoryview(data)
     async with conn.cursor() as cursor, cursor.copy(statement) as copy:
