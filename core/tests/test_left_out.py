@@ -38,7 +38,7 @@ def test_the_first_refused_ones_fail_the_job_when_none_was_taken() -> None:
     left_out = LeftOut()
     for n in range(PLAINLY - 1):
         left_out.add(str(n), IngestFailed("too large (413)"))
-    with pytest.raises(IngestFailed, match=r"none of 8 pictures .* too large \(413\)"):
+    with pytest.raises(IngestFailed, match=rf"none of {PLAINLY} pictures .* too large \(413\)"):
         left_out.add("one more", IngestFailed("no"))
 
 

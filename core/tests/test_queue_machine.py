@@ -87,8 +87,10 @@ class Known:
     """Whether it never left the line it was put into, so that its place is known."""
     pauses: int = 0
     """In a row."""
+    since: int = 0
+    """The last claim of all before the first of these."""
     refuted: bool = False
-    """Whether another job was done since the first of these."""
+    """Whether another job began after the first of these, and was done since the last."""
 
     def row(self) -> dict[str, Any]:
         names = ("id", "state", "attempts", "lost", "claim", "cancel_requested", "version")
@@ -276,13 +278,15 @@ class Queue(RuleBasedStateMachine):
             case "finish":
                 job.state = "done"
                 for other in self.jobs.values():
-                    other.refuted = other.refuted or (other is not job and other.pauses > 0)
+                    later = other.pauses > 0 and (job.claim or 0) > other.since
+                    other.refuted = other.refuted or (other is not job and later)
             case "pause" if job.refuted and job.pauses + 1 >= outage.MOST_PAUSES:
                 job.state = "failed"
             case "pause":
-                pauses, refuted = job.pauses + 1, job.pauses > 0 and job.refuted
+                pauses = job.pauses + 1
+                since = job.since if job.pauses else self.claims[-1].claim_id
                 self.come_back(job, attempts=job.attempts - 1, delayed=True)
-                job.pauses, job.refuted = pauses, refuted
+                job.pauses, job.since, job.refuted = pauses, since, False
             case "fail":
                 job.state = "failed"
             case "retry" if job.attempts >= MAX_ATTEMPTS:

@@ -107,6 +107,29 @@ async def test_what_is_away_for_all_by_itself_is_believed_whoever_was_served(
     assert (await view(database, job_id)).state is JobState.QUEUED
 
 
+async def test_who_was_nearly_done_when_the_outage_came_refutes_nothing(
+    database: Database,
+) -> None:
+    (job_id,) = await put(database)
+    held = await must_take(database)
+    await put(database, job("b", priority=100))
+    nearly_done = await must_take(database)
+    await retry_or_fail(database, held, Failing("500"))
+    await finished(database, nearly_done)
+    await pause(database, 2 * MOST_PAUSES, Failing("500"))
+    assert (await view(database, job_id)).state is JobState.QUEUED
+
+
+async def test_who_was_served_in_a_gap_of_the_outage_refutes_nothing_of_what_came_after(
+    database: Database,
+) -> None:
+    (job_id,) = await put(database)
+    await pause(database, 1, Failing("500"))
+    await another_is_served(database)
+    await pause(database, 2 * MOST_PAUSES, Failing("500"))
+    assert (await view(database, job_id)).state is JobState.QUEUED
+
+
 async def test_a_job_that_found_nothing_to_do_refutes_nothing(database: Database) -> None:
     (job_id,) = await put(database)
     await pause(database, MOST_PAUSES, Failing("500"))

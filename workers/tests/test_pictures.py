@@ -436,16 +436,27 @@ async def test_an_embedder_that_is_away_costs_no_page_its_vector(house: House) -
     assert await seen(house) == [(1, 1), (2, 1)]
 
 
-async def test_a_refresh_goes_on_without_a_refused_picture_and_counts_it(house: House) -> None:
+async def test_a_refresh_without_many_of_its_pictures_switches_by_force_and_counts_them(
+    house: House,
+) -> None:
     await house.add("plates.pdf", leaves(255, 0, 128))
     await house.add("dark.png", grey(0))
     assert await house.work() == []
     eyes(house).model = replace(eyes(house).model, embedder="vllm/other")
     eyes(house).refused = {"shade0"}
-    job = await refreshed(house, strategy="parallel", to={"embedder": "vllm/other", "dims": DIMS})
+    wanted: dict[str, Any] = {
+        "strategy": "parallel",
+        "to": {"embedder": "vllm/other", "dims": DIMS},
+    }
+    refused = await refreshed(house, **wanted)
+    assert refused["state"] == "failed"
+    assert "2 of 4 pictures have no vector in the new space" in refused["cause"]["message"]
+    job = await refreshed(house, **wanted, force=True)
     assert job["state"] == "done", job["cause"]
     assert job["result"]["left_out"] == 2
-    named = {(w["details"].get("source_uri"), w["details"].get("page")) for w in job["warnings"]}
+    named = {
+        (w["details"].get("source_uri"), w["details"].get("page")) for w in refused["warnings"]
+    }
     assert {("file:///plates.pdf", 2), ("file:///dark.png", 1)} <= named
     assert "2 pages were left out" in str(job["warnings"])
     assert (await house.examine()).clean
@@ -462,4 +473,4 @@ async def test_a_refresh_by_an_embedder_that_refuses_every_picture_fails(house: 
     eyes(house).refused = {f"shade{n}" for n in range(5)}
     job = await refreshed(house, strategy="parallel", to={"embedder": "vllm/other", "dims": DIMS})
     assert job["state"] == "failed"
-    assert "none of 8 pictures could be embedded" in job["cause"]["message"]
+    assert "9 of 9 pictures have no vector in the new space" in job["cause"]["message"]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+LOCAL: Final = frozenset({"local", "local-int8"})
+"""The built-in model, all-MiniLM-L6-v2. Its card says English; it knows code as far as its names are English."""
+READ_BY_LOCAL: Final = frozenset({"english", "code"})
 OPENAI: Final = "openai/"
 NOMIC: Final = "nomic/"
 VLLM: Final = "vllm/"
@@ -11,6 +14,12 @@ JINA: Final = "jina/"
 VLLM_WITHOUT_PREFIX: Final = frozenset({"nomic-embed-multimodal-7b"})
 VISION: Final = "-vision-"
 """In the names of Nomic's models that read pictures."""
+
+
+def reads_language(name: str, language: str) -> bool:
+    """Whether the embedder ``name`` was trained on texts in ``language``, as ``detect_language`` names it. Of all but
+    the built-in ones it is believed: who named them chose them for these texts."""
+    return name not in LOCAL or language in READ_BY_LOCAL
 
 
 def reads_images(name: str) -> bool:

@@ -20,8 +20,9 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 
-PLAINLY: Final = 8
-"""So many refused, and none taken: whoever refuses them refuses all."""
+PLAINLY: Final = 32
+"""So many refused, and none taken: whoever refuses them refuses all. More than are asked for side by side, since
+who refuses answers sooner than who embeds."""
 _OF_THE_PICTURE: Final = (IngestFailed, Invalid, NotFound, TooLarge)
 
 
@@ -55,7 +56,9 @@ class LeftOut:
         plainly all are refused."""
         if not self.concerns(error):
             raise error
-        self._causes[sha256] = error
+        # Its frames hold the picture, and what was sent: a thousand of them are all of the memory.
+        error.__cause__ = error.__context__ = None
+        self._causes[sha256] = error.with_traceback(None)
         if not self._taken and len(self._causes) >= PLAINLY:
             raise self._refused()
 

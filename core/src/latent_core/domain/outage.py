@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-MOST_PAUSES: Final = 10
-"""In a row, over some minutes: from then on it counts that others are served."""
+MOST_PAUSES: Final = 20
+"""In a row, over a quarter of an hour: from then on it counts that others are served."""
 ALONE_SECONDS: Final = 24 * 3600.0
 """So long a job waits that nobody shares an outage with, and nobody refutes it."""
 LONGEST_SECONDS: Final = 7 * 24 * 3600.0
@@ -26,7 +26,7 @@ class Outage:
     seconds: float
     """Since the first of these."""
     others_served: bool
-    """Whether another job of its kind was done since then."""
+    """Whether another job of its kind began after that, and was done since the last of these."""
     others_wait: bool
     """Whether another job waits for a service now."""
 

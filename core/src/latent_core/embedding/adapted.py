@@ -10,9 +10,12 @@ from latent_core.domain.errors import Unavailable
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.drift import DriftAdapter
 from latent_core.embedding.port import (
+    IN_FLIGHT,
+    MOST_TEXTS,
     Embedder,
     EmbeddingModel,
     Guarded,
+    Requesting,
     Tokenizer,
     images_a_request,
 )
@@ -66,6 +69,14 @@ class AdaptedEmbedder:
     @property
     def tokenizer(self) -> Tokenizer:
         return self._inner.tokenizer
+
+    @property
+    def texts_a_request(self) -> int:
+        return self._inner.texts_a_request if isinstance(self._inner, Requesting) else MOST_TEXTS
+
+    @property
+    def requests_at_a_time(self) -> int:
+        return self._inner.requests_at_a_time if isinstance(self._inner, Requesting) else IN_FLIGHT
 
     @property
     def images_a_request(self) -> int:

@@ -14,17 +14,14 @@ import numpy as np
 
 from latent_core.domain.errors import Away, LatentError, TimedOut
 from latent_core.domain.vector import Matrix
-from latent_core.embedding.port import Embedder, Requesting
+from latent_core.embedding.port import IN_FLIGHT, MOST_TEXTS, Embedder, Requesting
 
 logger = logging.getLogger(__name__)
 
 Checkpoint = Callable[[], Awaitable[None]]
 Keep = Callable[[Sequence[int], Matrix], Awaitable[None]]
 """Told of rows as they come, with their texts' indices; also when the call has failed meanwhile: they are paid for."""
-IN_FLIGHT: Final = 2
-"""One fills the gaps that the other's end leaves."""
 BYTES_A_TOKEN: Final = 4
-MOST_TEXTS: Final = 64
 
 
 @dataclass(eq=False, slots=True)

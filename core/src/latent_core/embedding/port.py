@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.vector import Matrix, Vector
+
+MOST_TEXTS: Final = 64
+"""Of one batch to an embedder that does not say how many it takes."""
+IN_FLIGHT: Final = 2
+"""Batches to such a one: one fills the gaps that the other's end leaves."""
 
 
 @dataclass(frozen=True, slots=True)

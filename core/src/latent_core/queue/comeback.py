@@ -70,11 +70,14 @@ LAST_EVENT: Final = """
 SELECT event, details FROM job_events WHERE job_id = %(id)s AND event <> 'claimed' ORDER BY id DESC LIMIT 1
 """
 
-# One that found nothing to do has asked no store for much: it says so in its result.
+# Others count that began after this one was first paused, and were done after it was last: what was nearly done when
+# the outage came needed the store no more, and one that got through a gap says nothing of the time since. One that
+# found nothing to do has asked no store for much: it says so in its result.
 OTHERS: Final = """
 SELECT extract(epoch FROM clock_timestamp() - %(since)s::timestamptz)::float AS seconds,
        EXISTS (SELECT 1 FROM jobs
-               WHERE state = 'done' AND kind = %(kind)s AND finished_at > %(since)s::timestamptz AND id <> %(id)s
+               WHERE state = 'done' AND kind = %(kind)s AND started_at > %(since)s::timestamptz AND id <> %(id)s
+                 AND finished_at > (SELECT max(at) FROM job_events WHERE job_id = %(id)s AND event = 'paused')
                  AND NOT coalesce((result ->> 'unchanged')::boolean, false)) AS served,
        EXISTS (SELECT 1 FROM jobs
                WHERE state = 'queued' AND lane = 'delayed' AND id <> %(id)s

@@ -296,6 +296,8 @@ def translate(exc: psycopg.Error) -> LatentError | None:
         return Invalid(f"Postgres cannot store a value: {_first_line(exc)}")
     if isinstance(exc, errors.TransactionRollback | errors.OutOfMemory):
         return Unavailable(f"Postgres ended the transaction: {_first_line(exc)}")
+    if isinstance(exc, errors.FeatureNotSupported) and "cached plan" in str(exc):
+        return Unavailable("the schema was changed meanwhile: try again")
     if isinstance(exc, psycopg.OperationalError) or _is_lost(exc):
         # The cause names sockets and hosts, which are not the reader's business.
         logger.warning("postgres_not_available", extra={"cause": _first_line(exc)})

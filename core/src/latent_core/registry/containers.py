@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -72,6 +72,8 @@ class Container:
     """Those its documents were analysed in."""
     created_at: datetime
     updated_at: datetime
+    chunks_by_language: Mapping[str, int] = field(default_factory=dict)
+    """Live ones, of those whose language is known."""
 
 
 INSERT: Final = """
@@ -99,7 +101,8 @@ SELECT: Final = """
 SELECT c.id, c.manifest, c.etag, c.state, c.created_at, c.updated_at,
        s.id AS space_id, s.embedder, s.version, s.dims, s.state AS space_state, s.stored_in, s.adapter_id,
        s.embedder_dims, s.retired_at,
-       ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages
+       ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages,
+       (SELECT k.languages FROM keyword_stats k WHERE k.container_id = c.id) AS chunks_by_language
 FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.deleted_at IS NULL AND c.id = ANY(%(ids)s)
   AND (%(named)s::text[] IS NULL OR c.manifest #> '{acl,roles,owner}' ?| %(named)s::text[]
@@ -110,7 +113,8 @@ SELECT_ALL: Final = """
 SELECT c.id, c.manifest, c.etag, c.state, c.created_at, c.updated_at,
        s.id AS space_id, s.embedder, s.version, s.dims, s.state AS space_state, s.stored_in, s.adapter_id,
        s.embedder_dims, s.retired_at,
-       ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages
+       ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages,
+       (SELECT k.languages FROM keyword_stats k WHERE k.container_id = c.id) AS chunks_by_language
 FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.deleted_at IS NULL
   AND (%(named)s::text[] IS NULL OR c.manifest #> '{acl,roles,owner}' ?| %(named)s::text[]
@@ -337,6 +341,7 @@ def _container(row: dict[str, Any]) -> Container:
         languages=tuple(row["languages"]),
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        chunks_by_language=row["chunks_by_language"] or {},
     )
 
 

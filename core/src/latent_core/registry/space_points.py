@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from latent_core.registry.connection import Connection, only_row
@@ -99,12 +99,11 @@ ON CONFLICT (container_id, ord, stored_in) DO UPDATE SET windows = excluded.wind
 
 # Chunks that are pages, of which nothing stands in a collection: their pictures could not be embedded.
 UNSEEN: Final = """
-SELECT count(*) AS pages
+SELECT count(*) FILTER (WHERE coalesce(p.windows, c.windows) = 0) AS unseen, count(*) AS pictures
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN point_counts p ON p.container_id = c.container_id AND p.ord = c.ord AND p.stored_in = %(stored_in)s
 WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL AND c.modality = 'image'
-  AND coalesce(p.windows, c.windows) = 0
 """
 
 SHOWS: Final = """
@@ -235,10 +234,23 @@ async def count_points(
         await conn.execute(COUNT_POINTS, values)
 
 
+class Pictures(NamedTuple):
+    """Live pages and images that are chunks of their own."""
+
+    unseen: int
+    """Without a point in a collection."""
+    all: int
+
+
+async def pictures(conn: Connection, container_id: str, stored_in: int) -> Pictures:
+    values = {"container_id": container_id, "stored_in": stored_in}
+    row = await only_row(await conn.execute(UNSEEN, values))
+    return Pictures(row["unseen"], row["pictures"])
+
+
 async def unseen(conn: Connection, container_id: str, stored_in: int) -> int:
     """Live pages that are chunks, and have no point in a collection."""
-    values = {"container_id": container_id, "stored_in": stored_in}
-    return int((await only_row(await conn.execute(UNSEEN, values)))["pages"])
+    return (await pictures(conn, container_id, stored_in)).unseen
 
 
 async def shows(conn: Connection, container_id: str, stored_in: int, job_id: int | None) -> bool:

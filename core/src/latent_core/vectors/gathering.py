@@ -77,8 +77,8 @@ class Gathering:
         finally:
             if not caller.done:
                 line.waiting.remove(caller)
-            if not line.waiting:
-                self._lines.pop(key, None)
+            if not line.waiting and self._lines.get(key) is line:
+                del self._lines[key]
         caller.result()
 
     async def _serve(self, collection: str, line: _Line) -> None:

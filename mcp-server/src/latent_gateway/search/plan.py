@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
 from latent_core.domain.chunk import Modality
-from latent_core.domain.embedder_name import reads_images
+from latent_core.domain.embedder_name import reads_images, reads_language
 from latent_core.domain.errors import Forbidden, Invalid
 from latent_core.domain.filters import Column, Node, Op, Test, any_of
 from latent_core.domain.manifest import OFFERED_MODES, Freshness, Fusion, SearchMode
@@ -39,6 +39,22 @@ SAID: Final = Test(Column.MODALITY, Op.IN, (Modality.TEXT.value,))
 """What a picture finds there."""
 
 
+FOREIGN_WEIGHT: Final = 0.01
+"""Of the vectors of texts in languages that the embedder was not trained on: what words find keeps its order, and
+what only vectors find comes after it."""
+
+
+def is_foreign(container: Container) -> bool:
+    """Whether most of a container's texts are in languages that its embedder was not trained on."""
+    counts = container.chunks_by_language
+    read = sum(
+        chunks
+        for language, chunks in counts.items()
+        if reads_language(container.space.embedder, language)
+    )
+    return read * 2 < sum(counts.values())
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
     """What is done in one container."""
@@ -56,7 +72,12 @@ class ContainerPlan:
 
     @property
     def fusion(self) -> Fusion:
-        return self.asked_fusion or self.container.manifest.retrieval.fusion
+        """As it was asked for or the manifest says; where that leaves the vectors' weight open, and they are those of
+        texts that the embedder does not read, they weigh less."""
+        how = self.asked_fusion or self.container.manifest.retrieval.fusion
+        if VECTOR in how.weights or self.by_picture or not is_foreign(self.container):
+            return how
+        return how.model_copy(update={"weights": {**how.weights, VECTOR: FOREIGN_WEIGHT}})
 
     @property
     def freshness(self) -> Freshness:

@@ -77,10 +77,10 @@ class ContainerSearch:
         self._plan = plan
         self._part = part
         self._vectors = vectors
-        begun = asyncio.get_running_loop().time() - waited
-        self._deadline = begun + CHANNEL_SHARE * plan.deadline_seconds
-        self._widen_until = begun + WIDEN_SHARE * plan.deadline_seconds
-        self._limit_until = begun + LIMIT_SHARE * plan.deadline_seconds
+        now, left = asyncio.get_running_loop().time(), plan.deadline_seconds - waited
+        self._deadline = now - waited + CHANNEL_SHARE * plan.deadline_seconds
+        self._widen_until = min(self._deadline, now + WIDEN_SHARE * left)
+        self._limit_until = min(self._deadline, now + LIMIT_SHARE * left)
         self._allowed: Allowed | None = None
         self._limited = False
         self._broad = False

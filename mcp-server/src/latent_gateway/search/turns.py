@@ -11,7 +11,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from latent_core.domain.errors import RateLimited
@@ -48,10 +48,12 @@ class Turn:
 
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[None]:
-        """Let others have it while this search waits for somebody far away."""
+        """Let others have it while this search waits for somebody far away. It is nearly done then: when no turn comes
+        in time, what was found and paid for is not thrown away for want of one."""
         self.give_back()
         yield
-        await self.take()
+        with suppress(RateLimited):
+            await self.take()
 
 
 class Turns:

@@ -18,8 +18,9 @@ from latent_core.archive.reader import MOST_SMALL, ArchiveReader
 from latent_core.archive.records import GOLDEN, ChunkRecord
 from latent_core.background import ended
 from latent_core.blobs.keeping import store_file
-from latent_core.domain.errors import Conflict, Issue, IssueCode, OutOfSpace
+from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, OutOfSpace
 from latent_core.domain.ids import Sha256
+from latent_core.domain.left_out import LeftOut
 from latent_core.domain.vector import Matrix
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
 from latent_core.generations.importing import choice, publication, vectors
@@ -104,9 +105,14 @@ class Steps:
     """Hashes of the blobs that this attempt has stored."""
     next_n: int = field(init=False)
     """The number of the first chunk of the next step."""
+    unseen: LeftOut = field(init=False)
+    """Pictures that this attempt goes on without."""
+    said: int = 0
+    """Texts that it has embedded."""
 
     def __post_init__(self) -> None:
         self.next_n = self.target.payload.chunks_read
+        self.unseen = left_out_of(self.ctx)
 
     async def run(self, path: Path) -> None:
         dims = self.target.header.space.dims
@@ -118,12 +124,18 @@ class Steps:
     async def _take_in(self, steps: AsyncIterator[_Read]) -> None:
         """Each step's vectors are stored while the step before is committed, and the next one is read."""
         ready: _Ready | None = None
-        async for read in steps:
-            begun = await self._begin(read, ready.ids if ready else frozenset())
-            ready = await (self._meanwhile(begun, ready) if ready else self._stored(begun))
-            if not self.target.same_space:  # minutes of embedding are not left to chance
+        try:
+            async for read in steps:
+                begun = await self._begin(read, ready.ids if ready else frozenset())
+                whole, ready = ready, None
+                ready = await (self._meanwhile(begun, whole) if whole else self._stored(begun))
+                if not self.target.same_space:  # minutes of embedding are not left to chance
+                    whole, ready = ready, None
+                    await self._commit(whole)
+        except LatentError:  # what is whole is taken in, whatever is wrong with what comes after it
+            if ready:
                 await self._commit(ready)
-                ready = None
+            raise
         if ready:
             await self._commit(ready)
 
@@ -270,11 +282,11 @@ class Steps:
 
         given = [piece for own in pieces for piece in own]
         crash_point("import.before_embedding")
-        left_out = left_out_of(self.ctx)
         matrix = await deps.embedding.embed(
-            space, given, self.ctx.checkpoint, told, job_id=self.ctx.job.id, left_out=left_out
+            space, given, self.ctx.checkpoint, told, job_id=self.ctx.job.id, left_out=self.unseen
         )
-        return kept_of(left_out, pieces, matrix)
+        self.said += sum(isinstance(piece, str) for piece in given)
+        return kept_of(self.unseen, pieces, matrix)
 
     async def _follow(self, conn: Connection, done: Committed) -> None:
         """What a merge leaves to do; a container that nobody sees yet is looked after at its end."""
@@ -295,6 +307,7 @@ class Steps:
             await enqueue_judging(conn, container_id, principal=job.principal)
 
     async def _finish(self, path: Path) -> None:
+        self.unseen.check(others=self.said)
         payload, job = self.target.payload, self.ctx.job
         container_id = self.target.container.id
         await asyncio.to_thread(_write_golden, path, self.deps.settings.manifests, container_id)

@@ -34,7 +34,7 @@ from latent_core.registry.refresh_sources import StoredText
 from latent_core.registry.space_points import FIRST, LiveDocument
 from latent_core.vectors.port import Points
 from latent_workers.deps import Deps
-from latent_workers.jobs.unseen import NAMED, is_left_out, unseen_page
+from latent_workers.jobs.unseen import NAMED, is_left_out, left_out_of, unseen_page
 
 DOCUMENTS_A_BATCH: Final = 64
 CHUNKS_A_BATCH: Final = 512
@@ -69,12 +69,15 @@ class Filling:
     total: int = 0
     embedded: int = field(default=0)
     """Texts that were embedded or taken from the cache, present ones left out."""
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: LeftOut = field(init=False)
     """Pictures without a vector, of all that this attempt has come to."""
     lost: int = field(default=0)
     """Chunks that these are."""
     emptied: bool = False
     """The collection was dropped before: rows that tell of points are wrong."""
+
+    def __post_init__(self) -> None:
+        self.left_out = left_out_of(self.ctx)
 
     @property
     def _job_id(self) -> int | None:

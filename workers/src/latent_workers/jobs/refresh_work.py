@@ -35,6 +35,10 @@ MOST_SWITCHES: Final = 50
 """Documents that come in while the switch is tried are filled in, and it is tried again."""
 
 
+LOST_SHARE: Final = 0.02
+"""Of the pictures, as much as golden queries may lose."""
+
+
 class GateFailed(Conflict):
     """The new space is complete and answers worse than the old one."""
 
@@ -91,6 +95,7 @@ async def switch_when_complete(
     work: Refresh, filling: Filling, space: Space, report: GateReport | None
 ) -> None:
     """One transaction that requires nothing missing; what came in meanwhile is filled in before it is tried again."""
+    await _require_seen(work, space)
     for _ in range(MOST_SWITCHES):
         await note_old(work)
         await work.ctx.fence()
@@ -104,6 +109,22 @@ async def switch_when_complete(
         work.deps.stack.wake()
         return
     raise NotComplete("documents come in faster than they are embedded; it is tried again later")
+
+
+async def _require_seen(work: Refresh, space: Space) -> None:
+    """``GateFailed`` when many pictures would not be found any more by how they look, unless it is forced."""
+    async with work.deps.stack.db.transaction() as conn:
+        now = await space_points.pictures(conn, work.container.id, space.stored_in)
+        before = await space_points.unseen(conn, work.container.id, work.container.space.stored_in)
+    lost = now.unseen - before
+    if lost > max(1, LOST_SHARE * now.all) and not work.payload.force:
+        raise GateFailed(
+            f"not switched: {now.unseen} of {now.all} pictures have no vector in the new space, {before} in the one that "
+            "is searched. Look at what the embedder takes, and refresh again, with force to switch all the same",
+            unseen=now.unseen,
+            before=before,
+            pictures=now.all,
+        )
 
 
 async def note_old(work: Refresh) -> None:

@@ -63,6 +63,7 @@ class Drawing:
                         self._next, self._last, self._in_a_row = page.number + 1, page.total, 0
                         self._drawn.add(page.number)
                         yield page
+                        since = clock()  # what pages took that were drawn is not lost
                     self._end_well(drawn)
             except IngestFailed as error:
                 self._lost_seconds += clock() - since
