@@ -43,7 +43,7 @@ smoke: setup  ## a fresh stack, the sample container, three searches: the whole 
 
 # What fails among others is run once more alone: deadlines of tests are generous, but machines are shared. Twice is a failure.
 test: setup  ## the tests, on real services (about 20 minutes on two cores)
-	$(BIN)/pytest -n 2 --dist loadfile -q -m "not slow" || $(BIN)/pytest -q -m "not slow" --last-failed
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not slow" || $(BIN)/pytest -q -m "not slow" --last-failed
 
 test-all: setup  ## and the slow ones: chaos, frozen workers, soaks
 	$(BIN)/pytest -n 2 -q
