@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from latent_client.ignore import Tree
 from latent_client.walk import MAX_DEPTH, walk
@@ -112,6 +112,8 @@ _RULES = st.sampled_from(
         "!/a/b/d.py",
         "*",
         "!*/",
+        "a/**",
+        "b/",
     ]
 )
 
@@ -119,7 +121,8 @@ _RULES = st.sampled_from(
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(st.lists(_PATHS, min_size=1, max_size=6), st.lists(_RULES, max_size=5))
+@example(wanted=["a/c.md"], rules=["*", "!c.md", "!a/"])
+@given(wanted=st.lists(_PATHS, min_size=1, max_size=6), rules=st.lists(_RULES, max_size=5))
 def test_rules_mean_what_git_takes_them_to_mean(
     git: list[str], tmp_path_factory: pytest.TempPathFactory, wanted: list[str], rules: list[str]
 ) -> None:

@@ -196,7 +196,7 @@ class Rules:
         relative = path[len(self._base) :] + ("/" if folder else "")
         # Hardly a file is spoken of: one search tells, where the spec asks its patterns one by one.
         if self._any.search(relative):
-            verdict = self._spec.check_file(relative).include
+            verdict = _verdict(self._spec, relative)
             if verdict is not None:
                 return verdict
         return self._above.ignores(path, folder=folder) if self._above else False
@@ -240,6 +240,27 @@ class Tree:
 
 def default_rules() -> Rules:
     return Rules("", _spec(DEFAULTS))
+
+
+def _verdict(spec: GitIgnoreSpec, path: str) -> bool | None:
+    """What the last rule says that speaks of ``path`` itself. What is said of a folder above it was judged when that
+    was come to; the spec's own check, which is asked for files alone, lets it outweigh what is said of the path."""
+    for pattern in reversed(spec.patterns):
+        if pattern.regex is not None and _speaks_of(pattern.regex, path):
+            return bool(pattern.include)
+    return None
+
+
+def _speaks_of(rule: re.Pattern[str], path: str) -> bool:
+    """Whether a match is one of all of ``path``. The only named group of a rule is the slash behind a folder's name:
+    with nothing behind it the folder is ``path``. ``folder/**`` is what is in it, and ends with a slash itself."""
+    for found in rule.finditer(path):
+        whole = found.end() == len(path)
+        if found.lastgroup is None:
+            return not (whole and rule.pattern.endswith("/"))
+        if whole:
+            return True
+    return False
 
 
 def _any_of(spec: GitIgnoreSpec) -> re.Pattern[str]:
