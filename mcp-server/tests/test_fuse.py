@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.manifest import Fusion, FusionMethod
-from latent_gateway.search.fuse import Ranked, fuse
+from latent_gateway.search.fuse import ABOVE, BELOW, Ranked, fuse
 
 
 def _ranked(pairs: list[tuple[int, float]]) -> Ranked:
@@ -76,11 +76,19 @@ def test_no_lists_fuse_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("scores", [[3.0], [2.0, 2.0]])
-def test_dbsf_gives_the_middle_to_a_list_that_says_nothing(scores: list[float]) -> None:
+def test_dbsf_gives_what_lies_at_the_mean_to_a_list_that_says_nothing(scores: list[float]) -> None:
     fused = fuse(
         {"bm25": Ranked(list(range(len(scores))), scores)}, Fusion(method=FusionMethod.DBSF)
     )
-    assert {f.score for f in fused} == {0.5}
+    assert {f.score for f in fused} == {BELOW / (BELOW + ABOVE)}
+
+
+def test_dbsf_tells_hits_far_above_the_others_apart() -> None:
+    words = Ranked(list(range(60)), [60.0, 40.0, *[1.0] * 58])
+    meaning = Ranked([1, 0], [0.9, 0.8])
+    best, second, *_ = fuse({"bm25": words, "vector": meaning}, Fusion(method=FusionMethod.DBSF))
+    assert (best.ord, second.ord) == (0, 1)
+    assert best.score > second.score
 
 
 def test_weighted_is_the_mean_of_min_max_scores() -> None:

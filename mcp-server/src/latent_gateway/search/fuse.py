@@ -3,7 +3,9 @@
 - RRF (Cormack, Clarke, Büttcher, SIGIR 2009): ``sum w / (k + rank)``, ranks from 1, divided by the
   largest sum that the lists could give, never by the best hit of the query.
 - weighted: min-max normalised scores, weighted mean.
-- DBSF: scores normalised by mean ± 3 sigma of their list, mean over the lists (docs of Qdrant, FACTS §4).
+- DBSF: scores normalised by the mean and sigma of their list, from 3 below it upwards, mean over the lists (docs of
+  Qdrant, FACTS §4). The best of a list are often more than 3 above it: they are not cut off there, since by how much
+  is what tells a hit that is certain from one that is not.
 
 A list is judged by what is in it after the join on the live generation, so history never shifts a rank.
 """
@@ -12,11 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 import numpy as np
 
 from latent_core.domain.manifest import Fusion, FusionMethod
+
+BELOW: Final = 3.0
+ABOVE: Final = 10.0
+"""Sigmas around a list's mean. Of a hundred scores none is more than ten above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ def fuse(lists: Mapping[str, Ranked], how: Fusion) -> list[Fused]:
         case FusionMethod.WEIGHTED:
             scores = _mean({n: _min_max(r.scores) for n, r in lists.items()}, lists, weights)
         case FusionMethod.DBSF:
-            scores = _mean({n: _three_sigma(r.scores) for n, r in lists.items()}, lists, weights)
+            scores = _mean({n: _by_sigma(r.scores) for n, r in lists.items()}, lists, weights)
         case _:
             assert_never(how.method)
     fused = [Fused(ord_, scores.get(ord_, 0.0), rrf[ord_]) for ord_ in rrf]
@@ -85,10 +91,8 @@ def _min_max(scores: Sequence[float]) -> list[float]:
     return [(s - low) / (high - low) for s in scores] if high > low else [1.0] * len(scores)
 
 
-def _three_sigma(scores: Sequence[float]) -> list[float]:
+def _by_sigma(scores: Sequence[float]) -> list[float]:
     values = np.asarray(scores, dtype=np.float64)
     sigma = float(values.std()) if len(values) > 1 else 0.0
-    if sigma == 0.0:
-        return [0.5] * len(values)
-    low = float(values.mean()) - 3 * sigma
-    return [float(v) for v in np.clip((values - low) / (6 * sigma), 0.0, 1.0)]
+    deviations = (values - values.mean()) / sigma if sigma else np.zeros(len(values))
+    return [float(v) for v in np.clip((deviations + BELOW) / (BELOW + ABOVE), 0.0, 1.0)]
