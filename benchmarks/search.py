@@ -210,6 +210,7 @@ class Asker:
     def __init__(self, url: str, token: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._asked = self._late = 0
 
     def sample(self, chunks: int, mode: str, query: str) -> Sample:
         milliseconds, answer = self.ask(_body(chunks, mode, query))
@@ -222,8 +223,8 @@ class Asker:
         return timings
 
     def ask(self, body: dict[str, Any], *, empty: bool = False) -> tuple[float, dict[str, Any]]:
-        """Milliseconds until the answer was read, and the answer. One that lacks something is an error, and so is
-        one without hits unless it may be ``empty``."""
+        """Milliseconds until the answer was read, and the answer. One without hits is an error unless it may be
+        ``empty``; one that lacks something was late, and counts with the time it took."""
         content = json.dumps(body).encode()
         begun = time.perf_counter()
         self._connection.request("POST", PATH, content, self._headers)
@@ -231,12 +232,17 @@ class Asker:
         raw = answer.read()
         milliseconds = (time.perf_counter() - begun) * 1000
         found: dict[str, Any] = json.loads(raw)
-        if answer.status != 200 or found["partial"] or not (found["hits"] or empty):
+        self._asked += 1
+        self._late += found["partial"]
+        if answer.status != 200 or not (found["hits"] or empty or found["partial"]):
             raise RuntimeError(f"a search answered {answer.status}: {found['issues']}")
         return milliseconds, found
 
     def close(self) -> None:
+        """Also tells of answers that lacked something: a machine that stood still, or a deadline too short."""
         self._connection.close()
+        if self._late:
+            print(f"  {self._late} of {self._asked} answers were late and in part", flush=True)
 
 
 def _body(chunks: int, mode: str, query: str) -> dict[str, Any]:
