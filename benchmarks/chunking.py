@@ -26,7 +26,7 @@ from typing import Final
 
 import orjson
 
-from benchmarks.ingest import cores
+from latent_core.cores import cores
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.manifest import Chunker

@@ -8,7 +8,6 @@ nothing is embedded twice.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -239,7 +238,3 @@ async def pdf(installation: Installation) -> PdfTimes:
         rendered = _seconds(begun, await ended(client, drawn))
         sizes = (await client.describe("report")).sizes
     return PdfTimes(sizes.pages, sizes.chunks, round(visible, 2), round(rendered, 2))
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -38,6 +38,7 @@ from benchmarks import (
 )
 from benchmarks.installation import MEGABYTE, running, work_folder
 from benchmarks.report import Results
+from latent_core.cores import cores
 from latent_core.domain.chunk import SourceType
 
 SIZES: Final = (1_000, 10_000, 100_000)
@@ -136,7 +137,7 @@ async def run(arguments: argparse.Namespace) -> Results:
 def _machine() -> dict[str, str | float]:
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "cores": ingest.cores(),
+        "cores": cores(),
         "memory_gb": round(psutil.virtual_memory().total / MEGABYTE / 1024, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

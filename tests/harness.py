@@ -83,8 +83,6 @@ class Installation:
             "LLC_MANIFEST_DIR": str(self.manifests),
             "LLC_PORT": "0",
             "LLC_LOG_FORMAT": "json",
-            # Machines are shared: what is found is tested here, not how fast.
-            "LLC_SEARCH_TIMEOUT_MS": "5000",
             **({"LLC_URL": self.url} if self.url else {}),
             **self._stores,
             **self._settings,

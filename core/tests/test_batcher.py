@@ -119,6 +119,7 @@ async def test_a_lone_text_leaves_at_once(recorder: Recorder) -> None:
     async with asyncio.timeout(DEADLINE):
         await batcher.embed(["alone"])
     await batcher.close()
+    assert [len(batch) for batch in recorder.batches] == [1]
 
 
 async def test_concurrent_callers_share_a_batch(recorder: Recorder, batcher: Batcher) -> None:

@@ -40,9 +40,14 @@ async def test_who_gets_no_turn_in_time_is_told_to_come_back() -> None:
 
 
 async def test_expressions_never_keep_other_searches_waiting() -> None:
-    turns = Turns(1)
-    async with turns.turn(LONG, exact=True), turns.turn(SOON, exact=False):
-        pass
+    turns, served = Turns(1), []
+    async with turns.turn(LONG, exact=True):
+        async with turns.turn(SOON, exact=False):
+            served.append("usual")
+        with pytest.raises(RateLimited):
+            async with turns.turn(SOON, exact=True):
+                pytest.fail("there was one turn for expressions, and it was taken")
+    assert served == ["usual"]
 
 
 async def test_a_turn_is_lent_to_others_while_its_search_waits_for_somebody_far_away() -> None:
@@ -55,6 +60,21 @@ async def test_a_turn_is_lent_to_others_while_its_search_waits_for_somebody_far_
                 pytest.fail("it was taken back")
     async with turns.turn(SOON, exact=False):
         pass
+
+
+async def test_who_comes_back_when_all_turns_are_taken_goes_on_without_one_and_gives_none_back() -> (
+    None
+):
+    turns = Turns(1)
+    async with turns.turn(SOON, exact=False) as turn:
+        lent = turn.lent()
+        await lent.__aenter__()
+        async with turns.turn(LONG, exact=False):
+            await lent.__aexit__(None, None, None)
+    async with turns.turn(SOON, exact=False):
+        with pytest.raises(RateLimited):
+            async with turns.turn(SOON, exact=False):
+                pytest.fail("one turn was given back twice")
 
 
 async def test_a_search_that_fails_or_is_given_up_gives_its_turn_back_once() -> None:

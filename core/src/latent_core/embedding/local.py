@@ -22,6 +22,7 @@ from typing import Final, Protocol, TypeVar
 
 import numpy as np
 
+from latent_core.cores import cores
 from latent_core.domain.errors import Away
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.once import Once
@@ -75,7 +76,7 @@ class LocalEmbedder(TextsOnly):
     def __init__(self, local: LocalModel, *, threads: int | None = None) -> None:
         """``threads`` is how many cores may embed documents; default all this process may use."""
         self._local = local
-        self._threads = threads or _cores()
+        self._threads = threads or cores()
         self._document_threads = ThreadPoolExecutor(
             self._threads, thread_name_prefix="embed-documents", initializer=_give_way
         )
@@ -160,10 +161,6 @@ class LocalEmbedder(TextsOnly):
             await asyncio.to_thread(threads.shutdown)
         self._documents.forget()
         self._queries.forget()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _give_way() -> None:

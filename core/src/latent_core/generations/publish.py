@@ -15,6 +15,7 @@ from uuid import UUID
 from latent_core.domain.chunk import Chunk
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, NotFound
+from latent_core.domain.ids import SpaceId
 from latent_core.keywords import postings
 from latent_core.keywords.analyser import Analysed, term_vector
 from latent_core.keywords.packing import ChunkTerms, Tfs
@@ -100,16 +101,17 @@ def switched(container_id: str) -> SpaceSwitched:
     )
 
 
-async def check_version(
+async def live_collection(
     conn: Connection, container_id: str, made_by: Collection[str | None]
-) -> None:
-    """``SpaceSwitched`` when the collection was embedded anew by another version. Hold the container first."""
-    _refuse_others(container_id, await spaces.live_version(conn, container_id), made_by)
-
-
-def _refuse_others(container_id: str, live: str | None, made_by: Collection[str | None]) -> None:
-    if live is not None and any(one not in (None, live) for one in made_by):
+) -> SpaceId | None:
+    """The one that is searched; ``SpaceSwitched`` when it was embedded anew by another version. Hold the container
+    first."""
+    live = await spaces.live(conn, container_id)
+    if live is None:
+        return None
+    if any(one not in (None, live.version) for one in made_by):
         raise switched(container_id)
+    return live.stored_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +139,10 @@ async def publish(conn: Connection, container_id: str, staged: Sequence[Staged])
         raise Archived(
             f"container '{container_id}' is archived: the document waits until it is active again"
         )
-    live_in, version = await spaces.live(conn, container_id) or (None, None)
+    made_by = {s.made_by for s in staged if s.chunks}
+    live_in = await live_collection(conn, container_id, made_by)
     if any(s.chunks and s.written and live_in not in s.written for s in staged):
         raise switched(container_id)
-    _refuse_others(container_id, version, {s.made_by for s in staged if s.chunks})
     before = await documents.lock(conn, [s.doc_id for s in staged])
     replaced = [doc for doc, live in before.items() if live is not None]
     lengths: dict[UUID, list[tuple[int, int]]] = {}

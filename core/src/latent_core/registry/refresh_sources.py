@@ -116,17 +116,21 @@ async def texts(
         "limit": limit,
     }
     return [
-        StoredText(
-            row["doc_id"],
-            row["generation"],
-            row["id"],
-            row["ord"],
-            row["embed_text"],
-            row["picture"],
-            _points(row, like_the_chunks=like_the_chunks),
-        )
+        _stored(row, _points(row, like_the_chunks=like_the_chunks))
         for row in await (await conn.execute(TEXTS, values)).fetchall()
     ]
+
+
+def _stored(row: Mapping[str, Any], points: int | None) -> StoredText:
+    return StoredText(
+        row["doc_id"],
+        row["generation"],
+        row["id"],
+        row["ord"],
+        row["embed_text"],
+        row["picture"],
+        points,
+    )
 
 
 def _points(row: Mapping[str, Any], *, like_the_chunks: bool) -> int | None:
@@ -139,18 +143,7 @@ async def sample(
 ) -> list[StoredText]:
     """Live chunks of one point each, of every document about the same share; always the same ones."""
     values = {"container_id": container_id, "stored_in": stored_in, "limit": limit}
-    return [
-        StoredText(
-            row["doc_id"],
-            row["generation"],
-            row["id"],
-            row["ord"],
-            row["embed_text"],
-            row["picture"],
-            1,
-        )
-        for row in await (await conn.execute(SAMPLE, values)).fetchall()
-    ]
+    return [_stored(row, 1) for row in await (await conn.execute(SAMPLE, values)).fetchall()]
 
 
 async def costs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.refresh import SpaceState
@@ -12,19 +12,8 @@ from latent_core.registry.connection import Connection, only_row
 # Publications hold the container's row in share mode: while this lock is held none is under way.
 LOCK: Final = "SELECT 1 FROM containers WHERE id = %(id)s AND deleted_at IS NULL FOR NO KEY UPDATE"
 
-LIVE_COLLECTION: Final = """
-SELECT coalesce(s.stored_in, s.id) AS stored_in
-FROM containers c JOIN spaces s ON s.id = c.live_space WHERE c.id = %(id)s
-"""
-
 LIVE: Final = """
 SELECT o.id AS stored_in, o.version
-FROM containers c JOIN spaces s ON s.id = c.live_space JOIN spaces o ON o.id = coalesce(s.stored_in, s.id)
-WHERE c.id = %(id)s
-"""
-
-LIVE_VERSION: Final = """
-SELECT o.version
 FROM containers c JOIN spaces s ON s.id = c.live_space JOIN spaces o ON o.id = coalesce(s.stored_in, s.id)
 WHERE c.id = %(id)s
 """
@@ -71,22 +60,17 @@ async def lock(conn: Connection, container_id: str) -> bool:
     return await (await conn.execute(LOCK, {"id": container_id})).fetchone() is not None
 
 
-async def live_collection(conn: Connection, container_id: str) -> SpaceId | None:
-    """Where the live space's points are. Hold the container first: then it stays so."""
-    row = await (await conn.execute(LIVE_COLLECTION, {"id": container_id})).fetchone()
-    return SpaceId(row["stored_in"]) if row else None
+class Live(NamedTuple):
+    stored_in: SpaceId
+    """Where the live space's points are."""
+    version: str
+    """Of the embedder that made what is there."""
 
 
-async def live(conn: Connection, container_id: str) -> tuple[SpaceId, str] | None:
-    """Both of these at once. Hold the container first."""
+async def live(conn: Connection, container_id: str) -> Live | None:
+    """Hold the container first: then it stays so."""
     row = await (await conn.execute(LIVE, {"id": container_id})).fetchone()
-    return (SpaceId(row["stored_in"]), str(row["version"])) if row else None
-
-
-async def live_version(conn: Connection, container_id: str) -> str | None:
-    """Of the embedder that what is in the live collection was made by. Hold the container first."""
-    row = await (await conn.execute(LIVE_VERSION, {"id": container_id})).fetchone()
-    return row["version"] if row else None
+    return Live(SpaceId(row["stored_in"]), row["version"]) if row else None
 
 
 async def insert(

@@ -9,8 +9,6 @@ all be late, so the first ones are in time.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from latent_core.cores import cores
 from latent_core.domain.errors import TimedOut, Unavailable
 from latent_core.rerank.cross_encoder import CrossEncoder, CrossEncoderFolder, Pair, PairTokenizer
 
@@ -49,7 +48,7 @@ class LocalReranker:
         """``Invalid`` says which file of ``folder`` is missing. ``threads``: default all this process may use."""
         self._folder = CrossEncoderFolder(folder)
         self._load = load
-        self._side_by_side = threads or _cores()
+        self._side_by_side = threads or cores()
         self._threads = ThreadPoolExecutor(self._side_by_side, thread_name_prefix="rerank")
         self._model: Scores | None = None
         self._loading = threading.Lock()
@@ -126,7 +125,3 @@ def plan_runs(lengths: Sequence[int], budget: int) -> list[list[int]]:
         else:
             runs.append([index])
     return runs
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

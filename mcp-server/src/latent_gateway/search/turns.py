@@ -8,12 +8,11 @@ What only waits for others (a model or a reranker behind a network) is done outs
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from latent_core.cores import cores
 from latent_core.domain.errors import RateLimited
 
 MORE_THAN_CORES: Final = 1
@@ -62,7 +61,7 @@ class Turns:
 
     def __init__(self, most: int | None = None) -> None:
         """``most`` at once of each sort; by default as many as there are cores, and one more."""
-        most = most or _cores() + MORE_THAN_CORES
+        most = most or cores() + MORE_THAN_CORES
         self._usual = asyncio.Semaphore(most)
         self._exact = asyncio.Semaphore(most)
 
@@ -75,7 +74,3 @@ class Turns:
             yield turn
         finally:
             turn.give_back()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

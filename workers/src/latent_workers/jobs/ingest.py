@@ -43,6 +43,7 @@ from latent_workers.jobs.drawing import RenderPayload
 from latent_workers.jobs.given_up import swept_if_given_up
 from latent_workers.jobs.make import (
     Made,
+    Stored,
     fingerprint,
     fingerprint_of_scans,
     make,
@@ -255,8 +256,27 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
         [(work.attempt, made)],
         on_progress=lambda n, total: _progress(ctx, n, total),
     )
+    staged = _staged(work, made, stored)
+    # A fresh lease: the heartbeat waits while the transaction holds the job's row.
+    await ctx.fence(len(made.drafts))
+
+    async def write(conn: Connection) -> Published:
+        await finish(conn, ctx.job)
+        published = await publish(conn, work.container.id, [staged])
+        await _follow(conn, ctx, deps, work, flipped=bool(published.flipped))
+        if published.flipped and made.drawn is None:
+            await _enqueue_render(conn, ctx, work, work.attempt.generation)
+        crash_point("ingest.before_commit")
+        return published
+
+    published = await ctx.transact(write)
+    crash_point("ingest.after_commit")
+    deps.stack.metrics.published.inc(len(published.flipped))
+
+
+def _staged(work: Work, made: Made, stored: Stored) -> Staged:
     payload = work.payload
-    staged = Staged(
+    return Staged(
         doc_id=work.attempt.doc_id,
         generation=work.attempt.generation,
         live=made.live(
@@ -284,21 +304,6 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
             *(made.drawn.refs if made.drawn is not None else ()),
         ],
     )
-    # A fresh lease: the heartbeat waits while the transaction holds the job's row.
-    await ctx.fence(len(made.drafts))
-
-    async def write(conn: Connection) -> Published:
-        await finish(conn, ctx.job)
-        published = await publish(conn, work.container.id, [staged])
-        await _follow(conn, ctx, deps, work, flipped=bool(published.flipped))
-        if published.flipped and made.drawn is None:
-            await _enqueue_render(conn, ctx, work, work.attempt.generation)
-        crash_point("ingest.before_commit")
-        return published
-
-    published = await ctx.transact(write)
-    crash_point("ingest.after_commit")
-    deps.stack.metrics.published.inc(len(published.flipped))
 
 
 async def _progress(ctx: JobContext, done: int, total: int) -> None:

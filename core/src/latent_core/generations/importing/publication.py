@@ -12,7 +12,7 @@ from latent_core.domain.errors import Conflict
 from latent_core.generations.importing.container import hold_open
 from latent_core.generations.importing.step import Step, Taken, Target
 from latent_core.generations.importing.tables import Written
-from latent_core.generations.publish import check_version, switched
+from latent_core.generations.publish import live_collection, switched
 from latent_core.keywords import postings
 from latent_core.registry import (
     chunks as chunk_rows,
@@ -20,7 +20,6 @@ from latent_core.registry import (
     documents,
     importing as rows,
     likenesses,
-    spaces,
 )
 from latent_core.registry.connection import Connection
 
@@ -61,10 +60,9 @@ async def commit(
     container_id = target.container.id
     if not target.founded:
         await hold_open(conn, container_id)
-    live_in = await spaces.live_collection(conn, container_id)
+    live_in = await live_collection(conn, container_id, [target.container.space.made_by])
     if live_in != target.container.space.stored_in and not target.founded:
         raise switched(container_id)
-    await check_version(conn, container_id, [target.container.space.made_by])
     ids = [one.doc_id for one in step.taken]
     before = await documents.lock(conn, ids)
     dead = await chunk_rows.live_lengths(
