@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import orjson
 import psycopg
 import pytest
 import pytest_asyncio
@@ -25,13 +26,14 @@ from tests.on_servers import TOKEN, own_stores
 from tests.test_http_surface import add, ingest, manifest, search, settled
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.slow,
     pytest.mark.timeout(300),
 ]
 
 GULLS = "The herring gull nests on the north cliff above the old harbour."
+FOG = "When fog comes, the keeper sounds the horn twice a minute until it lifts."
+LAMP = "A lens of glass rings turns around the lamp, so that ships see it flash."
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +160,38 @@ async def test_a_restart_of_the_gateway_loses_no_request_that_was_answered_202(
 
 async def _said(answer: bool) -> bool:
     return answer
+
+
+async def test_a_container_moves_from_an_embedded_data_directory_to_servers_by_its_file(
+    split: Installation, client: AsyncClient, install_root: Path, settings: dict[str, str]
+) -> None:
+    """As docs/docker.md says: nothing is embedded again, and every hit and page is there."""
+    file = install_root / "moved.latent.tar.zst"
+    embedded = Installation(install_root / "embedded", settings, stores={})
+    await embedded.start()
+    try:
+        async with embedded.client() as here:
+            await here.create(manifest("moved"))
+            for name, text in {"gulls": GULLS, "fog": FOG, "lamp": LAMP}.items():
+                await ingest(here, "moved", f"{name}.md", text.encode())
+            await settled(here, "moved")
+            before = await search(here, "moved", "where do gulls nest?")
+        code, _, err = await embedded.cli("export", "moved", "--to", str(file))
+        assert code == 0, err
+    finally:
+        await embedded.stop()
+    code, out, err = await split.cli("import", str(file), "--json")
+    assert code == 0, err
+    assert orjson.loads(out)["job"]["result"]["embedded"] == 0
+    after = await search(client, "moved", "where do gulls nest?")
+    assert len(before.hits) == 3
+    assert [(hit.chunk_id, hit.score) for hit in before.hits] == [
+        (hit.chunk_id, pytest.approx(hit.score, abs=1e-5)) for hit in after.hits
+    ]
+    async with httpx.AsyncClient(trust_env=False) as http:
+        pages = [await http.get(hit.uri) for hit in after.hits]
+    assert {page.headers["content-type"] for page in pages} == {"image/webp"}
+    assert (await client.doctor("moved")).clean
 
 
 async def test_two_gateways_see_the_same_and_honour_each_others_links(
