@@ -57,7 +57,7 @@ fuzz: setup  ## the served schema, fuzzed as every role (20 minutes)
 	$(BIN)/python scripts/fuzz.py --seconds $(or $(FUZZ_SECONDS),1200) --slowest $(or $(FUZZ_SLOWEST),2)
 
 soak: setup  ## uploads against the collection of garbage, and a crash at every named point
-	$(BIN)/pytest -q core/tests/test_blob_races.py tests/test_crash_points.py
+	$(BIN)/pytest -q core/tests/test_blob_races.py tests/test_crash_points.py tests/test_transfer_crashes.py
 
 check: setup  ## format, lint, types, import direction, manifests
 	$(BIN)/ruff format --check $(SOURCES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -47,6 +48,7 @@ class Installation:
         self._stores = dict(chosen or {})
         self._process: asyncio.subprocess.Process | None = None
         self.workers: list[asyncio.subprocess.Process] = []
+        self.metrics_urls: list[str] = []
         self.manifests.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -113,10 +115,13 @@ class Installation:
         await self._start_front()
 
     async def add_worker(self) -> None:
-        """One more, on servers."""
-        self.workers.append(await self._run("worker"))
+        """One more, on servers; its metrics stand at the next of ``metrics_urls``."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.metrics_urls.append(f"http://127.0.0.1:{port}/metrics")
+        self.workers.append(await self._run("worker", LLC_METRICS_PORT=str(port)))
 
-    async def _run(self, *command: str) -> asyncio.subprocess.Process:
+    async def _run(self, *command: str, **settings: str) -> asyncio.subprocess.Process:
         with self.log.open("ab") as log:
             return await asyncio.create_subprocess_exec(
                 str(LATENT),
@@ -124,7 +129,7 @@ class Installation:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env=self.environment(),
+                env=self.environment() | settings,
                 cwd=self.folder,
                 start_new_session=True,
             )

@@ -80,12 +80,17 @@ async def test_a_process_at_work_tells_what_it_does(
     await client.search(SearchRequest(containers=["watched"], query="lamp", top_k=3))
     assert (await http.get("/v1/containers/describe?container_id=absent")).status_code == 404
 
+    async def text_of_all() -> str:
+        """Workers on servers tell theirs themselves."""
+        of_workers = [(await http.get(url)).text for url in installation.metrics_urls]
+        return "\n".join([await client.metrics(), *of_workers])
+
     async def told() -> bool:
-        exposed.update(samples(await client.metrics()))
+        exposed.update(samples(await text_of_all()))
         return set(exposed) >= AT_WORK
 
     await eventually(told, what=f"a value of {AT_WORK}")
-    text = await client.metrics()
+    text = await text_of_all()
     assert re.search(r'latent_errors_total\{code="NOT_FOUND",surface="http"\} [1-9]', text)
     assert re.search(r'latent_jobs_total\{kind="ingest",outcome="done"\} [1-9]', text)
     assert 'latent_service_up{service="postgres"} 1.0' in text
@@ -95,7 +100,7 @@ def samples(text: str) -> dict[str, set[str]]:
     """Names of samples in Prometheus' text, with the labels each carries."""
     found: dict[str, set[str]] = {}
     for line in text.splitlines():
-        if not line.startswith("#"):
+        if line and not line.startswith("#"):
             name, labels = re.match(r"([a-zA-Z_:]+)(\{.*\})?", line).groups()  # type: ignore[union-attr]  # every line has a name
             found.setdefault(name, set()).update(re.findall(r"([a-z_]+)=\"", labels or ""))
     return found

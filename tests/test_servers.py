@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ from latent_core.domain.job import JobState
 from latent_core.domain.manifest import SearchMode
 from latent_core.testing.embedding_server import EmbeddingServer
 from latent_core.testing.postgres_server import postgres_server, system_programs
-from latent_core.testing.servers import POSTGRES, all_started
+from latent_core.testing.servers import ADDRESSES, POSTGRES, all_started
 from tests.harness import Installation, eventually
 from tests.on_servers import TOKEN, own_stores
 from tests.test_http_surface import add, ingest, manifest, search, settled
@@ -38,8 +39,10 @@ LAMP = "A lens of glass rings turns around the lamp, so that ships see it flash.
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[Mapping[str, str]]:
+    """Given ones, too: `make test-servers` has started them."""
+    given = {name: os.environ[name] for name in ADDRESSES if name in os.environ}  # noqa: TID251
     with all_started(["--major", "16"]) as started:
-        yield started
+        yield given | started
 
 
 @pytest.fixture(scope="module")

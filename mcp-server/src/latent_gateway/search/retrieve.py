@@ -125,12 +125,18 @@ class ContainerSearch:
     def _overtaken(self) -> bool:
         """Whether a publication may have come between the channels and the join: what they found is gone, and
         what took its place they did not see. Once is enough; afterwards it is points that wait for their purge."""
-        late = asyncio.get_running_loop().time() > self._widen_until
-        return self.finished and self.result.status.stale > 0 and not (self._again or late)
+        return self.finished and self.result.status.stale > 0 and not self._again
 
     def _ask_again(self) -> None:
-        """Every channel, as deep as before."""
-        self._again, self._stopped = True, False
+        """Every channel, as deep as before, if there is time; else it is said that something may lack."""
+        self._again = True
+        if asyncio.get_running_loop().time() > self._widen_until:
+            self._tell(
+                IssueCode.TIMEOUT,
+                "documents changed meanwhile, and there was no time to look again; hits may lack",
+            )
+            return
+        self._stopped = False
         self._found.clear()
         self.result.status.exhausted = False
         self.result.depth //= 2
