@@ -42,6 +42,7 @@ AT_WORK = {
     "latent_job_seconds_count",
     "latent_published_documents_total",
     "latent_service_up",
+    "latent_service_full",
     "latent_worker_seen_timestamp_seconds",
     "latent_http_request_seconds_count",
 }

@@ -68,7 +68,7 @@ DELIVERED = {
     "search_timeout_ms": "when a container's answer is not waited for any more",
     "max_upload_bytes": "uploads and files over it are refused",
     "max_import_bytes": "archives over it are refused",
-    "min_free_bytes": "room on the disk that uploads must leave",
+    "min_free_bytes": "room that stays free on the disk of what is embedded",
     "max_queued_jobs": "how many jobs may wait before nothing more is taken",
     "quota_requests_per_min": "requests a minute of one token",
     "quota_upload_bytes_per_day": "bytes a day that one token may upload",

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from latent_core.domain.errors import Away
+from latent_core.domain.errors import Away, StoreFull
 from latent_core.observability import Metrics
+from latent_core.room import Room
 from latent_core.stack import Stack
 from latent_gateway.gauges import Gauges
 
@@ -19,6 +20,7 @@ class Services:
     """All three of a stack, and what each does when it is asked."""
 
     metrics: Metrics = field(default_factory=Metrics)
+    room: Room = field(default_factory=lambda: Room(servers=frozenset({"postgres"})))
     asked: list[str] = field(default_factory=list)
     trouble: dict[str, Exception] = field(default_factory=dict)
     answers: asyncio.Event = field(default_factory=asyncio.Event)
@@ -81,4 +83,14 @@ async def test_a_gauge_that_cannot_be_read_leaves_the_others_and_the_page() -> N
     services = Services(trouble={"gauge": RuntimeError("a statement of ours is wrong")})
     services.answers.set()
     await gauges_of(services).refresh()
-    assert services.asked.count("gauge") == 2
+    assert services.asked.count("gauge") == 3
+
+
+async def test_a_store_that_said_it_is_full_is_told_even_when_it_has_stopped_altogether() -> None:
+    services = Services(trouble={"postgres": Away("its log cannot grow")})
+    services.answers.set()
+    services.room.heard(StoreFull("no space left", service="postgres"))
+    await gauges_of(services).refresh()
+    read = services.metrics.registry.get_sample_value
+    assert read("latent_service_full", {"service": "postgres"}) == 1
+    assert read("latent_service_full", {"service": "qdrant"}) == 0

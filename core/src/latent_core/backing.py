@@ -17,7 +17,7 @@ from latent_core.processes.datadir import DataDirectory
 from latent_core.processes.postgres import EmbeddedPostgres
 from latent_core.processes.workfolder import WorkFolder
 from latent_core.settings import Settings
-from latent_core.vectors.edge import EdgeVectorIndex
+from latent_core.vectors.edge import MIN_FREE_BYTES, EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ async def open_vectors(services: AsyncExitStack, settings: Settings, place: Plac
 
         index = await open_qdrant(settings, settings.qdrant_url)
     else:
-        index = await EdgeVectorIndex.open(place.path / "vectors")
+        index = await EdgeVectorIndex.open(
+            place.path / "vectors", min_free_bytes=max(MIN_FREE_BYTES, settings.min_free_bytes)
+        )
     services.push_async_callback(index.close)
     return index
 
@@ -83,7 +85,7 @@ async def open_blobs(services: AsyncExitStack, settings: Settings, place: Place)
 
         store = await open_s3(settings, settings.s3_endpoint, place.tmp / "s3")
     else:
-        store = FileBlobStore(place.path / "blobs", place.tmp)
+        store = FileBlobStore(place.path / "blobs", place.tmp, least_free=settings.min_free_bytes)
     services.push_async_callback(store.close)
     return store
 

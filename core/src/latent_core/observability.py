@@ -121,6 +121,7 @@ class Metrics:
     queue_age: Gauge = field(init=False)
     oldest_transaction: Gauge = field(init=False)
     service_up: Gauge = field(init=False)
+    service_full: Gauge = field(init=False)
     worker_seen: Gauge = field(init=False)
 
     def __post_init__(self) -> None:
@@ -181,6 +182,12 @@ class Metrics:
         )
         self.service_up = Gauge(
             "latent_service_up", "Whether a backing service answers", ["service"], **own
+        )
+        self.service_full = Gauge(
+            "latent_service_full",
+            "Whether a store said within a minute that it is full, or has too little room on this disk",
+            ["service"],
+            **own,
         )
         self.worker_seen = Gauge(
             "latent_worker_seen_timestamp_seconds",

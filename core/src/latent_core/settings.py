@@ -168,7 +168,7 @@ class Settings(BaseSettings):
     min_free_bytes: int = _named(
         "LLC_MIN_FREE_BYTES", default=256 * MEGABYTE, least=0, most=1024 * GIGABYTE
     )
-    """What an upload must leave free on the disk of the data directory; 0: an upload may fill it."""
+    """What stays free on the disk of the data directory; 0: it may be filled."""
     max_queued_jobs: int = _named("LLC_MAX_QUEUED_JOBS", default=500_000, least=0, most=10**9)
     """How many may wait before nothing more is taken; 0: any number."""
     quota_requests_per_min: int = _named(

@@ -40,6 +40,7 @@ from latent_core.registry.connection import Database
 from latent_core.registry.migrate import migrate
 from latent_core.registry.ownership import taking_part
 from latent_core.rerank.resolve import Rerankers
+from latent_core.room import Room
 from latent_core.settings import Settings
 from latent_core.vectors.port import VectorIndex
 
@@ -71,6 +72,7 @@ class Stack:
     token_place: str
     """Where a person finds it."""
     rerankers: Rerankers = field(default_factory=Rerankers)
+    room: Room = field(default_factory=Room)
     presigner: Presigner | None = None
     """Links straight to the blobs' server, where readers can reach it."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -112,6 +114,7 @@ class Stack:
                 token=place.token,
                 token_place=place.token_place,
                 rerankers=rerankers,
+                room=Room.of(settings, place.tmp),
                 presigner=open_presigner(services, settings),
             )
             try:

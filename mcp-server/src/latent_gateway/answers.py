@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Any
+from collections.abc import Callable
+from math import ceil
+from typing import Any, Final
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -19,9 +21,11 @@ from latent_core.domain.errors import (
     Issue,
     IssueCode,
     LatentError,
+    OutOfSpace,
     RateLimited,
     Unavailable,
 )
+from latent_core.room import REMEMBERED_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +35,9 @@ CODES = {
     404: IssueCode.NOT_FOUND,
     409: IssueCode.CONFLICT,
 }
-RETRY_AFTER_SECONDS = "2"
+RETRY_AFTER_SECONDS: Final = 2
+ROOM_RETRY_AFTER_SECONDS: Final = ceil(REMEMBERED_SECONDS)
+"""After an answer that there is no room: a person has to make some."""
 ISSUE_HEADER = b"latent-issue"
 """From an error's answer to the telemetry, which counts it and takes it off."""
 
@@ -65,7 +71,9 @@ def _json(content: Any) -> bytes:
 def waiting_headers(error: LatentError) -> dict[str, str]:
     """When to come back, after errors that pass."""
     if isinstance(error, RateLimited | Unavailable) or "retry_after" in error.details:
-        return {"Retry-After": str(error.details.get("retry_after", RETRY_AFTER_SECONDS))}
+        full = isinstance(error, OutOfSpace)
+        seconds = ROOM_RETRY_AFTER_SECONDS if full else RETRY_AFTER_SECONDS
+        return {"Retry-After": str(error.details.get("retry_after", seconds))}
     return {}
 
 
@@ -82,17 +90,19 @@ def _refusal(issue: Issue, request_id: str, status: int, headers: dict[str, str]
     return answer
 
 
-def install(app: FastAPI) -> None:
-    """Render every error of a route as an envelope: ours by its class, the framework's by its status."""
-    app.add_exception_handler(LatentError, _latent)
+def install(app: FastAPI, heard: Callable[[LatentError], None] = lambda _: None) -> None:
+    """Render every error of a route as an envelope: ours by its class, and ``heard`` is told of it; the framework's by
+    its status."""
+
+    async def latent(request: Request, exc: Exception) -> Response:
+        if not isinstance(exc, LatentError):
+            raise exc
+        heard(exc)
+        return error_answer(exc, request.scope["latent.request_id"])
+
+    app.add_exception_handler(LatentError, latent)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
-
-
-async def _latent(request: Request, exc: Exception) -> Response:
-    if not isinstance(exc, LatentError):
-        raise exc
-    return error_answer(exc, request.scope["latent.request_id"])
 
 
 async def _validation(request: Request, exc: Exception) -> Response:

@@ -120,7 +120,7 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
         app.include_router(module.router)
     agents.install(app)
     site.install(app)
-    answers.install(app)
+    answers.install(app, stack.room.heard)
     # The last one stands outermost.
     app.add_middleware(
         Idempotency,

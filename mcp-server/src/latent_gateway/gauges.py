@@ -11,6 +11,7 @@ from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import Sha256
 from latent_core.queue import admin
 from latent_core.registry import activity
+from latent_core.room import SERVICES
 from latent_core.stack import Stack
 
 logger = logging.getLogger(__name__)
@@ -39,10 +40,16 @@ class Gauges:
     async def refresh(self) -> None:
         """Bring the gauges up to date; those that cannot be had keep their value."""
         up = await self.services()
-        if not up["postgres"]:
-            return
-        for name, gauge in (("queue", self._queue), ("oldest_transaction", self._oldest)):
-            await _guarded(name, gauge)
+        if up["postgres"]:
+            for name, gauge in (
+                ("queue", self._queue),
+                ("oldest_transaction", self._oldest),
+                ("full", self._room),
+            ):
+                await _guarded(name, gauge)
+        full = self._stack.room.known_full()
+        for service in SERVICES:
+            self._stack.metrics.service_full.labels(service).set(service in full)
 
     async def keep_fresh(self) -> None:
         """For metrics that are fetched without asking us (LLC_METRICS_PORT); until cancelled."""
@@ -67,6 +74,10 @@ class Gauges:
         async with self._stack.db.reading() as conn:
             depth = await admin.depth(conn)
         self._stack.metrics.set_queue(depth.jobs, depth.oldest_queued_seconds)
+
+    async def _room(self) -> None:
+        async with self._stack.db.reading() as conn:
+            await self._stack.room.look(conn)
 
     async def _oldest(self) -> None:
         async with self._stack.db.reading() as conn:

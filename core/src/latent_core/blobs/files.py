@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import IO, Final
 from typing_extensions import override
 
 from latent_core.blobs.port import BlobStore
-from latent_core.domain.errors import NotFound, OutOfSpace, Unavailable
+from latent_core.domain.errors import NotFound, StoreFull, Unavailable
 from latent_core.domain.ids import Sha256
 
 PIECE: Final = 256 * 1024
@@ -26,12 +27,14 @@ HASH: Final = re.compile("[0-9a-f]{64}")
 class FileBlobStore(BlobStore):
     """Files below ``folder``; ``tmp`` is a folder on the same disk for files in the making.
 
-    A blob is written under another name, flushed to the disk and then renamed: whole or absent.
+    A blob is written under another name, flushed to the disk and then renamed: whole or absent. None is written while
+    less than ``least_free`` bytes are free: what else is on that disk, Postgres above all, needs room to go on.
     """
 
-    def __init__(self, folder: Path, tmp: Path) -> None:
+    def __init__(self, folder: Path, tmp: Path, *, least_free: int = 0) -> None:
         self._root = folder / "sha256"
         self._tmp = tmp
+        self._least_free = least_free
 
     def _path(self, sha256: Sha256) -> Path:
         return self._root / sha256[:2] / sha256[2:4] / sha256
@@ -71,6 +74,7 @@ class FileBlobStore(BlobStore):
     @contextmanager
     def _partial(self) -> Iterator[IO[bytes]]:
         """A file in the making; unless it is given a name it is gone afterwards."""
+        self._require_room()
         with (
             _storage_errors(),
             NamedTemporaryFile(dir=self._tmp, prefix="blob-", delete=False) as file,
@@ -79,6 +83,16 @@ class FileBlobStore(BlobStore):
                 yield file
             finally:
                 Path(file.name).unlink(missing_ok=True)
+
+    def _require_room(self) -> None:
+        with _storage_errors():
+            free = shutil.disk_usage(self._tmp).free if self._least_free else self._least_free
+        if free < self._least_free:
+            raise StoreFull(
+                f"{free >> 20} MB are free on the disk of the data directory, {self._least_free >> 20} MB must be "
+                "(LLC_MIN_FREE_BYTES): make room, then try again",
+                service="minio",
+            )
 
     def _name(self, file: IO[bytes], sha256: Sha256) -> None:
         """Give a finished file its name, durably."""
@@ -175,8 +189,8 @@ def _storage_errors() -> Iterator[None]:
         yield
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OutOfSpace(
-                "the disk is full: make room in the data directory, then try again"
+            raise StoreFull(
+                "the disk is full: make room in the data directory, then try again", service="minio"
             ) from exc
         raise Unavailable(f"the blob folder cannot be written: {exc.strerror}") from exc
 

@@ -12,7 +12,7 @@ from latent_core.domain.ids import Sha256
 class BlobStore(Protocol):
     """Content-addressed store. A blob is whole or absent: a write that is cut off leaves nothing under its name.
 
-    Calls raise ``Unavailable`` when the store is away, ``OutOfSpace`` when it is full.
+    Calls raise ``Unavailable`` when the store is away, ``StoreFull`` when it is full.
     """
 
     async def put(self, data: bytes) -> Sha256:

@@ -19,6 +19,7 @@ from latent_core.domain.errors import (
     LatentError,
     NoAnswer,
     OutOfSpace,
+    StoreFull,
     Unavailable,
 )
 
@@ -78,7 +79,9 @@ def refused(status: int, body: bytes) -> LatentError:
 
 def _of_code(code: str, status: int) -> LatentError:
     if code in _FULL or status == 507:
-        return OutOfSpace("the S3 server has no space left: make room and try again")
+        return StoreFull(
+            "the S3 server has no space left: make room and try again", service="minio"
+        )
     if code in _KEYS:
         return Away(
             f"the S3 server refuses the key ({code}): check LLC_S3_ACCESS_KEY, LLC_S3_SECRET_KEY and the clock"

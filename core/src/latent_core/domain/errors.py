@@ -14,7 +14,8 @@ LatentError
 │   ├── Away           it answers nobody: whose work needs it is not to blame
 │   │   └── Failing    it answers that it failed: that of others tells whether it does for all
 │   ├── Misconfigured  it refuses us until a person changes a setting
-│   └── OutOfSpace     507, a store is full
+│   └── OutOfSpace     507, there is no room for it
+│       └── StoreFull  a store says that it is full: as ``Away``
 └── TimedOut      504  a deadline has passed
     └── NoAnswer       a backing service hangs: as ``Away``
 """
@@ -22,7 +23,7 @@ LatentError
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -163,9 +164,23 @@ class Misconfigured(Unavailable):
 
 
 class OutOfSpace(Unavailable):
-    """A store is full. Transient: a person may make room."""
+    """There is no room for it. Transient: a person may make some."""
 
     status = 507
+
+
+Service = Literal["postgres", "qdrant", "minio"]
+"""The stores as readiness and metrics name them; ``minio`` is any S3, and the embedded files."""
+
+
+class StoreFull(OutOfSpace):
+    """A store says that it is full: nothing can be written, whatever it is."""
+
+    blameless = True
+
+    def __init__(self, message: str, *, service: Service, **details: Any) -> None:
+        super().__init__(message, service=service, **details)
+        self.service = service
 
 
 class TimedOut(LatentError):

@@ -11,13 +11,14 @@ from typing import Any, Final, LiteralString
 from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
 
-from latent_core.domain.errors import Issue, LatentError
+from latent_core.domain.errors import Issue, LatentError, StoreFull
 from latent_core.domain.job import ClaimedJob
 from latent_core.domain.outage import Outage
 from latent_core.queue.backoff import PAUSE_CAP_SECONDS, backoff_seconds
 from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE
 from latent_core.queue.finish import Fence, end_cancelled, fail, fenced
 from latent_core.queue.issues import issue_of, stored
+from latent_core.registry import full_stores
 from latent_core.registry.connection import Connection, Database
 
 RETRY: Final = """
@@ -155,6 +156,8 @@ async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> None
             await come_back(conn, RETRY, job, cause=stored(cause), delay_seconds=delay)
         else:
             await fail(conn, job, cause)
+        if isinstance(error, StoreFull):
+            await full_stores.note(conn, error.service)
 
 
 async def refuted(conn: Connection, job: ClaimedJob, error: LatentError) -> Outage | None:

@@ -29,7 +29,7 @@ from latent_core.domain.errors import (
     Away,
     Invalid,
     LatentError,
-    OutOfSpace,
+    StoreFull,
     TimedOut,
     Unavailable,
 )
@@ -283,7 +283,9 @@ def mapped_errors() -> Iterator[None]:
 def translate(exc: psycopg.Error) -> LatentError | None:
     """Our error for one of psycopg's, or None if it is the caller's to judge."""
     if isinstance(exc, errors.DiskFull) or os.strerror(errno.ENOSPC) in str(exc):
-        return OutOfSpace("Postgres has no space left on its disk: make room and try again")
+        return StoreFull(
+            "Postgres has no space left on its disk: make room and try again", service="postgres"
+        )
     if isinstance(exc, errors.QueryCanceled | errors.LockNotAvailable):
         return TimedOut(f"Postgres gave up waiting: {_first_line(exc)}")
     if isinstance(exc, errors.IdleInTransactionSessionTimeout):

@@ -23,7 +23,7 @@ from latent_core.domain.errors import (
     Invalid,
     LatentError,
     NotFound,
-    OutOfSpace,
+    StoreFull,
     TimedOut,
     TooLarge,
     Unavailable,
@@ -44,13 +44,13 @@ _WRITES_AT_ONCE: Final = 2
 _IDS_A_REQUEST: Final = 128
 _POINTS_A_DELETE: Final = 2048
 _POINTS_A_SCROLL: Final = 1000
-_MIN_FREE_BYTES: Final = 256 * 1024 * 1024
+MIN_FREE_BYTES: Final = 256 * 1024 * 1024
+"""With less, the files that the engine maps into memory may not grow any more, which kills it."""
 _ERRORS: Final[dict[Fault, type[LatentError]]] = {
     Fault.NOT_FOUND: NotFound,
     Fault.CONFLICT: Conflict,
     Fault.INVALID: Invalid,
     Fault.UNAVAILABLE: Unavailable,
-    Fault.OUT_OF_SPACE: OutOfSpace,
     Fault.TIMED_OUT: TimedOut,
 }
 
@@ -71,12 +71,12 @@ class EdgeVectorIndex:
         *,
         deadline_seconds: float = 10.0,
         patience: Patience | None = None,
-        min_free_bytes: int = _MIN_FREE_BYTES,
+        min_free_bytes: int = MIN_FREE_BYTES,
     ) -> Self:
         """Start the engine on ``folder``, which is made when it is not there.
 
         ``deadline_seconds`` bounds each request to the engine (a large write is several); below
-        ``min_free_bytes`` of free disk writes raise ``OutOfSpace``. Raises ``Conflict`` when another
+        ``min_free_bytes`` of free disk writes raise ``StoreFull``. Raises ``Conflict`` when another
         process holds the folder, ``Unavailable`` when the engine cannot start.
         """
         folder = _made(folder)
@@ -207,6 +207,8 @@ class EdgeVectorIndex:
             )
         except ProtocolError as exc:
             raise TooLarge(f"one {op} is too large for the vector engine: {exc}") from exc
+        if reply.fault is Fault.OUT_OF_SPACE:
+            raise StoreFull(reply.message, service="qdrant", collection=collection)
         if reply.fault is not None:
             raise _ERRORS[reply.fault](reply.message, collection=collection)
         return reply

@@ -25,7 +25,7 @@ from latent_core.domain.errors import (
     LatentError,
     NoAnswer,
     NotFound,
-    OutOfSpace,
+    StoreFull,
     TimedOut,
     Unavailable,
 )
@@ -93,7 +93,9 @@ def _rpc(exc: grpc.RpcError, collection: str, seconds: float) -> LatentError:
 def _refused(status: int, said: str, collection: str) -> LatentError:
     details = {"collection": collection} if collection else {}
     if any(sign in said.lower() for sign in _FULL):
-        return OutOfSpace("Qdrant has no space left on its disk: make room and try again")
+        return StoreFull(
+            "Qdrant has no space left on its disk: make room and try again", service="qdrant"
+        )
     if status == 404:
         return NotFound(f"vector collection {collection} does not exist", **details)
     if status == 409:

@@ -93,6 +93,7 @@ async def make(body: BackupBody, shared: Shared, caller: Caller, request_id: Req
     async with shared.stack.db.transaction() as conn:
         container = await access.owned(conn, caller, body.container_id)
         await shared.quotas.check_queue(conn, caller)
+        await shared.stack.room.check(conn)
         job_id = await request_backup(conn, container.id, principal=caller.name)
         await audit.note(
             conn,

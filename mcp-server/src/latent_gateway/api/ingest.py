@@ -71,6 +71,7 @@ async def accept_source(
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, body.container_id)
         await shared.quotas.check_queue(conn, caller)
+        await shared.stack.room.check(conn)
         # The container first, then the upload's row: everybody's order of locks.
         await access.held(conn, container)
         if isinstance(reference, WebAddress):

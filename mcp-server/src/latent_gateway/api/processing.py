@@ -141,6 +141,7 @@ async def _begun(
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, container_id, scope=Scope.ADMIN)
         await shared.quotas.check_queue(conn, caller)
+        await shared.stack.room.check(conn)
         await access.held(conn, container)
         own = await documents.of_container(conn, container.id, doc_ids)
         for doc_id in doc_ids:

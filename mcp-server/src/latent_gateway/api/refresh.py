@@ -128,6 +128,7 @@ async def refreshed(
     )
     async with stack.db.transaction() as conn:
         await shared.quotas.check_queue(conn, caller)
+        await stack.room.check(conn)
         begun = await begin(
             conn,
             stack.embedders,

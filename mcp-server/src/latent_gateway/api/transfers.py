@@ -92,6 +92,7 @@ async def exported(
         if ready is not None:
             return ExportAnswer(status="ready", url=link_of(ready, links), archive=ready)
         await shared.quotas.check_queue(conn, caller)
+        await shared.stack.room.check(conn)
         job_id = await request_export(
             conn,
             container.id,
@@ -150,6 +151,7 @@ async def import_archive(
     name, declared = safe_filename(filename), declared_bytes(request)
     async with shared.stack.db.transaction() as conn:
         await shared.quotas.check_queue(conn, caller)
+        await shared.stack.room.check(conn)
         left = await shared.quotas.bytes_left(conn, caller, declared)
     await check_room(shared.stack.tmp, shared.settings.min_free_bytes, declared)
     path, sha256, size = await receive(

@@ -51,6 +51,7 @@ async def upload(
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, container_id)
         left = await shared.quotas.bytes_left(conn, caller, declared)
+        await shared.stack.room.check(conn)
     await check_room(shared.stack.tmp, shared.settings.min_free_bytes, declared)
     metered = shared.quotas.metered(shared.stack.db, caller, left)
     path, sha256, size = await receive(

@@ -13,7 +13,15 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from typing_extensions import override
 
-from latent_core.domain.errors import Invalid, LatentError, NotFound, RateLimited, Unauthorized
+from latent_core.domain.errors import (
+    Invalid,
+    LatentError,
+    NotFound,
+    OutOfSpace,
+    RateLimited,
+    Unauthorized,
+)
+from latent_gateway.answers import waiting_headers
 from latent_gateway.console.origin import check_origin
 from latent_gateway.console.view import FRAGMENT, HEADERS, page
 
@@ -46,6 +54,7 @@ class Page(APIRoute):
             except Unauthorized:
                 return to_sign_in(request)
             except LatentError as error:
+                request.app.state.gateway.stack.room.heard(error)
                 return failed(error)
             except RequestValidationError:
                 return failed(Invalid("this address cannot be read: go back and follow a link"))
@@ -77,8 +86,8 @@ def failed(error: LatentError, status: int | None = None) -> Response:
     answer = page(
         "error.html", None, status=status, title=title, message=error.message, code=error.code.value
     )
-    if isinstance(error, RateLimited):
-        answer.headers["Retry-After"] = str(error.details.get("retry_after", 2))
+    if isinstance(error, RateLimited | OutOfSpace):
+        answer.headers.update(waiting_headers(error))
     return answer
 
 

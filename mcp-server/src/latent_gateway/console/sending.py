@@ -48,6 +48,7 @@ async def send(container_id: str, request: Request, shared: Shared, visitor: Vis
     async with shared.stack.db.reading() as conn:
         await access.writable(conn, visitor.principal, container_id)
         left = await shared.quotas.bytes_left(conn, visitor.principal, declared)
+        await shared.stack.room.check(conn)
     await check_room(shared.stack.tmp, shared.settings.min_free_bytes, declared)
     form = await _form(request, shared, left)
     try:

@@ -42,7 +42,14 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 from typing_extensions import override
 
-from latent_core.domain.errors import Invalid, LatentError, NotFound, TimedOut, Unavailable
+from latent_core.domain.errors import (
+    Invalid,
+    LatentError,
+    NotFound,
+    StoreFull,
+    TimedOut,
+    Unavailable,
+)
 from latent_core.tracing import span
 from latent_gateway import context
 from latent_gateway.context import Gateway
@@ -222,6 +229,9 @@ async def run_tool(tool: Tool, call: Call, given: dict[str, Any]) -> CallToolRes
             answer = await tool.run(call, arguments)
     except ValidationError as exc:
         return failed(Invalid(problems(exc)))
+    except StoreFull as exc:
+        call.shared.stack.room.heard(exc)
+        return failed(exc)
     except LatentError as exc:
         return failed(exc)
     except TimeoutError:
