@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import secrets
 import sys
 from pathlib import Path
@@ -23,6 +24,11 @@ RANDOM = (
     "grafana_password",
 )
 BYTES = 32
+FOR_KEYS = {
+    "embed_api_key": ("LLC_EMBED_API_KEY", "LLC_NOMIC_API_KEY", "NOMIC_API_KEY"),
+    "rerank_api_key": ("LLC_RERANK_API_KEY", "RERANK_API_KEY"),
+}
+"""Files for keys of yours, made empty, which is none; and the variables that hold such a key without containers."""
 
 
 def main() -> int:
@@ -31,6 +37,10 @@ def main() -> int:
     folder: Path = parser.parse_args().folder
     made = make(folder)
     print(f"{folder}: {'made ' + ', '.join(made) if made else 'nothing to do'}")
+    for variable, name in not_read(folder.parent / ".env"):
+        print(
+            f"{variable} is not handed to containers, where it could be looked at: write the key into {folder / name}"
+        )
     return 0
 
 
@@ -43,6 +53,7 @@ def make(folder: Path) -> list[str]:
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     made = [name for name in RANDOM if _write(folder / name, secrets.token_urlsafe(BYTES))]
+    made += [name for name in FOR_KEYS if _write(folder / name, "")]
     given = {name: (folder / name).read_text("utf-8").strip() for name in RANDOM}
     derived = {
         "postgres_dsn": f"postgresql://latent:{given['postgres_password']}@postgres:5432/latent",
@@ -50,6 +61,15 @@ def make(folder: Path) -> list[str]:
         "s3.json": json.dumps(_identities(given["s3_access_key"], given["s3_secret_key"])),
     }
     return made + [name for name, content in derived.items() if _write(folder / name, content)]
+
+
+def not_read(dotenv: Path) -> list[tuple[str, str]]:
+    """Keys that stand in a variable, and the files they belong into."""
+    lines = dotenv.read_text("utf-8").splitlines() if dotenv.is_file() else []
+    found = (re.match(r"(?:export\s+)?(\w+)=\S", line.strip()) for line in lines)
+    given = {match[1] for match in found if match}
+    given |= {name for name, value in os.environ.items() if value}  # noqa: TID251 - names only
+    return [(v, name) for name, variables in FOR_KEYS.items() for v in variables if v in given]
 
 
 def _identities(access_key: str, secret_key: str) -> dict[str, object]:

@@ -41,8 +41,10 @@ OF_THE_STACK = {
     "LLC_S3_SECRET_KEY",
     "LLC_MCP_TOKEN",
     "LLC_SIGNING_KEY",
+    "LLC_EMBED_API_KEY",
+    "LLC_RERANK_API_KEY",
 }
-"""Settings that .env does not change in the stack's containers."""
+"""Settings whose variables .env does not change in the stack's containers."""
 KNOWN = {name for names in setting_names().values() for name in names} | file_variables(Settings)
 
 
@@ -150,8 +152,7 @@ def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_worker_is_not_given_the_owners_token_nor_what_signs_links() -> None:
     worker = SERVICES["worker"]
-    assert not {"mcp_token", "signing_key"} & set(worker["secrets"])
-    assert not {"LLC_MCP_TOKEN_FILE", "LLC_SIGNING_KEY_FILE"} & set(worker["environment"])
+    assert not {"mcp_token", "signing_key", "rerank_api_key"} & set(worker["secrets"])
     for name in ("gateway", "worker", "migrate"):
         files = {v for k, v in SERVICES[name]["environment"].items() if k.endswith("_FILE")}
         assert files == {f"/run/secrets/{secret}" for secret in SERVICES[name]["secrets"]}
@@ -196,8 +197,7 @@ def test_no_secret_stands_in_a_variable_of_a_compose_file(file: str) -> None:
     secret = {name.removesuffix("_FILE") for name in file_variables(Settings)}
     for name, service in compose(file).get("services", {}).items():
         for variable, value in service.get("environment", {}).items():
-            if variable in secret:  # handed through from the caller's environment at most
-                assert re.fullmatch(rf"\$\{{{variable}:-\}}", value), (name, variable)
+            assert variable not in secret, (name, variable, value)
 
 
 def test_every_secret_that_is_mounted_is_made_and_read(tmp_path: Path) -> None:
@@ -207,10 +207,12 @@ def test_every_secret_that_is_mounted_is_made_and_read(tmp_path: Path) -> None:
     )
     made = {file.name: file.read_bytes() for file in (tmp_path / "secrets").iterdir()}
     declared = STACK["secrets"] | compose("docker/observability.yml")["secrets"]
-    assert {Path(secret["file"]).name for secret in declared.values()} == set(made)
+    assert {Path(secret["file"].rstrip("}")).name for secret in declared.values()} == set(made)
     assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
-    for name, content in made.items():
-        assert content.decode() not in first.stdout, name
+    empty = {name for name, content in made.items() if not content}
+    assert empty == {"embed_api_key", "rerank_api_key"}, "theirs who have one, and none without"
+    for name in made.keys() - empty:
+        assert made[name].decode() not in first.stdout, name
     subprocess.run([sys.executable, script, tmp_path / "secrets"], capture_output=True, check=True)
     assert made == {file.name: file.read_bytes() for file in (tmp_path / "secrets").iterdir()}
     password = made["postgres_password"].decode()
@@ -220,6 +222,31 @@ def test_every_secret_that_is_mounted_is_made_and_read(tmp_path: Path) -> None:
     )
     (identity,) = json.loads(made["s3.json"])["identities"]
     assert identity["credentials"][0]["secretKey"] == made["s3_secret_key"].decode()
+
+
+def test_a_key_in_a_variable_is_told_not_to_be_read_and_where_it_belongs(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(
+        "# NOMIC_API_KEY=x\nLLC_EMBED_API_KEY=\nexport LLC_NOMIC_API_KEY=sk-1\n", encoding="utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "compose_secrets.py", tmp_path / "secrets"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"RERANK_API_KEY": "sk-2"},
+    )
+    told = done.stdout.splitlines()[1:]
+    assert [line.split()[0] for line in told] == ["LLC_NOMIC_API_KEY", "RERANK_API_KEY"]
+    assert told[0].endswith("secrets/embed_api_key")
+    assert told[1].endswith("secrets/rerank_api_key")
+    assert "sk-" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["embed_api_key", "rerank_api_key"])
+def test_the_file_of_a_key_may_be_one_of_your_own(name: str) -> None:
+    variable = f"LLC_{name.upper()}_FILE"
+    assert STACK["secrets"][name]["file"] == f"${{{variable}:-./secrets/{name}}}"
+    assert SERVICES["gateway"]["environment"][variable] == f"/run/secrets/{name}"
 
 
 def test_the_secrets_never_come_into_the_repository_or_an_image() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from latent_core.domain.errors import Invalid
-from latent_core.secret_files import file_variables, secrets_of
+from latent_core.secret_files import MAY_BE_EMPTY, file_variables, secrets_of
 from latent_core.settings import Settings, load_settings, setting_names, unknown_variables
 
 SECRETS = secrets_of(Settings)
@@ -75,6 +75,17 @@ def test_a_file_without_one_secret_is_refused_and_its_content_is_not_told(
     with pytest.raises(Invalid, match="LLC_MCP_TOKEN_FILE") as refused:
         load_settings()
     assert "xxxx" not in refused.value.message
+
+
+@pytest.mark.parametrize("content", [b"", b" \n"])
+def test_an_empty_file_for_the_key_of_a_service_that_may_want_none_is_none(
+    content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_bytes(content)
+    for name in MAY_BE_EMPTY:
+        monkeypatch.setenv(f"{name}_FILE", str(tmp_path / "key"))
+    settings = load_settings()
+    assert (settings.embed_api_key, settings.rerank_api_key) == (None, None)
 
 
 def test_what_is_no_secret_is_not_read_from_files() -> None:

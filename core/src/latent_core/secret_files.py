@@ -23,6 +23,9 @@ from latent_core.domain.errors import Invalid
 
 SUFFIX: Final = "_FILE"
 MOST_BYTES: Final = 16 * 1024
+MAY_BE_EMPTY: Final = frozenset({"LLC_EMBED_API_KEY", "LLC_RERANK_API_KEY"})
+"""Of services that may want no key: where a file is mounted for everybody, an empty one is none. Without any other
+secret something would be open, or somewhere else than was meant."""
 
 
 class SecretFiles(PydanticBaseSettingsSource):
@@ -44,7 +47,11 @@ class SecretFiles(PydanticBaseSettingsSource):
             if both or len(named) > 1:
                 several = ", ".join([*both, *(name + SUFFIX for name in named)])
                 raise Invalid(f"{several} give the same secret: keep one of them")
-            found[names[0]] = _content(named[0] + SUFFIX, Path(given[named[0] + SUFFIX]))
+            secret = _content(named[0] + SUFFIX, Path(given[named[0] + SUFFIX]))
+            if secret:
+                found[names[0]] = secret
+            elif names[0] not in MAY_BE_EMPTY:
+                raise Invalid(f"{named[0]}{SUFFIX}: the file must hold one secret, and is empty")
         return found
 
 
@@ -87,6 +94,6 @@ def _content(variable: str, file: Path) -> str:
         secret = content.decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as exc:
         raise Invalid(f"{variable}: {file} cannot be read: {exc}") from exc
-    if not secret or len(content) > MOST_BYTES:
+    if len(content) > MOST_BYTES:
         raise Invalid(f"{variable}: {file} must hold one secret, and holds {len(content)} bytes")
     return secret
