@@ -18,6 +18,8 @@ import yaml
 
 from latent_core.secret_files import file_variables
 from latent_core.settings import Settings, load_settings, setting_names
+from latent_core.stack import CONNECTIONS
+from latent_gateway.mcp.guard import Names
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ["docker-compose.yml", *sorted(f"docker/{f.name}" for f in ROOT.glob("docker/*.yml"))]
@@ -79,7 +81,37 @@ def test_the_small_stack_with_its_dashboard_leaves_room_on_eight_gigabytes() -> 
         name: small.get(name, {}).get("mem_limit", s["mem_limit"]) for name, s in running.items()
     }
     limits.pop("migrate")  # it has ended before the others start
-    assert sum(megabytes(limit) for limit in limits.values()) <= 7 * 1024 + 512
+    together = sum(megabytes(limit) for limit in limits.values())
+    assert together <= 7 * 1024
+    assert f"{together / 1024:g} GB together" in (ROOT / "docs" / "docker.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(("file", "workers"), [("docker-compose.yml", 10), ("docker/small.yml", 4)])
+def test_postgres_takes_the_connections_of_as_many_workers_as_is_said(
+    file: str, workers: int
+) -> None:
+    command = " ".join(compose(file)["services"]["postgres"]["command"])
+    found = re.search(r"max_connections=\$\{POSTGRES_MAX_CONNECTIONS:-(\d+)\}", command)
+    assert found is not None
+    beside = 5  # of a worker: wake-up, listener, heartbeat, its part, a compaction
+    kept_for_superusers = 3
+    assert (workers + 1) * (CONNECTIONS + beside) + kept_for_superusers <= int(found[1])
+
+
+def test_an_override_changes_what_env_does_not_say_and_nothing_else() -> None:
+    for override in ("small", "tls"):
+        for service in compose(f"docker/{override}.yml")["services"].values():
+            for variable, value in service.get("environment", {}).items():
+                if variable.startswith("LLC_") and variable != "LLC_PUBLIC_URL":
+                    assert str(value).startswith(f"${{{variable}:-"), (override, variable)
+
+
+def test_behind_tls_agents_may_call_the_domain_and_whatever_else_env_allows() -> None:
+    given = compose("docker/tls.yml")["services"]["gateway"]["environment"]
+    url = given["LLC_PUBLIC_URL"].replace("${LATENT_DOMAIN}", "latent.example.com")
+    known = Names.of(load_settings(public_url=url, mcp_allowed_hosts="wiki.example.com"))
+    known.check(["latent.example.com"], [])
+    known.check(["wiki.example.com"], [])
 
 
 @pytest.mark.parametrize(
