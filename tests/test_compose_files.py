@@ -47,6 +47,9 @@ OF_THE_STACK = {
     "LLC_RERANK_API_KEY",
 }
 """Settings whose variables .env does not change in the stack's containers."""
+TO_BECOME_ITS_USER = {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}
+"""What start scripts of stores need, which give the volume to their user."""
+TO_LISTEN = {"NET_BIND_SERVICE"}
 KNOWN = {name for names in setting_names().values() for name in names} | file_variables(Settings)
 
 
@@ -123,6 +126,9 @@ def test_every_service_is_bounded_and_keeps_its_rights_small(
     assert service["mem_limit"], "memory has a limit"
     assert service["pids_limit"], "processes have a limit"
     assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert set(service.get("cap_add", [])) <= TO_BECOME_ITS_USER | TO_LISTEN
     assert not {"privileged", "network_mode", "pid", "ipc"} & set(service)
     assert not any("docker.sock" in str(volume) for volume in service.get("volumes", []))
     image, _, tag = service["image"].rpartition(":")
@@ -133,11 +139,18 @@ def test_every_service_is_bounded_and_keeps_its_rights_small(
 
 
 @pytest.mark.parametrize("name", ["migrate", "gateway", "worker"])
-def test_our_own_containers_cannot_write_to_their_image(name: str) -> None:
-    service = SERVICES[name]
-    assert service["read_only"] is True
-    assert service["cap_drop"] == ["ALL"]
-    assert "cap_add" not in service
+def test_our_own_containers_have_no_capability_at_all(name: str) -> None:
+    assert "cap_add" not in SERVICES[name]
+
+
+def test_the_dashboard_reaches_no_store() -> None:
+    watching = compose("docker/observability.yml")
+    assert watching["networks"]["metrics"] == {"internal": True}
+    services = watching["services"]
+    assert set(services["grafana"]["networks"]) & set(services["prometheus"]["networks"]) == {
+        "metrics"
+    }
+    assert "stores" not in services["grafana"]["networks"]
 
 
 def test_only_the_gateway_is_published_and_only_to_this_machine() -> None:
