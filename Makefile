@@ -71,6 +71,8 @@ fix: setup  ## format, and mend what can be mended by itself
 	$(BIN)/ruff check --fix $(SOURCES)
 
 ifeq ($(STACK),compose)
+# The images' labels say what they were built from.
+export LATENT_REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 up: secrets
 	$(COMPOSE) up --detach --build
 	@for second in $$(seq 150); do \

@@ -45,6 +45,7 @@ OF_THE_STACK = {
     "LLC_SIGNING_KEY",
     "LLC_EMBED_API_KEY",
     "LLC_RERANK_API_KEY",
+    "LLC_BROWSER_PATH",
 }
 """Settings whose variables .env does not change in the stack's containers."""
 TO_BECOME_ITS_USER = {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}
@@ -327,6 +328,29 @@ def test_an_image_is_built_from_locked_hashes_and_runs_as_nobody_special(file: s
         assert f"org.opencontainers.image.{label}=" in lines
     # What changes with every commit comes after what changes with the lock.
     assert lines.index("pip install --quiet --require-hashes") < lines.index("COPY core core")
+
+
+def test_an_images_labels_say_what_it_was_built_from() -> None:
+    for name, file in zip(("gateway", "worker"), DOCKERFILES, strict=True):
+        build = SERVICES[name]["build"]
+        assert build["dockerfile"] == file
+        assert build["args"] == {
+            "VERSION": "${LATENT_VERSION:-local}",
+            "REVISION": "${LATENT_REVISION:-unknown}",
+        }
+        for argument in build["args"]:
+            assert re.search(rf"^ARG {argument}=", (ROOT / file).read_text("utf-8"), re.MULTILINE)
+    assert "export LATENT_REVISION ?= $(shell git rev-parse HEAD" in (ROOT / "Makefile").read_text(
+        "utf-8"
+    )
+
+
+def test_the_stack_is_told_of_nothing_that_its_images_have_not() -> None:
+    for lock in ("docker/gateway.lock", "docker/worker.lock"):
+        assert not {"playwright", "rapidocr"} & set(pins(lock))
+    assert "tesseract-ocr" in (ROOT / "workers/Dockerfile").read_text("utf-8")
+    for name in ("gateway", "worker"):
+        assert "LLC_BROWSER_PATH" not in SERVICES[name]["environment"]
 
 
 @pytest.mark.parametrize("file", DOCKERFILES)
