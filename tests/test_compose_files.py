@@ -437,7 +437,15 @@ def test_the_adapters_are_tried_on_real_servers_and_the_schema_is_fuzzed() -> No
         "LLC_TEST_QDRANT_GRPC_PORT",
         "LLC_TEST_S3_ENDPOINT",
     } <= set(servers["env"])
+    legs = servers["strategy"]["matrix"]["include"]
+    assert {leg["postgres"].partition(".")[0] for leg in legs} == {"16", "17", "18"}
+    assert "pg_trgm" in {leg["extension"] for leg in legs}
+    assert servers["services"]["postgres"]["image"] == "postgres:${{ matrix.postgres }}"
+    (whole,) = [s for s in servers["steps"] if s.get("env", {}).get("LLC_TEST_STACK") == "servers"]
+    assert whole["run"].endswith(" tests")
     said = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    named = {file for line in said for file in re.findall(r"core/tests/\w+\.py", line)}
+    assert all((ROOT / file).is_file() for file in named)
     assert any("core/tests/test_blobs_s3.py" in line for line in said)
     assert any("core/tests/test_vectors_qdrant.py" in line for line in said)
     assert "make fuzz FUZZ_SECONDS=120 FUZZ_SLOWEST=10" in said
