@@ -401,6 +401,11 @@ def test_an_image_holds_what_its_packages_need_in_the_versions_that_are_tested(
     assert not {"pytest", "ruff", "mypy", "moto"} & set(held)
 
 
+@pytest.mark.parametrize("lock", ["docker/gateway.lock", "docker/worker.lock"])
+def test_an_image_runs_on_the_event_loop_that_is_measured(lock: str) -> None:
+    assert pins(lock).get("uvloop") == pins("requirements.lock")["uvloop"]
+
+
 def test_the_gateways_image_has_no_parser() -> None:
     assert not {"pymupdf", "trafilatura", "lxml"} & set(pins("docker/gateway.lock"))
 

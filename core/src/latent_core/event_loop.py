@@ -1,4 +1,4 @@
-"""The event loop that a process runs on: libuv's where it is installed, as it is with the gateway, else Python's own."""
+"""The event loop that a process runs on: libuv's, which gateway and worker bring along; on Windows Python's own."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
-    except ImportError:  # not on Windows, nor in an image of workers alone
+    except ImportError:  # on Windows, or with the core alone
         return None
     return uvloop.new_event_loop
