@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import subprocess
 import sys
+import traceback
 from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -265,7 +267,9 @@ class TestTrouble:
         assert server.stats.requests == 1
         assert (await patient.embed_documents(TEXTS)).shape == (3, DIMS)
 
-    @pytest.mark.parametrize("key", [None, SecretStr("sk-wrong")])
+    @pytest.mark.parametrize(
+        "key", [None, SecretStr("sk-wrong"), SecretStr('sk-a"b\\c/d'), SecretStr("sk-" * 99)]
+    )
     async def test_a_wrong_key_is_said_and_never_shown(
         self, server: EmbeddingServer, key: SecretStr | None
     ) -> None:
@@ -276,6 +280,35 @@ class TestTrouble:
         assert caught.value.details == {"upstream_status": 401, "setting": "LLC_EMBED_API_KEY"}
         assert "sk-" not in str(caught.value.issue())
         await embedder.close()
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            Misbehaviour.SERVER_ERROR,
+            Misbehaviour.REFUSED,
+            Misbehaviour.RATE_LIMITED,
+            Misbehaviour.NO_MODEL,
+        ],
+    )
+    async def test_a_key_that_the_server_shows_reaches_no_cause_and_no_log(
+        self,
+        server: EmbeddingServer,
+        patient: OpenAiEmbedder,
+        kind: Misbehaviour,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        server.misbehave(kind, times=9)
+        with pytest.raises(LatentError, match=r"\*{8}") as caught:
+            await patient.embed_documents(TEXTS)
+        told = "".join(traceback.format_exception(caught.value))
+        assert "sk-secret" not in f"{caught.value.issue()} {told} {caplog.text}"
+
+    @pytest.mark.parametrize("key", ["sk-se\ncret", "sk-sécret", "sk-\x00"])
+    def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(self, key: str) -> None:
+        with pytest.raises(Invalid, match="LLC_EMBED_API_KEY") as caught:
+            EmbeddingsClient(Endpoint("http://e", SecretStr(key), "test", DIMS), connections=1)
+        assert "sk-" not in str(caught.value.issue())
 
     async def test_one_failing_request_ends_the_call(self, server: EmbeddingServer) -> None:
         embedder = embedder_for(server.base_url, patience=Patience(texts=1, requests=2))

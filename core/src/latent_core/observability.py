@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal
+from datetime import datetime
+from typing import Any, ClassVar, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from pydantic import SecretStr
 from pythonjsonlogger.json import JsonFormatter
 from typing_extensions import override
 
 from latent_core.domain.errors import IssueCode
 from latent_core.domain.job import JobState
+from latent_core.redaction import HIDDEN, RUN, names_a_secret, redacted
 
 _BOUND: ContextVar[Mapping[str, Any] | None] = ContextVar("fields of every log line", default=None)
-
-# What may have slipped into a message or a traceback: tokens, passwords in addresses, signatures of links.
-_SECRETS: Final = re.compile(
-    r"(?P<said>\bbearer\s+|://[^\s:/@]*:(?=[^\s/@]*@)|\b(?:password|passwd|secret|api[-_]?key|sig|x-amz-signature)=)"
-    r"(?P<secret>[^\s\"'\\&@,;]+)"
-    r"|\blct_[A-Za-z0-9]+",
-    re.IGNORECASE,
-)
-_HIDDEN: Final = "********"
 
 
 @contextmanager
@@ -38,11 +31,6 @@ def bound(**fields: Any) -> Iterator[None]:
         yield
     finally:
         _BOUND.reset(before)
-
-
-def redacted(text: str) -> str:
-    """``text`` without what looks like a secret."""
-    return _SECRETS.sub(lambda found: (found["said"] or "") + _HIDDEN, text)
 
 
 class _Bound(logging.Filter):
@@ -59,16 +47,29 @@ class _Bound(logging.Filter):
 class _Json(JsonFormatter):
     """``timestamp, logger, level, msg`` and whatever the line carries (CONTRACT "Operations")."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Sequence[str]) -> None:
         super().__init__(
             "%(name)s %(levelname)s %(message)s",
             rename_fields={"name": "logger", "levelname": "level", "message": "msg"},
             timestamp=True,
         )
+        self._own = own
 
     @override
-    def format(self, record: logging.LogRecord) -> str:
-        return redacted(super().format(record))
+    def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
+        # Before it is written as JSON: a secret may end where the syntax of JSON begins.
+        return {key: self._safe(key, value) for key, value in log_data.items()}
+
+    def _safe(self, key: str, value: Any) -> Any:
+        match value:
+            case None | bool() | int() | float() | datetime():
+                return value
+            case Mapping():
+                return {str(key): self._safe(str(key), item) for key, item in value.items()}
+            case list() | tuple() | set() | frozenset():
+                return [self._safe(key, item) for item in value]
+            case _:
+                return HIDDEN if names_a_secret(key) else _shown(str(value), self._own)
 
 
 class _Text(logging.Formatter):
@@ -80,19 +81,41 @@ class _Text(logging.Formatter):
         "taskName",
     }
 
+    def __init__(self, form: str, dates: str, own: Sequence[str]) -> None:
+        super().__init__(form, dates)
+        self._own = own
+
     @override
     def format(self, record: logging.LogRecord) -> str:
         fields = {k: v for k, v in vars(record).items() if k not in self._STANDARD}
         shown = " ".join(f"{k}={v}" for k, v in fields.items())
-        return redacted(f"{super().format(record)} {shown}".rstrip())
+        return _shown(f"{super().format(record)} {shown}".rstrip(), self._own)
 
 
-def set_up_logs(form: Literal["auto", "json", "text"], *, level: int = logging.INFO) -> None:
-    """Log to stderr: text for a terminal, JSON for machines (``auto`` decides by what stderr is)."""
+def _shown(text: str, own: Sequence[str]) -> str:
+    for secret in own:
+        text = text.replace(secret, HIDDEN)
+    return redacted(text)
+
+
+def set_up_logs(
+    form: Literal["auto", "json", "text"],
+    *,
+    level: int = logging.INFO,
+    own: Iterable[SecretStr] = (),
+) -> None:
+    """Log to stderr: text for a terminal, JSON for machines (``auto`` decides by what stderr is).
+
+    ``own`` secrets stand in no line, whatever they look like; one that is short may be a word, and is left.
+    """
+    told = [secret.get_secret_value() for secret in own]
+    hidden = sorted((one for one in told if len(one) >= RUN), key=len, reverse=True)
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        _Json() if as_json else _Text("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+        _Json(hidden)
+        if as_json
+        else _Text("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S", hidden)
     )
     handler.addFilter(_Bound())
     root = logging.getLogger()

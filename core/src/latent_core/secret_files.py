@@ -67,6 +67,13 @@ def secrets_of(settings: type[BaseSettings]) -> list[tuple[str, ...]]:
     return [_names(field) for field in settings.model_fields.values() if _is_secret(field)]
 
 
+def secrets_in(settings: BaseSettings) -> list[SecretStr]:
+    """The secrets that ``settings`` hold."""
+    fields = type(settings).model_fields
+    held = [getattr(settings, key) for key, field in fields.items() if _is_secret(field)]
+    return [secret for secret in held if secret is not None]
+
+
 def file_variables(settings: type[BaseSettings]) -> set[str]:
     """Every variable that may name a file."""
     return {name + SUFFIX for names in secrets_of(settings) for name in names}

@@ -21,7 +21,7 @@ from latent_core.background import ended
 from latent_core.domain.errors import Conflict, Invalid
 from latent_core.metrics_server import metrics_served
 from latent_core.observability import set_up_logs
-from latent_core.secret_files import forget_secrets
+from latent_core.secret_files import forget_secrets, secrets_in
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack, refuse_taken
 from latent_core.tracing import tracing
@@ -142,7 +142,7 @@ def _serves(app: FastAPI, scope: Scope) -> bool:
 
 async def serve(settings: Settings, *, announce: Announce, beside: Beside | None = None) -> None:
     """Run until SIGINT or SIGTERM. With a worker ``beside`` it this is ``latent up``, all in one process."""
-    set_up_logs(settings.log_format)
+    set_up_logs(settings.log_format, own=secrets_in(settings))
     warn_of_unknown_variables()
     forget_secrets(Settings)
     if beside is None:

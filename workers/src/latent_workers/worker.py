@@ -15,7 +15,7 @@ from latent_core.domain.errors import Invalid
 from latent_core.metrics_server import metrics_served
 from latent_core.observability import set_up_logs
 from latent_core.queue.runner import Runner
-from latent_core.secret_files import forget_secrets
+from latent_core.secret_files import forget_secrets, secrets_in
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack
 from latent_core.tracing import tracing
@@ -85,7 +85,7 @@ async def run(settings: Settings) -> None:
         raise Invalid(
             f"a worker of its own needs all three servers; not given: {missing}. 'latent up' needs none"
         )
-    set_up_logs(settings.log_format)
+    set_up_logs(settings.log_format, own=secrets_in(settings))
     warn_of_unknown_variables()
     forget_secrets(Settings)
     stop = asyncio.Event()

@@ -25,13 +25,13 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.domain.retry_after import seconds_to_wait
+from latent_core.redaction import OwnKey
 
 CONNECT_SECONDS: Final = 10.0
 BYTES_A_NUMBER: Final = 40
 """The most that a number and its white space take in an answer …"""
 BYTES_AROUND: Final = 64 * 1024
 """… and what may stand around them."""
-_SAID: Final = 200
 _TRY_AGAIN: Final = frozenset({408, 409, 425})
 _UNUSABLE_TEXT: Final = frozenset({400, 413, 422})
 _MODEL_UNKNOWN: Final = re.compile(
@@ -67,9 +67,8 @@ class Wire:
     def __init__(self, endpoint: Endpoint, path: str, *, connections: int) -> None:
         self.endpoint = endpoint
         self._url = _url(endpoint, path)
-        self._headers = {"Accept-Encoding": "identity"}
-        if endpoint.api_key is not None:
-            self._headers["Authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
+        self._key = OwnKey(endpoint.api_key, endpoint.key_setting)
+        self._headers = {"Accept-Encoding": "identity", **self._key.header}
         self._http = httpx.AsyncClient(
             trust_env=False,
             follow_redirects=False,
@@ -114,7 +113,8 @@ class Wire:
         except httpx.HTTPError as exc:
             # Who does not take the connection has not seen the texts.
             lost = Away if isinstance(exc, httpx.ConnectError) else Unavailable
-            raise lost(f"{self.name} cannot be reached: {str(exc) or type(exc).__name__}") from exc
+            why = self._key.hidden_in(str(exc)) or type(exc).__name__
+            raise lost(f"{self.name} cannot be reached: {why}") from exc
 
     def rows(self, vectors: Sequence[Any]) -> Rows:
         """``vectors`` of an answer as numbers, of the width that the manifest says."""
@@ -135,7 +135,7 @@ class Wire:
             raise self._refusal(response, content)
         try:
             return _parsed(content)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise Unavailable(f"{self.name} sent an answer that is not whole JSON: {exc}") from exc
 
     async def _read(self, response: httpx.Response, most: int) -> bytes:
@@ -154,7 +154,7 @@ class Wire:
     def _refusal(self, response: httpx.Response, content: bytes) -> LatentError:
         """The error for an answer that is not a success."""
         status = response.status_code
-        said = " ".join(content[:_SAID].decode("utf-8", "replace").split())
+        said = self._key.said(content)
         if status == 429:
             seconds = seconds_to_wait(response.headers.get("Retry-After"))
             details = {} if seconds is None else {"retry_after": seconds}

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 
 from latent_core.domain.errors import Invalid, LatentError, RateLimited, TimedOut, Unavailable
 from latent_core.domain.retry_after import seconds_to_wait
+from latent_core.redaction import OwnKey
 from latent_core.rerank.dialects import SHAPES, Dialect, Named, dialect_of, endpoint_of, parse_url
 from latent_core.rerank.scores import read_scores
 
@@ -26,7 +27,6 @@ BYTES_AROUND: Final = 64 * 1024
 """… what may stand around them …"""
 ESCAPED: Final = 6
 """… and by how much a text grows that is sent back, as vLLM does, when each of its bytes is escaped."""
-_SAID: Final = 200
 _TRY_AGAIN: Final = frozenset({408, 409, 424, 425})  # 424: TEI, when its model fails
 
 
@@ -70,15 +70,17 @@ class ApiReranker:
             raise Invalid(f"the {dialect} dialect names a model: set LLC_RERANK_MODEL")
         self._url = endpoint_of(given, dialect)
         self._model = endpoint.model
-        self._key = _sendable(endpoint.api_key)
+        self._key = OwnKey(endpoint.api_key, "LLC_RERANK_API_KEY")
         self._patience = patience
         self._paused_until = -math.inf
         """A time of the event loop."""
         self._sleep = sleep
         self._jitter = jitter
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        if self._key is not None:
-            self._headers["Authorization"] = f"Bearer {self._key}"
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+            **self._key.header,
+        }
         self._http = httpx.AsyncClient(
             trust_env=False,
             follow_redirects=False,
@@ -141,9 +143,8 @@ class ApiReranker:
         try:
             answer = await self._post(body, len(texts))
         except httpx.HTTPError as exc:
-            raise Unavailable(
-                f"{self.name} cannot be reached: {str(exc) or type(exc).__name__}"
-            ) from exc
+            why = self._key.hidden_in(str(exc)) or type(exc).__name__
+            raise Unavailable(f"{self.name} cannot be reached: {why}") from exc
         return read_scores(answer, len(texts), self.name)
 
     async def _post(self, body: bytes, texts: int) -> Any:
@@ -175,7 +176,7 @@ class ApiReranker:
     def _refusal(self, response: httpx.Response, content: bytes) -> LatentError:
         """The error for an answer that is not a success."""
         status = response.status_code
-        said = self._said(content)
+        said = self._key.said(content)
         if status == 429:
             seconds = seconds_to_wait(response.headers.get("Retry-After"))
             details = {} if seconds is None else {"retry_after": seconds}
@@ -195,21 +196,8 @@ class ApiReranker:
             )
         return Invalid(told, upstream_status=status)
 
-    def _said(self, content: bytes) -> str:
-        """The beginning of what the server says of its trouble, the key made unreadable."""
-        said = " ".join(content.decode("utf-8", "replace").split())
-        return (said.replace(self._key, "…") if self._key else said)[:_SAID]
-
     async def close(self) -> None:
         await self._http.aclose()
-
-
-def _sendable(key: SecretStr | None) -> str | None:
-    """The key, if a header can hold it: what cannot be sent would be shown in the error that says so."""
-    told = key.get_secret_value().strip() if key is not None else ""
-    if not (told.isascii() and told.isprintable()):
-        raise Invalid("LLC_RERANK_API_KEY holds characters that cannot be sent: copy the key again")
-    return told or None
 
 
 def _parsed(content: bytes) -> Any:

@@ -1,6 +1,7 @@
 """A deterministic embedder over real HTTP, in every dialect of ours, that can be told to misbehave.
 
-A picture has the vector of what ``see`` says of it.
+A picture has the vector of what ``see`` says of it. Its refusals show the key it was called with, as some
+servers' do.
 
 In the process: ``async with EmbeddingServer(dims=384) as server: … server.base_url``.
 As a process: ``python -m latent_core.testing.embedding_server --dims 384`` prints one line of JSON with
@@ -214,8 +215,9 @@ class EmbeddingServer:
         known = embed != self._embed or request.path.endswith("/embeddings")
         if request.method != "POST" or not known:
             return _error(404, "no such route")
-        if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
-            return _error(401, "Incorrect API key provided")
+        given = request.headers.get("authorization", "")
+        if self.key is not None and given != f"Bearer {self.key}":
+            return _error(401, f"Incorrect API key provided: {given.removeprefix('Bearer ')}.")
         await asyncio.sleep(self.delay)
         try:
             return await embed(request)
@@ -272,14 +274,14 @@ class EmbeddingServer:
     async def _misbehave(self, plan: Plan, texts: Sequence[str], dims: int) -> _Answer | None:
         match plan.kind:
             case Misbehaviour.RATE_LIMITED:
-                answer = _error(429, "Rate limit reached")
+                answer = _error(429, f"Rate limit reached for {self.key}")
                 return _Answer(429, answer.body, {"Retry-After": plan.retry_after})
             case Misbehaviour.SERVER_ERROR:
-                return _error(500, "The server had an error")
+                return _error(500, f"The server had an error; called with {self.key}")
             case Misbehaviour.REFUSED:
-                return _error(400, "This input cannot be embedded")
+                return _error(400, f"This input cannot be embedded; called with {self.key}")
             case Misbehaviour.NO_MODEL:
-                return _error(404, "The model does not exist")
+                return _error(404, f"The model does not exist for {self.key}")
             case Misbehaviour.REDIRECT:
                 return _Answer(307, b"", {"Location": f"{self.base_url}/embeddings"})
             case Misbehaviour.HUNG_UP:

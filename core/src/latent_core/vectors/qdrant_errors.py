@@ -29,6 +29,7 @@ from latent_core.domain.errors import (
     TimedOut,
     Unavailable,
 )
+from latent_core.redaction import redacted
 
 logger = logging.getLogger(__name__)
 
@@ -115,4 +116,4 @@ def _message(content: bytes) -> str:
         said = orjson.loads(content)["status"]["error"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         said = content.decode("utf-8", "replace")
-    return " ".join(str(said)[:_SAID].split())
+    return redacted(" ".join(str(said).split()))[:_SAID]
