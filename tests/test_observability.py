@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -16,6 +16,7 @@ import yaml
 from latent_cli.main import app
 from latent_client import AsyncClient
 from latent_core.domain.query import SearchRequest
+from latent_core.queue.outcome import Outcome
 from tests.harness import Installation, eventually
 from tests.test_http_surface import HANDBOOK, ingest, manifest, settled
 
@@ -133,6 +134,19 @@ async def test_every_alert_has_its_entry_in_the_runbook_and_every_entry_of_an_al
     named = {rule["alert"] for rule in alerts()}
     camel = {heading for heading in headings if re.fullmatch(r"(?:[A-Z][a-z]+){2,}", heading)}
     assert camel == named
+
+
+async def test_alerts_and_runbook_know_how_attempts_end_by_the_names_that_are_counted() -> None:
+    outcomes = set(get_args(Outcome))
+    asked = [
+        name
+        for _, expression in expressions()
+        for names in re.findall(r'outcome=~?"([^"]*)"', expression)
+        for name in names.split("|")
+    ]
+    assert {"done", "failed", "lost"} <= set(asked) <= outcomes
+    told = RUNBOOK.read_text("utf-8")
+    assert not [name for name in outcomes if f"`{name}`" not in told]
 
 
 async def test_commands_of_the_runbook_exist() -> None:

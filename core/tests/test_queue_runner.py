@@ -10,16 +10,25 @@ from typing import Any
 import psycopg
 import pytest
 
-from latent_core.domain.errors import IngestFailed, Issue, IssueCode, TimedOut, Unavailable
+from latent_core.domain.errors import (
+    Away,
+    IngestFailed,
+    Issue,
+    IssueCode,
+    LimitReached,
+    TimedOut,
+    Unavailable,
+)
 from latent_core.domain.job import JobKind, JobState
 from latent_core.queue import admin, clock
 from latent_core.queue.claim import claim
+from latent_core.queue.comeback import retry_or_fail
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import Cancelled, LeaseLost
 from latent_core.queue.finish import finish
 from latent_core.queue.lease import Heartbeat
 from latent_core.queue.reaper import reap
-from latent_core.queue.runner import Handler, Runner
+from latent_core.queue.runner import Ended, Handler, Runner
 from latent_core.registry.connection import Connection, Database
 from latent_core.testing.queue import expire, job, must_hold, must_take, put, sql, until, view
 
@@ -80,28 +89,57 @@ async def test_jobs_are_run_and_finished_at_most_so_many_at_a_time(database: Dat
 
 
 @pytest.mark.parametrize(
-    ("error", "state", "code"),
+    ("error", "state", "code", "outcome"),
     [
-        (IngestFailed("bad"), JobState.FAILED, IssueCode.INGEST_FAIL),
-        (Unavailable("away"), JobState.QUEUED, IssueCode.UNAVAILABLE),
-        (KeyError("oops"), JobState.QUEUED, IssueCode.UNAVAILABLE),
-        (ExceptionGroup("", [IngestFailed("bad")]), JobState.FAILED, IssueCode.INGEST_FAIL),
+        (IngestFailed("bad"), JobState.FAILED, IssueCode.INGEST_FAIL, "failed"),
+        (Unavailable("away"), JobState.QUEUED, IssueCode.UNAVAILABLE, "retried"),
+        (Away("away"), JobState.QUEUED, IssueCode.UNAVAILABLE, "paused"),
+        (LimitReached("no more"), JobState.QUEUED, IssueCode.RATE_LIMIT, "paused"),
+        (KeyError("oops"), JobState.QUEUED, IssueCode.UNAVAILABLE, "retried"),
+        (
+            ExceptionGroup("", [IngestFailed("bad")]),
+            JobState.FAILED,
+            IssueCode.INGEST_FAIL,
+            "failed",
+        ),
     ],
 )
 async def test_what_a_handler_raises_decides_what_becomes_of_the_job(
-    database: Database, error: Exception, state: JobState, code: IssueCode
+    database: Database, error: Exception, state: JobState, code: IssueCode, outcome: str
 ) -> None:
     (job_id,) = await put(database)
+    ends: list[Ended] = []
 
     async def handler(context: JobContext) -> None:
         raise error
 
-    async with running(database, handler) as runner:
-        await until(lambda: runner.tally.settled == 1)
+    async with running(database, handler, told=ends.append):
+        await until(lambda: bool(ends))
     shown = await view(database, job_id)
     assert shown.cause is not None
     assert (shown.state, shown.cause.code) == (state, code)
     assert "oops" not in shown.cause.message
+    assert (ends[0].outcome, ends[0].code) == (outcome, code)
+
+
+async def test_the_last_attempt_at_a_job_fails_and_one_before_it_is_tried_again(
+    database: Database,
+) -> None:
+    await put(database, job(max_attempts=2))
+    assert await retry_or_fail(database, await must_take(database), KeyError("x")) == "retried"
+    await sql(database, "UPDATE jobs SET lane = 'ready', run_at = now()")
+    assert await retry_or_fail(database, await must_take(database), KeyError("x")) == "failed"
+
+
+async def test_a_job_whose_end_was_asked_for_is_cancelled_and_not_tried_again(
+    database: Database,
+) -> None:
+    for error in (Unavailable("away"), Away("away")):
+        await put(database)
+        held = await must_take(database)
+        async with database.transaction() as conn:
+            await admin.cancel(conn, held.id)
+        assert await retry_or_fail(database, held, error) == "cancelled"
 
 
 async def test_a_running_job_is_cancelled_at_a_checkpoint(database: Database) -> None:

@@ -18,6 +18,7 @@ from latent_core.queue.backoff import PAUSE_CAP_SECONDS, backoff_seconds
 from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE
 from latent_core.queue.finish import Fence, end_cancelled, fail, fenced
 from latent_core.queue.issues import issue_of, stored
+from latent_core.queue.outcome import Outcome
 from latent_core.registry import full_stores
 from latent_core.registry.connection import Connection, Database
 
@@ -136,7 +137,7 @@ async def requeue_with(
     return await come_back(conn, CONTINUE, job, payload=Jsonb(payload), delay_seconds=delay_seconds)
 
 
-async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> None:
+async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> Outcome:
     """Try ``job`` again later if that may help and an attempt is left, else fail it with its cause. ``LeaseLost``.
 
     Errors that the job is not to blame for spend no attempt: it waits for as long as they last, unless what becomes
@@ -145,19 +146,20 @@ async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> None
     transient = error.transient if isinstance(error, LatentError) else True
     cause = issue_of(error)
     async with db.transaction() as conn:
-        if isinstance(error, LatentError) and error.blameless:
-            outage = await refuted(conn, job, error)
-            if outage is not None:
-                await fail(conn, job, _told(cause, outage))
-            else:
-                await _pause(conn, job, cause, at_least=_retry_after(error))
-        elif transient and job.attempts < job.max_attempts:
-            delay = backoff_seconds(job.attempts, at_least=_retry_after(error))
-            await come_back(conn, RETRY, job, cause=stored(cause), delay_seconds=delay)
-        else:
-            await fail(conn, job, cause)
         if isinstance(error, StoreFull):
             await full_stores.note(conn, error.service)
+        if isinstance(error, LatentError) and error.blameless:
+            outage = await refuted(conn, job, error)
+            if outage is None:
+                queued = await _pause(conn, job, cause, at_least=_retry_after(error))
+                return "paused" if queued else "cancelled"
+            cause = _told(cause, outage)
+        elif transient and job.attempts < job.max_attempts:
+            delay = backoff_seconds(job.attempts, at_least=_retry_after(error))
+            queued = await come_back(conn, RETRY, job, cause=stored(cause), delay_seconds=delay)
+            return "retried" if queued else "cancelled"
+        await fail(conn, job, cause)
+    return "failed"
 
 
 async def refuted(conn: Connection, job: ClaimedJob, error: LatentError) -> Outage | None:
@@ -183,10 +185,10 @@ def _told(cause: Issue, outage: Outage) -> Issue:
     return cause.model_copy(update={"message": f"{cause.message}; {outage.words()}"})
 
 
-async def _pause(conn: Connection, job: ClaimedJob, cause: Issue, *, at_least: float) -> None:
+async def _pause(conn: Connection, job: ClaimedJob, cause: Issue, *, at_least: float) -> bool:
     before = await _paused_before(conn, job)
     times = int(before.get("times", 0)) + 1
-    await come_back(
+    return await come_back(
         conn,
         PAUSE,
         job,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import uniform
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from latent_core.background import ended
 from latent_core.domain.errors import IssueCode, LatentError, Unavailable
@@ -23,6 +23,7 @@ from latent_core.queue.errors import Cancelled, LeaseLost
 from latent_core.queue.finish import FINISH, end_cancelled, fenced
 from latent_core.queue.issues import stored_list
 from latent_core.queue.lease import BEATS_A_LEASE, Heartbeat, HeldClaim
+from latent_core.queue.outcome import Outcome
 from latent_core.queue.reaper import disown, reap
 from latent_core.queue.retention import forget
 from latent_core.queue.wakeup import Listener
@@ -43,10 +44,6 @@ RETENTION_SECONDS: Final = 600.0
 RELEASE_SECONDS: Final = 5.0
 
 
-Outcome = Literal["done", "failed", "cancelled", "lost"]
-"""``failed`` may come again; ``lost`` is somebody else's now."""
-
-
 class Ended(NamedTuple):
     """How an attempt at a job went."""
 
@@ -57,9 +54,8 @@ class Ended(NamedTuple):
 
 
 class _Result(NamedTuple):
-    settle: Callable[[], Awaitable[None]]
-    """What is left to be written."""
-    outcome: Outcome
+    settle: Callable[[], Awaitable[Outcome]]
+    """Writes what is left to be written, and tells how the attempt ended."""
     code: IssueCode | None = None
 
 
@@ -220,7 +216,7 @@ class Runner:
         """Run the job and write down how it ended."""
         try:
             result = await self._outcome(held)
-            await until_lost(held, result.settle)
+            outcome = await until_lost(held, result.settle)
         except LeaseLost as exc:
             self.tally.lost += 1
             logger.warning("dropped: %s", exc)
@@ -231,7 +227,7 @@ class Runner:
             logger.exception("job %s cannot be settled; its lease will run out", held.job.id)
         else:
             self.tally.settled += 1
-            return result.outcome, result.code
+            return outcome, result.code
         return "lost", None
 
     async def _outcome(self, held: HeldClaim) -> _Result:
@@ -243,14 +239,14 @@ class Runner:
             held.lose()
             raise
         except Cancelled:
-            return _Result(partial(self._end_cancelled, job), "cancelled")
+            return _Result(partial(self._end_cancelled, job))
         except LatentError as exc:
             logger.warning("job %s, attempt %s: %s", job.id, job.attempts, exc)
-            return _Result(partial(retry_or_fail, self._db, job, exc), "failed", exc.code)
+            return _Result(partial(retry_or_fail, self._db, job, exc), exc.code)
         except Exception as exc:
             logger.exception("job %s, attempt %s failed", job.id, job.attempts)
-            return _Result(partial(retry_or_fail, self._db, job, exc), "failed", Unavailable.code)
-        return _Result(partial(self._finish_if_held, job), "done")
+            return _Result(partial(retry_or_fail, self._db, job, exc), Unavailable.code)
+        return _Result(partial(self._finish_if_held, job))
 
     async def _handle(self, held: HeldClaim) -> None:
         try:
@@ -258,14 +254,16 @@ class Runner:
         except ExceptionGroup as group:
             raise _first(group) from group
 
-    async def _finish_if_held(self, job: ClaimedJob) -> None:
+    async def _finish_if_held(self, job: ClaimedJob) -> Outcome:
         """Handlers finish by themselves; then there is nothing left to write."""
         async with self._db.single() as conn:
             await fenced(conn, FINISH, job, warnings=stored_list(()), result=None)
+        return "done"
 
-    async def _end_cancelled(self, job: ClaimedJob) -> None:
+    async def _end_cancelled(self, job: ClaimedJob) -> Outcome:
         async with self._db.transaction() as conn:
             await end_cancelled(conn, job)
+        return "cancelled"
 
     async def _release(self, job: ClaimedJob) -> None:
         try:
