@@ -149,6 +149,13 @@ async def test_alerts_and_runbook_know_how_attempts_end_by_the_names_that_are_co
     assert not [name for name in outcomes if f"`{name}`" not in told]
 
 
+async def test_an_alert_on_nothing_at_all_counts_what_nobody_has_told_yet_as_nothing() -> None:
+    """A counter has no series before its first event, and what compares nothing with anything is no alert."""
+    for rule in alerts():
+        if "== 0" in rule["expr"] and "rate(" in rule["expr"]:
+            assert "or vector(0)) == 0" in rule["expr"], rule["alert"]
+
+
 async def test_commands_of_the_runbook_exist() -> None:
     told = set(re.findall(r"`latent ([a-z]+)(?: ([a-z]+))?", RUNBOOK.read_text("utf-8")))
     assert told
