@@ -69,16 +69,17 @@ def embedder_for(
     time: Time | None = None,
     per_minute: int = UNLIMITED,
     patience: Patience = Patience(),
+    seconds: float = 20.0,
 ) -> RemoteEmbedder:
     time = time or Time()
     client: VllmClient | JinaClient | NomicVisionClient
     if dialect == "nomic":
         client = NomicVisionClient(
-            Endpoint(server.root_url, KEY, "nomic-embed-vision-v1.5", DIMS, 20.0), connections=8
+            Endpoint(server.root_url, KEY, "nomic-embed-vision-v1.5", DIMS, seconds), connections=8
         )
     else:
         made = VllmClient if dialect == "vllm" else JinaClient
-        client = made(Endpoint(server.base_url, KEY, "test", DIMS, 20.0), connections=8)
+        client = made(Endpoint(server.base_url, KEY, "test", DIMS, seconds), connections=8)
     return RemoteEmbedder(
         EmbeddingModel(NAMES[dialect], "1", DIMS, 512, reads_images=True),
         client,
@@ -146,6 +147,7 @@ class TestPictures:
         [
             Misbehaviour.RATE_LIMITED,
             Misbehaviour.SERVER_ERROR,
+            Misbehaviour.OVERLOADED,
             Misbehaviour.TRUNCATED,
             Misbehaviour.HUNG_UP,
         ],
@@ -164,6 +166,8 @@ class TestPictures:
             (Misbehaviour.WRONG_DIMS, IngestFailed, r"31 dimensions.*32"),
             (Misbehaviour.MISSING, IngestFailed, "0 vectors for 1"),
             (Misbehaviour.ZERO, IngestFailed, "zero or not a number"),
+            (Misbehaviour.NOT_A_NUMBER, IngestFailed, "zero or not a number"),
+            (Misbehaviour.NO_MODEL, Misconfigured, "serves the model"),
             (Misbehaviour.REFUSED, IngestFailed, "refuses what it is to embed"),
             (Misbehaviour.REDIRECT, Misconfigured, "redirects are not followed"),
         ],
@@ -181,10 +185,31 @@ class TestPictures:
             await patient.embed_images([shows("gulls")])
         assert server.stats.requests == 1
 
-    async def test_the_server_says_how_long_to_wait(
-        self, server: EmbeddingServer, patient: RemoteEmbedder, time: Time
+    async def test_pictures_are_ordered_by_their_index_where_the_dialect_has_one(
+        self, server: EmbeddingServer
     ) -> None:
-        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after="7")
+        embedder = embedder_for(server, "jina")
+        names = [f"gulls over harbour {n}" for n in range(5)]
+        server.misbehave(Misbehaviour.REORDERED)
+        rows = await embedder.embed_images([shows(name) for name in names])
+        await embedder.close()
+        assert np.allclose(rows, server.vectors(names), atol=1e-5)
+
+    async def test_a_silent_server_is_given_up_when_the_deadline_passes(
+        self, server: EmbeddingServer, dialect: str
+    ) -> None:
+        embedder = embedder_for(server, dialect, patience=Patience(attempts=2), seconds=0.05)
+        server.misbehave(Misbehaviour.SILENT, times=99)
+        with pytest.raises(Unavailable, match="deadline"):
+            await embedder.embed_query_image(shows("gulls"))
+        await embedder.close()
+        assert server.stats.requests == 2
+
+    @pytest.mark.parametrize("kind", [Misbehaviour.RATE_LIMITED, Misbehaviour.OVERLOADED])
+    async def test_the_server_says_how_long_to_wait(
+        self, server: EmbeddingServer, patient: RemoteEmbedder, time: Time, kind: Misbehaviour
+    ) -> None:
+        server.misbehave(kind, retry_after="7")
         begun = time.now
         await patient.embed_images([shows("gulls")])
         assert time.now - begun >= 7

@@ -23,6 +23,7 @@ from pydantic import SecretStr
 
 from latent_core.domain.errors import (
     Away,
+    Failing,
     IngestFailed,
     Invalid,
     LatentError,
@@ -164,10 +165,11 @@ class TestTrouble:
             await embedder.embed_query("x")
         await embedder.close()
 
+    @pytest.mark.parametrize("kind", [Misbehaviour.RATE_LIMITED, Misbehaviour.OVERLOADED])
     async def test_retry_after_is_honoured(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time, kind: Misbehaviour
     ) -> None:
-        server.misbehave(Misbehaviour.RATE_LIMITED, times=2, retry_after="7")
+        server.misbehave(kind, times=2, retry_after="7")
         await patient.embed_documents(TEXTS)
         assert [round(seconds, 3) for seconds in time.slept] == [7.7, 7.7]
 
@@ -179,11 +181,20 @@ class TestTrouble:
         await patient.embed_documents(TEXTS)
         assert 15 < time.slept[0] < 23
 
+    @pytest.mark.parametrize(
+        ("kind", "error"),
+        [(Misbehaviour.RATE_LIMITED, RateLimited), (Misbehaviour.OVERLOADED, Failing)],
+    )
     async def test_a_longer_pause_than_ours_is_left_to_the_queue(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+        self,
+        server: EmbeddingServer,
+        patient: OpenAiEmbedder,
+        time: Time,
+        kind: Misbehaviour,
+        error: type[LatentError],
     ) -> None:
-        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after="3600")
-        with pytest.raises(RateLimited) as caught:
+        server.misbehave(kind, retry_after="3600")
+        with pytest.raises(error) as caught:
             await patient.embed_documents(TEXTS)
         assert caught.value.details["retry_after"] == 3600
         assert caught.value.blameless
@@ -191,6 +202,24 @@ class TestTrouble:
         with pytest.raises(RateLimited, match=r"60\d s"):  # whoever shares the key is held too
             await patient.embed_query("another")
         assert server.stats.requests == 1
+
+    async def test_a_query_does_not_wait_for_a_server_that_says_when_to_come_back(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+    ) -> None:
+        server.misbehave(Misbehaviour.OVERLOADED, times=99, retry_after="2")
+        with pytest.raises(Unavailable, match="503"):
+            await patient.embed_query("x")
+        assert (time.slept, server.stats.requests) == ([], 1)
+
+    async def test_a_server_that_stays_overloaded_is_asked_when_it_says_and_by_nothing_else(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+    ) -> None:
+        server.misbehave(Misbehaviour.OVERLOADED, times=99, retry_after="7")
+        with pytest.raises(Failing, match="503") as caught:
+            await patient.embed_documents(TEXTS)
+        assert caught.value.details["retry_after"] == 7
+        assert server.stats.requests == Patience().attempts
+        assert min(time.slept) >= 7
 
     async def test_requests_that_fail_side_by_side_do_not_close_the_way_of_others(
         self, server: EmbeddingServer, patient: OpenAiEmbedder

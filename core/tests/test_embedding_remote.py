@@ -52,10 +52,11 @@ def nomic(
     patience: Patience = Patience(),
     breaker: Breaker | None = None,
     prefixes: Prefixes = Prefixes(),
+    seconds: float = 20.0,
 ) -> RemoteEmbedder:
     time = time or Time()
     endpoint = Endpoint(
-        server.root_url, KEY, "nomic-embed-text-v1.5", DIMS, 20.0, "LLC_NOMIC_BASE_URL"
+        server.root_url, KEY, "nomic-embed-text-v1.5", DIMS, seconds, "LLC_NOMIC_BASE_URL"
     )
     return RemoteEmbedder(
         EmbeddingModel("nomic/nomic-embed-text-v1.5", "1", DIMS, 512),
@@ -102,7 +103,9 @@ class TestNomic:
         ("kind", "error", "said"),
         [
             (Misbehaviour.WRONG_DIMS, IngestFailed, r"31 dimensions.*32"),
-            (Misbehaviour.NOT_A_NUMBER, IngestFailed, "embeddings"),
+            (Misbehaviour.NOT_A_NUMBER, IngestFailed, "zero or not a number"),
+            (Misbehaviour.HUGE, IngestFailed, "more than"),
+            (Misbehaviour.NO_MODEL, Misconfigured, "LLC_NOMIC_BASE_URL.*nomic-embed-text"),
             (Misbehaviour.MISSING, IngestFailed, "1 vectors for 2 texts"),
             (Misbehaviour.ZERO, IngestFailed, "zero or not a number"),
             (Misbehaviour.REFUSED, IngestFailed, "refuses what it is to embed"),
@@ -128,6 +131,7 @@ class TestNomic:
         [
             Misbehaviour.RATE_LIMITED,
             Misbehaviour.SERVER_ERROR,
+            Misbehaviour.OVERLOADED,
             Misbehaviour.TRUNCATED,
             Misbehaviour.HUNG_UP,
         ],
@@ -141,6 +145,16 @@ class TestNomic:
         await embedder.close()
         assert np.allclose(rows, server.vectors(["one", "two"]), atol=1e-5)
         assert server.stats.requests == 3
+
+    async def test_a_silent_server_is_given_up_when_the_deadline_passes(
+        self, server: EmbeddingServer
+    ) -> None:
+        embedder = nomic(server, patience=Patience(attempts=2), seconds=0.05)
+        server.misbehave(Misbehaviour.SILENT, times=99)
+        with pytest.raises(Unavailable, match="deadline"):
+            await embedder.embed_query("one")
+        await embedder.close()
+        assert server.stats.requests == 2
 
     async def test_a_manifest_names_it_and_needs_a_key_only_when_it_is_asked(
         self, server: EmbeddingServer, tmp_path: Any

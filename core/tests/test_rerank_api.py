@@ -191,10 +191,11 @@ class TestTrouble:
             await scores_of(patient, TEXTS)
         assert len(server.asked) == 3
 
+    @pytest.mark.parametrize("kind", [Misbehaviour.RATE_LIMITED, Misbehaviour.OVERLOADED])
     async def test_retry_after_is_honoured(
-        self, server: RerankServer, patient: ApiReranker, naps: Naps
+        self, server: RerankServer, patient: ApiReranker, naps: Naps, kind: Misbehaviour
     ) -> None:
-        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after="7")
+        server.misbehave(kind, retry_after="7")
         await scores_of(patient, TEXTS)
         assert naps.taken == [7.0]
 

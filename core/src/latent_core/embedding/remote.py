@@ -11,7 +11,14 @@ from typing import Final
 
 import numpy as np
 
-from latent_core.domain.errors import Away, LatentError, Misconfigured, RateLimited, Unavailable
+from latent_core.domain.errors import (
+    Away,
+    Failing,
+    LatentError,
+    Misconfigured,
+    RateLimited,
+    Unavailable,
+)
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.bill import Bill
 from latent_core.embedding.breaker import Breaker
@@ -179,15 +186,18 @@ class RemoteEmbedder:
             try:
                 return await self._attempt(send, size, urgent=urgent)
             except RateLimited as exc:
-                if "upstream_status" not in exc.details:
+                if not _is_the_servers(exc):
                     raise  # our own limit: it was waited for already
-                seconds = self._backoff(attempt, exc.details.get("retry_after"))
-                await self._rate.pause(seconds)
-                if seconds > self._patience.longest_wait:
+                if await self._hold(exc, attempt) > self._patience.longest_wait:
                     raise
             except Misconfigured:
                 raise
             except Unavailable as exc:
+                if _says_when(exc):
+                    held = await self._hold(exc, attempt)
+                    if urgent or held > self._patience.longest_wait:
+                        raise Failing(exc.message, **exc.details) from exc
+                    continue
                 closed = exc.details.get("retry_after")
                 if urgent and closed is not None:
                     raise  # whoever asks would rather have an answer without us
@@ -198,14 +208,15 @@ class RemoteEmbedder:
         try:
             return await self._attempt(send, size, urgent=urgent)
         except RateLimited as exc:
-            if "upstream_status" in exc.details:
-                await self._rate.pause(
-                    self._backoff(self._patience.attempts, exc.details.get("retry_after"))
-                )
+            if _is_the_servers(exc):
+                await self._hold(exc, self._patience.attempts)
             raise
         except (Away, Misconfigured):
             raise
         except Unavailable as exc:
+            if _says_when(exc):
+                await self._hold(exc, self._patience.attempts)
+                raise Failing(exc.message, **exc.details) from exc
             # Where this one closed the breaker for good, a harmless one was tried already.
             if not urgent and (self._breaker.left() > 0 or await self._fails_for_all()):
                 raise Away(exc.message, **exc.details) from exc
@@ -236,9 +247,9 @@ class RemoteEmbedder:
         except Misconfigured:
             self._breaker.good()
             raise
-        except Unavailable:
+        except Unavailable as exc:
             self._breaker.bad()
-            if not urgent and self._breaker.left() > 0:
+            if not urgent and self._breaker.left() > 0 and not _says_when(exc):
                 # One that makes the server fail must not close the way of all others: nor is it then away.
                 await self._fails_for_all()
             raise
@@ -260,6 +271,12 @@ class RemoteEmbedder:
             retry_after=seconds,
         )
 
+    async def _hold(self, exc: LatentError, attempt: int) -> float:
+        """Hold all who share the key for as long as the server asks to; how long that is."""
+        seconds = self._backoff(attempt, exc.details.get("retry_after"))
+        await self._rate.pause(seconds)
+        return seconds
+
     def _backoff(self, attempt: int, asked: float | None) -> float:
         """Full jitter, or what the server asks for and a little more, so that not all come back at once."""
         ceiling = min(self._patience.longest_wait, self._patience.first_wait * 2 ** (attempt - 1))
@@ -270,3 +287,13 @@ class RemoteEmbedder:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _is_the_servers(exc: LatentError) -> bool:
+    """Whether the server said so, and not our own limit or breaker."""
+    return "upstream_status" in exc.details
+
+
+def _says_when(exc: LatentError) -> bool:
+    """Whether the server said when to come back, too."""
+    return _is_the_servers(exc) and "retry_after" in exc.details

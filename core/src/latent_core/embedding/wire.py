@@ -155,16 +155,18 @@ class Wire:
         """The error for an answer that is not a success."""
         status = response.status_code
         said = self._key.said(content)
+        seconds = seconds_to_wait(response.headers.get("Retry-After"))
+        details = {} if seconds is None else {"retry_after": seconds}
         if status == 429:
-            seconds = seconds_to_wait(response.headers.get("Retry-After"))
-            details = {} if seconds is None else {"retry_after": seconds}
             return LimitReached(
                 f"{self.name} accepts no more now (429): {said}",
                 upstream_status=status,
                 **details,
             )
         if status >= 500 or status in _TRY_AGAIN:
-            return Unavailable(f"{self.name} failed ({status}): {said}", upstream_status=status)
+            return Unavailable(
+                f"{self.name} failed ({status}): {said}", upstream_status=status, **details
+            )
         if status in _UNUSABLE_TEXT and not _MODEL_UNKNOWN.search(said):
             return IngestFailed(
                 f"{self.name} refuses what it is to embed ({status}): {said}",

@@ -177,14 +177,16 @@ class ApiReranker:
         """The error for an answer that is not a success."""
         status = response.status_code
         said = self._key.said(content)
+        seconds = seconds_to_wait(response.headers.get("Retry-After"))
+        details = {} if seconds is None else {"retry_after": seconds}
         if status == 429:
-            seconds = seconds_to_wait(response.headers.get("Retry-After"))
-            details = {} if seconds is None else {"retry_after": seconds}
             return RateLimited(
                 f"{self.name} accepts no more now (429): {said}", upstream_status=status, **details
             )
         if status >= 500 or status in _TRY_AGAIN:
-            return Unavailable(f"{self.name} failed ({status}): {said}", upstream_status=status)
+            return Unavailable(
+                f"{self.name} failed ({status}): {said}", upstream_status=status, **details
+            )
         if status in (401, 403):  # what it says may show a part of the key
             told = f"{self.name} does not accept the key ({status}): check LLC_RERANK_API_KEY"
         elif 300 <= status < 400:

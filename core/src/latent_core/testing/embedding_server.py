@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -36,6 +37,7 @@ _REASONS: Final = {
     404: "Not Found",
     429: "Too Many Requests",
     500: "Internal Server Error",
+    503: "Service Unavailable",
 }
 _MOST_HEADER: Final = 64 * 1024
 _DEFAULT_DIMS: Final = 384
@@ -44,6 +46,8 @@ _DEFAULT_DIMS: Final = 384
 class Misbehaviour(StrEnum):
     RATE_LIMITED = "rate_limited"
     SERVER_ERROR = "server_error"
+    OVERLOADED = "overloaded"
+    """503, and when to come back."""
     REFUSED = "refused"
     REDIRECT = "redirect"
     NO_MODEL = "no_model"
@@ -60,7 +64,7 @@ class Misbehaviour(StrEnum):
     HUGE = "huge"
 
 
-_NOT_JSON: Final = frozenset({Misbehaviour.TRUNCATED, Misbehaviour.HUGE, Misbehaviour.NOT_A_NUMBER})
+_NOT_JSON: Final = frozenset({Misbehaviour.TRUNCATED, Misbehaviour.HUGE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +263,9 @@ class EmbeddingServer:
         answer = await self._misbehave(plan, texts, dims)
         if answer is None or answer.status != 200 or plan.kind in _NOT_JSON:
             return answer
-        # The fault of the one dialect, in the shape of the other.
-        rows = [item["embedding"] for item in orjson.loads(answer.body)["data"]]
-        return _Answer(200, orjson.dumps({"embeddings": rows, "usage": {}}))
+        # The fault of the one dialect, in the shape of the other; this parser reads and writes NaN.
+        rows = [item["embedding"] for item in json.loads(answer.body)["data"]]
+        return _Answer(200, json.dumps({"embeddings": rows, "usage": {}}).encode())
 
     def _next_plan(self, texts: Sequence[str]) -> Plan | None:
         plan = self._plan
@@ -278,6 +282,9 @@ class EmbeddingServer:
                 return _Answer(429, answer.body, {"Retry-After": plan.retry_after})
             case Misbehaviour.SERVER_ERROR:
                 return _error(500, f"The server had an error; called with {self.key}")
+            case Misbehaviour.OVERLOADED:
+                answer = _error(503, f"Overloaded; called with {self.key}")
+                return _Answer(503, answer.body, {"Retry-After": plan.retry_after})
             case Misbehaviour.REFUSED:
                 return _error(400, f"This input cannot be embedded; called with {self.key}")
             case Misbehaviour.NO_MODEL:

@@ -31,6 +31,8 @@ Results = list[tuple[int, float]]
 class Misbehaviour(StrEnum):
     RATE_LIMITED = "rate_limited"
     SERVER_ERROR = "server_error"
+    OVERLOADED = "overloaded"
+    """503, and when to come back."""
     REFUSED = "refused"
     REDIRECT = "redirect"
     SILENT = "silent"
@@ -266,9 +268,10 @@ class RerankServer:
     async def _trouble(self, plan: Plan) -> _Answer | None:
         """The answer in place of scores; ``_GOOD`` when scores are answered, perhaps wrong ones."""
         match plan.kind:
-            case Misbehaviour.RATE_LIMITED:
+            case Misbehaviour.RATE_LIMITED | Misbehaviour.OVERLOADED:
                 headers = {} if plan.retry_after is None else {"Retry-After": plan.retry_after}
-                return _error(429, "rate limit reached", headers)
+                status = 429 if plan.kind is Misbehaviour.RATE_LIMITED else 503
+                return _error(status, "no more now", headers)
             case Misbehaviour.SERVER_ERROR:
                 return _error(500, f"internal error; called with {self.key}")
             case Misbehaviour.REFUSED:
