@@ -186,6 +186,20 @@ def test_every_setting_is_handed_on_or_fixed_by_the_stack() -> None:
                 assert given[variable].startswith(f"${{{variable}:-"), (name, variable)
 
 
+def test_what_opentelemetry_reads_is_handed_on_where_it_is_set() -> None:
+    for name in ("gateway", "worker"):
+        given = SERVICES[name]["environment"]
+        handed = {
+            variable: value for variable, value in given.items() if variable.startswith("OTEL_")
+        }
+        assert {name for name in KNOWN if re.fullmatch(r"OTEL_\w+(?<!_FILE)", name)} <= set(handed)
+        assert {"OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_TRACES_SAMPLER"} <= set(
+            handed
+        )
+        for variable, value in handed.items():
+            assert value == (f"${{{variable}:-}}" if variable in KNOWN else None)
+
+
 def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in SERVICES["worker"]["environment"]:
         monkeypatch.delenv(variable, raising=False)

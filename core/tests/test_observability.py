@@ -227,17 +227,18 @@ def test_spans_nest_and_join_the_trace_that_a_request_names() -> None:
     assert "latent.nothing" not in inner_seen
 
 
-def test_without_an_address_nothing_is_traced_and_nothing_is_imported() -> None:
-    with tracing(settings(), "latent"), span("request") as silent:
-        silent.set(anything=1)
-        silent.failed("TIMEOUT")
+async def test_without_an_address_nothing_is_traced_and_nothing_is_imported() -> None:
+    async with tracing(settings(), "latent"):
+        with span("request") as silent:
+            silent.set(anything=1)
+            silent.failed("TIMEOUT")
 
 
-def test_an_address_without_the_sdk_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_without_the_sdk_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with (
-        pytest.raises(Invalid, match=r"latent-core\[otel\]"),
-        tracing(settings(otel_endpoint="http://127.0.0.1:4318"), "latent"),
-    ):
-        pass
+    with pytest.raises(Invalid, match=r"latent-core\[otel\]"):
+        async with tracing(settings(otel_endpoint="http://127.0.0.1:4318"), "latent"):
+            pass

@@ -38,6 +38,8 @@ DELIVERED = {
     "log_format": "text or JSON lines",
     "metrics_port": "serves metrics without a token",
     "otel_endpoint": "where traces go",
+    "otel_traces_endpoint": "the same, with its path",
+    "otel_headers": "what the collector wants to be told",
     "embed_base_url": "server of the remote embedders",
     "embed_api_key": "its bearer key",
     "embed_rate_limit_per_min": "texts a minute that it is sent",
@@ -100,6 +102,9 @@ OTHER_NAMES = {
     "NOMIC_API_KEY": "embed_api_key",
     "EMBED_RATE_LIMIT_PER_MIN": "embed_rate_limit_per_min",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "otel_endpoint",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "otel_traces_endpoint",
+    "OTEL_EXPORTER_OTLP_HEADERS": "otel_headers",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "otel_headers",
     "RERANK_API_URL": "rerank_api_url",
     "RERANK_API_KEY": "rerank_api_key",
 }

@@ -103,7 +103,15 @@ class Settings(BaseSettings):
     metrics_port: int | None = _named("LLC_METRICS_PORT", least=1, most=65_535)
     """Serves metrics without a token, on ``bind``: for a network that only Prometheus is on."""
     otel_endpoint: str | None = _named("LLC_OTEL_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-    """Where traces go, OTLP over HTTP; the SDK itself reads the other variables OTEL_…"""
+    """Where traces go, OTLP over HTTP, without its path; the SDK itself reads the other variables OTEL_…"""
+    otel_traces_endpoint: str | None = _named(
+        "LLC_OTEL_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+    )
+    """The same as the whole address; it comes first."""
+    otel_headers: SecretStr | None = _named(
+        "LLC_OTEL_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"
+    )
+    """What the collector wants to be told, such as a key: name=value, separated by commas."""
     crash_at: str | None = _named("LLC_CRASH_AT")
     """A point of ``processes.crash`` to die at, for tests."""
 

@@ -151,7 +151,9 @@ async def serve(settings: Settings, *, announce: Announce, beside: Beside | None
     stop = _Stop()
     try:
         async with AsyncExitStack() as running:
-            running.enter_context(tracing(settings, "latent" if beside else "latent-gateway"))
+            await running.enter_async_context(
+                tracing(settings, "latent" if beside else "latent-gateway")
+            )
             stack = await running.enter_async_context(
                 Stack.open(settings, name="up" if beside else "gateway")
             )

@@ -92,7 +92,10 @@ async def run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    with tracing(settings, "latent-worker"):
-        async with Stack.open(settings, name="worker") as stack, working(settings, stack):
-            with metrics_served(settings, stack.metrics):
-                await stop.wait()
+    async with (
+        tracing(settings, "latent-worker"),
+        Stack.open(settings, name="worker") as stack,
+        working(settings, stack),
+    ):
+        with metrics_served(settings, stack.metrics):
+            await stop.wait()
