@@ -14,9 +14,7 @@ from latent_core.domain import versions
 from latent_core.domain.errors import Invalid
 from latent_core.generations.importing.step import Target
 from latent_core.keywords.analyser import analyse, term_vector
-from latent_core.keywords.packing import Counted
 from latent_core.keywords.signature import signatures
-from latent_core.keywords.term_vectors import counted_terms
 from latent_core.registry.copying import fields
 
 
@@ -28,9 +26,9 @@ class Drafts:
     """The number of the first chunk; the others follow."""
     tails: list[bytes]
     """Of their rows: what comes after the fields that a generation tells."""
-    signatures: list[str]
+    signatures: list[bytes]
+    tsvs: list[str]
     lengths: list[int]
-    counted: Counted
 
 
 def draft_rows(target: Target, batch: Batch) -> list[Drafts]:
@@ -59,8 +57,8 @@ def _draft(target: Target, chunks: Sequence[ChunkRecord], languages: Mapping[UUI
         chunks[0].n,
         [_tail(target, chunk, tsv, length) for chunk, tsv, length in rows],
         signatures([chunk.text for chunk in chunks]),
+        tsvs,
         lengths,
-        counted_terms(tsvs),
     )
 
 

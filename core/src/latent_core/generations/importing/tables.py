@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-import numpy as np
-
 from latent_core.generations.importing.drafts import Drafts
 from latent_core.generations.importing.step import Step, Target
 from latent_core.keywords import postings
-from latent_core.keywords.packing import Columns, joined
+from latent_core.keywords.packing import Columns
+from latent_core.keywords.term_vectors import counted_terms
+from latent_core.registry.importing import signature_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Written:
     """The document of each of the rows that follow."""
     chunks: list[bytes]
     signatures: list[bytes]
+    """In the binary format."""
     columns: Columns
     packed: postings.Prepared
     """Of all ``columns``: most often all documents of a step are taken."""
@@ -37,12 +38,13 @@ def write_rows(target: Target, step: Step, drafts: Sequence[Drafts]) -> Written:
     places = [one.chunk.n - first for one in step.chunks]
     columns = _columns(step, drafts, places)
     docs = [one.document.doc_id for one in step.chunks]
-    written = Written(docs, [], [], columns, postings.prepare(target.container.id, columns), [], [])
+    container_id = target.container.id
+    written = Written(docs, [], [], columns, postings.prepare(container_id, columns), [], [])
     for one, place, windows in zip(step.chunks, places, step.windows, strict=True):
-        addressed = f"{target.container.id}\t{one.ord}"
+        addressed = f"{container_id}\t{one.ord}"
         head = f"{one.document.doc_id}\t{one.document.generation}\t{one.id}\t{addressed}\t{windows}"
         written.chunks.append(head.encode() + tails[place])
-        written.signatures.append(f"{addressed}\t{bits[place]}\n".encode())
+        written.signatures.append(signature_row(container_id, one.ord, bits[place]))
         chunk = one.chunk
         if target.founded and target.same_space and chunk.signature is not None:
             original = "\\N" if chunk.original is None else chunk.original
@@ -54,11 +56,12 @@ def write_rows(target: Target, step: Step, drafts: Sequence[Drafts]) -> Written:
 
 
 def _columns(step: Step, drafts: Sequence[Drafts], places: Sequence[int]) -> Columns:
-    """The terms of a step's chunks."""
-    counted = joined([one.counted for one in drafts])
+    """The terms of a step's chunks: of them all at once, so that each term is looked up once."""
+    tsvs = [tsv for one in drafts for tsv in one.tsvs]
     lengths = [length for one in drafts for length in one.lengths]
-    if places != list(range(len(lengths))):  # not all that was read is taken
-        counted = counted.only(np.array(places, np.int64))
-        lengths = [lengths[place] for place in places]
-    languages = [one.document.record.language for one in step.chunks]
-    return Columns([one.ord for one in step.chunks], lengths, languages, counted)
+    return Columns(
+        [one.ord for one in step.chunks],
+        [lengths[place] for place in places],
+        [one.document.record.language for one in step.chunks],
+        counted_terms([tsvs[place] for place in places]),
+    )
