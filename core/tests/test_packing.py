@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import UTC, datetime
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
@@ -22,9 +24,19 @@ from latent_core.keywords.packing import (
 )
 from latent_core.keywords.posting_rows import Block
 from latent_core.keywords.signature import TEXTS_AT_ONCE, signature, signatures
-from latent_core.keywords.term_vectors import counted_terms, tfs_of
+from latent_core.keywords.term_vectors import tfs_of
+from latent_core.keywords.vector_fields import read_vectors
 from latent_core.registry.connection import Database
-from latent_core.registry.copying import BINARY_END, BINARY_HEAD, copy_bytes, fields
+from latent_core.registry.copying import (
+    BINARY_END,
+    BINARY_HEAD,
+    copy_bytes,
+    int_field,
+    json_field,
+    text_field,
+    texts_field,
+    time_field,
+)
 from latent_core.testing.queue import sql
 
 TERM = st.text(alphabet="ab'\\ :,é日😀1", min_size=1, max_size=6)
@@ -99,7 +111,7 @@ def test_terms_of_any_length_are_told_apart(chunks: list[dict[str, int]]) -> Non
     tsvs = [
         " ".join(f"'{term}':" + ",".join(["7"] * tf) for term, tf in one.items()) for one in chunks
     ]
-    found = counted_terms(tsvs)
+    found = read_vectors(tsvs)[0]
     terms = [found.terms[place] for place in found.places.tolist()]
     assert terms == [term for one in chunks for term in one]
     assert found.tfs.tolist() == [tf for one in chunks for tf in one.values()]
@@ -118,7 +130,7 @@ def test_many_term_vectors_at_once_are_read_as_each_is(
         for tfs in chunks
     ]
     tsvs = ["'a b':1 'c,d:2':3,4"] * plain + tsvs + [""]
-    found = counted_terms(tsvs)
+    found = read_vectors(tsvs)[0]
     wanted = [tfs_of(tsv) for tsv in tsvs]
     assert found.sizes.tolist() == [len(one) for one in wanted]
     pairs = [pair for one in wanted for pair in one.items()]
@@ -146,7 +158,13 @@ def test_many_term_vectors_at_once_are_read_as_each_is(
 )
 def test_a_vector_that_only_another_one_completes_is_refused(tsvs: list[str]) -> None:
     with pytest.raises(Invalid, match="term vector"):
-        counted_terms(tsvs)
+        read_vectors(tsvs)
+
+
+NOW = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+COPIED = """
+CREATE TEMP TABLE copied (n integer, one text, many text[], at timestamptz, told jsonb, none integer) ON COMMIT DROP
+"""
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
@@ -155,17 +173,71 @@ async def test_rows_are_copied_as_they_are_whatever_stands_in_them(
     database: Database, texts: list[str]
 ) -> None:
     texts = ["\\N", "\\.", "a\tb\r\nc\\", '{"x"}', "NULL", *texts]
-    rows = [fields((n, text, [*texts[:n], text], None)) for n, text in enumerate(texts)]
+    rows = [
+        b"\0\6"
+        + int_field(n)
+        + text_field(text)
+        + texts_field(texts[:n])
+        + time_field(NOW)
+        + json_field(orjson.dumps({"n": n}))
+        + int_field(None)
+        for n, text in enumerate(texts)
+    ]
     async with database.transaction() as conn:
-        await conn.execute(
-            "CREATE TEMP TABLE copied (n int, one text, many text[], none text) ON COMMIT DROP"
-        )
-        data = "".join(f"{row}\n" for row in rows).encode()
-        await copy_bytes(conn, "COPY copied FROM STDIN", data)
+        await conn.execute(COPIED)
+        data = b"".join([BINARY_HEAD, *rows, BINARY_END])
+        await copy_bytes(conn, "COPY copied FROM STDIN (FORMAT BINARY)", data)
         found = await (await conn.execute("SELECT * FROM copied ORDER BY n")).fetchall()
     assert [row["one"] for row in found] == texts
-    assert [row["many"] for row in found] == [[*texts[:n], text] for n, text in enumerate(texts)]
+    assert [row["many"] for row in found] == [texts[:n] for n in range(len(texts))]
+    assert {row["at"] for row in found} == {NOW}
+    assert [row["told"] for row in found] == [{"n": n} for n in range(len(texts))]
     assert {row["none"] for row in found} == {None}
+
+
+def test_a_time_without_a_zone_is_of_utc_and_a_number_beyond_an_integer_is_refused() -> None:
+    assert time_field(NOW.replace(tzinfo=None)) == time_field(NOW)
+    with pytest.raises(Invalid, match="too large"):
+        int_field(2**31)
+
+
+POSITIONS = st.lists(st.integers(1, 20_000) | st.integers(1, 40), min_size=1, max_size=5)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(
+    st.lists(st.dictionaries(TERM | LONG_TERM, POSITIONS, max_size=6), max_size=6), st.booleans()
+)
+async def test_term_vectors_as_fields_are_what_postgres_makes_of_their_text(
+    database: Database, chunks: list[dict[str, list[int]]], ordered: bool
+) -> None:
+    if ordered:  # as Postgres and the analyser write them
+        chunks = [
+            {t: sorted({min(place, 16_383) for place in ps}) for t, ps in c.items() if t.isalpha()}
+            for c in chunks
+        ]
+    chunks.append({"often": list(range(1, 300))})
+    tsvs = [
+        " ".join(f"'{t.translate(DOUBLED)}':{','.join(map(str, ps))}" for t, ps in one.items())
+        for one in chunks[: len(chunks) - ordered]
+    ]
+    tsvs += [] if ordered else ["'twice':5 'b':2 'twice':3"]
+    rows = [b"\0\2" + int_field(n) + one for n, one in enumerate(read_vectors(tsvs)[1])]
+    async with database.transaction() as conn:
+        await conn.execute("CREATE TEMP TABLE copied (n integer, v tsvector) ON COMMIT DROP")
+        data = b"".join([BINARY_HEAD, *rows, BINARY_END])
+        await copy_bytes(conn, "COPY copied FROM STDIN (FORMAT BINARY)", data)
+        found = await (await conn.execute("SELECT v::text FROM copied ORDER BY n")).fetchall()
+        given_text = "SELECT t::tsvector::text AS v FROM unnest(%s::text[]) WITH ORDINALITY u (t, n) ORDER BY n"
+        wanted = await (await conn.execute(given_text, (tsvs,))).fetchall()
+    assert found == wanted
+
+
+def test_a_position_that_no_vector_can_have_is_cut_or_refused() -> None:
+    (field,) = read_vectors(["'a':" + "9" * 5000])[1]
+    assert field.endswith(b"a\0" + (1).to_bytes(2, "big") + (16_383).to_bytes(2, "big"))
+    with pytest.raises(Invalid, match="position 0"):
+        read_vectors(["'a':0"])
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from latent_core.domain.errors import Invalid
-from latent_core.keywords.packing import Counted, counted, joined
+from latent_core.keywords.packing import Counted, counted
 
 # Lexemes are quoted always, with quotes and backslashes doubled; positions may carry a weight, ours do not. Nothing is
 # given back, and an entry begins after a space alone, so that one look at what a stranger wrote is enough.
@@ -19,6 +20,11 @@ ENTRY: Final = re.compile(r"(?<![^ ])'([^'\\]*+(?:(?:''|\\\\)[^'\\]*+)*+)':([0-9
 
 def tfs_of(tsv: str) -> dict[str, int]:
     """Term to the number of its positions; ``Invalid`` for what is no term vector of ours."""
+    return {lexeme: listed.count(",") + 1 for lexeme, listed in entries_of(tsv)}
+
+
+def entries_of(tsv: str) -> Iterator[tuple[str, str]]:
+    """Each lexeme with its positions, commas between them; ``Invalid`` for what is no term vector of ours."""
     parts = ENTRY.split(tsv)  # what is between two entries, a lexeme, its positions, and so on
     lexemes, positions = parts[1::3], parts[2::3]
     listed = ",".join(positions)
@@ -26,7 +32,7 @@ def tfs_of(tsv: str) -> dict[str, int]:
         raise Invalid(f"a term vector cannot be understood: '{tsv[:80]}'")
     if "''" in tsv or "\\" in tsv:
         lexemes = [one.replace("''", "'").replace("\\\\", "\\") for one in lexemes]
-    return dict(zip(lexemes, [one.count(",") + 1 for one in positions], strict=True))
+    return zip(lexemes, positions, strict=True)
 
 
 AFTER: Final = {"'": ":", ":": "0", "0": "0, ", ",": "0", " ": "'"}
@@ -41,13 +47,8 @@ _HALF: Final = 8
 _FACTORS: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 
 
-def counted_terms(tsvs: Sequence[str]) -> Counted:
-    """The same of many term vectors at once, for a fraction of what each alone costs."""
-    found = [_plain(part) or _sorted_out(part) for part in _parts(tsvs)]
-    return found[0] if len(found) == 1 else joined(found)
-
-
-def _parts(tsvs: Sequence[str]) -> Iterator[Sequence[str]]:
+def parts_of(tsvs: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Vectors to be read at once; one part even of none."""
     start = length = 0
     for place, tsv in enumerate(tsvs):
         if length and length + len(tsv) > BYTES_AT_ONCE:
@@ -57,19 +58,48 @@ def _parts(tsvs: Sequence[str]) -> Iterator[Sequence[str]]:
     yield tsvs[start:]
 
 
-def _sorted_out(tsvs: Sequence[str]) -> Counted:
-    """Some of the vectors have a sign of ``RARE``: these are read one by one, and the others together."""
-    rare = [any(sign in tsv for sign in RARE) for tsv in tsvs]
-    plain, odd = ([tsvs[n] for n in range(len(tsvs)) if rare[n] is kind] for kind in (False, True))
-    order = np.argsort(np.array(rare, np.bool_), kind="stable")
-    return joined([_plain(plain) or _each(plain), _each(odd)]).only(np.argsort(order))
+def counted_in(marks: Marks) -> Counted | None:
+    """Terms of many vectors with their counts, for a fraction of what each alone costs.
 
-
-def _plain(tsvs: Sequence[str]) -> Counted | None:
-    """None where a vector has a sign of ``RARE``, or is none of ours.
-
-    By columns: all vectors are one text, and what it says of each lexeme stands in an array.
+    None where a vector names a lexeme twice, or two lexemes share a hash.
     """
+    found = _numbered(marks.whole, marks.opens + 1, marks.closes)
+    if found is None:
+        return None
+    terms, places = found
+    sizes = marks.sizes
+    named = np.sort(np.repeat(np.arange(len(sizes)), sizes) * len(terms) + places)
+    if (named[1:] == named[:-1]).any():
+        return None
+    return Counted(terms, places, marks.counts, sizes)
+
+
+def counted_singly(tsvs: Sequence[str]) -> Counted:
+    """The same of vectors of any kind, one by one; ``Invalid`` for what is no term vector of ours."""
+    found = [tfs_of(tsv) for tsv in tsvs]
+    terms = [term for tfs in found for term in tfs]
+    return counted(terms, [tf for tfs in found for tf in tfs.values()], [len(t) for t in found])
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """All vectors as one text, a space behind each, and where in it what stands."""
+
+    whole: bytes
+    outside: NDArray[np.bool_]
+    """Of each byte whether it is in no lexeme; the quote before one is in it, the one behind it is not."""
+    opens: NDArray[np.int64]
+    closes: NDArray[np.int64]
+    """The quotes before and behind each lexeme."""
+    commas: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    """How many positions each lexeme has."""
+    sizes: NDArray[np.int64]
+    """How many lexemes each vector has."""
+
+
+def marked(tsvs: Sequence[str]) -> Marks | None:
+    """None where a vector has a sign of ``RARE``, or is none of ours."""
     vectors = [tsv.encode() for tsv in tsvs]
     whole = b"".join([vector + b" " for vector in vectors if vector])
     signs = np.frombuffer(whole, np.uint8)
@@ -79,16 +109,13 @@ def _plain(tsvs: Sequence[str]) -> Counted | None:
     if sizes is None or any(sign.encode() in whole for sign in RARE):
         return None
     outside = np.bitwise_xor.accumulate(is_quote) ^ True
-    found = _numbered(whole, quotes[::2] + 1, quotes[1::2]) if _follow(whole, outside) else None
-    if found is None:
-        return None
-    terms, places = found
-    named = np.sort(np.repeat(np.arange(len(sizes)), sizes) * len(terms) + places)
-    if (named[1:] == named[:-1]).any():
+    if not _follow(whole, outside):
         return None
     commas = np.flatnonzero((signs == ord(",")) & outside)
-    owners = np.searchsorted(quotes[1::2], commas) - 1
-    return Counted(terms, places, np.bincount(owners, minlength=len(places)) + 1, sizes)
+    opens, closes = quotes[::2], quotes[1::2]
+    owners = np.searchsorted(closes, commas) - 1
+    counts = np.bincount(owners, minlength=len(closes)) + 1
+    return Marks(whole, outside, opens, closes, commas, counts, sizes)
 
 
 def _sizes(tsvs: Sequence[bytes], quotes: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -189,9 +216,3 @@ def _words(
 
 _MASKS: Final = np.array([(1 << 8 * length) - 1 for length in range(_HALF + 1)], np.uint64)
 """Those of a number's bytes that belong to a lexeme of a length."""
-
-
-def _each(tsvs: Sequence[str]) -> Counted:
-    found = [tfs_of(tsv) for tsv in tsvs]
-    terms = [term for tfs in found for term in tfs]
-    return counted(terms, [tf for tfs in found for tf in tfs.values()], [len(t) for t in found])

@@ -15,7 +15,7 @@ from latent_core.domain.errors import Invalid
 from latent_core.generations.importing.step import Target
 from latent_core.keywords.analyser import analyse, term_vector
 from latent_core.keywords.signature import signatures
-from latent_core.registry.copying import fields
+from latent_core.registry.copying import int_field, json_field, text_field, texts_field, time_field
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Drafts:
     first: int
     """The number of the first chunk; the others follow."""
     tails: list[bytes]
-    """Of their rows: what comes after the fields that a generation tells."""
+    """Of their rows: what comes between the fields that a generation tells and the term vector."""
     signatures: list[bytes]
     tsvs: list[str]
     lengths: list[int]
@@ -52,47 +52,44 @@ def _draft(target: Target, chunks: Sequence[ChunkRecord], languages: Mapping[UUI
     if target.header.analyser != versions.ANALYSER:
         analysed = [analyse(chunk.text, languages[chunk.doc_id]) for chunk in chunks]
         tsvs, lengths = [term_vector(one) for one in analysed], [one.length for one in analysed]
-    rows = zip(chunks, tsvs, lengths, strict=True)
     return Drafts(
         chunks[0].n,
-        [_tail(target, chunk, tsv, length) for chunk, tsv, length in rows],
+        [_tail(target, *one) for one in zip(chunks, lengths, strict=True)],
         signatures([chunk.text for chunk in chunks]),
         tsvs,
         lengths,
     )
 
 
-def _tail(target: Target, chunk: ChunkRecord, tsv: str, length: int) -> bytes:
+def _tail(target: Target, chunk: ChunkRecord, length: int) -> bytes:
     provenance = chunk.provenance
     if not target.same_space:
         space = target.container.space
         provenance = {**provenance, "embedder": space.embedder, "embedder_version": space.version}
-    told = fields(
+    return b"".join(
         (
-            chunk.ordinal,
-            chunk.modality.value,
-            chunk.source_type.value,
-            chunk.block_type.value,
-            chunk.text,
-            chunk.embed_text,
-            chunk.page,
-            chunk.page_end,
-            chunk.line_start,
-            chunk.line_end,
-            chunk.heading_path,
-            chunk.key_path,
-            chunk.parent_section,
-            chunk.table_id,
-            chunk.row_group,
-            chunk.offset_start,
-            chunk.offset_end,
-            chunk.content_hash,
-            chunk.token_count,
-            tsv,
-            length,
-            orjson.dumps(provenance).decode(),
-            orjson.dumps(chunk.meta).decode(),
-            chunk.created_at,
+            int_field(chunk.ordinal),
+            text_field(chunk.modality.value),
+            text_field(chunk.source_type.value),
+            text_field(chunk.block_type.value),
+            text_field(chunk.text),
+            text_field(chunk.embed_text),
+            int_field(chunk.page),
+            int_field(chunk.page_end),
+            int_field(chunk.line_start),
+            int_field(chunk.line_end),
+            texts_field(chunk.heading_path),
+            text_field(chunk.key_path),
+            text_field(chunk.parent_section),
+            text_field(chunk.table_id),
+            int_field(chunk.row_group),
+            int_field(chunk.offset_start),
+            int_field(chunk.offset_end),
+            text_field(chunk.content_hash),
+            int_field(chunk.token_count),
+            int_field(length),
+            json_field(orjson.dumps(provenance)),
+            json_field(orjson.dumps(chunk.meta)),
+            time_field(chunk.created_at),
         )
     )
-    return f"\t{told}\n".encode()

@@ -10,8 +10,9 @@ from latent_core.generations.importing.drafts import Drafts
 from latent_core.generations.importing.step import Step, Target
 from latent_core.keywords import postings
 from latent_core.keywords.packing import Columns
-from latent_core.keywords.term_vectors import counted_terms
-from latent_core.registry.importing import signature_row
+from latent_core.keywords.vector_fields import read_vectors
+from latent_core.registry.copying import text_field
+from latent_core.registry.importing import chunk_head, signature_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,6 @@ class Written:
     """The document of each of the rows that follow."""
     chunks: list[bytes]
     signatures: list[bytes]
-    """In the binary format."""
     columns: Columns
     packed: postings.Prepared
     """Of all ``columns``: most often all documents of a step are taken."""
@@ -36,32 +36,38 @@ def write_rows(target: Target, step: Step, drafts: Sequence[Drafts]) -> Written:
     tails = [tail for one in drafts for tail in one.tails]
     bits = [one for each in drafts for one in each.signatures]
     places = [one.chunk.n - first for one in step.chunks]
-    columns = _columns(step, drafts, places)
+    columns, vectors = _columns(step, drafts, places)
     docs = [one.document.doc_id for one in step.chunks]
     container_id = target.container.id
     written = Written(docs, [], [], columns, postings.prepare(container_id, columns), [], [])
-    for one, place, windows in zip(step.chunks, places, step.windows, strict=True):
-        addressed = f"{container_id}\t{one.ord}"
-        head = f"{one.document.doc_id}\t{one.document.generation}\t{one.id}\t{addressed}\t{windows}"
-        written.chunks.append(head.encode() + tails[place])
-        written.signatures.append(signature_row(container_id, one.ord, bits[place]))
+    named = text_field(container_id)
+    rows = zip(step.chunks, places, step.windows, vectors, strict=True)
+    for one, place, windows, vector in rows:
+        document = one.document
+        head = chunk_head(document.doc_id, document.generation, one.id, named, one.ord, windows)
+        written.chunks.append(head + tails[place] + vector)
+        written.signatures.append(signature_row(named, one.ord, bits[place]))
         chunk = one.chunk
         if target.founded and target.same_space and chunk.signature is not None:
             original = "\\N" if chunk.original is None else chunk.original
-            row = f"{addressed}\t\\\\x{chunk.signature}\t{original}\n"
+            row = f"{container_id}\t{one.ord}\t\\\\x{chunk.signature}\t{original}\n"
             written.likenesses.append(row.encode())
         else:
             written.unjudged.append((one.document.doc_id, one.ord))
     return written
 
 
-def _columns(step: Step, drafts: Sequence[Drafts], places: Sequence[int]) -> Columns:
-    """The terms of a step's chunks: of them all at once, so that each term is looked up once."""
+def _columns(
+    step: Step, drafts: Sequence[Drafts], places: Sequence[int]
+) -> tuple[Columns, list[bytes]]:
+    """Terms of a step's chunks, and their term vectors as fields: of all at once, so that each term is looked up once."""
     tsvs = [tsv for one in drafts for tsv in one.tsvs]
     lengths = [length for one in drafts for length in one.lengths]
-    return Columns(
+    counted, vectors = read_vectors([tsvs[place] for place in places])
+    columns = Columns(
         [one.ord for one in step.chunks],
         [lengths[place] for place in places],
         [one.document.record.language for one in step.chunks],
-        counted_terms([tsvs[place] for place in places]),
+        counted,
     )
+    return columns, vectors
