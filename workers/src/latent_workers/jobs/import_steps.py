@@ -40,7 +40,8 @@ from latent_workers.deps import Deps
 from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.unseen import kept_of, left_out_of, unseen_words
 
-CHUNKS_A_STEP: Final = 8000
+CHUNKS_A_STEP: Final = 5000
+"""The first one is read, and the last one committed, while nothing else is done; larger ones need fewer postings."""
 DOCUMENTS_A_STEP: Final = 2000
 
 
