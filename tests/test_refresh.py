@@ -211,6 +211,15 @@ async def test_what_cannot_be_done_is_refused_with_its_reason(
         answer = await http.post("/v1/admin/refresh", json={"container_id": "strict", **body})
         assert answer.status_code == 400, answer.text
         assert words in answer.text
+    await client.create(Manifest(id="of-its-own", name="Of its own", embedder="local"))
+    body = {"container_id": "of-its-own", "strategy": "inplace", "force": True}
+    for dry_run in (True, False):
+        answer = await http.post(
+            "/v1/admin/refresh",
+            json=body | {"to": {"embedder": "local", "version": "7"}, "dry_run": dry_run},
+        )
+        assert answer.status_code == 400, answer.text
+        assert "leave embedder_version out" in answer.text
     for path in ("refresh", "rollback"):
         body = {"container_id": "nowhere"} | ({"strategy": "inplace"} if path == "refresh" else {})
         answer = await http.post(f"/v1/admin/{path}", json=body)

@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 from latent_core.blobs.keeping import store
-from latent_core.domain.errors import Conflict, Forbidden, LatentError, Unavailable
+from latent_core.domain.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    LatentError,
+    Misconfigured,
+    Unavailable,
+)
 from latent_core.domain.golden import GoldenSet
 from latent_core.domain.ids import point_id
 from latent_core.domain.job import JobKind
@@ -527,9 +534,76 @@ async def test_an_inplace_refresh_fills_an_emptied_collection_and_resumes(house:
         old.most = None
         await sql(house.stack.db, DUE)
         assert await house.work(JobKind.REFRESH) == []
-    assert old.texts == 9
+    assert old.texts == 10  # and the one before anything was emptied
     assert (await house.container()).space == container.space
     assert await house.lacking(container.space) == 0
+
+
+def not_installed(space: Space) -> Embedder:
+    raise Misconfigured(f"{space.embedder} {space.version} is not to be had here")
+
+
+async def test_a_collection_is_not_emptied_for_an_embedder_that_is_not_to_be_had(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.stock(3)
+    before = await house.container()
+    monkeypatch.setattr(house.models, "for_space", not_installed)
+    await house.begin(strategy="inplace", force=True)
+    (trouble,) = await house.work(JobKind.REFRESH)
+    assert isinstance(trouble, Misconfigured)
+    assert await house.lacking(before.space) == 0
+    assert await house.container() == before
+
+
+async def test_a_collection_is_emptied_when_its_embedder_answers_and_not_before(
+    house: House,
+) -> None:
+    await house.stock(3)
+    space = (await house.container()).space
+    house.models.known["openai/old"].most = 0
+    await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"}, force=True)
+    (trouble,) = await house.work(JobKind.REFRESH)
+    assert isinstance(trouble, Unavailable)
+    assert await house.lacking(space) == 0
+    house.models.known["openai/old"].most = None
+    await sql(house.stack.db, DUE)
+    assert await house.work(JobKind.REFRESH) == []
+    assert (await house.container()).space.version == "2"
+    assert await house.lacking(space) == 0
+
+
+async def test_a_collection_is_not_emptied_for_an_embedder_that_gives_other_dimensions(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.stock(3)
+    space = (await house.container()).space
+    monkeypatch.setattr(house.models.known["openai/old"], "vectors", HashedWords(8).vectors)
+    await house.begin(strategy="inplace", force=True)
+    (trouble,) = await house.work(JobKind.REFRESH)
+    assert "8 dimensions" in trouble.message
+    assert await house.lacking(space) == 0
+
+
+async def test_an_inplace_refresh_to_what_is_not_installed_is_refused_and_gives_nothing_up(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await drifted(house)
+    await house.rollback()  # there is a way back to the adapter as long as nothing is rewritten
+    spaces = await house.spaces()
+
+    def refuse(manifest: Manifest) -> EmbeddingModel:
+        raise Invalid(f"version {manifest.embedder_version} is not installed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.models, "model_of", refuse)
+        with pytest.raises(Invalid, match="version 7"):
+            await house.begin(
+                strategy="inplace", to={"embedder": "openai/old", "version": "7"}, force=True
+            )
+    assert await house.spaces() == spaces
+    await house.rollback()
+    assert (await house.container()).space.is_adapted
 
 
 def golden(found: dict[str, UUID]) -> GoldenSet:

@@ -14,13 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from latent_core.domain.embedder_name import LOCAL_FOLDER
 from latent_core.domain.errors import Invalid
 from latent_core.embedding.encoder import Encoder, Pooling
 from latent_core.embedding.local import LocalModel, Prompts
 from latent_core.embedding.port import EmbeddingModel
 from latent_core.embedding.tokens import ModelTokenizer
 
-PREFIX: Final = "local:"
+PREFIX: Final = LOCAL_FOLDER
 DEFAULT_LENGTH: Final = 512
 _LONGEST: Final = 32_768
 """Publishers write absurd numbers for "no limit"."""

@@ -7,10 +7,11 @@ row in share mode, so that the transaction which changes it knows exactly what i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from latent_core.domain.container import ContainerState
+from latent_core.domain.embedder_name import is_local
 from latent_core.domain.errors import Conflict, Forbidden, NotFound
 from latent_core.domain.ids import JobId, SpaceId
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
@@ -61,6 +62,23 @@ def target_manifest(manifest: Manifest, to: Target) -> Manifest:
     )
 
 
+def wanted_manifest(container: Container, wanted: RefreshRequest) -> Manifest:
+    """With the embedder that the vectors would be of. A local one has the version and dimensions it has; a server
+    does not tell them, so what is not said of the container's own stays as it is."""
+    live, to = container.space, wanted.to
+    if to is not None and to.embedder != live.embedder:
+        return target_manifest(container.manifest, to)
+    told = to or Target(embedder=live.embedder)
+    stays = to is None or wanted.strategy is Strategy.INPLACE
+    version, dims = told.version, told.dims
+    if version is None and stays and not is_local(live.embedder):
+        version = live.version
+    if dims is None and (wanted.strategy is Strategy.INPLACE or not is_local(live.embedder)):
+        dims = live.embedder_dims or live.dims
+    full = Target(embedder=live.embedder, version=version, dims=dims)
+    return target_manifest(container.manifest, full)
+
+
 def named_like(manifest: Manifest, space: Space) -> Manifest:
     """``manifest`` as it is when ``space`` is the live one."""
     dims = space.embedder_dims or space.dims
@@ -93,10 +111,13 @@ async def begin(
             job_id=running,
         )
     _check_measured(container, wanted, payload)
-    space = await _space(conn, models, container, wanted, principal)
-    job_id = await enqueue(
-        conn, refresh_job(container_id, payload.model_copy(update={"space_id": space}), principal)
-    )
+    told: dict[str, Any] = {"space_id": container.space.id}
+    if wanted.strategy is not Strategy.REPARSE:
+        model = _model(models, container, wanted)  # nothing is given up for what is not to be had
+        to = Target(embedder=model.embedder, version=model.version, dims=model.dims)
+        told = {"space_id": await _space(conn, model, container, wanted, principal), "to": to}
+    payload = payload.model_copy(update=told)
+    job_id = await enqueue(conn, refresh_job(container_id, payload, principal))
     await audit.note(
         conn,
         principal=principal,
@@ -105,7 +126,7 @@ async def begin(
         object_=f"{wanted.strategy.value}: job {job_id}",
         request_id=request_id,
     )
-    return Begun(job_id, space)
+    return Begun(job_id, SpaceId(payload.space_id))
 
 
 def _check_measured(container: Container, wanted: RefreshRequest, payload: RefreshPayload) -> None:
@@ -154,24 +175,31 @@ def require_active(container: Container) -> None:
         )
 
 
+def _model(models: Models, container: Container, wanted: RefreshRequest) -> EmbeddingModel:
+    """That the vectors are to be of; ``Invalid`` when it is not to be had."""
+    if wanted.strategy is Strategy.INPLACE:
+        _check_same(container, wanted.to)
+    manifest = wanted_manifest(container, wanted)
+    model = models.model_of(manifest)
+    return replace(model, version=manifest.embedder_version or model.version)
+
+
 async def _space(
     conn: Connection,
-    models: Models,
+    model: EmbeddingModel,
     container: Container,
     wanted: RefreshRequest,
     principal: str,
 ) -> SpaceId:
     live = container.space
-    if wanted.strategy not in (Strategy.PARALLEL, Strategy.DRIFT) or wanted.to is None:
-        _check_same(container, wanted)
-        if wanted.strategy is Strategy.INPLACE and _changes_version(live, wanted):
+    if wanted.strategy is Strategy.INPLACE:
+        if model.version != live.version:
             await _drop_readers(conn, live, principal)
         return live.id
-    model = models.model_of(target_manifest(container.manifest, wanted.to))
-    if not live.is_adapted and _made_by(live, model):
+    if wanted.to is not None and not live.is_adapted and _made_by(live, model):
         raise Conflict(
-            f"container '{container.id}' has {model.embedder} {model.version} ({model.dims} dimensions) already;"
-            " strategy inplace embeds it anew"
+            f"container '{container.id}' has {model.embedder} {model.version} ({model.dims} dimensions) already: strategy"
+            " inplace embeds it anew, and parallel without 'to' does so beside it"
         )
     if wanted.strategy is Strategy.DRIFT:
         await _clear_for_drift(conn, container, principal)
@@ -190,23 +218,17 @@ async def _clear_for_drift(conn: Connection, container: Container, principal: st
             await drop(conn, space, principal=principal)
 
 
-def _check_same(container: Container, wanted: RefreshRequest) -> None:
+def _check_same(container: Container, to: Target | None) -> None:
     """Within one space nothing but the version may be another one."""
-    live, to = container.space, wanted.to
-    if wanted.strategy is Strategy.INPLACE and live.is_adapted:
+    live = container.space
+    if live.is_adapted:
         raise Conflict(
             "the live space reads another one's vectors by way of an adapter: strategy parallel embeds them anew"
         )
-    if to is None:
-        return
-    if to.embedder != live.embedder or (to.dims or live.dims) != live.dims:
+    if to is not None and (to.embedder != live.embedder or (to.dims or live.dims) != live.dims):
         raise Conflict(
             "strategy inplace keeps embedder and dimensions; use strategy parallel to change them"
         )
-
-
-def _changes_version(live: Space, wanted: RefreshRequest) -> bool:
-    return wanted.to is not None and wanted.to.version not in (None, live.version)
 
 
 async def _drop_readers(conn: Connection, live: Space, principal: str) -> None:

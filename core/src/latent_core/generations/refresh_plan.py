@@ -8,18 +8,16 @@ from typing import Final
 
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import SpaceId
-from latent_core.domain.manifest import Manifest
 from latent_core.domain.refresh import (
     ModelView,
     RefreshPlan,
     RefreshRequest,
     Strategy,
-    Target,
     Way,
 )
 from latent_core.embedding.port import Embedder, EmbeddingModel
 from latent_core.embedding.resolve import TEXTS_PER_MINUTE, Embedders, is_served
-from latent_core.generations.refresh import target_manifest
+from latent_core.generations.refresh import wanted_manifest
 from latent_core.registry import refresh_sources
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container, Space
@@ -42,7 +40,7 @@ async def plan(
     golden_queries: int,
 ) -> RefreshPlan:
     """``Invalid`` when the embedder is not to be had."""
-    model = embedders.model_of(_manifest_of(container, wanted))
+    model = embedders.model_of(wanted_manifest(container, wanted))
     async with db.transaction() as conn:
         costs = await refresh_sources.costs(
             conn, container.id, model.key, reads_images=model.reads_images
@@ -67,17 +65,6 @@ async def plan(
         golden_queries=golden_queries,
         notes=_notes(container, wanted, golden_queries),
     )
-
-
-def _manifest_of(container: Container, wanted: RefreshRequest) -> Manifest:
-    """With the embedder that the vectors would be of."""
-    live, to = container.space, wanted.to
-    if to is None:
-        version = None if live.adapter is not None else live.version
-        to = Target(embedder=live.embedder, version=version, dims=live.embedder_dims or live.dims)
-    elif to.dims is None and to.embedder == live.embedder:
-        to = to.model_copy(update={"dims": live.embedder_dims or live.dims})
-    return target_manifest(container.manifest, to)
 
 
 def _to_embed(

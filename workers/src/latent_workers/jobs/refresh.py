@@ -8,6 +8,8 @@ reparse    every stored original through the ingest job again (``refresh_reparse
 
 from __future__ import annotations
 
+from typing import Final
+
 from latent_core.domain.errors import Conflict, NotFound
 from latent_core.domain.refresh import RefreshPayload, SpaceState, Strategy
 from latent_core.generations.containers import etag, layout_of
@@ -30,6 +32,8 @@ from latent_workers.jobs.refresh_work import (
     switch_when_complete,
 )
 from latent_workers.jobs.unseen import unseen_words
+
+ANY_TEXT: Final = "does it answer"
 
 
 async def refresh(ctx: JobContext, deps: Deps) -> None:
@@ -84,14 +88,15 @@ async def inplace(work: Refresh) -> None:
         return
     if space.state is not SpaceState.LIVE:
         raise Conflict(f"space {space.id} is not the live one any more: begin the refresh again")
+    version = payload.to.version if payload.to is not None else None
     if payload.force and not payload.emptied:
+        await _require_answer(work, with_version(space, version))
         await work.ctx.checkpoint()
         await vectors.drop_collection(space.collection())
         work = await work.amended(emptied=True)
     await vectors.create_collection(
         space.collection(), space.dims, layout_of(work.container.manifest)
     )
-    version = payload.to.version if payload.to is not None else None
     filling = Filling(
         work.ctx,
         work.deps,
@@ -110,6 +115,16 @@ async def inplace(work: Refresh) -> None:
             continue
         return
     raise NotComplete("documents come in faster than they are embedded; it is tried again later")
+
+
+async def _require_answer(work: Refresh, space: Space) -> None:
+    """What is emptied can be filled again: its embedder is installed and set up, and embeds a text right now."""
+    vectors = await work.deps.embedder(space).embed_documents([ANY_TEXT])
+    if vectors.shape != (1, space.dims):
+        raise Conflict(
+            f"{space.embedder} gives vectors of {vectors.shape[-1]} dimensions, and the collection holds {space.dims}:"
+            " nothing was emptied; use strategy parallel"
+        )
 
 
 async def _rewritten(conn: Connection, work: Refresh, space: Space, version: str | None) -> None:
