@@ -193,6 +193,27 @@ async def test_the_switch_shows_in_the_manifest_and_in_what_apply_says(
         await client.refresh("told", parallel(NEW))
 
 
+async def test_the_body_of_the_contract_builds_the_containers_own_model_beside_it(
+    client: AsyncClient, http: httpx.AsyncClient, installation: Installation, tmp_path: Path
+) -> None:
+    await client.create(Manifest(id="as-it-is", name="As it is", **OLD))
+    await added(client, "as-it-is", "own.jsonl", corpus(range(7500, 7510)), tmp_path)
+    body = {"container_id": "as-it-is", "strategy": "parallel"}
+    answer = await http.post("/v1/admin/refresh", json=body)
+    assert answer.status_code == 202, answer.text
+    (job,) = await client.wait([answer.json()["job_id"]], timeout_seconds=180)
+    assert job.state is JobState.DONE, job.cause
+    assert job.result is not None
+    assert job.result["space_id"] == answer.json()["space_id"]
+    assert await embedder_of(client, "as-it-is") == "openai/test"
+    planned = await called(http, "admin_refresh", **body, dry_run=True)
+    assert planned["plan"]["source"] == planned["plan"]["target"]
+    code, _, err = await installation.cli("refresh", "as-it-is", "--wait")
+    assert code == 0, err
+    report = await client.doctor("as-it-is")
+    assert report.clean, report
+
+
 async def test_what_cannot_be_done_is_refused_with_its_reason(
     client: AsyncClient, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:
@@ -200,7 +221,7 @@ async def test_what_cannot_be_done_is_refused_with_its_reason(
     with pytest.raises(Conflict, match="no earlier space"):
         await client.rollback("strict")
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"strategy": "parallel"}, "needs 'to'"),
+        ({"strategy": "drift"}, "needs 'to'"),
         ({"strategy": "sideways"}, "parallel"),
         ({"strategy": "reparse", "to": OLD}, "keeps the embedder"),
         ({"strategy": "inplace", "way": "query"}, "belongs to strategy drift"),

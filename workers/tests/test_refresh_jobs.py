@@ -334,6 +334,61 @@ async def test_a_parallel_refresh_switches_to_a_complete_space_and_one_step_lead
     assert (await house.container()).space.embedder == "openai/new"
 
 
+async def test_a_parallel_refresh_without_another_embedder_makes_the_vectors_anew_each_time(
+    house: House,
+) -> None:
+    found = await house.stock(6)
+    first = (await house.container()).space
+    await sql(house.stack.db, "DELETE FROM embedding_cache")
+    old = house.models.known["openai/old"]
+    old.texts = 0
+    job_id = await house.begin(strategy="parallel")
+    assert await house.work(JobKind.REFRESH) == []
+    second = (await house.container()).space
+    assert (await house.job(job_id))["result"]["space_id"] == second.id
+    assert (second.embedder, second.version, second.dims) == ("openai/old", "1", OLD_DIMS)
+    assert second.stored_in != first.stored_in
+    assert old.texts == 6
+    assert await house.lacking(second) == 0
+    assert await house.nearest(told(3)) == found["zx0003"]
+
+    await house.begin(strategy="parallel")  # not into the one that is kept: that was made before
+    assert await house.work(JobKind.REFRESH) == []
+    third = (await house.container()).space
+    assert third.stored_in not in (first.stored_in, second.stored_in)
+    await house.rollback()
+    assert (await house.container()).space.id == second.id
+    with pytest.raises(Conflict, match="without 'to'"):
+        await house.begin(strategy="parallel", to=to("openai/old"))
+
+
+async def test_a_build_of_the_live_model_goes_on_where_it_was_left(house: House) -> None:
+    await house.stock(4)
+    await sql(house.stack.db, "DELETE FROM embedding_cache")
+    await house.begin(strategy="parallel")
+    await sql(house.stack.db, "UPDATE jobs SET state = 'cancelled' WHERE kind = 'refresh'")
+    job_id = await house.begin(strategy="parallel")
+    assert await house.work() == []
+    job = await house.job(job_id)
+    assert job["state"] == "done", job
+    spaces = await sql(house.stack.db, "SELECT id, state FROM spaces ORDER BY id")
+    assert [row["state"] for row in spaces] == ["retired", "live"]
+
+
+async def test_a_way_back_to_the_same_model_that_lacks_something_is_refused_with_what_leads_on(
+    house: House,
+) -> None:
+    await house.stock(2)
+    await house.begin(strategy="parallel")
+    assert await house.work(JobKind.REFRESH) == []
+    await sql(
+        house.stack.db,
+        "DELETE FROM embedded WHERE stored_in = (SELECT id FROM spaces WHERE state = 'retired')",
+    )
+    with pytest.raises(Conflict, match=f"`latent refresh {CONTAINER} --strategy parallel` makes"):
+        await house.rollback()
+
+
 async def test_a_refresh_that_dies_goes_on_without_embedding_anything_twice(house: House) -> None:
     await house.stock(20)
     new = house.models.known["openai/new"]

@@ -31,7 +31,8 @@ def refresh(
         Strategy, typer.Option("--strategy", help="How vectors or chunks are made anew.")
     ] = Strategy.PARALLEL,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="EMBEDDER", help="As in a manifest.")
+        str | None,
+        typer.Option("--to", metavar="EMBEDDER", help="As in a manifest; default: the one it has."),
     ] = None,
     version: Annotated[str | None, typer.Option("--version", help="Of that embedder.")] = None,
     dims: Annotated[int | None, typer.Option("--dims", min=1, help="Of that embedder.")] = None,

@@ -57,6 +57,7 @@ class RefreshRequest(BaseModel):
 
     strategy: Strategy
     to: Target | None = None
+    """None: the embedder that the container has."""
     way: Way | None = None
     """Of strategy drift; default ``query``."""
     force: bool = False
@@ -65,11 +66,8 @@ class RefreshRequest(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        needs = self.strategy in (Strategy.PARALLEL, Strategy.DRIFT)
-        if needs and self.to is None:
-            raise ValueError(
-                f"strategy {self.strategy.value} needs 'to': the embedder to change to"
-            )
+        if self.strategy is Strategy.DRIFT and self.to is None:
+            raise ValueError("strategy drift needs 'to': the embedder to change to")
         if self.strategy is Strategy.REPARSE and self.to is not None:
             raise ValueError("strategy reparse keeps the embedder: leave 'to' out")
         if self.way is not None and self.strategy is not Strategy.DRIFT:

@@ -242,8 +242,14 @@ async def _drop_readers(conn: Connection, live: Space, principal: str) -> None:
 async def _building(
     conn: Connection, container: Container, model: EmbeddingModel, principal: str
 ) -> SpaceId:
-    """One that was begun before and is of the same model, else a new one; another build is given up."""
+    """One that was begun before and is of the same model, else a new one; another build is given up.
+
+    One that was live before is taken again, but not for the model that is live: then its vectors are to be made anew.
+    """
     found: SpaceId | None = None
+    usable = {SpaceState.BUILDING}
+    if container.space.is_adapted or not _made_by(container.space, model):
+        usable.add(SpaceState.RETIRED)
     live_in = (
         container.space.stored_in
     )  # holds what went through an adapter, too, if the live space has one
@@ -256,7 +262,7 @@ async def _building(
         )
         if space.state is SpaceState.BUILDING and not same:
             await drop(conn, space, principal=principal)
-        elif space.state in (SpaceState.BUILDING, SpaceState.RETIRED) and same:
+        elif space.state in usable and same:
             found = space.id
     if found is not None:
         await spaces.set_state(conn, found, SpaceState.BUILDING)
@@ -423,12 +429,18 @@ async def rollback(
             request_id=request_id,
         )
     except NotComplete as exc:
-        raise Conflict(
-            f"{exc.message}: `latent refresh {container_id} --strategy parallel --to {latest.embedder}"
-            f" --version {latest.version} --dims {latest.dims}` makes up for it and switches back",
-            **exc.details,
-        ) from exc
+        raise Conflict(f"{exc.message}: {_makes_up(container, latest)}", **exc.details) from exc
     return RolledBack(None, switched)
+
+
+def _makes_up(container: Container, latest: Space) -> str:
+    """What leads to ``latest``, or to one like it, though it is not complete."""
+    command = f"`latent refresh {container.id} --strategy parallel"
+    live = container.space
+    if (latest.embedder, latest.version, latest.dims) == (live.embedder, live.version, live.dims):
+        return f"{command}` makes another one of the same model and switches to it"
+    target = f"--to {latest.embedder} --version {latest.version} --dims {latest.dims}"
+    return f"{command} {target}` makes up for it and switches back"
 
 
 async def may_be_dropped(conn: Connection, container_id: str, space_id: int) -> Space | None:

@@ -36,7 +36,8 @@ class RefreshArguments(Arguments):
         ),
     ]
     to: Annotated[
-        TargetArguments | None, Field(description="The embedder to change to: parallel and drift.")
+        TargetArguments | None,
+        Field(description="The embedder to change to; default: the one it has. Drift needs it."),
     ] = None
     way: Annotated[Way | None, Field(description="Of drift: what the adapter maps.")] = None
     dry_run: Annotated[bool, Field(description="Tell what it would cost, change nothing.")] = False
