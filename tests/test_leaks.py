@@ -101,6 +101,34 @@ async def test_a_readonly_container_is_searched_and_takes_nothing(house: House) 
     await house.told("owner", "DELETE", doc)
 
 
+@pytest.mark.parametrize("closed", ["readonly", "archived"])
+async def test_a_closed_container_is_neither_changed_nor_rolled_back_nor_deleted(
+    house: House, closed: str
+) -> None:
+    path = f"/v1/containers/{VAULT}"
+    state = f"{path}/state"
+    await house.told("owner", "PUT", state, body={"state": closed})
+    try:
+        etag = (await house.told("owner", "GET", DESCRIBE))["etag"]
+        renamed = {"manifest": {**VAULT_MANIFEST, "name": "Renamed"}}
+        only = {"container_id": VAULT}
+        for method, asked, words in [
+            ("PUT", path, {"body": renamed, "headers": {"If-Match": f'"{etag}"'}}),
+            ("POST", "/v1/admin/rollback", {"body": only}),
+            ("POST", "/v1/admin/refresh", {"body": {**only, "strategy": "inplace"}}),
+            ("DELETE", path, {}),
+        ]:
+            refused = await house.ask("owner", method, asked, **words)
+            assert refused.status_code == 409, (asked, refused.text)
+            assert "latent container state vault active" in refused.text
+            assert f"is {closed}" in refused.text
+        described = await house.told("owner", "GET", DESCRIBE)
+        assert (described["etag"], described["state"]) == (etag, closed)
+    finally:
+        await house.told("owner", "PUT", state, body={"state": "active"})
+    assert (await house.ask("owner", "GET", DESCRIBE)).status_code == 200
+
+
 async def test_what_takes_scope_admin_to_begin_takes_it_to_end_and_to_begin_again(
     house: House,
 ) -> None:
@@ -476,6 +504,7 @@ async def test_every_change_over_http_stands_in_the_trail_with_its_request(house
             {"body": {"manifest": VAULT_MANIFEST}, "headers": {"If-Match": f'"{etag}"'}},
         ),
         ("container.state", "PUT", "/v1/containers/brief/state", {"body": {"state": "readonly"}}),
+        ("container.state", "PUT", "/v1/containers/brief/state", {"body": {"state": "active"}}),
         ("container.delete", "DELETE", "/v1/containers/brief", {}),
         ("upload.add", "POST", upload, {"content": b"x"}),
         (

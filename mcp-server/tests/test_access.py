@@ -115,6 +115,12 @@ def expected_write(case: Case) -> type[LatentError] | None:
 
 def expected_change(case: Case) -> type[LatentError] | None:
     refused = expected_owned(case, Scope.ADMIN)
+    closed = case.state is not ContainerState.ACTIVE
+    return Conflict if refused is None and closed else refused
+
+
+def expected_measure(case: Case) -> type[LatentError] | None:
+    refused = expected_owned(case, Scope.ADMIN)
     archived = case.state is ContainerState.ARCHIVED
     return Conflict if refused is None and archived else refused
 
@@ -126,6 +132,8 @@ RULES: Final[list[tuple[Ask, Callable[[Case], type[LatentError] | None]]]] = [
     (access.owned, lambda case: expected_owned(case, Scope.ADMIN)),
     (access.writable, expected_write),
     (access.changeable, expected_change),
+    (access.changed_alone, expected_change),
+    (access.measurable, expected_measure),
 ]
 
 

@@ -1018,6 +1018,17 @@ async def test_a_container_that_is_not_active_is_neither_refreshed_nor_switched(
     assert (await house.container()).space != before
 
 
+async def test_a_container_that_is_not_active_is_not_rolled_back(house: House) -> None:
+    await house.stock(2)
+    await house.begin(strategy="parallel", to=to("openai/new"))
+    assert await house.work(JobKind.REFRESH) == []
+    for state in ("readonly", "archived"):
+        await sql(house.stack.db, f"UPDATE containers SET state = '{state}'")
+        with pytest.raises(Conflict, match=f"{state} and is neither refreshed nor rolled back"):
+            await house.rollback()
+    assert (await house.container()).space.embedder == "openai/new"
+
+
 async def test_a_rollback_finds_said_already_what_the_live_space_holds(house: House) -> None:
     await house.stock(5)
     await house.begin(strategy="parallel", to=to("openai/new"))

@@ -165,10 +165,10 @@ async def _locked(conn: Connection, container_id: str) -> Container:
 
 
 def require_active(container: Container) -> None:
-    """``Conflict`` for one that its owner has closed: nothing of it is embedded anew, and no space takes over."""
+    """``Conflict`` for one that its owner has closed: nothing of it is embedded anew, and no space takes over or back."""
     if container.state is not ContainerState.ACTIVE:
         raise Conflict(
-            f"container '{container.id}' is {container.state.value} and is not refreshed; make it active"
+            f"container '{container.id}' is {container.state.value} and is neither refreshed nor rolled back; make it active"
             f" (latent container state {container.id} active), then ask again or requeue the job",
             container_id=container.id,
             state=container.state.value,
@@ -392,9 +392,11 @@ async def rollback(
 ) -> RolledBack:
     """Give a build up; where there is none, switch back to the space that was live before.
 
-    One transaction, the caller's. ``Conflict`` when a refresh runs, or there is nothing to go back to.
+    One transaction, the caller's. ``Conflict`` when the container is closed, a refresh runs, or there is nothing to
+    go back to.
     """
     container = await _locked(conn, container_id)
+    require_active(container)
     running = await open_refresh(conn, container_id)
     if running is not None:
         raise Conflict(f"job {running} refreshes container '{container_id}': cancel it first")

@@ -149,7 +149,7 @@ async def change(
     request_id: RequestId,
     if_match: Annotated[str | None, Header(max_length=256)] = None,
 ) -> Response:
-    """Replace the manifest, if it is still the version named by ``If-Match``."""
+    """Replace the manifest of an active container, if it is still the version named by ``If-Match``."""
     if if_match is None:
         raise PreconditionRequired(
             "name the version you change: If-Match with the ETag that describe gave"
@@ -157,7 +157,7 @@ async def change(
     manifest = parse_manifest(body.manifest)
     told = check_offered(manifest, shared.settings.blob_bucket)
     async with shared.stack.db.transaction() as conn:
-        current = await access.changeable(conn, caller, container_id)
+        current = await access.changed_alone(conn, caller, container_id)
         access.check_kept(caller, manifest)
         founding.check_change(current, manifest)
         etag = founding.etag(manifest)
@@ -210,9 +210,9 @@ async def set_state(
 async def delete(
     container_id: str, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Delete a container: invisible at once, removed from all stores by the job."""
+    """Delete a container: invisible at once, removed from all stores by the job. One that is closed is opened first."""
     async with shared.stack.db.transaction() as conn:
-        container = await access.owned(conn, caller, container_id)
+        container = await access.changed_alone(conn, caller, container_id)
         job_id = await delete_container(conn, container.id, principal=caller.name)
         if job_id is None:
             raise access.unknown(container_id)

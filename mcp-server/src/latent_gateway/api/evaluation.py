@@ -33,7 +33,7 @@ async def evaluate(
 ) -> Response:
     """Measure a container's retrieval by golden or judged queries; the job's ``result`` is the report."""
     async with shared.stack.db.transaction() as conn:
-        container = await access.changeable(conn, caller, container_id)
+        container = await access.measurable(conn, caller, container_id)
     if body.golden is None and not body.judged:
         golden = await asyncio.to_thread(golden_of, shared.settings.manifests, container.id)
         body = body.model_copy(update={"golden": golden})

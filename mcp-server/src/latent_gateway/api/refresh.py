@@ -10,7 +10,6 @@ import orjson
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from latent_core.domain.container import ContainerState
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.golden import GoldenSet
 from latent_core.domain.refresh import (
@@ -102,12 +101,8 @@ async def refreshed(
     """The job, once it is stored; or the plan, and nothing is changed."""
     stack, settings = shared.stack, shared.settings
     async with stack.db.transaction() as conn:
-        if body.dry_run:
-            container = await access.owned(conn, caller, body.container_id)
-        else:
-            container = await access.changeable(conn, caller, body.container_id)
-    if body.strategy is Strategy.REPARSE and container.state is not ContainerState.ACTIVE:
-        raise access.closed(container.id, container.state)
+        asked = access.owned if body.dry_run else access.changeable
+        container = await asked(conn, caller, body.container_id)
     golden = None
     if body.strategy in (Strategy.PARALLEL, Strategy.DRIFT):
         golden = await asyncio.to_thread(_golden_of, settings.manifests, container.id)
@@ -152,7 +147,7 @@ async def back(
         container = await access.changeable(conn, caller, body.container_id)
         await note_before_rollback(conn, container.id)
     async with shared.stack.db.transaction() as conn:
-        container = await access.changeable(conn, caller, body.container_id)
+        container = await access.changed_alone(conn, caller, body.container_id)
         done = await rollback(
             conn,
             container.id,

@@ -14,7 +14,7 @@ from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.token import EVERYBODY, Scope
-from latent_core.registry import containers
+from latent_core.registry import containers, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container
 from latent_gateway.auth import rights
@@ -128,8 +128,21 @@ async def held(conn: Connection, container: Writable) -> None:
         raise closed(container.id, state)
 
 
-async def changeable(conn: Connection, principal: Principal, container_id: str) -> Readable:
-    """A container whose manifest the principal may change; ``Conflict`` when it is archived."""
+async def changeable(conn: Connection, principal: Principal, container_id: str) -> Writable:
+    """A container that the principal may change as a whole: its manifest, its vectors, its being there."""
+    return await writable(conn, principal, container_id, scope=Scope.ADMIN)
+
+
+async def changed_alone(conn: Connection, principal: Principal, container_id: str) -> Writable:
+    """As ``changeable``, with all other changes kept out until the transaction ends. First in everybody's order of
+    locks; judged before and after, for a row that is locked for whoever asks would tell that it is there."""
+    await changeable(conn, principal, container_id)
+    await spaces.lock(conn, container_id)
+    return await changeable(conn, principal, container_id)
+
+
+async def measurable(conn: Connection, principal: Principal, container_id: str) -> Readable:
+    """A container that the principal owns and that is searched; ``Conflict`` when it is archived."""
     container = await owned(conn, principal, container_id)
     if container.state is ContainerState.ARCHIVED:
         raise closed(container.id, container.state)
