@@ -36,6 +36,7 @@ PATIENT: Final = {
     "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
     "LLC_SEARCH_TIMEOUT_MS": "60000",  # how long an answer takes is no matter here, what it says is
     "LLC_LEASE_SECONDS": "5",
+    "LLC_EMBED_PRICE_PER_MILLION": "20000",
 }
 
 
@@ -176,6 +177,7 @@ async def test_the_switch_shows_in_the_manifest_and_in_what_apply_says(
     assert planned.plan is not None
     assert (planned.plan.texts, planned.plan.chunks, planned.plan.cached) == (12, 12, 0)
     assert planned.plan.tokens > 0
+    assert planned.plan.cost == pytest.approx(planned.plan.tokens * 0.02)
     assert planned.plan.seconds is not None
     assert await embedder_of(client, "told") == "openai/test"
     described = await client.describe("told")
@@ -257,6 +259,7 @@ async def test_the_command_plans_refreshes_and_goes_back(
     assert code == 0, err
     assert "openai/wide@96 1 (96 dimensions)" in out
     assert "20 texts" in out
+    assert "by LLC_EMBED_PRICE_PER_MILLION" in out
     code, out, err = await installation.cli(*words, "--wait")
     assert code == 0, err
     assert await embedder_of(client, "by-hand") == "openai/wide@96"

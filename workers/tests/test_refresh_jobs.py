@@ -107,6 +107,9 @@ class Model(TextsOnly):
         self.texts += len(texts)
         return self.vectors(texts)
 
+    def tokens_of(self, texts: Sequence[str], images: int = 0) -> int:
+        return 100 * len(texts) + images
+
     async def embed_query(self, text: str) -> Vector:
         if self.asked_in_vain:
             raise Unavailable("the embedder was shut down")
@@ -731,6 +734,17 @@ async def test_a_space_that_answers_as_well_passes_its_gates(
     assert "12 golden queries" in job["warnings"][0]["message"]
 
 
+SENT: Final = "SELECT texts, tokens FROM embed_usage WHERE job_id = {} AND embedder = '{}'"
+
+
+async def test_a_refresh_tells_what_its_embedder_was_sent(house: House) -> None:
+    await house.stock(7)
+    job_id = await house.begin(strategy="parallel", to=to("openai/new"))
+    assert await house.work(JobKind.REFRESH) == []
+    (sent,) = await sql(house.stack.db, SENT.format(job_id, "openai/new"))
+    assert (sent["texts"], sent["tokens"]) == (7, 700)
+
+
 async def test_a_drift_adapter_for_queries_is_taken_and_can_be_taken_back(house: House) -> None:
     found = await house.stock(120)
     old = (await house.container()).space
@@ -740,6 +754,8 @@ async def test_a_drift_adapter_for_queries_is_taken_and_can_be_taken_back(house:
     assert await house.work(JobKind.REFRESH) == []
     job = await house.job(job_id)
     measured = job["result"]["drift"]
+    (sent,) = await sql(house.stack.db, SENT.format(job_id, "openai/turned"))
+    assert sent["texts"] >= 72  # of the sample, three for each dimension
     assert measured["recall"] >= 0.95
     assert measured["status_quo"] is None
     container = await house.container()

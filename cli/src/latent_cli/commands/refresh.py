@@ -105,6 +105,12 @@ def _model(model: ModelView) -> str:
     return f"{model.embedder} {model.version} ({model.dims} dimensions)"
 
 
+def _cost(plan: RefreshPlan) -> str:
+    if plan.cost is None:
+        return "unknown: set LLC_EMBED_PRICE_PER_MILLION"
+    return f"{plan.cost:,.4f} by LLC_EMBED_PRICE_PER_MILLION" if plan.cost else "nothing"
+
+
 def _show(console: Console, plan: RefreshPlan) -> None:
     lines = {
         "from": _model(plan.source),
@@ -112,6 +118,7 @@ def _show(console: Console, plan: RefreshPlan) -> None:
         "holds": f"{amount(plan.documents, 'document')}, {amount(plan.chunks, 'chunk')}",
         "embeds": f"{amount(plan.texts, 'text')}, {amount(plan.tokens, 'token')}; "
         f"{amount(plan.cached, 'chunk')} known from before",
+        "costs": _cost(plan),
         "takes": "unknown" if plan.seconds is None else f"about {plan.seconds:,.0f} s",
         "by": plan.basis,
         "judged by": f"{plan.golden_queries} golden queries",

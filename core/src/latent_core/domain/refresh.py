@@ -123,6 +123,8 @@ class RefreshPlan(BaseModel):
     """Of these texts; counted by the tokenizer that made the chunks."""
     cached: int
     """Chunks whose vectors are kept from before."""
+    cost: float | None
+    """Of the tokens, by LLC_EMBED_PRICE_PER_MILLION; None where that is not set. A local embedder costs nothing."""
     seconds: float | None
     """Of embedding; None where nothing tells how fast the embedder is."""
     basis: str

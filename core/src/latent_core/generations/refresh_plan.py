@@ -6,6 +6,7 @@ import math
 from time import perf_counter
 from typing import Final
 
+from latent_core.domain.embedder_name import is_local
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.refresh import (
@@ -27,6 +28,7 @@ from latent_core.settings import Settings
 SAMPLE_SHARE: Final = 0.05
 SAMPLE_DIMS: Final = 3
 """An adapter learns from so many pairs a dimension at least."""
+A_MILLION: Final = 1_000_000
 TIMED_CHUNKS: Final = 8
 REPARSED: Final = "every stored original is parsed and chunked again; texts that stay the same are not embedded again"
 
@@ -60,6 +62,7 @@ async def plan(
         texts=texts,
         tokens=tokens,
         cached=costs.cached,
+        cost=_cost(model, tokens, settings.embed_price_per_million),
         seconds=seconds,
         basis=basis,
         golden_queries=golden_queries,
@@ -79,6 +82,13 @@ def _to_embed(
         share = min(1.0, sampled / costs.chunks)
         return math.ceil(left * share), math.ceil(tokens * share)
     return left, tokens
+
+
+def _cost(model: EmbeddingModel, tokens: int, price_per_million: float) -> float | None:
+    """As jobs count it when they are done."""
+    if is_local(model.embedder):
+        return 0.0
+    return tokens / A_MILLION * price_per_million if price_per_million else None
 
 
 def sample_size(chunks: int, old_dims: int, new_dims: int) -> int:

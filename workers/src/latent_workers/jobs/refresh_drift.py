@@ -203,7 +203,9 @@ async def _embedded(work: Refresh, new: Space, rows: Sequence[StoredText]) -> Ma
         await work.ctx.progress(done, len(rows), "chunks of the sample embedded")
 
     pieces = await asyncio.to_thread(made_of)
-    return await work.deps.embedding.embed(new, pieces, work.ctx.checkpoint, told)
+    return await work.deps.embedding.embed(
+        new, pieces, work.ctx.checkpoint, told, job_id=work.ctx.job.id
+    )
 
 
 async def _asked(work: Refresh, embedder: Embedder, questions: Sequence[str]) -> Matrix:

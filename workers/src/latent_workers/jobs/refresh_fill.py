@@ -237,7 +237,12 @@ class Filling:
 
     async def _vectors(self, pieces: Sequence[Piece]) -> Matrix:
         return await self.deps.embedding.embed(
-            self.space, pieces, self.ctx.checkpoint, _nobody, left_out=self.left_out
+            self.space,
+            pieces,
+            self.ctx.checkpoint,
+            _nobody,
+            job_id=self.ctx.job.id,
+            left_out=self.left_out,
         )
 
     async def _tell(self, row: StoredText) -> None:
