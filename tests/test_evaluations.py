@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from latent_client import AsyncClient
-from latent_core.domain.errors import Invalid
+from latent_core.domain.errors import Forbidden, Invalid
 from latent_core.domain.evaluation import EvalReport, EvalRequest, JudgedQuery
 from latent_core.domain.golden import GoldenSet, parse_golden
 from latent_core.domain.job import JobState
@@ -103,6 +103,15 @@ async def test_suggestions_try_other_fusions_and_a_request_may_name_its_own(
     answer = await client.search(request)
     assert answer.diagnostics is not None
     assert "weighted with weights {'bm25': 0.0}" in " ".join(answer.diagnostics.plan)
+
+
+async def test_a_mode_that_is_not_offered_is_refused_before_anything_is_asked(
+    client: AsyncClient,
+) -> None:
+    await client.create(Manifest(id="plain", name="Plain", embedder="openai/test", dims=DIMS))
+    asked = EvalRequest(golden=golden(), modes=[SearchMode.SEMANTIC, SearchMode.MULTIVECTOR])
+    with pytest.raises(Forbidden, match="not offered yet"):
+        await client.evaluate("plain", asked)
 
 
 async def test_without_a_query_to_ask_the_request_is_refused(

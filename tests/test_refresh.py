@@ -227,6 +227,9 @@ async def test_what_cannot_be_done_is_refused_with_its_reason(
         ({"strategy": "sideways"}, "parallel"),
         ({"strategy": "reparse", "to": OLD}, "keeps the embedder"),
         ({"strategy": "inplace", "way": "query"}, "belongs to strategy drift"),
+        ({"strategy": "inplace", "keep_days": 3}, "belongs to parallel and drift"),
+        ({"strategy": "reparse", "keep_days": 3}, "belongs to parallel and drift"),
+        ({"strategy": "reparse", "force": True}, "leave 'force' out"),
         ({"strategy": "parallel", "to": {"embedder": "openai/wide@96"}}, "dims"),
         ({"strategy": "parallel", "to": {"embedder": "lokal"}}, "lokal"),
     ]
@@ -266,6 +269,10 @@ async def test_the_command_plans_refreshes_and_goes_back(
     code, out, err = await installation.cli("refresh", "rollback", "by-hand", "--json")
     assert code == 0, err
     assert orjson.loads(out)["now"] == {"embedder": "openai/test", "version": "1", "dims": 64}
+    again = ("refresh", "by-hand", "--strategy", "inplace", "--version", "7", "--wait")
+    code, out, err = await installation.cli(*again)
+    assert code == 0, err
+    assert (await client.describe("by-hand")).embedder["version"] == "7"
     code, out, err = await installation.cli("refresh", "by-hand", "--strategy", "drift")
     assert code != 0
     assert "needs 'to'" in err
@@ -291,12 +298,12 @@ async def test_an_agent_refreshes_by_its_tool(
     await added(client, "agent", "bits.jsonl", corpus(range(9000, 9005)), tmp_path)
     tools = {tool["name"]: tool for tool in (await http.get("/mcp/tools")).json()["tools"]}
     schema = tools["admin.refresh"]["inputSchema"]
-    assert {"container_id", "strategy", "to", "dry_run", "force"} <= set(schema["properties"])
+    assert {"to", "way", "dry_run", "force", "keep_days"} <= set(schema["properties"])
     assert set(schema["required"]) == {"container_id", "strategy"}
     words = {"container_id": "agent", "strategy": "parallel", "to": NEW}
     planned = await called(http, "admin_refresh", **words, dry_run=True)
     assert planned["plan"]["texts"] == 5
-    begun = await called(http, "admin_refresh", **words)
+    begun = await called(http, "admin_refresh", **words, keep_days=0)
     (job,) = await client.wait([begun["job_id"]], timeout_seconds=180)
     assert job.state is JobState.DONE
     assert await embedder_of(client, "agent") == "openai/wide@96"

@@ -43,6 +43,7 @@ from latent_core.stack import Stack
 from latent_gateway.auth.access import Readable
 from latent_gateway.links import BlobLinks
 from latent_gateway.search.embed import QueryCache
+from latent_gateway.search.plan import require_offered
 from latent_gateway.search.service import SearchService
 from latent_gateway.search.stores import Stores
 from latent_gateway.search.turns import Turns
@@ -254,9 +255,11 @@ def questions_of(container: Container, request: EvalRequest) -> Questions:
 
 
 def setups_of(container: Container, request: EvalRequest) -> list[Setup]:
-    """Every mode with every fusion, each once."""
+    """Every mode with every fusion, each once; ``Forbidden`` when one of them is not to be had."""
     retrieval = container.manifest.retrieval
     modes = request.modes or [retrieval.mode_default]
+    for mode in modes:
+        require_offered(mode)
     fusions = request.fusions or [retrieval.fusion]
     setups = [Setup(mode=mode, fusion=fusion) for mode in modes for fusion in fusions]
     return list({setup.name: setup for setup in setups}.values())

@@ -64,6 +64,8 @@ def refresh(
         return
     target = {"embedder": to, "version": version, "dims": dims}
     given = {name: value for name, value in target.items() if value is not None}
+    if given and to is None:
+        given["embedder"] = ask(lambda client: client.describe(container)).embedder["embedder"]
     request = _request(
         strategy=strategy, to=given or None, way=way, keep_days=keep_days, force=force
     )

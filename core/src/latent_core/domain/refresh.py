@@ -72,6 +72,12 @@ class RefreshRequest(BaseModel):
             raise ValueError("strategy reparse keeps the embedder: leave 'to' out")
         if self.way is not None and self.strategy is not Strategy.DRIFT:
             raise ValueError("'way' belongs to strategy drift")
+        if self.keep_days is not None and self.strategy in (Strategy.INPLACE, Strategy.REPARSE):
+            raise ValueError(
+                f"strategy {self.strategy.value} leaves no space behind: 'keep_days' belongs to parallel and drift"
+            )
+        if self.force and self.strategy is Strategy.REPARSE:
+            raise ValueError("strategy reparse measures and empties nothing: leave 'force' out")
         return self
 
 

@@ -19,7 +19,7 @@ from latent_gateway.api import cursors
 from latent_gateway.api.bodies import EvalRuns, JobAccepted
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
-from latent_gateway.evaluating import questions_of
+from latent_gateway.evaluating import questions_of, setups_of
 
 router = APIRouter(tags=["evaluation"])
 
@@ -38,6 +38,7 @@ async def evaluate(
         golden = await asyncio.to_thread(golden_of, shared.settings.manifests, container.id)
         body = body.model_copy(update={"golden": golden})
     questions_of(container, body)
+    setups_of(container, body)  # here, and not when half of the questions are asked
     async with shared.stack.db.transaction() as conn:
         await shared.quotas.check_queue(conn, caller)
         job_id = await enqueue(

@@ -231,6 +231,11 @@ def _asked_by(mode: SearchMode, request: SearchRequest, container: Container) ->
     return SHOWN if request.image_ref is None else SAID
 
 
+def require_offered(mode: SearchMode) -> None:
+    """``Forbidden`` for a mode that a search would refuse, whatever it asks for."""
+    _channels(mode)
+
+
 def _channels_of(mode: SearchMode, worded: bool, seen: bool, exact: bool) -> tuple[str, ...]:
     """None for an image without words, by which nothing can be found where nobody can look at it."""
     known = _channels(mode)

@@ -42,6 +42,9 @@ class RefreshArguments(Arguments):
     way: Annotated[Way | None, Field(description="Of drift: what the adapter maps.")] = None
     dry_run: Annotated[bool, Field(description="Tell what it would cost, change nothing.")] = False
     force: Annotated[bool, Field(description="Switch though a gate fails.")] = False
+    keep_days: Annotated[
+        float | None, Field(ge=0, le=3650, description="How long there is a way back.")
+    ] = None
 
 
 class Refresh(Answer):
