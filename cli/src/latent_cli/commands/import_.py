@@ -79,11 +79,13 @@ def follow_import(answer: ImportAnswer, *, wait: bool, as_json: bool) -> None:
         show_failed(answers(), jobs)
         if job.state is JobState.DONE:
             told = job.result or {}
+            overtaken = told.get("overtaken", 0)
             answers().print(
                 safe(
                     f"{answer.container_id}: {amount(told.get('documents', 0), 'document')}, "
                     f"{amount(told.get('chunks', 0), 'chunk')}, {told.get('embedded', 0)} embedded anew, "
                     f"{told.get('skipped', 0)} skipped"
+                    + (f", {overtaken} overtaken" if overtaken else "")
                 )
             )
     exit_for(jobs)

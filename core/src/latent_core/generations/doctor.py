@@ -1,7 +1,8 @@
 """Doctor: compare rows, points, postings and blobs, and say every difference (DESIGN §7.6).
 
 Runs on a live system in bounded pages, at most half of the time. What is in motion (a document with an
-ingest or a purge open) is not a difference; what looks like one is read again before it is reported.
+ingest or a purge open, a container that an archive is merged into) is not a difference; what looks like
+one is read again before it is reported.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from latent_core.generations.doctor import Pace
 from latent_core.keywords.rebuild import rebuild
 from latent_core.registry import (
     blobs as blob_rows,
+    checks,
     containers,
     documents,
     pages,
@@ -51,6 +52,7 @@ logger = logging.getLogger(__name__)
 CHUNKS_A_STEP: Final = 64
 WEB: Final = ("http://", "https://")
 DONE_BEFORE: Final = "another difference's repair has done it"
+IN_MOTION: Final = "a job works on it: nothing is touched, look again when it has ended"
 
 
 class Embedders(Protocol):
@@ -152,11 +154,14 @@ class Repairer:
         async with self._db.transaction() as conn:
             if await containers.hold(conn, container.id) is None:
                 raise _Beyond("the container is gone")
+            await documents.lock(conn, [doc_id])
             if await pages.is_live(conn, doc_id, generation):
                 return await self._again(
                     conn, container, doc_id
                 )  # with fresh points, and only those
-            await documents.lock(conn, [doc_id])
+            if await checks.with_open_work(conn, container.id, [doc_id]):
+                return IN_MOTION
+            await rows.overtake(conn, doc_id, generation)  # between this and the purge, too
             await proofs.delete_dead(conn, doc_id, generation + 1)
             job_id = await enqueue_purges(
                 conn,
@@ -277,9 +282,14 @@ class Repairer:
     async def _forget(self, container: Container, difference: Difference) -> str:
         doc_id = difference.doc_id
         async with self._db.transaction() as conn:
-            row = await documents.row(conn, doc_id) if doc_id else None
-            if row is None or row["deleted_at"] is not None or row["live_generation"] is not None:
-                return "it waits no longer"
+            if doc_id is None or await containers.hold(conn, container.id) is None:
+                raise _Beyond("it is gone")
+            await documents.lock(conn, [doc_id])
+            row = await documents.row(conn, doc_id)
+            if row is None or not await checks.pending_without_job(
+                conn, container.id, 1, among=[doc_id]
+            ):
+                return "it waits no longer, or a job works on it by now"
             if str(row["uri"]).startswith(WEB):
                 return await self._fetch(conn, container, row)
             await delete_documents(

@@ -23,12 +23,16 @@ SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s AND deleted_a
        (SELECT count(*) FROM jobs WHERE container_id = %(id)s AND state IN ('queued', 'running')) AS open_jobs
 """
 
+# What an import has accepted becomes live by its commit, and has no other job.
 PENDING_WITHOUT_JOB: Final = """
 SELECT d.id, d.uri FROM documents d
 WHERE d.container_id = %(id)s AND d.deleted_at IS NULL AND d.live_generation IS NULL
+  AND (%(ids)s::uuid[] IS NULL OR d.id = ANY(%(ids)s))
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus'))
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.parent_id AND j.kind = 'corpus'
                   AND j.state IN ('queued', 'running', 'failed', 'cancelled'))
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.kind = 'import' AND j.state IN ('queued', 'running')
+                  AND j.payload ->> 'target' = d.container_id)
 LIMIT %(limit)s
 """
 
@@ -60,10 +64,14 @@ ORDER BY r.doc_id, r.role, r.part
 LIMIT %(limit)s
 """
 
+# Which documents an import will touch is known to its archive only.
 OPEN_WORK: Final = """
 SELECT doc.id
 FROM unnest(%(ids)s::uuid[]) AS doc (id)
 WHERE EXISTS (
+    SELECT 1 FROM jobs j
+    WHERE j.kind = 'import' AND j.state IN ('queued', 'running') AND j.payload ->> 'target' = %(container_id)s
+) OR EXISTS (
     SELECT 1 FROM jobs j
     WHERE j.container_id = %(container_id)s AND j.state IN ('queued', 'running')
       AND (
@@ -123,12 +131,18 @@ async def counts(conn: Connection, container_id: str, stored_in: int) -> dict[st
 
 
 async def pending_without_job(
-    conn: Connection, container_id: str, limit: int
+    conn: Connection, container_id: str, limit: int, *, among: Sequence[UUID] | None = None
 ) -> list[dict[str, Any]]:
-    """Accepted documents that nobody works on and nobody has failed on: they would wait for ever."""
-    return await (
-        await conn.execute(PENDING_WITHOUT_JOB, {"id": container_id, "limit": limit})
-    ).fetchall()
+    """Accepted documents that nobody works on and nobody has failed on: they would wait for ever.
+
+    Only those ``among`` some, if they are given: look so again, with their rows locked, before one is taken back.
+    """
+    values = {
+        "id": container_id,
+        "limit": limit,
+        "ids": list(among) if among is not None else None,
+    }
+    return await (await conn.execute(PENDING_WITHOUT_JOB, values)).fetchall()
 
 
 async def wrong_counts(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
@@ -153,7 +167,8 @@ async def live_refs(
 
 
 async def with_open_work(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> set[UUID]:
-    """Those documents that an ingest or a purge is under way or queued for: what they hold may be in motion."""
+    """Those documents that an ingest, an import or a purge is under way or queued for: what they hold may be in
+    motion."""
     if not doc_ids:
         return set()
     cursor = await conn.execute(OPEN_WORK, {"ids": list(doc_ids), "container_id": container_id})

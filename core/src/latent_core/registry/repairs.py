@@ -53,6 +53,12 @@ WHERE c.id = %(id)s AND s.container_id = c.id
   AND (s.id = c.live_space AND s.state <> 'live' OR s.id <> c.live_space AND s.state = 'live')
 """
 
+# No further than what was given out: the next attempt may become live.
+OVERTAKE: Final = """
+UPDATE documents SET floor_generation = greatest(floor_generation, least(%(generation)s + 1, next_generation))
+WHERE id = %(doc_id)s
+"""
+
 SEIZE: Final = "SELECT 1 FROM containers WHERE id = %(id)s AND deleted_at IS NULL FOR NO KEY UPDATE"
 
 
@@ -93,6 +99,11 @@ async def distrust(conn: Connection, sha256: str) -> None:
 async def mark_live(conn: Connection, container_id: str) -> None:
     """Mark the space that is searched as the live one, and no other."""
     await conn.execute(MARK_LIVE, {"id": container_id})
+
+
+async def overtake(conn: Connection, doc_id: UUID, generation: int) -> None:
+    """A generation that is not live never becomes so. Lock the document first."""
+    await conn.execute(OVERTAKE, {"doc_id": doc_id, "generation": generation})
 
 
 async def seize(conn: Connection, container_id: str) -> bool:

@@ -353,7 +353,8 @@ def _advanced(before: ImportPayload, ready: _Ready, done: Committed) -> ImportPa
             "chunks_read": begun.next_n,
             "documents": before.documents + len(done.flipped),
             "chunks": before.chunks + chunks,
-            "skipped": before.skipped + step.skipped + len(done.refused),
+            "skipped": before.skipped + step.skipped,
+            "overtaken": before.overtaken + len(done.refused),
             "embedded": before.embedded + step.embedded,
             "lacking_blobs": before.lacking_blobs + done.lacking_blobs,
         }
@@ -362,6 +363,12 @@ def _advanced(before: ImportPayload, ready: _Ready, done: Committed) -> ImportPa
 
 def _warnings(payload: ImportPayload, left_out: Sequence[str]) -> list[Issue]:
     found: list[Issue] = []
+    if payload.overtaken:
+        message = (
+            f"{payload.overtaken} documents of the archive were not taken in: they were deleted or added anew while it "
+            "was imported; import it once more if the archive's are wanted"
+        )
+        found.append(Issue(code=IssueCode.CONFLICT, message=message))
     if payload.lacking_blobs:
         message = (
             f"{payload.lacking_blobs} originals or page images are not in the archive and not stored here: "

@@ -34,6 +34,8 @@ class ImportPayload(BaseModel):
     documents: int = 0
     chunks: int = 0
     skipped: int = 0
+    overtaken: int = 0
+    """Documents that were deleted, or added anew, between their choice and the commit of their step."""
     embedded: int = 0
     lacking_blobs: int = 0
     """References to bytes that are neither in the archive nor here."""
@@ -45,6 +47,7 @@ FRESH: Final = {
     "documents": 0,
     "chunks": 0,
     "skipped": 0,
+    "overtaken": 0,
     "embedded": 0,
     "lacking_blobs": 0,
 }

@@ -1,0 +1,179 @@
+"""Doctor beside an import that merges: what is in motion is neither told nor touched, nor lost by an old report."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
+from latent_core.domain.ids import document_id
+from latent_core.domain.job import JobKind
+from latent_core.domain.manifest import Manifest
+from latent_core.generations import containers as founding
+from latent_core.generations.delete import delete_documents
+from latent_core.generations.importing.payload import Policy
+from latent_core.generations.repair import IN_MOTION, Repairer, Stores
+from latent_core.registry.connection import Database
+from latent_core.testing.queue import sql
+from latent_workers.jobs import import_steps
+from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
+from latent_workers.testing.transfers import OWNER, delete, export, take_in
+
+LAMP: Final = "file:///lamp.md"
+GENERATIONS: Final = "SELECT id AS doc_id, next_generation - 1 AS generation FROM documents"
+
+
+@pytest.fixture
+async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+    async with open_house(database, tmp_path) as one:
+        await one.add("lamp.md", b"# Lamp\n\nThe lamp is lit.\n")
+        await one.add("lens.md", b"# Lens\n\nThe lens turns.\n")
+        assert await one.work() == []
+        yield one
+
+
+async def mend(house: House, report: DoctorReport) -> list[str]:
+    """What became of each difference, when the jobs that were asked for are done."""
+    stack = house.stack
+    stores = Stores(stack.db, stack.vectors, stack.blobs, house.embedder)
+    repairer = Repairer(stores, principal=OWNER, lease_seconds=LEASE_SECONDS, alone=True)
+    done = await repairer.repair(report)
+    assert await house.work(JobKind.PURGE) == []
+    return [one.message for one in done]
+
+
+def told(*differences: Difference) -> DoctorReport:
+    """A report that somebody has had for a while."""
+    return DoctorReport(
+        clean=False, containers={CONTAINER: ContainerReport(differences=list(differences))}
+    )
+
+
+async def generations(house: House, remedy: Remedy) -> DoctorReport:
+    found = await sql(house.stack.db, GENERATIONS)
+    return told(
+        *(
+            Difference(kind="any", object=str(r["doc_id"]), message="", repair=remedy, **r)
+            for r in found
+        )
+    )
+
+
+def after_staging(monkeypatch: pytest.MonkeyPatch, then: Callable[[], Awaitable[None]]) -> None:
+    """Between the vectors of an import's step and its commit."""
+    stage = import_steps.vectors.stage
+
+    async def staged(*args: Any) -> None:
+        await stage(*args)
+        await then()
+
+    monkeypatch.setattr(import_steps.vectors, "stage", staged)
+
+
+async def anew(house: House) -> None:
+    """The container, empty: what is merged into it never had a job."""
+    await delete(house, CONTAINER)
+    manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
+    stack = house.stack
+    await founding.create(
+        stack.db, stack.vectors, house.embedder, manifest, principal=OWNER, request_id=None
+    )
+
+
+async def whole(house: House, chunks: int) -> None:
+    """All of the archive is there, with its vectors."""
+    await house.settle()
+    report = await house.examine()
+    assert report.clean, report
+    counts = report.containers[CONTAINER].counts
+    assert (counts["chunks"], counts["points"]) == (chunks, chunks)
+
+
+async def test_what_a_merge_has_staged_is_no_difference_and_is_not_purged(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, chunks = await export(house), len(await house.texts())
+    reports: list[DoctorReport] = []
+
+    async def examined() -> None:
+        reports.append(await house.examine())
+        await mend(house, reports[-1])
+        assert set(await mend(house, await generations(house, Remedy.PURGE))) == {IN_MOTION}
+
+    after_staging(monkeypatch, examined)
+    result = await take_in(house, data, CONTAINER, merge=True, policy=Policy.REPLACE)
+    assert [report.clean for report in reports] == [True], reports
+    assert result["documents"] == 2
+    await whole(house, chunks)
+
+
+async def test_what_a_merge_has_accepted_is_not_taken_back_while_it_runs(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, chunks = await export(house), len(await house.texts())
+    await anew(house)
+    reports: list[DoctorReport] = []
+
+    async def examined() -> None:
+        reports.append(await house.examine())
+        await mend(house, reports[-1])
+        await mend(house, await generations(house, Remedy.FORGET))
+
+    after_staging(monkeypatch, examined)
+    result = await take_in(house, data, CONTAINER, merge=True)
+    assert [report.clean for report in reports] == [True], reports
+    assert (result["documents"], result["skipped"], result["overtaken"]) == (2, 0, 0)
+    await whole(house, chunks)
+
+
+async def test_a_document_that_is_deleted_under_a_merge_is_told_as_overtaken(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = await export(house)
+
+    async def deleted() -> None:
+        async with house.stack.db.transaction() as conn:
+            await delete_documents(
+                conn,
+                CONTAINER,
+                [document_id(CONTAINER, LAMP)],
+                principal=OWNER,
+                lease_seconds=LEASE_SECONDS,
+            )
+
+    after_staging(monkeypatch, deleted)
+    result = await take_in(house, data, CONTAINER, merge=True, policy=Policy.REPLACE)
+    assert (result["documents"], result["skipped"], result["overtaken"]) == (1, 0, 1)
+    (job,) = await sql(house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
+    assert "1 documents of the archive were not taken in" in job["warnings"][0]["message"]
+    await house.settle()
+    assert (await house.examine()).clean
+
+
+async def test_a_document_that_was_added_again_since_the_report_is_not_taken_back(
+    house: House,
+) -> None:
+    await house.add("new.md", b"# New\n\nThe new horn.\n")
+    await sql(house.stack.db, "DELETE FROM jobs WHERE kind = 'ingest' AND state = 'queued'")
+    report = await house.examine()
+    assert [d.repair for d in report.containers[CONTAINER].differences] == [Remedy.FORGET]
+    await house.add("new.md", b"# New\n\nThe new horn.\n")
+    await mend(house, report)
+    assert await house.work() == []
+    assert any("horn" in text for text in await house.texts())
+
+
+async def test_a_generation_that_was_purged_never_becomes_live_and_the_next_one_does(
+    house: House,
+) -> None:
+    doc_id = document_id(CONTAINER, LAMP)
+    stray = Difference(
+        kind="point", object="p", message="", repair=Remedy.PURGE, doc_id=doc_id, generation=10**6
+    )
+    await mend(house, told(stray))
+    await house.add("lamp.md", b"# Lamp\n\nThe lamp is out.\n")
+    assert await house.work() == []
+    assert any("out" in text for text in await house.texts())
