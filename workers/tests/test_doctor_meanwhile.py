@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from latent_core.domain.errors import Conflict
 from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
@@ -18,9 +19,10 @@ from latent_core.generations.importing.payload import Policy
 from latent_core.generations.repair import IN_MOTION, Repairer, Stores
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
+from latent_workers import tidy
 from latent_workers.jobs import import_steps
 from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
-from latent_workers.testing.transfers import OWNER, delete, export, take_in
+from latent_workers.testing.transfers import OWNER, begin, delete, export, take_in
 
 LAMP: Final = "file:///lamp.md"
 GENERATIONS: Final = "SELECT id AS doc_id, next_generation - 1 AS generation FROM documents"
@@ -164,6 +166,74 @@ async def test_a_document_that_was_added_again_since_the_report_is_not_taken_bac
     await mend(house, report)
     assert await house.work() == []
     assert any("horn" in text for text in await house.texts())
+
+
+async def test_a_new_version_that_is_queued_is_not_replaced_by_a_repair_from_the_old_original(
+    house: House,
+) -> None:
+    await sql(house.stack.db, "DELETE FROM chunks WHERE strpos(text, 'lens') > 0")
+    report = await house.examine()
+    assert Remedy.REBUILD in {d.repair for d in report.containers[CONTAINER].differences}
+    await house.add("lens.md", b"# Lens\n\nThe lens is cracked.\n")
+    assert IN_MOTION in await mend(house, report)
+    assert await house.work() == []
+    assert any("cracked" in text for text in await house.texts())
+    await house.settle()
+    assert (await house.examine()).clean
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_merge_that_is_given_up_takes_back_what_it_has_accepted(
+    house: House, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    data = await export(house)
+    async with house.stack.db.transaction() as conn:
+        await delete_documents(
+            conn,
+            CONTAINER,
+            [document_id(CONTAINER, LAMP)],
+            principal=OWNER,
+            lease_seconds=LEASE_SECONDS,
+        )
+    await house.settle()
+
+    async def ended() -> None:
+        raise Killed if killed else Conflict("the test ends it")
+
+    after_staging(monkeypatch, ended)
+    await begin(house, data, CONTAINER, merge=True, policy=Policy.REPLACE)
+    if killed:
+        job = await house.claim(JobKind.IMPORT)
+        assert job is not None
+        with pytest.raises(Killed):
+            await house.run(job)
+        await sql(house.stack.db, f"UPDATE jobs SET state = 'cancelled' WHERE id = {job.id}")
+        await tidy.look(house.deps.settings, house.stack)
+    else:
+        (trouble,) = await house.work(JobKind.IMPORT)
+        assert "the test ends it" in str(trouble)
+    (lamp,) = await sql(
+        house.stack.db, f"SELECT deleted_at, live_generation FROM documents WHERE uri = '{LAMP}'"
+    )
+    assert lamp["deleted_at"] is not None, "it was deleted before the merge, and is again"
+    assert [text.split()[-1] for text in await house.texts()] == ["turns."]
+    await house.settle()
+    report = await house.examine()
+    assert report.clean, report
+    assert report.containers[CONTAINER].counts["pending_documents"] == 0
+
+
+async def test_what_waits_since_a_merge_ended_is_told_though_it_once_had_jobs(house: House) -> None:
+    await sql(
+        house.stack.db,
+        "UPDATE documents SET live_generation = NULL, sha256 = NULL, floor_generation = next_generation",
+    )
+    differences = (await house.examine()).containers[CONTAINER].differences
+    assert {d.repair for d in differences if d.kind == "document"} == {Remedy.FORGET}
+
+
+class Killed(BaseException):
+    """As ``kill -9`` ends an attempt: nothing is cleaned up."""
 
 
 async def test_a_generation_that_was_purged_never_becomes_live_and_the_next_one_does(

@@ -119,6 +119,17 @@ async def leave_dead_rows(house: House) -> None:
     await sql(house.stack.db, "DELETE FROM jobs WHERE kind = 'purge'")
 
 
+async def unpublish(house: House) -> None:
+    await sql(
+        house.stack.db,
+        "UPDATE documents SET live_generation = NULL WHERE uri = 'file:///lamp.md'",
+    )
+
+
+async def unpublish_a_record(house: House) -> None:
+    await sql(house.stack.db, "UPDATE documents SET live_generation = NULL WHERE external_id = 'a'")
+
+
 async def lose_postings(house: House) -> None:
     await sql(
         house.stack.db,
@@ -229,6 +240,8 @@ DAMAGES: Final[dict[str, list[Case]]] = {
     "rows": [
         (lose_a_chunk, "document", Remedy.REBUILD),
         (wait_for_ever, "document", Remedy.FORGET),
+        (unpublish, "document", Remedy.REBUILD),
+        (unpublish_a_record, "document", Remedy.REBUILD),
         (mark_the_space, "state", Remedy.RESTAMP),
         (lose_postings, "keywords", Remedy.REINDEX),
         (miscount, "keywords", Remedy.REINDEX),

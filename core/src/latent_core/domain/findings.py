@@ -16,7 +16,7 @@ class Remedy(StrEnum):
     REEMBED = "reembed"
     """The chunk's stored text is embedded again."""
     REBUILD = "rebuild"
-    """The document is made again from its stored original."""
+    """The document is made again from its stored original; one that nobody would make live, too."""
     REDRAW = "redraw"
     """The reference goes, and what can be drawn again from the original is."""
     REINDEX = "reindex"

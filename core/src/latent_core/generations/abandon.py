@@ -1,7 +1,8 @@
 """Give up generations that no attempt will publish: its job was cancelled, failed, or died with its process.
 
 An attempt that ends by itself has its own points purged. One whose process was killed, and whose job was
-then cancelled or given up, can not; nor can a later attempt that finds nothing left to do.
+then cancelled or given up, can not; nor can a later attempt that finds nothing left to do. What an import
+has accepted and does not make live is taken back: no job of its own would.
 """
 
 from __future__ import annotations
@@ -10,22 +11,34 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from latent_core.generations.delete import enqueue_purges
+from latent_core.domain.job import ClaimedJob
+from latent_core.generations.delete import delete_documents, enqueue_purges
+from latent_core.queue.finish import hold
 from latent_core.registry import abandoned, containers, documents
 from latent_core.registry.connection import Database
 
 DOCUMENTS_A_LOOK: Final = 500
 
 
-async def purge_abandoned(db: Database, *, principal: str, lease_seconds: float) -> int:
-    """Enqueue purges for all of them; how many documents had some."""
-    total = 0
+async def purge_abandoned(
+    db: Database,
+    *,
+    principal: str,
+    lease_seconds: float,
+    ending: ClaimedJob | None = None,
+    container_id: str | None = None,
+) -> int:
+    """Enqueue purges for all of them, of one container if it is given; how many documents had some.
+
+    ``ending`` is an import that is about to be given up by who holds it: as if it had ended. ``LeaseLost``.
+    """
+    total, but = 0, ending.id if ending is not None else 0
     while True:
         async with db.transaction() as conn:
-            found = await abandoned.find(conn, DOCUMENTS_A_LOOK)
+            found = await abandoned.find(conn, DOCUMENTS_A_LOOK, container_id=container_id, but=but)
         given_up = [
-            await _give_up(db, container_id, doc_ids, principal, lease_seconds)
-            for container_id, doc_ids in found.items()
+            await _give_up(db, one, doc_ids, principal, lease_seconds, ending)
+            for one, doc_ids in found.items()
         ]
         total += sum(given_up)
         if sum(given_up) < DOCUMENTS_A_LOOK:
@@ -33,18 +46,31 @@ async def purge_abandoned(db: Database, *, principal: str, lease_seconds: float)
 
 
 async def _give_up(
-    db: Database, container_id: str, doc_ids: Sequence[UUID], principal: str, lease_seconds: float
+    db: Database,
+    container_id: str,
+    doc_ids: Sequence[UUID],
+    principal: str,
+    lease_seconds: float,
+    ending: ClaimedJob | None,
 ) -> int:
     async with db.transaction() as conn:
+        if ending is not None:
+            await hold(conn, ending)  # nobody goes on with it meanwhile
         if await containers.hold(conn, container_id) is None:
             return 0  # its deletion removes everything
         await documents.lock(conn, doc_ids)
-        found = await abandoned.give_up(conn, doc_ids)
-        if found:
+        found = await abandoned.give_up(conn, doc_ids, but=ending.id if ending is not None else 0)
+        forsaken = await abandoned.never_live(conn, [a.doc_id for a in found])
+        if forsaken:
+            await delete_documents(
+                conn, container_id, forsaken, principal=principal, lease_seconds=lease_seconds
+            )
+        left = [a for a in found if a.doc_id not in set(forsaken)]
+        if left:
             await enqueue_purges(
                 conn,
                 container_id,
-                only=[(a.doc_id, n) for a in found for n in range(a.first, a.below)],
+                only=[(a.doc_id, n) for a in left for n in range(a.first, a.below)],
                 principal=principal,
                 lease_seconds=lease_seconds,
             )

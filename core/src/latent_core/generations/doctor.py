@@ -188,7 +188,7 @@ class Doctor:
                 kind="document",
                 object=str(row["id"]),
                 message=f"{row['uri']} waits without a job",
-                repair=Remedy.FORGET,
+                repair=Remedy.REBUILD if row["has_original"] else Remedy.FORGET,
                 doc_id=row["id"],
             )
         for row in wrong:

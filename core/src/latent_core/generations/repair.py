@@ -154,13 +154,16 @@ class Repairer:
         async with self._db.transaction() as conn:
             if await containers.hold(conn, container.id) is None:
                 raise _Beyond("the container is gone")
-            await documents.lock(conn, [doc_id])
+            await _lock(conn, doc_id)
             if await pages.is_live(conn, doc_id, generation):
                 return await self._again(
                     conn, container, doc_id
                 )  # with fresh points, and only those
             if await checks.with_open_work(conn, container.id, [doc_id]):
                 return IN_MOTION
+            pending = await checks.pending_without_job(conn, container.id, 1, among=[doc_id])
+            if pending and pending[0]["has_original"]:  # its rows tell what it is made of
+                return await self._again(conn, container, doc_id)
             await rows.overtake(conn, doc_id, generation)  # between this and the purge, too
             await proofs.delete_dead(conn, doc_id, generation + 1)
             job_id = await enqueue_purges(
@@ -244,6 +247,9 @@ class Repairer:
         if difference.doc_id is None:
             raise _Beyond("no document is known to it")
         async with self._db.transaction() as conn:
+            if await containers.hold(conn, container.id) is None:
+                raise _Beyond("the container is gone")
+            await _lock(conn, difference.doc_id)
             return await self._again(conn, container, difference.doc_id)
 
     async def _again(self, conn: Connection, container: Container, doc_id: UUID) -> str:
@@ -256,6 +262,10 @@ class Repairer:
     async def _accept(
         self, conn: Connection, container: Container, found: dict[str, Any], *, rebuild: bool
     ) -> str:
+        """What is queued is newer, and is not to be replaced by this."""
+        await documents.lock(conn, [found["id"]])
+        if await checks.awaited(conn, container.id, found["id"]):
+            return IN_MOTION
         said = Validators.model_validate(found["validators"]) if found["validators"] else None
         payload = IngestPayload(
             uri=found["uri"],
@@ -284,7 +294,7 @@ class Repairer:
         async with self._db.transaction() as conn:
             if doc_id is None or await containers.hold(conn, container.id) is None:
                 raise _Beyond("it is gone")
-            await documents.lock(conn, [doc_id])
+            await _lock(conn, doc_id)
             row = await documents.row(conn, doc_id)
             if row is None or not await checks.pending_without_job(
                 conn, container.id, 1, among=[doc_id]
@@ -305,6 +315,9 @@ class Repairer:
         return f"{row['uri']} is taken back: nothing of it was stored; add it again"
 
     async def _fetch(self, conn: Connection, container: Container, row: dict[str, Any]) -> str:
+        await documents.lock(conn, [row["id"]])
+        if await checks.awaited(conn, container.id, row["id"]):
+            return IN_MOTION
         payload = IngestPayload(
             uri=row["uri"],
             url=row["uri"],
@@ -388,6 +401,14 @@ class Repairer:
 
 class _Beyond(Exception):
     """What no repair can do, and what a person can."""
+
+
+async def _lock(conn: Connection, doc_id: UUID) -> None:
+    """A document, and first the corpus it is a record of: in the order of a corpus's own job."""
+    row = await documents.row(conn, doc_id)
+    if row is not None and row["parent_id"] is not None:
+        await documents.lock(conn, [row["parent_id"]])
+    await documents.lock(conn, [doc_id])
 
 
 def _placed(difference: Difference) -> tuple[UUID, int]:

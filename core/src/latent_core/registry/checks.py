@@ -23,14 +23,21 @@ SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s AND deleted_a
        (SELECT count(*) FROM jobs WHERE container_id = %(id)s AND state IN ('queued', 'running')) AS open_jobs
 """
 
-# What an import has accepted becomes live by its commit, and has no other job.
+# What an import has accepted becomes live by its commit, and has no other job. A dead letter counts as long as what
+# became live, or was deleted, has not overtaken it. ``sha256`` is set by what becomes live and goes with a deletion.
 PENDING_WITHOUT_JOB: Final = """
-SELECT d.id, d.uri FROM documents d
+SELECT d.id, d.uri,
+       d.sha256 IS NOT NULL AND EXISTS (
+           SELECT 1 FROM documents o JOIN blob_refs r ON r.doc_id = o.id AND r.role = 'original'
+           WHERE o.id = coalesce(d.parent_id, d.id) AND o.deleted_at IS NULL
+             AND (r.generation = o.live_generation OR o.live_generation IS NULL AND r.sha256 = o.sha256)) AS has_original
+FROM documents d
 WHERE d.container_id = %(id)s AND d.deleted_at IS NULL AND d.live_generation IS NULL
   AND (%(ids)s::uuid[] IS NULL OR d.id = ANY(%(ids)s))
-  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus'))
-  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.parent_id AND j.kind = 'corpus'
-                  AND j.state IN ('queued', 'running', 'failed', 'cancelled'))
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id IN (d.id, d.parent_id) AND j.kind IN ('ingest', 'corpus')
+                  AND (j.state IN ('queued', 'running')
+                       OR j.state IN ('failed', 'cancelled')
+                       AND coalesce((j.payload ->> 'request')::bigint, 0) >= d.floor_request))
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.kind = 'import' AND j.state IN ('queued', 'running')
                   AND j.payload ->> 'target' = d.container_id)
 LIMIT %(limit)s
@@ -83,6 +90,15 @@ WHERE EXISTS (
           OR j.kind = 'delete_container'
       )
 )
+"""
+
+AWAITED: Final = """
+SELECT 1 FROM jobs j
+WHERE j.state IN ('queued', 'running')
+  AND (j.kind IN ('ingest', 'corpus')
+       AND j.doc_id IN (%(doc)s, (SELECT parent_id FROM documents WHERE id = %(doc)s))
+       OR j.kind = 'import' AND j.payload ->> 'target' = %(container_id)s)
+LIMIT 1
 """
 
 BLOB_GARBAGE: Final = """
@@ -173,6 +189,12 @@ async def with_open_work(conn: Connection, container_id: str, doc_ids: Sequence[
         return set()
     cursor = await conn.execute(OPEN_WORK, {"ids": list(doc_ids), "container_id": container_id})
     return {r["id"] for r in await cursor.fetchall()}
+
+
+async def awaited(conn: Connection, container_id: str, doc_id: UUID) -> bool:
+    """Whether an ingest or an import is under way or queued that may make something newer of it live. Lock it first."""
+    values = {"doc": doc_id, "container_id": container_id}
+    return await (await conn.execute(AWAITED, values)).fetchone() is not None
 
 
 async def blob_garbage(

@@ -8,15 +8,19 @@ from uuid import UUID
 
 from latent_core.registry.connection import Connection
 
-# What a document is made of, its own or that of the corpus it is a record of.
+# What a document is made of, its own or that of the corpus it is a record of. When nothing of it is live and nothing
+# deleted it, what was live last: no other generation's, which would bring back what somebody has replaced.
 ORIGINAL: Final = """
 SELECT d.id, d.container_id, d.uri, d.meta, d.validators, d.given_meta, d.source_modified_at, d.source_mtime_ns,
-       r.sha256, r.mime, r.filename, r.generation,
+       r.sha256, r.mime, r.filename,
        EXISTS (SELECT 1 FROM documents c WHERE c.parent_id = d.id) AS corpus
 FROM documents asked
 JOIN documents d ON d.id = coalesce(asked.parent_id, asked.id)
-JOIN blob_refs r ON r.doc_id = d.id AND r.generation = d.live_generation AND r.role = 'original'
+JOIN blob_refs r ON r.doc_id = d.id AND r.role = 'original'
+     AND (r.generation = d.live_generation OR d.live_generation IS NULL AND r.sha256 = d.sha256)
 WHERE asked.id = %(doc_id)s AND d.deleted_at IS NULL
+ORDER BY r.generation DESC
+LIMIT 1
 """
 
 CHUNKS: Final = """
@@ -63,7 +67,7 @@ SEIZE: Final = "SELECT 1 FROM containers WHERE id = %(id)s AND deleted_at IS NUL
 
 
 async def original(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
-    """What the live generation was made of; None when that is not known."""
+    """What the live generation was made of, or the last one that was; None when that is not known."""
     return await (await conn.execute(ORIGINAL, {"doc_id": doc_id})).fetchone()
 
 

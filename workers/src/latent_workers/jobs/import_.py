@@ -14,6 +14,7 @@ from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.offer import settled
+from latent_core.generations.abandon import purge_abandoned
 from latent_core.generations.containers import layout_of
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_removal
 from latent_core.generations.importing import container as founding
@@ -100,7 +101,8 @@ async def _container(
 async def _removed_if_given_up(
     ctx: JobContext, deps: Deps, payload: ImportPayload
 ) -> AsyncIterator[None]:
-    """When the block ends the job without success, have the container removed that it was building."""
+    """When the block ends the job without success, have the container removed that it was building, or taken back what
+    it has accepted in the one that it was merging into."""
     try:
         yield
     except LeaseLost:
@@ -120,7 +122,16 @@ async def _remove(ctx: JobContext, deps: Deps, payload: ImportPayload) -> None:
             await enqueue_collection(
                 conn, principal=ctx.job.principal, delay_seconds=LEASES_TO_WAIT * lease
             )
+        if payload.merge:
+            await purge_abandoned(
+                deps.stack.db,
+                principal=ctx.job.principal,
+                lease_seconds=lease,
+                ending=ctx.job,
+                container_id=payload.target,
+            )
     except (
-        LatentError
+        LatentError,
+        LeaseLost,
     ) as error:  # the job's own error is what its owner must see; the scheduler looks again
         logger.warning("job %s leaves a container behind: %s", ctx.job.id, error)
