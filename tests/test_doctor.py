@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from latent_client import AsyncClient
+from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest
@@ -76,6 +77,26 @@ async def test_a_manifest_file_that_says_something_else_is_noted(
     assert note["kind"] == "manifest"
     assert "differs from what is in force in name" in note["message"]
     file.unlink()
+
+
+async def test_an_export_whose_file_is_not_what_was_written_is_told_and_made_again(
+    installation: Installation, client: AsyncClient, tmp_path: Path
+) -> None:
+    await founded(client, "cutoff", tmp_path, "# Lamps\n\nThe lamp is lit.\n")
+    queued = await client.export("cutoff")
+    (job,) = await client.wait([queued.job_id or 0], timeout_seconds=60)
+    assert job.result is not None
+    assert (await client.export("cutoff")).archive is not None
+    await damage(installation, "UPDATE archives SET bytes = bytes + 1")
+    code, report = await doctor(installation, "-c", "cutoff")
+    (difference,) = report["containers"]["cutoff"]["differences"]
+    assert (code, difference["kind"], difference["repair"]) == (4, "export", "discard")
+    with pytest.raises(NotFound, match="export again"):
+        await client.exported(int(job.result["archive_id"]))
+    assert (await client.export("cutoff")).archive is None, "it is not ready, but made anew"
+    code, _, err = await installation.cli("export", "cutoff", "--to", str(tmp_path / "cutoff.tar"))
+    assert code == 0, err
+    assert (await doctor(installation, "-c", "cutoff"))[0] == 0
 
 
 async def test_a_deletion_is_proven_by_its_job_and_confirmed_by_doctor(

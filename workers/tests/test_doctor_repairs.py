@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -19,11 +20,13 @@ from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_container, delete_documents
 from latent_core.generations.doctor import Doctor
 from latent_core.generations.repair import Repairer, Stores
+from latent_core.generations.transfers import request_backup
 from latent_core.registry import containers
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
 from latent_core.vectors.port import Points
 from latent_workers.testing.house import CONTAINER, DIMS, TIME_PASSES, House, open_house
+from latent_workers.testing.transfers import export
 
 TEXT: Final = b"# Lamps\n\nThe lamp is lit at dusk.\n\n## Lens\n\nThe lens turns in mercury.\n"
 RECORDS: Final = {"a": "gulls over the shore", "b": "terns on the rocks"}
@@ -177,6 +180,22 @@ async def forget_a_blob(house: House) -> None:
     )
 
 
+async def lose_an_export(house: House) -> None:
+    (await export_file(house)).unlink()
+
+
+async def cut_an_export_off(house: House) -> None:
+    path = await export_file(house)
+    path.write_bytes(path.read_bytes()[:2])
+
+
+async def export_file(house: House) -> Path:
+    data = await export(house)
+    path = await house.stack.blobs.local_copy(Sha256(hashlib.sha256(data).hexdigest()))
+    path.chmod(0o600)
+    return path
+
+
 async def make_a_collection(house: House) -> None:
     await house.stack.vectors.create_collection("c_nobody", DIMS)
 
@@ -254,6 +273,8 @@ DAMAGES: Final[dict[str, list[Case]]] = {
         (store_bytes_without_a_row, "blob", Remedy.COLLECT),
         (forget_a_blob, "blob", Remedy.COLLECT),
         (make_a_collection, "collection", Remedy.DROP),
+        (lose_an_export, "export", Remedy.DISCARD),
+        (cut_an_export_off, "export", Remedy.DISCARD),
     ],
 }
 
@@ -295,6 +316,40 @@ async def test_a_lost_original_is_told_and_comes_back_with_the_file(house: House
     await house.add("lamp.md", TEXT)
     assert await house.work() == []
     assert (await examine(house, deep=True)).clean
+
+
+async def test_a_backup_that_is_lost_or_cut_off_is_told_with_its_container_and_after_it(
+    house: House,
+) -> None:
+    await house.add("lamp.md", TEXT)
+    assert await house.work() == []
+    for _ in range(2):
+        async with house.stack.db.transaction() as conn:
+            await request_backup(conn, CONTAINER, principal="local:you")
+        assert await house.work(JobKind.BACKUP) == []
+    lost, cut = [
+        r["sha256"] for r in await sql(house.stack.db, "SELECT sha256 FROM archives ORDER BY id")
+    ]
+    assert (await examine(house, deep=True)).clean
+    await house.stack.blobs.delete(Sha256(lost))
+    path = await house.stack.blobs.local_copy(Sha256(cut))
+    path.chmod(0o600)
+    data = path.read_bytes()
+    path.write_bytes(data[:2])
+    told = (await examine(house)).containers[CONTAINER].differences
+    assert [d.kind for d in told] == ["backup", "backup"]
+    assert "is absent" in told[0].message
+    assert "has 2 bytes" in told[1].message
+    assert all("latent backup now notes" in d.message for d in told)
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert len((await examine(house)).containers[CONTAINER].differences) == 1
+    assert len((await examine(house, deep=True)).containers[CONTAINER].differences) == 2
+    async with house.stack.db.transaction() as conn:
+        await delete_container(conn, CONTAINER, principal="local:you")
+    await house.settle()
+    report = await examine(house)
+    assert [(d.kind, d.repair) for d in report.stores] == [("backup", Remedy.NONE)]
+    assert not report.clean
 
 
 async def test_a_repair_may_be_done_twice_by_the_same_report(house: House) -> None:

@@ -27,6 +27,8 @@ class Remedy(StrEnum):
     """The collection of garbage is asked for; bytes without a row get one, so that it knows of them."""
     DROP = "drop"
     """The collection is dropped."""
+    DISCARD = "discard"
+    """The export is forgotten, and made again when somebody asks for it; a file to be imported is to be sent again."""
     FORGET = "forget"
     """The document, of which nothing was ever stored, is taken back; one with an address is fetched again."""
     NONE = "none"

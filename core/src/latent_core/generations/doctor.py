@@ -23,7 +23,8 @@ from latent_core.domain.ids import PointId, Sha256, point_id
 from latent_core.domain.refresh import SpaceState
 from latent_core.generations.containers import OURS
 from latent_core.keywords.differences import differences
-from latent_core.registry import checks, chunks, containers, space_points
+from latent_core.registry import archives, checks, chunks, containers, space_points
+from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container, Space
 from latent_core.vectors.port import StoredPoint, VectorIndex
@@ -83,6 +84,7 @@ class Doctor:
                 report.containers[container_id] = one
         if wanted is None:
             report.stores = [d async for d in self._stores()]
+            report.stores += await _few(self._archives(None))
             found_there = await self._collections()
             report.stores += [d for d in found_there if d.repair is Remedy.DROP]
             report.notes = [d for d in found_there if d.repair is not Remedy.DROP]
@@ -118,6 +120,7 @@ class Doctor:
         report.differences += await _few(self._rows(container.id))
         report.differences += await _few(self._keywords(container.id))
         report.differences += await _few(self._refs(container.id))
+        report.differences += await _few(self._archives(container.id))
         report.notes += await self._dead_letters(container.id)
         report.notes += await self._beside(container)
         return report
@@ -330,6 +333,25 @@ class Doctor:
                         generation=row["generation"],
                     )
 
+    async def _archives(self, container_id: str | None) -> AsyncIterator[Difference]:
+        """Exports and backups whose file is not there, or not whole."""
+        after = 0
+        while True:
+            async with self._db.transaction() as conn:
+                rows = await checks.archives(conn, container_id, after, PAGE)
+            if not rows:
+                return
+            after = rows[-1]["id"]
+            await self._pace.rest()
+            for row in rows:
+                what = await self._wrong_bytes(row)
+                if what is not None and await self._still_kept(row):
+                    yield _archive(row, what)
+
+    async def _still_kept(self, row: dict[str, Any]) -> bool:
+        async with self._db.transaction() as conn:
+            return await archives.get(conn, row["id"], ArchiveKind(row["kind"])) is not None
+
     async def _wrong_bytes(self, row: dict[str, Any]) -> str | None:
         sha256 = Sha256(row["sha256"])
         size = await self._blobs.size(sha256)
@@ -418,6 +440,21 @@ class Doctor:
                     message="is stored and has no row",
                     repair=Remedy.COLLECT,
                 )
+
+
+def _archive(row: dict[str, Any], what: str) -> Difference:
+    message = f"its file {what}"
+    if row["kind"] == ArchiveKind.BACKUP:
+        message += (
+            f"; `latent import` takes a copy that was fetched; make another (`latent backup now {row['container_id']}`) "
+            f"and delete this one (`latent backup delete {row['id']} --yes`)"
+        )
+    return Difference(
+        kind=row["kind"],
+        object=str(row["id"]),
+        message=message,
+        repair=Remedy.NONE if row["kind"] == ArchiveKind.BACKUP else Remedy.DISCARD,
+    )
 
 
 async def _few(found: AsyncIterator[Difference]) -> list[Difference]:

@@ -34,6 +34,7 @@ from latent_core.generations.delete import (
 from latent_core.generations.doctor import Pace
 from latent_core.keywords.rebuild import rebuild
 from latent_core.registry import (
+    archives,
     blobs as blob_rows,
     checks,
     containers,
@@ -42,6 +43,7 @@ from latent_core.registry import (
     proofs,
     repairs as rows,
 )
+from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container, Space
 from latent_core.registry.documents import Source
@@ -143,6 +145,8 @@ class Repairer:
             return await self._collect(difference)
         if difference.repair is Remedy.DROP:
             return await self._drop(difference)
+        if difference.repair is Remedy.DISCARD:
+            return await self._discard(difference)
         if container is None:
             raise _Beyond("it belongs to no container")
         return await self._mend[difference.repair](container, difference)
@@ -386,6 +390,21 @@ class Repairer:
                 await blob_rows.adopt(conn, sha256, size)
             job_id = await enqueue_collection(conn, principal=self._principal, delay_seconds=0.0)
         return f"job {job_id} removes it when nobody has used it for two leases"
+
+    async def _discard(self, difference: Difference) -> str:
+        archive_id, kind = int(difference.object), ArchiveKind(difference.kind)
+        async with self._db.transaction() as conn:
+            found = await archives.get(conn, archive_id, kind)
+        if found is None:
+            return "it is forgotten already"
+        size = await self._whole(Sha256(found.sha256))
+        async with self._db.transaction() as conn:
+            if size is not None:
+                await rows.mark_present(conn, found.sha256, size)
+                return "its bytes are whole; its row says so now"
+            await archives.remove(conn, archive_id, kind)
+            await enqueue_collection(conn, principal=self._principal, delay_seconds=0.0)
+        return f"the {kind.value} is forgotten: ask for it again"
 
     async def _drop(self, difference: Difference) -> str:
         async with self._db.transaction() as conn:

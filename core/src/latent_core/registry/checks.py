@@ -136,6 +136,17 @@ SELECT s.state FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.id = %(id)s AND c.deleted_at IS NULL AND s.state <> 'live'
 """
 
+# Those of a container, or (NULL) the backups whose container is gone.
+ARCHIVES: Final = """
+SELECT a.id, a.kind, a.container_id, a.sha256, a.bytes, b.state
+FROM archives a JOIN blobs b ON b.sha256 = a.sha256
+WHERE a.id > %(after)s
+  AND (a.container_id = %(id)s OR %(id)s::text IS NULL AND NOT EXISTS (
+           SELECT 1 FROM containers c WHERE c.id = a.container_id AND c.deleted_at IS NULL))
+ORDER BY a.id
+LIMIT %(limit)s
+"""
+
 KNOWN_BLOBS: Final = "SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s)"
 
 
@@ -203,6 +214,14 @@ async def blob_garbage(
     """Blobs that nothing refers to and nobody has touched for so long, unless they are about to be collected."""
     cursor = await conn.execute(BLOB_GARBAGE, {"older": older_than_seconds, "limit": limit})
     return await cursor.fetchall()
+
+
+async def archives(
+    conn: Connection, container_id: str | None, after: int, limit: int
+) -> list[dict[str, Any]]:
+    """Exports, backups and files to be imported of a container, or None: those whose container is not there."""
+    values = {"id": container_id, "after": after, "limit": limit}
+    return await (await conn.execute(ARCHIVES, values)).fetchall()
 
 
 async def known_blobs(conn: Connection, hashes: Sequence[str]) -> set[str]:

@@ -27,6 +27,7 @@ from latent_gateway.api.transfers import (
     ArchiveAnswer,
     ImportAnswer,
     begin_import,
+    is_whole,
     link_of,
     reaches,
 )
@@ -118,6 +119,11 @@ async def show(
     """One backup, with a link to its file."""
     async with shared.stack.db.transaction() as conn:
         found = await _owned(conn, caller, backup_id)
+    if not await is_whole(shared, found):
+        raise NotFound(
+            f"the file of backup {backup_id} is lost or cut off: make another one (latent backup now)",
+            backup_id=backup_id,
+        )
     return json_answer(ArchiveAnswer(url=link_of(found, links), archive=found), request_id)
 
 

@@ -15,7 +15,7 @@ from latent_core.archive.records import MEDIA_TYPE
 from latent_core.blobs.keeping import store_file
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.errors import Conflict, Invalid, NotFound
-from latent_core.domain.ids import CONTAINER_SLUG
+from latent_core.domain.ids import CONTAINER_SLUG, Sha256
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.generations.importing.payload import ImportPayload, Policy
@@ -89,8 +89,10 @@ async def exported(
         ready = await archives.ready(
             conn, container.id, vectors=body.vectors, blobs=body.blobs, key=key
         )
-        if ready is not None:
-            return ExportAnswer(status="ready", url=link_of(ready, links), archive=ready)
+    if ready is not None and await is_whole(shared, ready):
+        return ExportAnswer(status="ready", url=link_of(ready, links), archive=ready)
+    async with shared.stack.db.transaction() as conn:
+        container = await access.owned(conn, caller, body.container_id)
         await shared.quotas.check_queue(conn, caller)
         await shared.stack.room.check(conn)
         job_id = await request_export(
@@ -128,6 +130,10 @@ async def show_export(
         raise NotFound(
             f"export {archive_id} is not kept any more, or may not be seen: export again",
             archive_id=archive_id,
+        )
+    if not await is_whole(shared, found):
+        raise NotFound(
+            f"the file of export {archive_id} is lost: export again", archive_id=archive_id
         )
     return json_answer(ArchiveAnswer(url=link_of(found, links), archive=found), request_id)
 
@@ -239,6 +245,11 @@ def reaches(caller: Principal, own: Mapping[str, Readable], archive: ArchiveView
     if container is None:
         return False
     return caller.is_owner or archive.created_at >= container.created_at
+
+
+async def is_whole(shared: Gateway, archive: ArchiveView) -> bool:
+    """Whether its file is there, as long as it was written."""
+    return await shared.stack.blobs.size(Sha256(archive.sha256)) == archive.bytes
 
 
 def link_of(archive: ArchiveView, links: BlobLinks) -> str:
