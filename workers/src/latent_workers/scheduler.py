@@ -127,6 +127,11 @@ async def _delete_some(db: Database, container_id: str, days: int, lease_seconds
             request_id=None,
         )
     await delete_records(
-        db, container_id, deleted.corpora, principal=PRINCIPAL, lease_seconds=lease_seconds
+        db,
+        container_id,
+        deleted.corpora,
+        principal=PRINCIPAL,
+        lease_seconds=lease_seconds,
+        of=deleted.job_id,
     )
     return len(expired)

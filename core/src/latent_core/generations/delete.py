@@ -43,7 +43,14 @@ class PurgePayload(BaseModel):
     records: list[tuple[UUID, int]] = []
     """Records of a corpus that no request from a number on holds are tombstoned first."""
     forget: bool = False
-    """Somebody deleted it: its postings are not left to a compaction that may be long in coming."""
+    """Somebody deleted it: its postings are not left to a compaction that may be long in coming, and its job tells
+    all that went, of its records too."""
+    of: JobId | None = None
+    """The purge of the corpus whose records these are: it ends after this one, and tells of both."""
+    points: int | None = None
+    """There before the first attempt: of what it has removed, one that follows a crash finds nothing."""
+    looks: int = 0
+    """How often it has found purges of its records open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,7 @@ async def enqueue_purges(
     priority: int = PRIORITY_LATER,
     twice: bool = True,
     forget: bool = False,
+    of: JobId | None = None,
 ) -> JobId:
     """Enqueue a purge now and, with ``twice``, another one after two leases; answers the first."""
     payload = PurgePayload(
@@ -83,9 +91,9 @@ async def enqueue_purges(
             kind=JobKind.PURGE,
             container_id=container_id,
             doc_id=next(iter(doc_ids)) if len(doc_ids) == 1 else None,
-            payload=payload.model_copy(update={"forget": forget and not last}).model_dump(
-                mode="json"
-            ),
+            payload=payload.model_copy(
+                update={"forget": forget and not last, "of": None if last else of}
+            ).model_dump(mode="json"),
             priority=PRIORITY_LATER if last else priority,
             delay_seconds=LEASES_TO_WAIT * lease_seconds if last else 0.0,
             max_attempts=20,
@@ -159,9 +167,13 @@ async def delete_records(
     *,
     principal: str,
     lease_seconds: float,
+    of: JobId | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> None:
-    """Tombstone the records of each corpus that no request from a number on holds, a bounded number a transaction."""
+    """Tombstone the records of each corpus that no request from a number on holds, a bounded number a transaction.
+
+    ``of`` is the purge that tells what went: of the corpus and of these.
+    """
     for corpus, below in corpora:
         found = RECORDS_A_DELETION
         while found == RECORDS_A_DELETION:
@@ -169,7 +181,7 @@ async def delete_records(
                 await checkpoint()
             async with db.transaction() as conn:
                 found = await _delete_some(
-                    conn, container_id, corpus, below, principal, lease_seconds
+                    conn, container_id, corpus, below, principal, lease_seconds, of
                 )
 
 
@@ -180,6 +192,7 @@ async def _delete_some(
     below: int,
     principal: str,
     lease_seconds: float,
+    of: JobId | None,
 ) -> int:
     if await containers.hold(conn, container_id) is None:
         return 0
@@ -197,6 +210,7 @@ async def _delete_some(
             lease_seconds=lease_seconds,
             priority=PRIORITY_NORMAL,
             forget=True,
+            of=of,
         )
         await enqueue_judging(conn, container_id, principal=principal)
     return len(ids)

@@ -176,7 +176,7 @@ class Doctor:
         async with self._db.transaction() as conn:
             pending = await checks.pending_without_job(conn, container_id, MOST_DIFFERENCES)
             wrong = await checks.wrong_counts(conn, container_id, MOST_DIFFERENCES)
-            dead = await checks.dead_chunks(conn, container_id, MOST_DIFFERENCES)
+            dead = await checks.dead_rows(conn, container_id, MOST_DIFFERENCES)
             moving = await checks.with_open_work(conn, container_id, [r["doc_id"] for r in dead])
             drifted = await checks.space_drift(conn, container_id)
         if drifted is not None:
@@ -205,9 +205,10 @@ class Doctor:
         for row in dead:
             if row["doc_id"] not in moving:
                 yield Difference(
-                    kind="chunk",
+                    kind="chunk" if row["chunks"] else "row",
                     object=f"{row['doc_id']}/{row['generation']}",
-                    message=f"{row['chunks']} rows of a generation that is not live, and no purge is queued",
+                    message=f"{row['chunks']} chunks, {row['pages']} pages and {row['refs']} references to blobs of a "
+                    "generation that is not live, and no purge is queued",
                     repair=Remedy.PURGE,
                     doc_id=row["doc_id"],
                     generation=row["generation"],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from latent_core.blobs.port import BlobStore
+from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.generations.delete import PurgePayload
 from latent_core.generations.stage import Checkpoint
@@ -58,6 +60,20 @@ async def purge_points(
                 continue
         removed += await _delete(index, spaces, doc_id, checkpoint, only=generation)
     return removed
+
+
+async def count_points(
+    db: Database, index: VectorIndex, container_id: str, payload: PurgePayload
+) -> int:
+    """How many vectors of the documents there are, before any of them is deleted."""
+    async with db.transaction() as conn:
+        spaces = [s for s in await containers.spaces(conn, container_id) if s.id in payload.spaces]
+    total = 0
+    for collection in dict.fromkeys(space.collection() for space in spaces):
+        with suppress(NotFound):
+            for doc_id, _ in payload.below:
+                total += await index.count(collection, doc_id=doc_id)
+    return total
 
 
 async def _delete(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 from pydantic import BaseModel
@@ -67,6 +68,8 @@ ORDER BY a.container_id
 HOLDING: Final = """
 SELECT id, kind FROM archives
 WHERE container_id = %(container_id)s AND kind IN ('export', 'backup')
+  AND (%(doc_ids)s::uuid[] IS NULL
+       OR created_at >= (SELECT min(created_at) FROM documents WHERE id = ANY(%(doc_ids)s)))
 ORDER BY id DESC LIMIT %(limit)s
 """
 
@@ -181,9 +184,16 @@ async def ownerless(conn: Connection) -> list[str]:
     return [r["container_id"] for r in await (await conn.execute(OWNERLESS)).fetchall()]
 
 
-async def holding(conn: Connection, container_id: str) -> list[str]:
-    """Exports and backups that hold what a container held, newest first and at most ``MOST_NAMED``."""
-    values = {"container_id": container_id, "limit": MOST_NAMED}
+async def holding(
+    conn: Connection, container_id: str, doc_ids: Sequence[UUID] | None = None
+) -> list[str]:
+    """Exports and backups that hold what a container held, newest first and at most ``MOST_NAMED``; of some documents
+    those made since the first of them was known."""
+    values = {
+        "container_id": container_id,
+        "doc_ids": list(doc_ids) if doc_ids is not None else None,
+        "limit": MOST_NAMED,
+    }
     rows = await (await conn.execute(HOLDING, values)).fetchall()
     return [f"{r['kind']} {r['id']}" for r in rows]
 

@@ -53,11 +53,21 @@ HAVING d.live_chunks <> count(c.ord)
 LIMIT %(limit)s
 """
 
-DEAD_CHUNKS: Final = """
-SELECT c.doc_id, c.generation, count(*) AS chunks
-FROM chunks c JOIN documents d ON d.id = c.doc_id
-WHERE c.container_id = %(id)s AND (d.live_generation IS DISTINCT FROM c.generation OR d.deleted_at IS NOT NULL)
-GROUP BY c.doc_id, c.generation
+DEAD_ROWS: Final = """
+WITH found AS (
+    SELECT c.doc_id, c.generation, 'chunks' AS kind FROM chunks c JOIN documents d ON d.id = c.doc_id
+    WHERE d.container_id = %(id)s AND (d.live_generation IS DISTINCT FROM c.generation OR d.deleted_at IS NOT NULL)
+    UNION ALL
+    SELECT p.doc_id, p.generation, 'pages' FROM pages p JOIN documents d ON d.id = p.doc_id
+    WHERE d.container_id = %(id)s AND (d.live_generation IS DISTINCT FROM p.generation OR d.deleted_at IS NOT NULL)
+    UNION ALL
+    SELECT r.doc_id, r.generation, 'refs' FROM blob_refs r JOIN documents d ON d.id = r.doc_id
+    WHERE d.container_id = %(id)s AND (d.live_generation IS DISTINCT FROM r.generation OR d.deleted_at IS NOT NULL)
+)
+SELECT doc_id, generation, count(*) FILTER (WHERE kind = 'chunks') AS chunks,
+       count(*) FILTER (WHERE kind = 'pages') AS pages, count(*) FILTER (WHERE kind = 'refs') AS refs
+FROM found
+GROUP BY doc_id, generation
 LIMIT %(limit)s
 """
 
@@ -177,9 +187,9 @@ async def wrong_counts(conn: Connection, container_id: str, limit: int) -> list[
     return await (await conn.execute(WRONG_COUNTS, {"id": container_id, "limit": limit})).fetchall()
 
 
-async def dead_chunks(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
-    """Generations that are not live and still have rows."""
-    return await (await conn.execute(DEAD_CHUNKS, {"id": container_id, "limit": limit})).fetchall()
+async def dead_rows(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
+    """Generations that are not live and still have chunks, pages or references to blobs."""
+    return await (await conn.execute(DEAD_ROWS, {"id": container_id, "limit": limit})).fetchall()
 
 
 async def live_refs(

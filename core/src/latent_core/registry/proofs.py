@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from latent_core.registry.connection import Connection
@@ -59,6 +59,13 @@ FROM (SELECT DISTINCT r.sha256 FROM blob_refs r JOIN documents d ON d.id = r.doc
 """
 
 
+OF_RECORDS: Final = """
+SELECT id, state, result FROM jobs
+WHERE container_id = %(container_id)s AND kind = 'purge' AND payload ->> 'of' = %(of)s::text
+ORDER BY id
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Gone:
     """Rows of one document's dead generations that were deleted."""
@@ -84,6 +91,12 @@ async def still_referred_to(conn: Connection, hashes: set[str]) -> int:
     """How many of these blobs something else keeps."""
     row = await (await conn.execute(SHARED, {"hashes": sorted(hashes)})).fetchone()
     return int(row["shared"]) if row else 0
+
+
+async def of_records(conn: Connection, container_id: str, of: int) -> list[dict[str, Any]]:
+    """The purges of a deleted corpus's records: id, state and result."""
+    values = {"container_id": container_id, "of": of}
+    return await (await conn.execute(OF_RECORDS, values)).fetchall()
 
 
 async def of_container(conn: Connection, container_id: str) -> dict[str, int]:

@@ -118,6 +118,7 @@ async def delete(
         deleted.corpora,
         principal=caller.name,
         lease_seconds=lease,
+        of=deleted.job_id,
     )
     shared.stack.wake()
     return json_answer(JobAccepted(job_id=deleted.job_id), request_id, status=202)

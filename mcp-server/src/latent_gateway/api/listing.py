@@ -205,6 +205,7 @@ async def _delete(
         deleted.corpora,
         principal=caller.name,
         lease_seconds=shared.settings.lease_seconds,
+        of=deleted.job_id,
     )
     shared.stack.wake()
     return [deleted.job_id]

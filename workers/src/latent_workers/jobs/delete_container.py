@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
-from latent_core.domain.errors import Issue, IssueCode, NotFound, Unavailable
+from latent_core.domain.errors import NotFound, Unavailable
 from latent_core.generations.containers import check_gone
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.generations.purge import purge_container
 from latent_core.keywords import postings
 from latent_core.processes.crash import crash_point
 from latent_core.queue import admin
+from latent_core.queue.amend import amend
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_core.queue.retention import forget_container
 from latent_core.registry import archives, containers, proofs
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
+from latent_workers.jobs.purge import kept_words
+
+COUNTED: Final = "counted"
+"""In the job's payload."""
 
 
 async def delete_container(ctx: JobContext, deps: Deps) -> None:
@@ -39,7 +44,7 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
     await _forget_jobs(ctx, deps)
 
     async def write(conn: Connection) -> None:
-        await finish(conn, ctx.job, warnings=_kept(proof["archives_kept"]), result=proof)
+        await finish(conn, ctx.job, warnings=kept_words(proof["archives_kept"]), result=proof)
         await postings.drop(conn, container_id)
         await containers.remove(conn, container_id)
         await enqueue_collection(
@@ -54,8 +59,11 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
 
 
 async def _proof(ctx: JobContext, deps: Deps) -> dict[str, Any]:
-    """What is there and will be removed, and the archives that still hold it; a later attempt finds what is left."""
+    """What is there and will be removed, and the archives that still hold it. Counted by the first attempt, and kept:
+    one that follows a crash finds what is left."""
     container_id, points = ctx.job.container_id, 0
+    if counted := ctx.job.payload.get(COUNTED):
+        return {**counted, "attempt": ctx.job.attempts}
     async with deps.stack.db.transaction() as conn:
         spaces = await containers.spaces(conn, container_id)
         found = await proofs.of_container(conn, container_id)
@@ -63,16 +71,14 @@ async def _proof(ctx: JobContext, deps: Deps) -> dict[str, Any]:
     for collection in dict.fromkeys(space.collection() for space in spaces):
         with suppress(NotFound):  # an attempt before this one dropped it
             points += await deps.stack.vectors.count(collection)
-    return {"points": points, **found, "attempt": ctx.job.attempts, "archives_kept": kept}
+    proof = {"points": points, **found, "attempt": ctx.job.attempts, "archives_kept": kept}
 
+    async def write(conn: Connection) -> None:
+        await hold(conn, ctx.job)
+        await amend(conn, ctx.job, {**ctx.job.payload, COUNTED: proof})
 
-def _kept(archives_kept: list[str]) -> list[Issue]:
-    if not archives_kept:
-        return []
-    message = (
-        f"what it held is still in {', '.join(archives_kept)}: exports go after a day, backups stay"
-    )
-    return [Issue(code=IssueCode.POLICY, message=message)]
+    await ctx.transact(write)
+    return proof
 
 
 async def _forget_jobs(ctx: JobContext, deps: Deps) -> None:

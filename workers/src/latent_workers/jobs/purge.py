@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any, Final
 
+from latent_core.domain.errors import Issue, IssueCode
+from latent_core.domain.job import JobState
 from latent_core.generations.delete import (
     LEASES_TO_WAIT,
     PurgePayload,
     delete_records,
     enqueue_collection,
 )
-from latent_core.generations.purge import purge_points, purge_rows
+from latent_core.generations.purge import Purged, count_points, purge_points, purge_rows
 from latent_core.processes.crash import crash_point
+from latent_core.queue.amend import amend
+from latent_core.queue.comeback import requeue_with
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
+from latent_core.registry import archives, proofs
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
 from latent_workers.jobs.compact import enqueue_forgetting
 
+ADDED_UP: Final = ("points", *(field for field in asdict(Purged())))
+LONGEST_WAIT_SECONDS: Final = 30.0
+MOST_NAMED: Final = 100
+
 
 async def purge(ctx: JobContext, deps: Deps) -> None:
-    """Records that vanished, then points, then rows; blobs that rows referred to are looked at later."""
+    """Records that vanished, then points, then rows; blobs that rows referred to are looked at later.
+
+    A deletion's ends after those of its records, so that it tells all that went.
+    """
     payload = PurgePayload.model_validate(ctx.job.payload)
     stack, container_id, lease = deps.stack, ctx.job.container_id, deps.settings.lease_seconds
     await delete_records(
@@ -29,22 +42,34 @@ async def purge(ctx: JobContext, deps: Deps) -> None:
         payload.records,
         principal=ctx.job.principal,
         lease_seconds=lease,
+        of=ctx.job.id,
         checkpoint=ctx.checkpoint,
     )
+    if payload.forget and payload.records and await _waits_for_records(ctx, deps, payload):
+        return
+    resumed = payload.points is not None
+    payload = await _counted(ctx, deps, payload)
     crash_point("purge.before_points")
     points = await purge_points(stack.db, stack.vectors, container_id, payload, ctx.checkpoint)
     crash_point("purge.after_points")
+    if resumed:
+        points = max(points, payload.points or 0)
 
     async def write(conn: Connection) -> None:
         await hold(conn, ctx.job)
         purged = await purge_rows(conn, payload)
-        proof = {"points": points, **asdict(purged), "attempt": ctx.job.attempts}
+        proof: dict[str, Any] = {
+            "points": points,
+            **asdict(purged),
+            "attempt": ctx.job.attempts,
+        }
         if (
             purged.blob_refs or payload.only
         ):  # what never became live has references of its own nowhere
             proof["collection_job"] = await enqueue_collection(
                 conn, principal=ctx.job.principal, delay_seconds=LEASES_TO_WAIT * lease
             )
+        warnings = await _told(conn, ctx, payload, proof)
         if payload.forget:
             proof["compaction_job"] = await enqueue_forgetting(
                 conn,
@@ -52,8 +77,71 @@ async def purge(ctx: JobContext, deps: Deps) -> None:
                 principal=ctx.job.principal,
                 delay_seconds=LEASES_TO_WAIT * lease,
             )
-        await finish(conn, ctx.job, result=proof)
+        await finish(conn, ctx.job, warnings=warnings, result=proof)
         crash_point("purge.before_commit")
 
     await ctx.transact(write)
     crash_point("purge.after_commit")
+
+
+async def _waits_for_records(ctx: JobContext, deps: Deps, payload: PurgePayload) -> bool:
+    """Put the job back, with all its attempts, while purges of its records are open."""
+    async with deps.stack.db.transaction() as conn:
+        found = await proofs.of_records(conn, ctx.job.container_id, ctx.job.id)
+    if not any(one["state"] in (JobState.QUEUED, JobState.RUNNING) for one in found):
+        return False
+    later = payload.model_copy(update={"looks": payload.looks + 1})
+    delay = min(2.0 ** min(payload.looks, 10), LONGEST_WAIT_SECONDS)
+
+    async def write(conn: Connection) -> None:
+        await requeue_with(conn, ctx.job, later.model_dump(mode="json"), delay_seconds=delay)
+
+    await ctx.transact(write)
+    return True
+
+
+async def _counted(ctx: JobContext, deps: Deps, payload: PurgePayload) -> PurgePayload:
+    """With the points that a deletion finds, which an attempt after a crash could not count any more."""
+    if not payload.forget or payload.points is not None:
+        return payload
+    stack = deps.stack
+    points = await count_points(stack.db, stack.vectors, ctx.job.container_id, payload)
+    counted = payload.model_copy(update={"points": points})
+
+    async def write(conn: Connection) -> None:
+        await hold(conn, ctx.job)
+        await amend(conn, ctx.job, counted.model_dump(mode="json"))
+
+    await ctx.transact(write)
+    return counted
+
+
+async def _told(
+    conn: Connection, ctx: JobContext, payload: PurgePayload, proof: dict[str, Any]
+) -> list[Issue]:
+    """Add to the proof of a deletion what its records' purges removed, and the archives that may still hold it."""
+    if not payload.forget or payload.of is not None:
+        return []
+    found = await proofs.of_records(conn, ctx.job.container_id, ctx.job.id)
+    for name in ADDED_UP:
+        proof[name] += sum((one["result"] or {}).get(name, 0) for one in found)
+    if found:
+        proof["record_jobs"] = [one["id"] for one in found[:MOST_NAMED]]
+    doc_ids = [doc_id for doc_id, _ in payload.below]
+    proof["archives_kept"] = await archives.holding(conn, ctx.job.container_id, doc_ids)
+    failed = [one["id"] for one in found if one["state"] != JobState.DONE]
+    warnings = kept_words(proof["archives_kept"])
+    if failed:
+        message = f"{len(failed)} purges of its records did not end well: `latent jobs requeue {failed[0]}` tries again"
+        warnings.append(Issue(code=IssueCode.INGEST_FAIL, message=message))
+    return warnings
+
+
+def kept_words(archives_kept: list[str]) -> list[Issue]:
+    """That a deletion does not reach archives."""
+    if not archives_kept:
+        return []
+    message = (
+        f"what it held is still in {', '.join(archives_kept)}: exports go after a day, backups stay"
+    )
+    return [Issue(code=IssueCode.POLICY, message=message)]
