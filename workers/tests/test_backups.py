@@ -12,12 +12,13 @@ import pytest
 from latent_core.domain.errors import Conflict
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest import Ingest, Manifest
+from latent_core.generations.containers import etag
 from latent_core.generations.delete import delete_container, enqueue_removal
 from latent_core.generations.transfers import request_backup
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.reaper import reap
-from latent_core.registry import archives
+from latent_core.registry import archives, containers
 from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import expire, sql
@@ -189,10 +190,11 @@ async def test_documents_whose_time_is_over_are_deleted_and_those_found_unchange
     await house.add("kept.md", b"# Kept\n\nThe lens.\n")
     await house.add_corpus({"r1": "gulls", "r2": "terns"})
     assert await house.work() == []
-    await sql(
-        db,
-        "UPDATE containers SET manifest = jsonb_set(manifest, '{ingest,ttl_days}', '7'), etag = 'ttl'",
-    )
+    async with db.transaction() as conn:
+        found = await containers.get(conn, CONTAINER)
+        assert found is not None
+        brief = found.manifest.model_copy(update={"ingest": Ingest(ttl_days=7)})
+        assert await containers.update_manifest(conn, brief, etag(brief), found.etag)
     await sql(db, "UPDATE documents SET fetched_at = now() - interval '8 days'")
     await house.add("kept.md", b"# Kept\n\nThe lens.\n")
     assert await house.work() == []

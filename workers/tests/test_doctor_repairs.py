@@ -16,13 +16,15 @@ from latent_core.domain.findings import DoctorReport, Remedy
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
+from latent_core.domain.token import Scope
 from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_container, delete_documents
 from latent_core.generations.doctor import Doctor
 from latent_core.generations.repair import Repairer, Stores
 from latent_core.generations.transfers import request_backup
-from latent_core.registry import containers
+from latent_core.registry import containers, tokens
 from latent_core.registry.connection import Database
+from latent_core.registry.tokens import NewToken
 from latent_core.testing.queue import sql
 from latent_core.vectors.port import Points
 from latent_workers.testing.house import CONTAINER, DIMS, TIME_PASSES, House, open_house
@@ -231,6 +233,48 @@ async def mark_the_space(house: House) -> None:
     await sql(house.stack.db, "UPDATE spaces SET state = 'retired'")
 
 
+async def tell_other_dims(house: House) -> None:
+    await sql(house.stack.db, "UPDATE spaces SET dims = 100")
+
+
+async def tell_another_etag(house: House) -> None:
+    await sql(house.stack.db, "UPDATE containers SET etag = 'another'")
+
+
+async def lose_languages(house: House) -> None:
+    gone = await sql(house.stack.db, "DELETE FROM container_languages RETURNING language")
+    assert gone
+
+
+async def test_a_manifest_that_names_another_model_than_the_vectors_were_made_by_is_told(
+    house: House,
+) -> None:
+    async with house.stack.db.transaction() as conn:
+        found = await containers.get(conn, CONTAINER)
+        assert found is not None
+        renamed = found.manifest.model_copy(update={"embedder": "openai/other", "dims": 99})
+        assert await containers.update_manifest(conn, renamed, founding.etag(renamed), found.etag)
+    (difference,) = (await examine(house)).containers[CONTAINER].differences
+    assert (difference.kind, difference.repair) == ("manifest", Remedy.NONE)
+    assert "embedder openai/other, and it is openai/test" in difference.message
+    assert f"dims 99, and it is {DIMS}" in difference.message
+
+
+async def test_a_token_for_a_container_that_is_not_there_is_noted(house: House) -> None:
+    async with house.stack.db.transaction() as conn:
+        for name, opened in (("old", ("gone", CONTAINER)), ("fine", (CONTAINER,)), ("all", None)):
+            wanted = NewToken("agent:local", name, frozenset({Scope.READ}), opened, None)
+            await tokens.create(
+                conn, wanted, hashlib.sha256(name.encode()).digest(), created_by="local:you"
+            )
+    report = await examine(house)
+    assert report.clean
+    (note,) = report.notes
+    assert note.kind == "token"
+    assert "'old' of agent:local opens gone, which is not there" in note.message
+    assert f"latent token revoke {note.object}" in note.message
+
+
 async def test_a_space_that_is_kept_beside_the_live_one_is_named_with_what_it_lacks(
     house: House,
 ) -> None:
@@ -262,6 +306,9 @@ DAMAGES: Final[dict[str, list[Case]]] = {
         (unpublish, "document", Remedy.REBUILD),
         (unpublish_a_record, "document", Remedy.REBUILD),
         (mark_the_space, "state", Remedy.RESTAMP),
+        (tell_other_dims, "space", Remedy.RESTAMP),
+        (tell_another_etag, "manifest", Remedy.RESTAMP),
+        (lose_languages, "languages", Remedy.RESTAMP),
         (lose_postings, "keywords", Remedy.REINDEX),
         (miscount, "keywords", Remedy.REINDEX),
         (leave_dead_rows, "chunk", Remedy.PURGE),

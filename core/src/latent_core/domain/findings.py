@@ -22,7 +22,8 @@ class Remedy(StrEnum):
     REINDEX = "reindex"
     """The container's keyword index is written again from its chunks."""
     RESTAMP = "restamp"
-    """The space that the container searches is marked live again."""
+    """The container's rows say again what is: its live space and the dimensions of that, the etag of its manifest,
+    the languages of its documents."""
     COLLECT = "collect"
     """The collection of garbage is asked for; bytes without a row get one, so that it knows of them."""
     DROP = "drop"

@@ -21,9 +21,17 @@ from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
 from latent_core.domain.refresh import SpaceState
+from latent_core.generations import stamps
 from latent_core.generations.containers import OURS
 from latent_core.keywords.differences import differences
-from latent_core.registry import archives, checks, chunks, containers, space_points
+from latent_core.registry import (
+    archives,
+    checks,
+    chunks,
+    containers,
+    space_points,
+    stamps as stamp_rows,
+)
 from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container, Space
@@ -88,6 +96,7 @@ class Doctor:
             found_there = await self._collections()
             report.stores += [d for d in found_there if d.repair is Remedy.DROP]
             report.notes = [d for d in found_there if d.repair is not Remedy.DROP]
+            report.notes += await self._tokens()
         report.clean = not report.stores and not any(
             c.differences for c in report.containers.values()
         )
@@ -117,6 +126,7 @@ class Doctor:
         else:
             report.differences += await _few(self._points(container))
             report.differences += await _few(self._missing_points(container))
+        report.differences += await stamps.differences(self._db, self._index, container)
         report.differences += await _few(self._rows(container.id))
         report.differences += await _few(self._keywords(container.id))
         report.differences += await _few(self._refs(container.id))
@@ -425,6 +435,21 @@ class Doctor:
                 "it (each should have an LLC_QDRANT_PREFIX of its own); if nobody does, drop it by hand",
             )
             for name in strange
+        ]
+
+    async def _tokens(self) -> list[Difference]:
+        """Rights to what is not there: whoever makes a container of that name gives it to them. No difference, since
+        a token may be made before its container."""
+        async with self._db.transaction() as conn:
+            rows = await stamp_rows.dangling_tokens(conn, MOST_DIFFERENCES)
+        return [
+            Difference(
+                kind="token",
+                object=str(row["id"]),
+                message=f"'{row['name']}' of {row['principal']} opens {', '.join(row['gone'])}, which is not there: "
+                f"`latent token revoke {row['id']}` unless it is still to be made",
+            )
+            for row in rows
         ]
 
     async def _unknown_blobs(self, hashes: list[str]) -> AsyncIterator[Difference]:

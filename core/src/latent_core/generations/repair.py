@@ -24,6 +24,7 @@ from latent_core.domain.job import JobKind
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.picture import Picture, Piece, pieces
 from latent_core.embedding.port import Embedder
+from latent_core.generations import stamps
 from latent_core.generations.accept import IngestPayload, Validators, accept
 from latent_core.generations.delete import (
     LEASES_TO_WAIT,
@@ -131,7 +132,7 @@ class Repairer:
         whole: object = difference.object
         if difference.repair in (Remedy.PURGE, Remedy.REEMBED, Remedy.REBUILD):
             whole = (difference.doc_id, difference.generation)
-        elif difference.repair is Remedy.REINDEX:
+        elif difference.repair in (Remedy.REINDEX, Remedy.RESTAMP):
             whole = container.id if container else None
         elif difference.repair is Remedy.REDRAW:
             whole = (difference.doc_id, difference.object)
@@ -343,7 +344,8 @@ class Repairer:
     async def _restamp(self, container: Container, _: Difference) -> str:
         async with self._db.transaction() as conn:
             await rows.mark_live(conn, container.id)
-        return "the space it searches is marked live"
+        await stamps.mend(self._db, self._stores.index, container)
+        return "its rows say what is: the live space and its dimensions, the etag, the languages"
 
     async def _redraw(self, container: Container, difference: Difference) -> str:
         """Bytes that are what their hash says are believed; others go, and what shows them is drawn again."""
