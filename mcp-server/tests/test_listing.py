@@ -30,6 +30,7 @@ STORED = Listed(
     mtime_ns=1,
     recipe="r",
     given_meta=None,
+    has_original=True,
     job=None,
 )
 JOB = LastJob(
@@ -69,6 +70,7 @@ def verdict(file: ListedFile, stored: Listed | None) -> str:
         ({"meta_sha256": NEW}, {"given_meta": NEW}, "same"),
         ({}, {"live": False}, "need"),
         ({}, {"mtime_ns": None}, "hash"),
+        ({}, {"has_original": False}, "need"),
     ],
 )
 def test_two_gates_and_what_passes_them_by(

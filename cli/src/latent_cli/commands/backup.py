@@ -51,7 +51,16 @@ def list_(
     if as_json:
         emit({"backups": found})
         return
-    columns = (">BACKUP", "CONTAINER", "CREATED", ">DOCUMENTS", ">CHUNKS", ">SIZE", "VERIFIED")
+    columns = (
+        ">BACKUP",
+        "CONTAINER",
+        "CREATED",
+        ">DOCUMENTS",
+        ">CHUNKS",
+        ">SIZE",
+        ">LACKING",
+        "VERIFIED",
+    )
     answers().print(table(columns, (_row(one) for one in found)))
 
 
@@ -120,5 +129,6 @@ def _row(one: ArchiveView) -> tuple[object, ...]:
         one.totals.get("documents", 0),
         one.totals.get("chunks", 0),
         size(one.bytes),
+        one.totals.get("lacking_blobs", 0),
         moment(one.verified_at),
     )

@@ -74,4 +74,10 @@ def show_file(to: Path, link: ArchiveLink) -> None:
     """What stands in a file that was just written."""
     totals = link.archive.totals
     held = f"{amount(totals.get('documents', 0), 'document')}, {amount(totals.get('chunks', 0), 'chunk')}"
-    answers().print(safe(f"{to}: {held}, {size(link.archive.bytes)}"))
+    lacking = totals.get("lacking_blobs", 0)
+    without = (
+        f"; {amount(lacking, 'blob')} left out, lost or damaged in the store: `latent doctor --deep` names them"
+        if lacking
+        else ""
+    )
+    answers().print(safe(f"{to}: {held}, {size(link.archive.bytes)}{without}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -65,7 +66,7 @@ class ArchiveWriter:
         self.count(kind, len(written))
 
     def add_file(self, name: str, path: Path, sha256: str, size: int) -> None:
-        """The bytes of a file that has this hash and length; ``Conflict`` when it has not."""
+        """The bytes of a file that has this hash and length; ``Conflict`` when it has them no more (``holds``)."""
         self._head(name, size)
         digest, left = hashlib.sha256(), size
         with path.open("rb") as source:
@@ -107,6 +108,14 @@ class ArchiveWriter:
     def _foot(self, name: str, size: int, sha256: str, records: int) -> None:
         self._zstd.write(bytes(-size % BLOCK))
         self._members.append(MemberRecord(name=name, bytes=size, sha256=sha256, records=records))
+
+
+def holds(path: Path, sha256: str, size: int) -> bool:
+    """Whether a file has this hash and length."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size != size:
+            return False
+        return hashlib.file_digest(file, "sha256").hexdigest() == sha256
 
 
 def seal(sha256: bytes) -> bytes:

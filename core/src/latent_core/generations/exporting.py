@@ -33,10 +33,10 @@ from latent_core.archive.records import (
     SpaceRecord,
     Totals,
 )
-from latent_core.archive.writer import ArchiveWriter
+from latent_core.archive.writer import ArchiveWriter, holds
 from latent_core.blobs.port import BlobStore
 from latent_core.domain import versions
-from latent_core.domain.errors import Conflict
+from latent_core.domain.errors import Conflict, NotFound
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.recipe import recipe
 from latent_core.generations.stage import Checkpoint
@@ -74,6 +74,13 @@ class Exported:
     size: int
     totals: Totals
     contents_key: str
+    lacking_blobs: int
+    """Originals and page images that are lost or damaged here, and not in the archive."""
+
+    def told(self) -> dict[str, int]:
+        """What it holds, and what it lacks."""
+        lacking = {"lacking_blobs": self.lacking_blobs} if self.lacking_blobs else {}
+        return self.totals.model_dump() | lacking
 
 
 class _Moved(Conflict):
@@ -109,6 +116,7 @@ class Export:
         """Of the chunks written so far, ascending: a chunk's place among them is its number."""
         self._stored: dict[bytes, int] = {}
         """Hashes of the blobs in the archive, with their batches."""
+        self._lacking: set[bytes] = set()
         self._done: set[UUID] = set()
         self._batch = 0
         self._expected = 0
@@ -124,7 +132,7 @@ class Export:
         await self._corpora(writer, begun)
         await self._documents(writer, begun)
         totals = await asyncio.to_thread(writer.close)
-        return Exported(writer.sha256, writer.size, totals, key)
+        return Exported(writer.sha256, writer.size, totals, key, len(self._lacking))
 
     def _open(self, writer: ArchiveWriter, begun: Any, golden: Mapping[str, Any] | None) -> None:
         container, space = self._container, self._container.space
@@ -243,13 +251,25 @@ class Export:
 
     async def _blob(self, writer: ArchiveWriter, sha256: str, size: int) -> None:
         key = bytes.fromhex(sha256)
-        if key in self._stored:
+        if key in self._stored or key in self._lacking:
             return
         await self._checkpoint()
-        path: Path = await self._blobs.local_copy(Sha256(sha256))
+        path = await self._whole(Sha256(sha256), size)
+        if path is None:
+            self._lacking.add(key)
+            return
         self._stored[key] = self._batch
         await asyncio.to_thread(writer.add_file, self._named(f"blobs/{sha256}"), path, sha256, size)
         writer.count("blobs")
+
+    async def _whole(self, sha256: Sha256, size: int) -> Path | None:
+        """The bytes, if they are there and are what their hash says: one that is lost must not keep all the others
+        from being saved. A stream cannot take back what it has written, so they are hashed before."""
+        try:
+            path: Path = await self._blobs.local_copy(sha256)
+        except NotFound:
+            return None
+        return path if await asyncio.to_thread(holds, path, sha256, size) else None
 
     def _place(self, page: dict[str, Any]) -> str | None:
         """Where in the archive the page's image is."""

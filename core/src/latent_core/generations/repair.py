@@ -360,11 +360,15 @@ class Repairer:
             await self._stores.blobs.delete(sha256)
             roles = await rows.drop_references(conn, doc_id, generation, sha256)
             found = await rows.original(conn, doc_id)
-            if not roles:
-                return await self._without_original(conn, container, doc_id)
-            if found is None:
-                raise _Beyond("its original is not known: add the document again")
-            return await self._accept(conn, container, found, rebuild=False)
+            try:
+                if not roles:
+                    return await self._without_original(conn, container, doc_id)
+                if found is None:
+                    raise _Beyond("its original is not known: add the document again")
+                return await self._accept(conn, container, found, rebuild=False)
+            except _Beyond as exc:  # that the bytes are gone stays noted: a listing asks for them
+                beyond = exc
+        raise beyond
 
     async def _whole(self, sha256: Sha256) -> int | None:
         """The blob's length when it is what its hash says."""

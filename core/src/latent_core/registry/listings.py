@@ -36,6 +36,8 @@ class Listed:
     mtime_ns: int | None
     recipe: str | None
     given_meta: str | None
+    has_original: bool
+    """Whether the bytes that it was made of are stored, as far as is known."""
     job: LastJob | None
 
 
@@ -61,7 +63,10 @@ SELECT d.id, d.live_generation IS NOT NULL AS live, d.sha256, d.bytes, d.source_
        j.id AS job_id, j.state IN ('queued', 'running') AS open,
        CASE WHEN j.state = 'failed' AND j.cause ->> 'code' = 'INGEST_FAIL' THEN j.cause ->> 'message' END AS refused,
        j.payload ->> 'sha256' AS job_sha256, (j.payload ->> 'mtime_ns')::bigint AS job_mtime_ns,
-       j.payload ->> 'recipe' AS job_recipe, j.payload ->> 'given_meta' AS job_given_meta
+       j.payload ->> 'recipe' AS job_recipe, j.payload ->> 'given_meta' AS job_given_meta,
+       EXISTS (SELECT 1 FROM blob_refs r JOIN blobs b ON b.sha256 = r.sha256
+               WHERE r.doc_id = d.id AND r.generation = d.live_generation AND r.role = 'original'
+                 AND b.state = 'present') AS has_original
 FROM documents d LEFT JOIN LATERAL (
     SELECT id, state, cause, payload FROM jobs
     WHERE doc_id = d.id AND kind IN ('ingest', 'corpus')
@@ -133,6 +138,7 @@ def _listed(row: dict[str, Any]) -> Listed:
         mtime_ns=row["source_mtime_ns"],
         recipe=row["recipe"],
         given_meta=row["given_meta"],
+        has_original=row["has_original"],
         job=None if row["job_id"] is None else _job(row),
     )
 

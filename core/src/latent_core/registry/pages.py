@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -64,6 +64,13 @@ INSERT INTO blob_refs (doc_id, generation, role, part, sha256, mime, filename)
 VALUES (%(doc_id)s, %(generation)s, %(role)s, %(part)s, %(sha256)s, %(mime)s, %(filename)s)
 ON CONFLICT (doc_id, generation, role, part) DO UPDATE
 SET sha256 = excluded.sha256, mime = excluded.mime, filename = excluded.filename
+"""
+
+REFER_LIVE: Final = """
+INSERT INTO blob_refs (doc_id, generation, role, part, sha256, mime, filename)
+SELECT d.id, d.live_generation, %(role)s, %(part)s, %(sha256)s, %(mime)s, %(filename)s
+FROM documents d WHERE d.id = %(doc_id)s AND d.live_generation IS NOT NULL
+ON CONFLICT (doc_id, generation, role, part) DO NOTHING
 """
 
 ONE: Final = """
@@ -130,6 +137,12 @@ async def write(conn: Connection, doc_id: UUID, generation: int, rows: Sequence[
             for r in rows
         ],
     )
+
+
+async def refer_live(conn: Connection, doc_id: UUID, ref: BlobRef) -> None:
+    """Keep a blob for the live generation, unless it has one in this place."""
+    values = {"doc_id": doc_id, **asdict(ref)}
+    await conn.execute(REFER_LIVE, values)
 
 
 async def refer(conn: Connection, doc_id: UUID, generation: int, refs: Sequence[BlobRef]) -> None:

@@ -163,7 +163,8 @@ def _by_document(
     wanted: Wanted, doc_id: UUID, file: ListedFile, stored: Listed, recipe_now: str
 ) -> None:
     same_making = stored.recipe == recipe_now and stored.given_meta == file.meta_sha256
-    if not stored.live or not same_making or stored.bytes != file.bytes:
+    same_bytes = stored.bytes == file.bytes and stored.has_original
+    if not stored.live or not same_making or not same_bytes:
         wanted.need.append(file.path)
     elif stored.mtime_ns == file.mtime_ns:
         wanted.unchanged += 1

@@ -14,7 +14,7 @@ import orjson
 from latent_core.archive.records import SUFFIX, Contents
 from latent_core.archive.verify import Verification
 from latent_core.blobs.keeping import store_file
-from latent_core.domain.errors import Invalid, NotFound, OutOfSpace
+from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound, OutOfSpace
 from latent_core.domain.golden import parse_golden
 from latent_core.generations.exporting import Export, Exported, Wanted
 from latent_core.processes.crash import crash_point
@@ -62,6 +62,17 @@ async def make_archive(ctx: JobContext, deps: Deps, wanted: Wanted) -> Exported:
         await store_file(stack.db, stack.blobs, Path(file.name), exported.sha256)
         crash_point("export.after_store")
     return exported
+
+
+def lacking_words(exported: Exported) -> list[Issue]:
+    """What is not in an archive because it is not here either."""
+    if not exported.lacking_blobs:
+        return []
+    message = (
+        f"{exported.lacking_blobs} originals or page images are lost or damaged in the store and not in the archive: "
+        "`latent doctor --deep --repair` draws images again and names the documents whose originals are to be added again"
+    )
+    return [Issue(code=IssueCode.INGEST_FAIL, message=message)]
 
 
 def archive_name(container_id: str, job_id: int) -> str:

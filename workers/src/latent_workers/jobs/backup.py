@@ -14,7 +14,12 @@ from latent_core.registry import archives, containers
 from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
-from latent_workers.jobs.archiving import archive_name, make_archive, verify_archive
+from latent_workers.jobs.archiving import (
+    archive_name,
+    lacking_words,
+    make_archive,
+    verify_archive,
+)
 from latent_workers.jobs.export import told
 from latent_workers.jobs.given_up import swept_if_given_up
 
@@ -46,11 +51,16 @@ async def _note(ctx: JobContext, deps: Deps, exported: Exported) -> None:
             size=exported.size,
             filename=archive_name(container_id, ctx.job.id),
             job_id=ctx.job.id,
-            totals=exported.totals.model_dump(),
+            totals=exported.told(),
             contents_key=exported.contents_key,
         )
         await archives.retain(conn, container_id, container.manifest.backup.keep)
-        await finish(conn, ctx.job, result=told(archive_id, exported.size, exported.totals))
+        await finish(
+            conn,
+            ctx.job,
+            warnings=lacking_words(exported),
+            result=told(archive_id, exported.size, exported.told()),
+        )
         lease = deps.settings.lease_seconds
         await enqueue_collection(
             conn, principal=ctx.job.principal, delay_seconds=LEASES_TO_WAIT * lease
@@ -74,7 +84,7 @@ async def _verify(ctx: JobContext, deps: Deps, archive_id: int) -> None:
     async def write(conn: Connection) -> None:
         await hold(conn, ctx.job)
         await archives.note_verified(conn, archive_id)
-        result = told(archive_id, archive.bytes, contents.totals)
+        result = told(archive_id, archive.bytes, contents.totals.model_dump())
         await finish(conn, ctx.job, result=result)
 
     await ctx.transact(write)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from latent_core.archive.records import Totals
+from collections.abc import Mapping
+
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.generations.exporting import Exported, Wanted
 from latent_core.generations.transfers import ExportPayload
@@ -13,7 +14,7 @@ from latent_core.registry import archives
 from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
-from latent_workers.jobs.archiving import archive_name, make_archive
+from latent_workers.jobs.archiving import archive_name, lacking_words, make_archive
 from latent_workers.jobs.given_up import swept_if_given_up
 
 
@@ -41,13 +42,18 @@ async def _note(ctx: JobContext, deps: Deps, wanted: Wanted, exported: Exported)
             job_id=ctx.job.id,
             vectors=wanted.vectors,
             blobs=wanted.blobs,
-            totals=exported.totals.model_dump(),
+            totals=exported.told(),
             contents_key=exported.contents_key,
         )
         await archives.supersede(
             conn, container_id, archive_id, vectors=wanted.vectors, blobs=wanted.blobs
         )
-        await finish(conn, ctx.job, result=told(archive_id, exported.size, exported.totals))
+        await finish(
+            conn,
+            ctx.job,
+            warnings=lacking_words(exported),
+            result=told(archive_id, exported.size, exported.told()),
+        )
         # The exports that this one supersedes, and what attempts before this one stored.
         lease = deps.settings.lease_seconds
         await enqueue_collection(
@@ -59,6 +65,6 @@ async def _note(ctx: JobContext, deps: Deps, wanted: Wanted, exported: Exported)
     crash_point("export.after_commit")
 
 
-def told(archive_id: int, size: int, totals: Totals) -> dict[str, int]:
+def told(archive_id: int, size: int, totals: Mapping[str, int]) -> dict[str, int]:
     """What the job answers."""
-    return {"archive_id": archive_id, "bytes": size, **totals.model_dump()}
+    return {"archive_id": archive_id, "bytes": size, **totals}

@@ -180,6 +180,8 @@ async def _unchanged(ctx: JobContext, work: Work) -> bool:
         )
         if not same:
             raise _Changed
+        # An import without blobs, or one that lacked this, left the document without it.
+        await pages.refer_live(conn, work.attempt.doc_id, _original_ref(work))
         live = await pages.lacking_images(conn, work.attempt.doc_id)
         if live is not None:
             await _enqueue_render(conn, ctx, work, live)
@@ -300,10 +302,14 @@ def _staged(work: Work, made: Made, stored: Stored) -> Staged:
         mtime_ns=work.original.mtime_ns,
         pages=made.page_rows(),
         refs=[
-            BlobRef("original", 0, work.original.sha256, work.detected.mime, payload.filename),
+            _original_ref(work),
             *(made.drawn.refs if made.drawn is not None else ()),
         ],
     )
+
+
+def _original_ref(work: Work) -> BlobRef:
+    return BlobRef("original", 0, work.original.sha256, work.detected.mime, work.payload.filename)
 
 
 async def _progress(ctx: JobContext, done: int, total: int) -> None:
