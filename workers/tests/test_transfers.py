@@ -105,6 +105,36 @@ async def test_vectors_of_another_model_are_not_taken(house: House) -> None:
     assert {c["provenance"]["embedder_version"] for c in chunks} == {"2"}
 
 
+MAP: Final = """
+INSERT INTO embedded (doc_id, stored_in, generation, mapped)
+SELECT d.id, c.live_space, d.live_generation, true FROM documents d JOIN containers c ON c.id = d.container_id
+WHERE d.uri IN ('file:///2.md', 'file:///long.md')
+"""
+
+
+async def test_vectors_that_a_drift_adapter_mapped_are_left_out_and_made_by_the_embedder(
+    house: House,
+) -> None:
+    await fill(house)
+    before, answers = await everything(house, CONTAINER), await found(house, CONTAINER)
+    await sql(house.stack.db, MAP)
+    data = await export(house)
+    *_, contents = Verification(io.BytesIO(data)).steps()
+    assert contents is not None
+    (many,) = await sql(
+        house.stack.db,
+        "SELECT sum(d.live_chunks) AS chunks FROM documents d JOIN embedded e ON e.doc_id = d.id AND e.mapped",
+    )
+    assert many["chunks"] > 2
+    assert contents.totals.vectors == contents.totals.chunks - many["chunks"] > 0
+    await delete(house, CONTAINER)
+    assert (await take_in(house, data, CONTAINER))["embedded"] == many["chunks"]
+    await house.settle()
+    assert await everything(house, CONTAINER) == before
+    assert await found(house, CONTAINER) == answers
+    assert (await house.examine()).clean
+
+
 async def test_without_blobs_what_is_not_stored_here_is_said_and_left_out(house: House) -> None:
     await fill(house)
     data = await export(house, blobs=False)

@@ -12,6 +12,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final
 from uuid import UUID
@@ -183,7 +185,8 @@ class Export:
         batch = await self._read(found)
         if batch.documents:
             await self._write_documents(writer, batch)
-            await self._write_part(writer, 0, batch.chunks)
+            for number, part in enumerate(batch.parts):
+                await self._write_part(writer, number, part)
             await self._rest(writer, batch)
             writer.count("batches")
             await asyncio.to_thread(writer.end_frame)
@@ -202,26 +205,30 @@ class Export:
             refs = await rows.refs(conn, ids)
             live = await rows.generations(conn, ids)
         kept = {d["doc_id"]: d for d in found if live.get(d["doc_id"]) == d["generation"]}
-        part = _Part([c for c in chunks if c["doc_id"] in kept])
-        part.vectors = await self._vectors(part.chunks)
-        if part.vectors is None and part.chunks and self._wanted.vectors:
+        parts = await self._parts([c for c in chunks if c["doc_id"] in kept])
+        if self._wanted.vectors and any(part.lacks_vectors for part in parts):
             # Points of a generation go when it is replaced: then its document is met again later.
             async with self._db.transaction() as conn:
                 live = await rows.generations(conn, ids)
             gone = {i for i, d in kept.items() if live.get(i) != d["generation"]}
             kept = {i: d for i, d in kept.items() if i not in gone}
-            part = _Part([c for c in part.chunks if c["doc_id"] in kept])
-            part.vectors = await self._vectors(part.chunks)
+            parts = await self._parts([c for c in chunks if c["doc_id"] in kept])
         return _Batch(
             kept,
-            part,
+            parts,
             [p for p in pages if p["doc_id"] in kept],
             [r for r in refs if r["doc_id"] in kept],
         )
 
+    async def _parts(self, chunks: Sequence[dict[str, Any]]) -> list[_Part]:
+        """Chunks in their order; those whose vectors are another model's, mapped, apart from the others: they go without
+        them, since an import could not tell them from the embedder's own."""
+        runs = [list(run) for _, run in groupby(chunks, key=itemgetter("mapped"))]
+        return [_Part(run, await self._vectors(run)) for run in runs]
+
     async def _vectors(self, chunks: Sequence[dict[str, Any]]) -> bytes | None:
         """The vectors of chunks, window by window; None when one is lacking: they are made again when imported."""
-        if not self._wanted.vectors or not chunks:
+        if not self._wanted.vectors or chunks[0]["mapped"]:
             return None
         space = self._container.space
         ids = [
@@ -284,8 +291,6 @@ class Export:
         return orjson.dumps(_only(row, _DOCUMENT) | {"recipe": ending, "refs": refs})
 
     async def _write_part(self, writer: ArchiveWriter, number: int, part: _Part) -> None:
-        if not part.chunks:
-            return
         first = len(self._ords)
         self._ords.extend(c["ord"] for c in part.chunks)
         records = (self._chunk(c, first + n) for n, c in enumerate(part.chunks))
@@ -311,19 +316,22 @@ class Export:
     async def _rest(self, writer: ArchiveWriter, batch: _Batch) -> None:
         """Further parts of the one document that has more chunks than a part."""
         total = sum(d["live_chunks"] for d in batch.documents.values())
-        part, number, written = batch.chunks, 0, len(batch.chunks.chunks)
-        while written < total and part.chunks:
+        written, number = sum(len(part.chunks) for part in batch.parts), len(batch.parts)
+        parts = batch.parts
+        while written < total and parts:
             await self._checkpoint()
             async with self._db.transaction() as conn:
                 found = await rows.chunks(
                     conn,
                     _generations(batch.documents.values()),
                     self._stored_in,
-                    after=part.chunks[-1]["ord"],
+                    after=parts[-1].chunks[-1]["ord"],
                     limit=CHUNKS_A_PART,
                 )
-            number, part = number + 1, _Part(found, await self._vectors(found))
-            await self._write_part(writer, number, part)
+            parts = await self._parts(found)
+            for part in parts:
+                await self._write_part(writer, number, part)
+                number += 1
             written += len(found)
         if written != total:
             raise _Moved(
@@ -334,16 +342,22 @@ class Export:
         return f"batches/{self._batch:06d}/{name}"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Part:
+    """Some chunks, at least one."""
+
     chunks: Sequence[dict[str, Any]]
-    vectors: bytes | None = None
+    vectors: bytes | None
+
+    @property
+    def lacks_vectors(self) -> bool:
+        return self.vectors is None and not self.chunks[0]["mapped"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
     documents: Mapping[UUID, dict[str, Any]]
-    chunks: _Part
+    parts: Sequence[_Part]
     pages: Sequence[dict[str, Any]]
     refs: Sequence[dict[str, Any]]
 

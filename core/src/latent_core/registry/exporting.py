@@ -43,11 +43,12 @@ SELECT c.doc_id, c.generation, c.id, c.ord, c.ordinal, c.modality, c.source_type
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.parent_section, c.table_id,
        c.row_group, c.offset_start, c.offset_end, c.content_hash, c.token_count,
        coalesce(k.windows, c.windows) AS windows, c.tsv::text AS tsv,
-       c.length, c.provenance, c.meta, c.created_at, l.signature, l.original
+       c.length, c.provenance, c.meta, c.created_at, l.signature, l.original, e.doc_id IS NOT NULL AS mapped
 FROM unnest(%(doc_ids)s::uuid[], %(generations)s::integer[]) AS w (doc_id, generation)
 JOIN chunks c ON c.doc_id = w.doc_id AND c.generation = w.generation
 LEFT JOIN likenesses l ON l.container_id = c.container_id AND l.ord = c.ord
 LEFT JOIN point_counts k ON k.container_id = c.container_id AND k.ord = c.ord AND k.stored_in = %(stored_in)s
+LEFT JOIN embedded e ON e.doc_id = c.doc_id AND e.stored_in = %(stored_in)s AND e.generation = c.generation AND e.mapped
 WHERE c.ord > %(after)s
 ORDER BY c.ord
 LIMIT %(limit)s
@@ -121,7 +122,8 @@ async def chunks(
 ) -> list[dict[str, Any]]:
     """Chunks of these generations of documents, in the order of their ords; whether they are live is not asked.
 
-    ``windows`` are the points of a chunk in the collection of the space ``stored_in``.
+    ``windows`` are the points of a chunk in the collection of the space ``stored_in``; ``mapped`` says that they are
+    another model's vectors, mapped into it.
     """
     values = {
         "doc_ids": list(generations),
