@@ -167,6 +167,12 @@ def test_a_run_may_lose_two_percent_and_be_a_fifth_slower() -> None:
     assert [found.split(" ")[0] for found in worse] == ["nDCG@10", "p95"]
 
 
+def test_a_rise_of_a_few_milliseconds_says_nothing() -> None:
+    quick = (Figures(0.8, 0.9), Latency(1, 2))
+    assert regressions(Figures(0.8, 0.9), Latency(1, 6.9), quick) == []
+    assert regressions(Figures(0.8, 0.9), Latency(1, 7.1), quick) != []
+
+
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
 def test_a_percentile_is_the_least_value_that_enough_others_do_not_exceed(
     values: list[float], share: float

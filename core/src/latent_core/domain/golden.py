@@ -34,6 +34,8 @@ MIN_RECALL: Final = 0.5
 MAX_NDCG_FALL: Final = 0.02
 """Share of the last run's nDCG@10 that may be lost."""
 MAX_P95_RISE: Final = 0.20
+NOTICEABLE_MS: Final = 5.0
+"""A smaller rise of the p95 says nothing, whatever its share."""
 MAX_QUERIES: Final = 10_000
 
 Texts = list[Annotated[str, Field(min_length=1)]]
@@ -254,10 +256,15 @@ def regressions(mean: Figures, latency: Latency, last: tuple[Figures, Latency]) 
     if mean.ndcg < last_mean.ndcg * (1 - MAX_NDCG_FALL):
         fall = f"from {last_mean.ndcg:.3f} to {mean.ndcg:.3f}"
         found.append(f"nDCG@10 fell {fall}, more than {MAX_NDCG_FALL:.0%}")
-    if latency.p95_ms > last_latency.p95_ms * (1 + MAX_P95_RISE):
+    if slower(latency.p95_ms, last_latency.p95_ms):
         rise = f"from {last_latency.p95_ms:.1f} to {latency.p95_ms:.1f} ms"
         found.append(f"p95 latency rose {rise}, more than {MAX_P95_RISE:.0%}")
     return found
+
+
+def slower(p95_ms: float, before_ms: float) -> bool:
+    """Whether the p95 rose by more than is allowed."""
+    return p95_ms > max(before_ms * (1 + MAX_P95_RISE), before_ms + NOTICEABLE_MS)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

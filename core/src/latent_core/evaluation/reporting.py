@@ -22,6 +22,7 @@ from latent_core.domain.golden import (
     Thresholds,
     percentile,
     regressions,
+    slower,
     threshold_gates,
 )
 from latent_core.domain.manifest import Fusion, FusionMethod, SearchMode
@@ -48,7 +49,7 @@ def report(
 ) -> SetupReport:
     """How ``setup`` did. Golden queries are each a gate; of a judged set only the means are.
 
-    ``metrics`` are those that must not have become worse than in the ``last`` run.
+    ``latencies_ms`` are one a query. ``metrics`` are those that must not have become worse than in the ``last`` run.
     """
     means = _means(answers, latencies_ms)
     mean, latency = _as_golden(means)
@@ -73,6 +74,11 @@ def report(
         compared=_compared(answers, last),
         verdicts=[a.verdict for a in answers] if golden else failed[:SHOWN_FAILURES],
     )
+
+
+def is_slower(latencies_ms: Sequence[float], last: KeptRun, metrics: Collection[str]) -> bool:
+    """Whether the gate of latencies would refuse these."""
+    return "latency" in metrics and slower(percentile(latencies_ms, 0.95), last.means.p95_ms)
 
 
 def is_baseline(request: EvalRequest, reports: Sequence[SetupReport]) -> bool:
