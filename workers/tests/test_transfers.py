@@ -421,6 +421,23 @@ async def test_golden_queries_go_along(house: House) -> None:
     assert orjson.loads(written.read_bytes()) == golden
 
 
+async def test_golden_queries_that_cannot_be_written_are_told_and_lose_no_import(
+    house: House,
+) -> None:
+    folder = house.deps.settings.manifests
+    (folder / CONTAINER).mkdir(parents=True)
+    (folder / CONTAINER / "eval.json").write_bytes(
+        b'{"queries": [{"q": "lamp", "expect": ["lamp"]}]}'
+    )
+    await house.add("a.md", b"# A\n\nThe lamp.\n")
+    assert await house.work() == []
+    data = await export(house)
+    (folder / "other").write_bytes(b"a file where a folder must be")
+    await take_in(house, data, "other")
+    (job,) = await sql(house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
+    assert "LLC_MANIFEST_DIR" in job["warnings"][0]["message"]
+
+
 AGES = """
 WITH older AS (UPDATE jobs SET started_at = started_at - interval '10 minutes' WHERE state = 'running')
 UPDATE blobs SET touched_at = touched_at - interval '10 minutes'

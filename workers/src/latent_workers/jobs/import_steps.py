@@ -311,7 +311,8 @@ class Steps:
         self.unseen.check(others=self.said)
         payload, job = self.target.payload, self.ctx.job
         container_id = self.target.container.id
-        await asyncio.to_thread(_write_golden, path, self.deps.settings.manifests, container_id)
+        folder = self.deps.settings.manifests
+        unwritten = await asyncio.to_thread(_golden_words, path, folder, container_id)
 
         async def write(conn: Connection) -> None:
             await hold(conn, job)
@@ -331,7 +332,7 @@ class Steps:
             await finish(
                 conn,
                 job,
-                warnings=[*_warnings(payload, self.left_out), *unseen_words(unseen)],
+                warnings=[*_warnings(payload, self.left_out), *unwritten, *unseen_words(unseen)],
                 result={"container_id": container_id, **result},
             )
             lease = self.deps.settings.lease_seconds
@@ -379,6 +380,19 @@ def _warnings(payload: ImportPayload, left_out: Sequence[str]) -> list[Issue]:
         message = f"the manifest came without {', '.join(left_out)}: not offered here as the archive has it"
         found.append(Issue(code=IssueCode.POLICY, message=message))
     return found
+
+
+def _golden_words(path: Path, folder: Path, container_id: str) -> list[Issue]:
+    """Write the golden queries; what to say when that is not possible, which is no reason to lose an import."""
+    try:
+        _write_golden(path, folder, container_id)
+    except OSError as exc:
+        message = (
+            f"the golden queries of the archive could not be written to the manifest folder of the worker "
+            f"({exc.strerror}): it must be writable, and the gateway's own (LLC_MANIFEST_DIR)"
+        )
+        return [Issue(code=IssueCode.POLICY, message=message)]
+    return []
 
 
 def _write_golden(path: Path, folder: Path, container_id: str) -> None:
