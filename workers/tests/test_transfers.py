@@ -16,6 +16,7 @@ from latent_core.domain.errors import Conflict, Invalid, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
+from latent_core.embedding.port import EmbeddingModel
 from latent_core.generations import containers as founding, exporting
 from latent_core.generations.importing.payload import Policy
 from latent_core.generations.importing.publication import BlobsGone
@@ -103,6 +104,34 @@ async def test_vectors_of_another_model_are_not_taken(house: House) -> None:
     chunks = await rows(house, CHUNKS, "newer")
     assert result["embedded"] == len(chunks)
     assert {c["provenance"]["embedder_version"] for c in chunks} == {"2"}
+
+
+async def test_a_version_that_is_not_installed_any_more_is_left_out_of_the_manifest_and_embedded_anew(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a local model, whose version a refresh pins; a later release must be able to restore what was saved."""
+    await fill(house)
+    pinned = "UPDATE containers SET manifest = manifest || '{\"embedder_version\": \"1\"}', etag = 'pinned'"
+    await sql(house.stack.db, pinned)
+    data = await export(house)
+    newer = type(house.embedder.model)("openai/test", "2", DIMS, 128)
+
+    def model_of(manifest: Manifest) -> EmbeddingModel:
+        if manifest.embedder_version not in (None, newer.version):
+            raise Invalid("embedder_version is '1', but the embedder has '2'")
+        return newer
+
+    monkeypatch.setattr(house.embedder, "model", newer)
+    monkeypatch.setattr(house.embedder, "model_of", model_of)
+    result = await take_in(house, data, "restored")
+    assert result["embedded"] == result["chunks"] > 0
+    async with house.stack.db.transaction() as conn:
+        made = await containers.get(conn, "restored")
+    assert made is not None
+    assert (made.manifest.embedder_version, made.space.version) == (None, "2")
+    (job,) = await sql(house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
+    assert "embedder_version 1" in job["warnings"][0]["message"]
+    assert "all was embedded anew" in job["warnings"][0]["message"]
 
 
 MAP: Final = """

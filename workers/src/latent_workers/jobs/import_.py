@@ -14,6 +14,7 @@ from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.offer import settled
+from latent_core.embedding.port import EmbeddingModel
 from latent_core.generations.abandon import purge_abandoned
 from latent_core.generations.containers import layout_of
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_removal
@@ -49,9 +50,14 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
             total = None  # verified by the attempt that began
         manifest, left_out = settled(opening.manifest, deps.settings.blob_bucket)
         manifest = manifest.model_copy(update={"id": payload.target})
-        container, payload = await _container(ctx, deps, manifest, payload)
+        if payload.merge:
+            container, left_out = await _there(deps, payload), []
+        else:
+            manifest, model, unlike = founding.with_model(deps.stack.embedders, manifest)
+            container, payload = await _made(ctx, deps, manifest, model, payload)
+            left_out += unlike
         target = Target(container, opening.header, payload, _same_space(container, opening.header))
-        await Steps(ctx, deps, target, total, [] if payload.merge else left_out).run(path)
+        await Steps(ctx, deps, target, total, left_out).run(path)
 
 
 def _opening(path: Path) -> Opening:
@@ -68,18 +74,19 @@ def _same_space(container: Container, header: Header) -> bool:
     )
 
 
-async def _container(
-    ctx: JobContext, deps: Deps, manifest: Manifest, payload: ImportPayload
+async def _there(deps: Deps, payload: ImportPayload) -> Container:
+    async with deps.stack.db.transaction() as conn:
+        there = await containers.get(conn, payload.target)
+    if there is None:
+        raise NotFound(f"container '{payload.target}' does not exist any more")
+    return there
+
+
+async def _made(
+    ctx: JobContext, deps: Deps, manifest: Manifest, model: EmbeddingModel, payload: ImportPayload
 ) -> tuple[Container, ImportPayload]:
-    """The container that takes it in, made if this import makes one."""
+    """The container that this import makes, if it is not made yet."""
     stack = deps.stack
-    if payload.merge:
-        async with stack.db.transaction() as conn:
-            there = await containers.get(conn, payload.target)
-        if there is None:
-            raise NotFound(f"container '{payload.target}' does not exist any more")
-        return there, payload
-    model = stack.embedders.model_of(manifest)
     async with stack.db.transaction() as conn:
         await hold(conn, ctx.job)
         if not await rows.founded(conn, manifest.id, ctx.job.id):
