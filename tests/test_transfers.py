@@ -151,7 +151,7 @@ async def test_what_is_no_archive_is_refused_at_once(http: httpx.AsyncClient) ->
 
 
 async def test_an_export_is_ready_until_something_changes(
-    client: AsyncClient, http: httpx.AsyncClient, tmp_path: Path
+    client: AsyncClient, http: httpx.AsyncClient, installation: Installation, tmp_path: Path
 ) -> None:
     await fill(client, "ready", tmp_path / "in")
     first = await http.post("/v1/containers/export", json={"container_id": "ready"})
@@ -160,6 +160,14 @@ async def test_an_export_is_ready_until_something_changes(
     second = await http.post("/v1/containers/export", json={"container_id": "ready"})
     assert second.status_code == 200
     assert (await client.fetch(second.json()["url"])).content[:4] == b"\x28\xb5\x2f\xfd"
+    golden = installation.manifests / "ready" / "eval.json"
+    golden.write_bytes(b'{"queries": [{"q": "lamp", "expect": ["lamp"]}]}')
+    edited = await http.post("/v1/containers/export", json={"container_id": "ready"})
+    assert edited.status_code == 202
+    await client.wait([edited.json()["job_id"]])
+    again = await http.post("/v1/containers/export", json={"container_id": "ready"})
+    assert again.status_code == 200
+    assert again.json()["archive"]["id"] != second.json()["archive"]["id"]
     (tmp_path / "in" / "more.md").write_text("# More\n\nMore lamps.\n")
     upload = await client.upload("ready", tmp_path / "in" / "more.md")
     added = await client.add("ready", file_ref=upload.file_ref)

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import ir_measures
+import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -15,7 +16,7 @@ from latent_core.domain.evaluation import EvalRequest, JudgedQuery, KeptRun, Set
 from latent_core.domain.golden import GoldenQuery, GoldenSet, Thresholds, measure
 from latent_core.domain.hit import Hit
 from latent_core.domain.manifest import Fusion, SearchMode
-from latent_core.evaluation.datasets import read_judged
+from latent_core.evaluation.datasets import golden_in, golden_key, read_judged
 from latent_core.evaluation.intervals import mean_interval, paired_interval
 from latent_core.evaluation.metrics import of_documents, of_golden, of_ranking
 from latent_core.evaluation.questions import Answered, Questions, judged
@@ -238,6 +239,23 @@ def test_a_set_that_cannot_be_read_is_refused_with_the_place(
     with pytest.raises(Invalid) as refused:
         read_judged(write_set(tmp_path, queries, qrels))
     assert told in refused.value.message
+
+
+def test_golden_queries_of_a_container_have_a_key_that_changes_with_what_they_say(
+    tmp_path: Path,
+) -> None:
+    said = {"queries": [{"q": "lamp", "expect": ["lamp"]}]}
+    assert golden_key(tmp_path, "art") == ""
+    file = tmp_path / "art.eval.json"
+    file.write_bytes(orjson.dumps(said))
+    assert golden_in(tmp_path, "art") == said
+    first = golden_key(tmp_path, "art")
+    file.write_bytes(orjson.dumps(said, option=orjson.OPT_INDENT_2))
+    assert golden_key(tmp_path, "art") == first != ""
+    file.write_bytes(orjson.dumps({**said, "thresholds": {"ndcg@10": 0.5}}))
+    assert golden_key(tmp_path, "art") not in ("", first)
+    file.write_bytes(b'{"queries": []}')  # the template, which nobody filled in
+    assert golden_key(tmp_path, "art") == ""
 
 
 def test_a_ranking_of_nothing_relevant_is_0_whatever_was_judged() -> None:

@@ -5,6 +5,7 @@ The corpus itself is ingested before, as a JSONL corpus: judgements name documen
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,8 @@ from latent_core.domain.golden import MAX_QUERIES, GoldenSet, parse_golden
 
 QRELS: Final = ("qrels/test.tsv", "qrels.tsv", "qrels/dev.tsv")
 MOST_LINES: Final = 2_000_000
+MOST_GOLDEN_BYTES: Final = 16 * 1024 * 1024
+GOLDEN_FILES: Final = ("{id}/eval.json", "{id}.eval.json")
 COLUMNS: Final = {3: (0, 1, 2), 4: (0, 2, 3)}
 """BEIR writes query, document, grade; TREC writes an iteration in between."""
 
@@ -32,6 +35,29 @@ def read_golden(file: Path, where: str | None = None) -> GoldenSet:
     except ValueError as exc:
         raise Invalid(f"{where} cannot be read: {exc}") from exc
     return parse_golden(data, where=where)
+
+
+def golden_in(folder: Path, container_id: str) -> dict[str, Any] | None:
+    """A container's golden queries as its file in the manifest folder has them, if some can be read."""
+    for name in GOLDEN_FILES:
+        file = folder / name.format(id=container_id)
+        try:
+            if file.stat().st_size > MOST_GOLDEN_BYTES:
+                continue
+            data = orjson.loads(file.read_bytes())
+            parse_golden(data)
+        except (OSError, ValueError, Invalid):
+            continue  # none, or the template that its owner has not filled in
+        return dict(data)
+    return None
+
+
+def golden_key(folder: Path, container_id: str) -> str:
+    """Changes when ``golden_in`` does; empty without any."""
+    found = golden_in(folder, container_id)
+    if found is None:
+        return ""
+    return hashlib.sha256(orjson.dumps(found, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def read_judged(folder: Path) -> list[JudgedQuery]:

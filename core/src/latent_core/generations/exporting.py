@@ -66,6 +66,8 @@ class Wanted:
 
     vectors: bool = True
     blobs: bool = True
+    golden: str = ""
+    """Key of the golden queries that are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class Export:
         """All of it, into ``file``. Transient ``Conflict`` when it has to be begun anew."""
         async with self._db.transaction() as conn:
             begun = await rows.now(conn)
-            key = await archives.contents_key(conn, self._container.id)
+            key = await archives.contents_key(conn, self._container.id, self._wanted.golden)
             self._expected = await rows.live_chunks(conn, self._container.id)
         writer = ArchiveWriter(file)
         await asyncio.to_thread(self._open, writer, begun, golden)

@@ -18,6 +18,9 @@ class ExportPayload(BaseModel):
 
     vectors: bool = True
     blobs: bool = True
+    golden: str = ""
+    """The key of the golden queries when it was asked for. Who asks compares it, and a worker may have another folder:
+    by its own key an export might never be the one that is asked for."""
 
 
 class BackupPayload(BaseModel):

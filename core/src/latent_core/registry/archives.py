@@ -198,10 +198,10 @@ async def holding(
     return [f"{r['kind']} {r['id']}" for r in rows]
 
 
-async def contents_key(conn: Connection, container_id: str) -> str:
-    """Changes when what an export holds would change."""
+async def contents_key(conn: Connection, container_id: str, golden: str = "") -> str:
+    """Changes when what an export holds would change. ``golden`` is the key of the golden queries, which are a file."""
     row = await (await conn.execute(CONTENTS, {"container_id": container_id})).fetchone()
-    return str(row["key"]) if row else ""
+    return f"{row['key']}{golden}" if row else ""
 
 
 async def ready(

@@ -18,6 +18,7 @@ from latent_core.domain.errors import Conflict, Invalid, NotFound
 from latent_core.domain.ids import CONTAINER_SLUG, Sha256
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
+from latent_core.evaluation.datasets import golden_key
 from latent_core.generations.importing.payload import ImportPayload, Policy
 from latent_core.generations.transfers import ExportPayload, request_export, request_import
 from latent_core.processes.crash import crash_point
@@ -85,7 +86,10 @@ async def exported(
     """What ``export`` answers."""
     async with shared.stack.db.transaction() as conn:
         container = await access.owned(conn, caller, body.container_id)
-        key = await archives.contents_key(conn, container.id)
+    golden = await asyncio.to_thread(golden_key, shared.settings.manifests, container.id)
+    async with shared.stack.db.transaction() as conn:
+        container = await access.owned(conn, caller, body.container_id)
+        key = await archives.contents_key(conn, container.id, golden)
         ready = await archives.ready(
             conn, container.id, vectors=body.vectors, blobs=body.blobs, key=key
         )
@@ -98,7 +102,7 @@ async def exported(
         job_id = await request_export(
             conn,
             container.id,
-            ExportPayload(vectors=body.vectors, blobs=body.blobs),
+            ExportPayload(vectors=body.vectors, blobs=body.blobs, golden=golden),
             principal=caller.name,
         )
         await audit.note(

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from latent_core.archive.records import SUFFIX, Contents
 from latent_core.archive.verify import Verification
 from latent_core.blobs.keeping import store_file
-from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound, OutOfSpace
-from latent_core.domain.golden import parse_golden
+from latent_core.domain.errors import Issue, IssueCode, NotFound, OutOfSpace
+from latent_core.evaluation.datasets import golden_in
 from latent_core.generations.exporting import Export, Exported, Wanted
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
@@ -24,8 +22,6 @@ from latent_workers.deps import Deps
 
 MEMBERS_A_LOOK: Final = 64
 """Read in a thread between two looks at the lease."""
-MOST_GOLDEN_BYTES: Final = 16 * 1024 * 1024
-GOLDEN_FILES: Final = ("{id}/eval.json", "{id}.eval.json")
 
 
 async def make_archive(ctx: JobContext, deps: Deps, wanted: Wanted) -> Exported:
@@ -39,7 +35,7 @@ async def make_archive(ctx: JobContext, deps: Deps, wanted: Wanted) -> Exported:
     async def told(done: int, total: int) -> None:
         await ctx.progress(done, total, "chunks written")
 
-    golden = await asyncio.to_thread(read_golden, deps.settings.manifests, container_id)
+    golden = await asyncio.to_thread(golden_in, deps.settings.manifests, container_id)
     export = Export(
         stack.db,
         stack.vectors,
@@ -77,21 +73,6 @@ def lacking_words(exported: Exported) -> list[Issue]:
 
 def archive_name(container_id: str, job_id: int) -> str:
     return f"{container_id}-{job_id}{SUFFIX}"
-
-
-def read_golden(folder: Path, container_id: str) -> dict[str, Any] | None:
-    """The container's golden queries, if its file has some that can be read."""
-    for name in GOLDEN_FILES:
-        file = folder / name.format(id=container_id)
-        try:
-            if file.stat().st_size > MOST_GOLDEN_BYTES:
-                continue
-            data = orjson.loads(file.read_bytes())
-            parse_golden(data)
-        except (OSError, ValueError, Invalid):
-            continue  # none, or the template that its owner has not filled in
-        return dict(data)
-    return None
 
 
 async def verify_archive(ctx: JobContext, path: Path, size: int) -> Contents:

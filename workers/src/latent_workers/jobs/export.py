@@ -21,7 +21,7 @@ from latent_workers.jobs.given_up import swept_if_given_up
 async def export(ctx: JobContext, deps: Deps) -> None:
     """Write it, store it, and note it in the transaction that ends the job."""
     payload = ExportPayload.model_validate(ctx.job.payload)
-    wanted = Wanted(vectors=payload.vectors, blobs=payload.blobs)
+    wanted = Wanted(vectors=payload.vectors, blobs=payload.blobs, golden=payload.golden)
     async with swept_if_given_up(ctx, deps):
         exported = await make_archive(ctx, deps, wanted)
         await _note(ctx, deps, wanted, exported)
