@@ -375,3 +375,20 @@ def test_pages_are_exported_once_and_what_is_missing_is_told(
     late = latent("pages", "export", "-c", "notes", "--out", out, "-d", "tide.late")
     assert late.code == 4
     assert "tide.late: images are missing: still being drawn" in late.err
+
+
+@pytest.mark.parametrize("command", [("import", "a.zst"), ("backup", "restore", "7")])
+def test_a_policy_without_a_merge_is_refused_before_anything_is_sent(
+    latent: Latent, gateway: FakeGateway, command: tuple[str, ...]
+) -> None:
+    result = latent(*command, "--policy", "newest")
+    assert (result.code, "add --merge" in result.err) == (2, True)
+    assert gateway.asked("POST .*") == []
+
+
+def test_an_evaluation_by_a_mode_that_is_not_offered_is_refused_at_once(
+    latent: Latent, gateway: FakeGateway
+) -> None:
+    result = latent("eval", "notes", "--modes", "hybrid,multivector")
+    assert (result.code, "'multivector' is no mode that is offered" in result.err) == (2, True)
+    assert gateway.asked("POST .*") == []

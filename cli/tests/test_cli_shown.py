@@ -9,12 +9,13 @@ from uuid import uuid4
 import pytest
 
 from latent_cli.commands.search import marked, others, place_of
-from latent_cli.jobs_shown import named
+from latent_cli.jobs_shown import about, named
 from latent_cli.output import moment, safe, size
 from latent_cli.testing import Latent
 from latent_client.testing.find import find
 from latent_client.testing.gateway import FakeGateway
 from latent_core.domain.hit import AlsoInDocument, PlaceView
+from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.domain.query import SearchRequest
 
 
@@ -54,6 +55,33 @@ def test_of_many_other_places_the_best_are_told() -> None:
 )
 def test_runs_of_jobs_are_joined(ids: list[int], said: str) -> None:
     assert named(ids) == said
+
+
+@pytest.mark.parametrize(
+    ("uri", "container", "said"),
+    [("file:///a.md", "notes", "a.md"), (None, "notes", "notes"), (None, "", "import")],
+)
+def test_a_job_is_about_its_document_or_container_or_what_it_does(
+    uri: str | None, container: str, said: str
+) -> None:
+    job = JobView(
+        job_id=7,
+        kind=JobKind.IMPORT,
+        container_id=container,  # none while an import has not made it
+        doc_id=None,
+        source_uri=uri,
+        state=JobState.FAILED,
+        progress_done=0,
+        progress_total=None,
+        progress_note=None,
+        attempts=1,
+        max_attempts=1,
+        cancel_requested=False,
+        created_at=datetime.now(UTC),
+        started_at=None,
+        finished_at=None,
+    )
+    assert about(job) == said
 
 
 def test_figures_are_told_as_people_read_them() -> None:

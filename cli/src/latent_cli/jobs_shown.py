@@ -68,7 +68,7 @@ def show_jobs(console: Console, jobs: Iterable[JobView]) -> None:
 
 def about(job: JobView) -> str:
     """What a job is about, as people know it."""
-    return (job.source_uri or job.container_id).removeprefix("file:///")
+    return (job.source_uri or job.container_id or job.kind.value).removeprefix("file:///")
 
 
 def progress_of(job: JobView) -> str:

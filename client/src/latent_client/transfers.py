@@ -90,9 +90,9 @@ class TransferCalls(Calls):
         *,
         container_id: str | None = None,
         merge: bool = False,
-        policy: str = "skip",
+        policy: str | None = None,
     ) -> ImportAnswer:
-        """Send an archive; the job verifies it before it takes anything in."""
+        """Send an archive; the job verifies it before it takes anything in. ``policy`` (default ``skip``) is for a merge."""
         query: dict[str, str | None] = {
             "filename": file.name,
             "container_id": container_id,
@@ -133,10 +133,11 @@ class TransferCalls(Calls):
         *,
         container_id: str | None = None,
         merge: bool = False,
-        policy: str = "skip",
+        policy: str | None = None,
     ) -> ImportAnswer:
         """Import a backup, as ``import_archive`` does a file."""
-        body: dict[str, Any] = {"merge": merge, "policy": policy}
+        body: dict[str, Any] = {"merge": merge}
+        body |= {} if policy is None else {"policy": policy}
         body |= {} if container_id is None else {"container_id": container_id}
         path = f"/v1/backups/{part(str(backup_id))}/restore"
         return await self._transport.ask(ImportAnswer, "POST", path, json=body)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from latent_cli.commands.export import show_file
-from latent_cli.commands.import_ import As, Merge, NoWait, Policy, Which, follow_import
+from latent_cli.commands.import_ import As, Merge, NoWait, Which, follow_import, policy_of
 from latent_cli.jobs_shown import finish_jobs
 from latent_cli.options import Json, Wait, Yes, command_app
 from latent_cli.output import answers, emit, moment, size, table
@@ -91,14 +91,15 @@ def restore(
     backup_id: BackupId,
     container: As = None,
     merge: Merge = False,
-    policy: Which = Policy.SKIP,
+    policy: Which = None,
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
     """Import a backup from where it is kept. Exit 4 when the job fails."""
+    chosen = policy_of(policy, merge=merge)
     answer = ask(
         lambda client: client.restore_backup(
-            backup_id, container_id=container, merge=merge, policy=policy.value
+            backup_id, container_id=container, merge=merge, policy=chosen
         )
     )
     follow_import(answer, wait=not no_wait, as_json=as_json)

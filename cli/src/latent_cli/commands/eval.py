@@ -18,7 +18,7 @@ from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid, LatentError
 from latent_core.domain.evaluation import EvalReport, EvalRequest
 from latent_core.domain.job import JobState, JobView
-from latent_core.domain.manifest import SearchMode
+from latent_core.domain.manifest import OFFERED_MODES, SearchMode
 from latent_core.evaluation.datasets import read_golden, read_judged
 
 app = command_app()
@@ -111,11 +111,12 @@ def _write(file: Path, report: EvalReport) -> None:
 
 
 def _mode(name: str) -> SearchMode:
-    try:
-        return SearchMode(name.strip())
-    except ValueError as exc:
-        known = ", ".join(mode.value for mode in SearchMode)
-        raise Invalid(f"'{name.strip()}' is no mode; there are {known}") from exc
+    for mode in OFFERED_MODES:
+        if mode.value == name.strip():
+            return mode
+    raise Invalid(
+        f"'{name.strip()}' is no mode that is offered; there are {', '.join(OFFERED_MODES)}"
+    )
 
 
 async def _evaluated(

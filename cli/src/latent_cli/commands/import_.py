@@ -31,7 +31,10 @@ As = Annotated[
 ]
 Merge = Annotated[bool, typer.Option("--merge", help="Into the container that is there.")]
 Which = Annotated[
-    Policy, typer.Option("--policy", help="With --merge, for documents that are there already.")
+    Policy | None,
+    typer.Option(
+        "--policy", help="With --merge, for documents that are there already; default skip."
+    ),
 ]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the job.")]
 
@@ -41,7 +44,7 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `latent export` wrote.")],
     container: As = None,
     merge: Merge = False,
-    policy: Which = Policy.SKIP,
+    policy: Which = None,
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
@@ -50,14 +53,24 @@ def import_(
     The file is verified to its end first. A new container is seen when all of it is there; nothing is
     embedded again when the file has its vectors and the embedder is the same. Exit 4 when the job fails.
     """
+    chosen = policy_of(policy, merge=merge)
     if not file.is_file():
         raise Invalid(f"{file} is not a file; name one that `latent export` wrote")
     answer = ask(
         lambda client: client.import_archive(
-            file, container_id=container, merge=merge, policy=policy.value
+            file, container_id=container, merge=merge, policy=chosen
         )
     )
     follow_import(answer, wait=not no_wait, as_json=as_json)
+
+
+def policy_of(policy: Policy | None, *, merge: bool) -> str | None:
+    """As the client sends it."""
+    if policy is not None and not merge:
+        raise Invalid(
+            "--policy is for documents that the container has already: add --merge, or leave it out"
+        )
+    return None if policy is None else policy.value
 
 
 def follow_import(answer: ImportAnswer, *, wait: bool, as_json: bool) -> None:

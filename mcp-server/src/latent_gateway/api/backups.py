@@ -15,7 +15,7 @@ from latent_core.domain.ids import Sha256
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.generations.delete import enqueue_collection
-from latent_core.generations.importing.payload import ImportPayload, Policy
+from latent_core.generations.importing.payload import ImportPayload, Policy, policy_of
 from latent_core.generations.transfers import request_backup
 from latent_core.registry import archives, audit
 from latent_core.registry.archives import ArchiveKind, ArchiveView
@@ -52,7 +52,8 @@ class RestoreBody(BaseModel):
     container_id: Annotated[Text, Field(max_length=64)] | None = None
     """Default that of the backup."""
     merge: bool = False
-    policy: Policy = Policy.SKIP
+    policy: Policy | None = None
+    """Of a merge; default ``skip``."""
 
 
 class BackupList(Envelope):
@@ -168,6 +169,7 @@ async def restore(
     backup_id: BackupId, body: RestoreBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
     """Import a backup: as a container of its own, or with ``merge`` into one that is there."""
+    chosen = policy_of(body.policy, merge=body.merge)
     async with shared.stack.db.transaction() as conn:
         found = await _owned(conn, caller, backup_id)
     opening = await _opening(shared, found)
@@ -176,7 +178,7 @@ async def restore(
         filename=found.filename,
         target=body.container_id or found.container_id,
         merge=body.merge,
-        policy=body.policy,
+        policy=chosen,
     )
     async with shared.stack.db.transaction() as conn:
         job_id = await begin_import(conn, caller, opening, payload, found.bytes, request_id)

@@ -19,7 +19,7 @@ from latent_core.domain.ids import CONTAINER_SLUG, Sha256
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.evaluation.datasets import golden_key
-from latent_core.generations.importing.payload import ImportPayload, Policy
+from latent_core.generations.importing.payload import ImportPayload, Policy, policy_of
 from latent_core.generations.transfers import ExportPayload, request_export, request_import
 from latent_core.processes.crash import crash_point
 from latent_core.registry import archives, audit, containers
@@ -151,13 +151,15 @@ async def import_archive(
     request_id: RequestId,
     container_id: Annotated[Text | None, Query(max_length=64)] = None,
     merge: bool = False,
-    policy: Policy = Policy.SKIP,
+    policy: Policy | None = None,
 ) -> Response:
     """Take an archive's bytes; the job verifies them before anything is stored.
 
-    It makes a container, by the archive's id or ``container_id``; with ``merge`` it adds to the one there is.
+    It makes a container, by the archive's id or ``container_id``; with ``merge`` it adds to the one there is, by ``policy``
+    (default ``skip``).
     """
     access.require(caller, Scope.ADMIN)
+    chosen = policy_of(policy, merge=merge)
     name, declared = safe_filename(filename), declared_bytes(request)
     async with shared.stack.db.transaction() as conn:
         await shared.quotas.check_queue(conn, caller)
@@ -178,7 +180,7 @@ async def import_archive(
             filename=name,
             target=container_id or opening.manifest.id,
             merge=merge,
-            policy=policy,
+            policy=chosen,
         )
         async with shared.stack.db.transaction() as conn:
             await check_import(conn, caller, opening, payload)

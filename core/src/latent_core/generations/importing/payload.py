@@ -7,6 +7,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from latent_core.domain.errors import Invalid
+
 
 class Policy(StrEnum):
     """What becomes of a document that the container has already."""
@@ -15,6 +17,15 @@ class Policy(StrEnum):
     REPLACE = "replace"
     NEWEST = "newest"
     """The one whose source was modified later; where that is not known, that was fetched later."""
+
+
+def policy_of(asked: Policy | None, *, merge: bool) -> Policy:
+    """``Invalid`` when one is asked for that would have no effect."""
+    if asked is not None and not merge:
+        raise Invalid(
+            "policy says what becomes of documents that are there already: give merge, too, or leave it out"
+        )
+    return asked or Policy.SKIP
 
 
 class ImportPayload(BaseModel):
