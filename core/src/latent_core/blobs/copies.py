@@ -38,6 +38,8 @@ class Copies:
         self._in_use_seconds = in_use_seconds
         self._clock = clock
         self._lock = threading.Lock()
+        self._bytes: int | None = None
+        """At most so many are there; None: nobody has counted."""
 
     def of(self, sha256: Sha256, download: Download) -> Path:
         """The copy, whole; ``download`` writes one that is not there."""
@@ -51,25 +53,35 @@ class Copies:
             try:
                 download(sha256, draft)
                 draft.flush()
+                size = draft.tell()
                 Path(draft.name).replace(path)
                 os.utime(path, (self._clock(), self._clock()))
             finally:
                 Path(draft.name).unlink(missing_ok=True)
         with self._lock:
-            self._make_room(keep=path)
+            self._added(path, size)
         return path
 
     def forget(self, sha256: Sha256) -> None:
         """Remove the copy; who has it open goes on reading."""
         (self._folder / sha256).unlink(missing_ok=True)
 
-    def _make_room(self, keep: Path) -> None:
+    def _added(self, path: Path, size: int) -> None:
+        """Thousands of small ones fit: they are looked at only when they may be too much."""
+        if self._bytes is not None:
+            self._bytes += size
+        if self._bytes is None or self._bytes > self._most_bytes:
+            self._bytes = self._make_room(keep=path)
+
+    def _make_room(self, keep: Path) -> int:
+        """The bytes that are left."""
         files = [(p.stat(), p) for p in self._folder.iterdir() if not p.name.startswith("draft-")]
         total = sum(status.st_size for status, _ in files)
         idle_since = self._clock() - self._in_use_seconds
         for status, path in sorted(files, key=lambda one: one[0].st_mtime):
             if total <= self._most_bytes or status.st_mtime > idle_since:
-                return
+                break
             if path != keep:
                 path.unlink(missing_ok=True)
                 total -= status.st_size
+        return total
