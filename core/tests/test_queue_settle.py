@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from latent_core.queue.claim import Lane
 from latent_core.queue.comeback import release, requeue_with, retry_or_fail
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.errors import LeaseLost
-from latent_core.queue.finish import finish, hold
+from latent_core.queue.finish import finish, finish_all, hold
 from latent_core.queue.issues import clean
 from latent_core.queue.reaper import LOSSES_BEFORE_FAILURE, disown, reap, reap_one, release_all
 from latent_core.registry.connection import Database
@@ -57,6 +58,23 @@ async def test_a_finish_makes_its_transaction_visible_and_is_final(database: Dat
         with pytest.raises(LeaseLost):
             await finished(database, held)
     assert await history(database, job_id) == ["enqueued", "claimed", "done"]
+
+
+async def test_jobs_that_are_finished_together_are_finished_all_or_none(database: Database) -> None:
+    await put(database, job("a"), job("b"), job("c"))
+    held = await take_all(database)
+    await sql(database, "UPDATE jobs SET cancel_requested = true WHERE id = %(id)s", id=held[2].id)
+    for several in (held, [held[0], replace(held[1], claim_id=0)]):
+        with pytest.raises(LeaseLost):
+            async with database.transaction() as conn:
+                await finish_all(conn, [(one, 7) for one in several])
+    assert (await view(database, held[0].id)).state is JobState.RUNNING
+    async with database.transaction() as conn:
+        await finish_all(conn, [(held[1], 7), (held[0], 3)])
+    shown = [await view(database, one.id) for one in held]
+    assert [one.state for one in shown] == [JobState.DONE, JobState.DONE, JobState.RUNNING]
+    assert [one.progress_done for one in shown[:2]] == [3, 7]
+    assert await history(database, held[0].id) == ["enqueued", "claimed", "done"]
 
 
 async def test_who_lost_the_lease_cannot_finish_nor_change_anything_f1(database: Database) -> None:

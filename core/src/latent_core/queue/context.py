@@ -59,6 +59,8 @@ class JobContext:
         self._db = db
         self._claim = claim
         self._progress_at = float("-inf")
+        self.settled = False
+        """Whether the handler wrote down how its job ended: nothing is left to be written."""
 
     @property
     def job(self) -> ClaimedJob:
@@ -148,8 +150,11 @@ class JobContext:
         async with self._db.transaction() as conn:
             return await refuted(conn, self.job, error) is not None
 
-    async def transact(self, write: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run ``write`` in one transaction; again while the database is away, until the lease is lost.
+    async def transact(
+        self, write: Callable[[Connection], Awaitable[T]], *, last: bool = False
+    ) -> T:
+        """Run ``write`` in one transaction; again while the database is away, until the lease is lost. The ``last``
+        one finishes the job.
 
         ``write`` must be fenced by ``finish`` or ``requeue_with``: if a commit succeeded and only its
         answer was lost, the second try ends as ``LeaseLost`` and changes nothing.
@@ -160,7 +165,9 @@ class JobContext:
             async with self._db.transaction() as conn:
                 return await write(conn)
 
-        return await until_lost(self._claim, attempt)
+        answer = await until_lost(self._claim, attempt)
+        self.settled = last
+        return answer
 
     def _lost(self) -> Exception:
         self._claim.lose()

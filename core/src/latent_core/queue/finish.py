@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, LiteralString, Protocol
 
 from psycopg.types.json import Jsonb
@@ -25,6 +25,30 @@ WITH finished AS (
         finished_at = clock_timestamp()
     WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
     RETURNING id, claim_id
+)
+INSERT INTO job_events (job_id, event, details)
+SELECT id, 'done', jsonb_build_object('claim_id', claim_id) FROM finished
+"""
+
+# All or nothing, by whoever calls: what is not counted was lost, or is to be cancelled.
+FINISH_ALL: Final = """
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(claim_ids)s::bigint[], %(steps)s::integer[]) AS g (id, claim_id, steps)
+), held AS MATERIALIZED (
+    SELECT jobs.id, given.steps FROM jobs JOIN given USING (id, claim_id)
+    WHERE state = 'running' AND NOT cancel_requested
+    ORDER BY jobs.id
+    FOR NO KEY UPDATE OF jobs
+), finished AS (
+    UPDATE jobs SET
+        state = 'done',
+        cause = NULL,
+        progress_done = held.steps, progress_total = held.steps, progress_note = NULL,
+        lease_expires = NULL,
+        finished_at = clock_timestamp()
+    FROM held
+    WHERE jobs.id = held.id AND state = 'running'
+    RETURNING jobs.id, claim_id
 )
 INSERT INTO job_events (job_id, event, details)
 SELECT id, 'done', jsonb_build_object('claim_id', claim_id) FROM finished
@@ -96,6 +120,21 @@ async def finish(
     told = None if result is None else Jsonb(clean(dict(result)))
     if not await fenced(conn, FINISH, job, warnings=stored_list(warnings), result=told):
         raise lease_lost(job)
+
+
+async def finish_all(conn: Connection, jobs: Sequence[tuple[ClaimedJob, int]]) -> None:
+    """Mark jobs done in the transaction that makes all their effects visible, each with the steps it had.
+
+    ``LeaseLost`` when one of the claims does not hold any more, or its end was asked for: the transaction must roll
+    back, and each is left to say for itself which it was.
+    """
+    parameters = {
+        "ids": [job.id for job, _ in jobs],
+        "claim_ids": [job.claim_id for job, _ in jobs],
+        "steps": [steps for _, steps in jobs],
+    }
+    if (await conn.execute(FINISH_ALL, parameters)).rowcount != len(jobs):
+        raise LeaseLost(f"of {len(jobs)} jobs not all are held any more")
 
 
 async def hold(conn: Connection, job: ClaimedJob) -> None:

@@ -234,7 +234,7 @@ class Runner:
         """Run the handler; answers what is left to be written. ``LeaseLost``."""
         job = held.job
         try:
-            await self._handle(held)
+            settled = await self._handle(held)
         except LeaseLost:
             held.lose()
             raise
@@ -246,13 +246,16 @@ class Runner:
         except Exception as exc:
             logger.exception("job %s, attempt %s failed", job.id, job.attempts)
             return _Result(partial(retry_or_fail, self._db, job, exc), Unavailable.code)
-        return _Result(partial(self._finish_if_held, job))
+        return _Result(_done if settled else partial(self._finish_if_held, job))
 
-    async def _handle(self, held: HeldClaim) -> None:
+    async def _handle(self, held: HeldClaim) -> bool:
+        """Whether the handler has told that it finished the job."""
+        ctx = JobContext(self._db, held)
         try:
-            await self._handlers[held.job.kind](JobContext(self._db, held))
+            await self._handlers[held.job.kind](ctx)
         except ExceptionGroup as group:
             raise _first(group) from group
+        return ctx.settled
 
     async def _finish_if_held(self, job: ClaimedJob) -> Outcome:
         """Handlers finish by themselves; then there is nothing left to write."""
@@ -305,6 +308,11 @@ class Runner:
                 "lost": self.tally.lost,
             },
         )
+
+
+async def _done() -> Outcome:
+    """Of a job that was finished with what it wrote: nothing is left to be written."""
+    return "done"
 
 
 async def _every(seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
