@@ -13,7 +13,7 @@ import logging
 import os
 import select
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -141,19 +141,15 @@ class Database:
                 async with conn.transaction():
                     yield conn
 
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[Connection]:
+    def reading(self) -> AbstractAsyncContextManager[Connection]:
         """A connection for statements that read, each by itself: BEGIN and COMMIT would cost as many round
         trips again, and at "read committed" give no more, since there every statement has a snapshot of its own."""
-        async with self._connected() as conn:
-            yield conn
+        return self._connected()
 
-    @asynccontextmanager
-    async def single(self) -> AsyncIterator[Connection]:
+    def single(self) -> AbstractAsyncContextManager[Connection]:
         """A connection for one statement that writes: it is a transaction by itself, in one round trip instead of
         three."""
-        async with self._connected() as conn:
-            yield conn
+        return self._connected()
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Connection]:
