@@ -49,6 +49,7 @@ from latent_core.vectors.port import Points, VectorIndex
 from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
+from latent_workers.publishing import Publishing
 from latent_workers.sandbox.pool import Sandbox
 from latent_workers.tidy import look
 
@@ -162,7 +163,9 @@ class House:
         if steps is not None:
             stack = replace(stack, vectors=cast(VectorIndex, SteppedIndex(stack.vectors, steps)))
         embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics, stack.blobs.get)
-        bound = handlers(Deps(stack.settings, stack, self.sandbox, embedding, self.sandbox))
+        publishing = Publishing(stack.db, lease_seconds=stack.settings.lease_seconds)
+        deps = Deps(stack.settings, stack, self.sandbox, embedding, self.sandbox, publishing)
+        bound = handlers(deps)
         runner = Runner(
             stack.db,
             {kind: _stepped(bound[kind], steps) for kind in kinds},

@@ -20,6 +20,7 @@ from latent_core.generations.delete import delete_container, delete_documents
 from latent_core.queue.context import JobContext
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
+from latent_workers import publishing
 from latent_workers.jobs import corpus, render
 from latent_workers.ocr.reader import PageReader
 from latent_workers.parse import mupdf
@@ -237,10 +238,11 @@ async def test_what_a_job_staged_is_purged_when_its_last_attempt_fails(
     job = await house.claim()
     assert job is not None
 
-    async def refuse(ctx: JobContext, done: int | None = None) -> None:
+    async def refuse(*_: object) -> None:
         raise Unavailable("the database is away")
 
     monkeypatch.setattr(JobContext, "fence", refuse)
+    monkeypatch.setattr(publishing, "finish_all", refuse)
     assert isinstance(await house.run(job), Unavailable)
     monkeypatch.undo()
     assert (

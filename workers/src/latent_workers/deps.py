@@ -13,6 +13,7 @@ from latent_core.stack import Stack
 from latent_workers.embed import DocumentEmbedding
 from latent_workers.fetch.guard import Resolver, system_resolver
 from latent_workers.ocr.reader import PageReader
+from latent_workers.publishing import Publishing
 from latent_workers.sandbox.budget import Budget
 from latent_workers.sandbox.pool import Sandbox
 
@@ -28,6 +29,7 @@ class Deps:
     embedding: DocumentEmbedding
     renderers: Sandbox
     """Children that draw pages."""
+    publishing: Publishing
     resolve: Resolver = system_resolver
     """Of the hosts of pages."""
     ocr: PageReader = field(default_factory=lambda: PageReader("off"))

@@ -23,6 +23,7 @@ from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
 from latent_workers.ocr.reader import PageReader
+from latent_workers.publishing import Publishing
 from latent_workers.sandbox.pool import Sandbox
 from latent_workers.sandbox.profile import DRAWING
 from latent_workers.scheduler import keep_schedule
@@ -53,7 +54,8 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
             stack.blobs.get,
             price_per_million=settings.embed_price_per_million,
         )
-        deps = Deps(settings, stack, sandbox, embedding, renderers, ocr=reader)
+        publishing = Publishing(stack.db, lease_seconds=settings.lease_seconds)
+        deps = Deps(settings, stack, sandbox, embedding, renderers, publishing, ocr=reader)
         runner = Runner(
             stack.db,
             handlers(deps),

@@ -156,7 +156,7 @@ async def publish(conn: Connection, container_id: str, staged: Sequence[Staged])
     await _note_spaces(conn, container_id, flipped, live_in)
     for s in flipped:
         await pages.write(conn, s.doc_id, s.generation, s.pages)
-        await pages.refer(conn, s.doc_id, s.generation, s.refs)
+    await pages.refer_all(conn, [(s.doc_id, s.generation, r) for s in flipped for r in s.refs])
     buried = [pair for s in flipped for pair in lengths.get(s.doc_id, ())]
     await postings.write(conn, container_id, [t for s in flipped for t in _terms(s)])
     await postings.bury(conn, container_id, buried)

@@ -61,7 +61,8 @@ SET width = excluded.width, height = excluded.height, image_sha256 = excluded.im
 
 UPSERT_REF: Final = """
 INSERT INTO blob_refs (doc_id, generation, role, part, sha256, mime, filename)
-VALUES (%(doc_id)s, %(generation)s, %(role)s, %(part)s, %(sha256)s, %(mime)s, %(filename)s)
+SELECT * FROM unnest(%(doc_ids)s::uuid[], %(generations)s::integer[], %(roles)s::text[], %(parts)s::integer[],
+                     %(sha256s)s::text[], %(mimes)s::text[], %(filenames)s::text[])
 ON CONFLICT (doc_id, generation, role, part) DO UPDATE
 SET sha256 = excluded.sha256, mime = excluded.mime, filename = excluded.filename
 """
@@ -147,22 +148,23 @@ async def refer_live(conn: Connection, doc_id: UUID, ref: BlobRef) -> None:
 
 async def refer(conn: Connection, doc_id: UUID, generation: int, refs: Sequence[BlobRef]) -> None:
     """Keep blobs for a generation."""
-    await _many(
-        conn,
-        UPSERT_REF,
-        [
-            {
-                "doc_id": doc_id,
-                "generation": generation,
-                "role": r.role,
-                "part": r.part,
-                "sha256": r.sha256,
-                "mime": r.mime,
-                "filename": r.filename,
-            }
-            for r in refs
-        ],
-    )
+    await refer_all(conn, [(doc_id, generation, ref) for ref in refs])
+
+
+async def refer_all(conn: Connection, refs: Sequence[tuple[UUID, int, BlobRef]]) -> None:
+    """Keep blobs, each for a document's generation."""
+    if not refs:
+        return
+    parameters = {
+        "doc_ids": [doc_id for doc_id, _, _ in refs],
+        "generations": [generation for _, generation, _ in refs],
+        "roles": [ref.role for _, _, ref in refs],
+        "parts": [ref.part for _, _, ref in refs],
+        "sha256s": [ref.sha256 for _, _, ref in refs],
+        "mimes": [ref.mime for _, _, ref in refs],
+        "filenames": [ref.filename for _, _, ref in refs],
+    }
+    await conn.execute(UPSERT_REF, parameters)
 
 
 async def _many(conn: Connection, query: str, rows: list[dict[str, Any]]) -> None:

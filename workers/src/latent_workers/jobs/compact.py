@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
-from latent_core.keywords.compaction import RULES, compact as merge, needed
+from latent_core.keywords.compaction import RULES, compact as merge
 from latent_core.keywords.packing import MAX_ORD
 from latent_core.queue.context import JobContext
-from latent_core.queue.enqueue import enqueue, ensure_queued
+from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
@@ -58,18 +58,3 @@ async def enqueue_forgetting(
             principal=principal,
         ),
     )
-
-
-async def enqueue_if_needed(conn: Connection, container_id: str) -> None:
-    """Enqueue a compaction when enough small rows have gathered; one that is queued already is enough."""
-    if await needed(conn, container_id):
-        await ensure_queued(
-            conn,
-            NewJob(
-                kind=JobKind.COMPACT,
-                container_id=container_id,
-                doc_key=f"compact:{container_id}",
-                dedupe_key=f"compact:{container_id}",
-                priority=PRIORITY_LATER,
-            ),
-        )

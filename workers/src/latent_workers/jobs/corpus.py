@@ -19,6 +19,7 @@ from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_core.domain.ids import Sha256, document_id
 from latent_core.domain.manifest import Manifest
 from latent_core.generations.accept import IngestPayload
+from latent_core.generations.compaction import enqueue_if_needed
 from latent_core.generations.delete import (
     LEASES_TO_WAIT,
     enqueue_collection,
@@ -39,7 +40,6 @@ from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch, stored
 from latent_workers.fetch.page import awaits_fetch, fetch_page
 from latent_workers.jobs.archived import unless_archived
-from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.given_up import swept_if_given_up
 from latent_workers.jobs.make import Made, fingerprint, make, recipe_of, stage
 from latent_workers.parse import jsonl

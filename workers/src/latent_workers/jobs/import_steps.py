@@ -22,6 +22,7 @@ from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, O
 from latent_core.domain.ids import Sha256
 from latent_core.domain.left_out import LeftOut
 from latent_core.domain.vector import Matrix
+from latent_core.generations.compaction import enqueue_if_needed
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
 from latent_core.generations.importing import choice, publication, vectors
 from latent_core.generations.importing.drafts import Drafts, draft_rows
@@ -37,7 +38,6 @@ from latent_core.queue.finish import finish, hold
 from latent_core.registry import archives, importing as rows, space_points
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
-from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.unseen import kept_of, left_out_of, unseen_words
 
 CHUNKS_A_STEP: Final = 5000

@@ -18,13 +18,8 @@ from latent_core.domain.errors import (
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.embedding.port import Guarded
 from latent_core.generations.accept import IngestPayload
-from latent_core.generations.delete import (
-    LEASES_TO_WAIT,
-    enqueue_collection,
-    enqueue_purges,
-)
-from latent_core.generations.likenesses import enqueue_judging
-from latent_core.generations.publish import Published, Staged, publish
+from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.generations.publish import Staged
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
@@ -38,7 +33,6 @@ from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch
 from latent_workers.fetch.page import awaits_fetch, fetch_page
 from latent_workers.jobs.archived import unless_archived
-from latent_workers.jobs.compact import enqueue_if_needed
 from latent_workers.jobs.drawing import RenderPayload
 from latent_workers.jobs.given_up import swept_if_given_up
 from latent_workers.jobs.make import (
@@ -57,6 +51,7 @@ from latent_workers.parse.charsets import charset_of
 from latent_workers.parse.parsed import Parsed
 from latent_workers.parse.registry import Detected
 from latent_workers.parse.run import parse_file
+from latent_workers.publishing import Ready
 
 UNREAD: Final = "-unread"
 """Ends the recipe of what has pages nobody could read: a listing asks for it again."""
@@ -184,9 +179,9 @@ async def _unchanged(ctx: JobContext, work: Work) -> bool:
         await pages.refer_live(conn, work.attempt.doc_id, _original_ref(work))
         live = await pages.lacking_images(conn, work.attempt.doc_id)
         if live is not None:
-            await _enqueue_render(conn, ctx, work, live)
+            await enqueue(conn, _render(ctx, work, live))
 
-    await ctx.transact(write)
+    await ctx.transact(write, last=True)
     return True
 
 
@@ -258,22 +253,15 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
         [(work.attempt, made)],
         on_progress=lambda n, total: _progress(ctx, n, total),
     )
-    staged = _staged(work, made, stored)
-    # A fresh lease: the heartbeat waits while the transaction holds the job's row.
-    await ctx.fence(len(made.drafts))
-
-    async def write(conn: Connection) -> Published:
-        await finish(conn, ctx.job)
-        published = await publish(conn, work.container.id, [staged])
-        await _follow(conn, ctx, deps, work, flipped=bool(published.flipped))
-        if published.flipped and made.drawn is None:
-            await _enqueue_render(conn, ctx, work, work.attempt.generation)
-        crash_point("ingest.before_commit")
-        return published
-
-    published = await ctx.transact(write)
+    ready = Ready(
+        ctx,
+        _staged(work, made, stored),
+        replaces=work.attempt.fingerprint is not None,
+        drawing=_render(ctx, work, work.attempt.generation) if made.drawn is None else None,
+    )
+    published = await deps.publishing.publish(work.container.id, ready)
     crash_point("ingest.after_commit")
-    deps.stack.metrics.published.inc(len(published.flipped))
+    deps.stack.metrics.published.inc(work.attempt.doc_id in published.flipped)
 
 
 def _staged(work: Work, made: Made, stored: Stored) -> Staged:
@@ -334,38 +322,16 @@ def _fingerprint(work: Work, parsed: Parsed, *, left_out: bool) -> str:
     return work.fingerprint_of_scans
 
 
-async def _follow(
-    conn: Connection, ctx: JobContext, deps: Deps, work: Work, *, flipped: bool
-) -> None:
-    """What the publication leaves to do: purge what is older, compact, look for repetitions."""
-    doc_id, generation = work.attempt.doc_id, work.attempt.generation
-    if not flipped or generation > 1:
-        await enqueue_purges(
-            conn,
-            work.container.id,
-            below=[(doc_id, generation)] if flipped else (),
-            only=() if flipped else [(doc_id, generation)],
-            principal=ctx.job.principal,
-            lease_seconds=deps.settings.lease_seconds,
-            twice=ctx.job.attempts > 1 or not flipped or work.attempt.fingerprint is not None,
-        )
-    await enqueue_if_needed(conn, work.container.id)
-    await enqueue_judging(conn, work.container.id, principal=ctx.job.principal)
-
-
-async def _enqueue_render(conn: Connection, ctx: JobContext, work: Work, generation: int) -> None:
-    await enqueue(
-        conn,
-        NewJob(
-            kind=JobKind.RENDER,
-            container_id=work.container.id,
-            doc_id=work.attempt.doc_id,
-            doc_key=f"render:{work.attempt.doc_id}",
-            dedupe_key=f"render:{work.attempt.doc_id}",
-            payload=_drawing(work, generation).model_dump(mode="json"),
-            priority=PRIORITY_LATER,
-            principal=ctx.job.principal,
-        ),
+def _render(ctx: JobContext, work: Work, generation: int) -> NewJob:
+    return NewJob(
+        kind=JobKind.RENDER,
+        container_id=work.container.id,
+        doc_id=work.attempt.doc_id,
+        doc_key=f"render:{work.attempt.doc_id}",
+        dedupe_key=f"render:{work.attempt.doc_id}",
+        payload=_drawing(work, generation).model_dump(mode="json"),
+        priority=PRIORITY_LATER,
+        principal=ctx.job.principal,
     )
 
 

@@ -46,6 +46,7 @@ from latent_core.vectors.edge import EdgeVectorIndex
 from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
+from latent_workers.publishing import Publishing
 from latent_workers.sandbox.pool import Sandbox
 
 DIMS: Final = 16
@@ -249,7 +250,8 @@ async def open_deps(
             await founding.create(
                 database, vectors, embedder, manifest, principal="local:you", request_id=None
             )
-            yield Deps(settings, stack, sandbox, embedding, sandbox)
+            publishing = Publishing(database, lease_seconds=settings.lease_seconds)
+            yield Deps(settings, stack, sandbox, embedding, sandbox, publishing)
     finally:
         await embedding.close()
         await vectors.close()

@@ -1,0 +1,23 @@
+"""Have the small posting rows merged that publications leave."""
+
+from __future__ import annotations
+
+from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
+from latent_core.keywords.compaction import needed
+from latent_core.queue.enqueue import ensure_queued
+from latent_core.registry.connection import Connection
+
+
+async def enqueue_if_needed(conn: Connection, container_id: str) -> None:
+    """Enqueue a compaction when enough small rows have gathered; one that is queued already is enough."""
+    if await needed(conn, container_id):
+        await ensure_queued(
+            conn,
+            NewJob(
+                kind=JobKind.COMPACT,
+                container_id=container_id,
+                doc_key=f"compact:{container_id}",
+                dedupe_key=f"compact:{container_id}",
+                priority=PRIORITY_LATER,
+            ),
+        )

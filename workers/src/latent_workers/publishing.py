@@ -1,0 +1,138 @@
+"""Publish documents: those that are ready while their container is published to go together in the next transaction.
+
+A transaction costs about the same for one small document as for ten, and two of one container wait for each other
+anyway: each changes the container's statistics. Every document is fenced by the claim of its own job, and all that
+go together become visible by one commit, or none. Then each goes alone, and what was wrong with one hits no other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from latent_core.domain.errors import LatentError
+from latent_core.domain.job import NewJob
+from latent_core.gathering import Gathering
+from latent_core.generations.compaction import enqueue_if_needed
+from latent_core.generations.delete import enqueue_purges
+from latent_core.generations.likenesses import enqueue_judging
+from latent_core.generations.publish import Published, Staged, publish
+from latent_core.processes.crash import crash_point
+from latent_core.queue.context import JobContext
+from latent_core.queue.enqueue import enqueue_many
+from latent_core.queue.errors import LeaseLost
+from latent_core.queue.finish import finish, finish_all
+from latent_core.registry.connection import Connection, Database
+
+logger = logging.getLogger(__name__)
+
+MOST_CHUNKS: Final = 256
+"""Of one transaction for several documents: each waits for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A generation that its job has staged, and has nothing left to do but to publish."""
+
+    ctx: JobContext
+    staged: Staged
+    replaces: bool
+    """Whether another generation of the document was live when the attempt began."""
+    drawing: NewJob | None = None
+    """What draws its pages once it is visible."""
+
+    @property
+    def steps(self) -> int:
+        return len(self.staged.chunks)
+
+
+class Publishing:
+    """Makes documents visible and finishes their jobs."""
+
+    def __init__(self, db: Database, *, lease_seconds: float) -> None:
+        self._db = db
+        self._lease_seconds = lease_seconds
+        self._gathering: Gathering[str, Ready, Published | None] = Gathering(
+            self._together, most=MOST_CHUNKS
+        )
+
+    async def publish(self, container_id: str, ready: Ready) -> Published:
+        """What became of all that went together: ``flipped`` names the documents that are visible now."""
+        await ready.ctx.checkpoint()
+        if ready.steps < MOST_CHUNKS:
+            published = await self._gathering.ask(container_id, ready, size=ready.steps)
+            if published is not None:
+                return published
+        return await self._alone(container_id, ready)
+
+    async def _together(
+        self, container_id: str, ready: Sequence[Ready]
+    ) -> Sequence[Published | None]:
+        """None each when it cannot be: whoever is at fault is to learn it alone, and so is whoever must wait."""
+        try:
+            async with self._db.transaction() as conn:
+                await finish_all(conn, [(one.ctx.job, one.steps) for one in ready])
+                published = await self._write(conn, container_id, ready)
+        except (LatentError, LeaseLost) as error:
+            logger.info("published_apart", extra={"documents": len(ready), "cause": str(error)})
+            return [None] * len(ready)
+        except Exception:  # a defect: of one of them, perhaps
+            logger.exception("published_apart", extra={"documents": len(ready)})
+            return [None] * len(ready)
+        for one in ready:
+            one.ctx.settled = True
+        return [published] * len(ready)
+
+    async def _alone(self, container_id: str, ready: Ready) -> Published:
+        # A fresh lease: the heartbeat waits while the transaction holds the job's row.
+        await ready.ctx.fence(ready.steps)
+
+        async def write(conn: Connection) -> Published:
+            await finish(conn, ready.ctx.job)
+            return await self._write(conn, container_id, [ready])
+
+        return await ready.ctx.transact(write, last=True)
+
+    async def _write(
+        self, conn: Connection, container_id: str, ready: Sequence[Ready]
+    ) -> Published:
+        published = await publish(conn, container_id, [one.staged for one in ready])
+        await self._follow(conn, container_id, ready, published.flipped)
+        crash_point("ingest.before_commit")
+        return published
+
+    async def _follow(
+        self,
+        conn: Connection,
+        container_id: str,
+        ready: Sequence[Ready],
+        flipped: Collection[UUID],
+    ) -> None:
+        """What the publication leaves to do: purge what is older, compact, look for repetitions, draw pages."""
+        for one in ready:
+            await self._purge(conn, container_id, one, flipped=one.staged.doc_id in flipped)
+        await enqueue_if_needed(conn, container_id)
+        await enqueue_judging(conn, container_id, principal=ready[0].ctx.job.principal)
+        drawings = [one.drawing for one in ready if one.staged.doc_id in flipped]
+        if jobs := [job for job in drawings if job is not None]:
+            await enqueue_many(conn, jobs)
+
+    async def _purge(
+        self, conn: Connection, container_id: str, ready: Ready, *, flipped: bool
+    ) -> None:
+        doc_id, generation = ready.staged.doc_id, ready.staged.generation
+        if flipped and generation <= 1:
+            return
+        job = ready.ctx.job
+        await enqueue_purges(
+            conn,
+            container_id,
+            below=[(doc_id, generation)] if flipped else (),
+            only=() if flipped else [(doc_id, generation)],
+            principal=job.principal,
+            lease_seconds=self._lease_seconds,
+            twice=job.attempts > 1 or not flipped or ready.replaces,
+        )
