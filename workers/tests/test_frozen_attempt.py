@@ -119,11 +119,28 @@ class SteppedContext:
         await self._steps.at("warn")
         await self._ctx.warn(issue)
 
-    async def transact(self, write: Callable[[Connection], Awaitable[T]]) -> T:
+    async def transact(
+        self, write: Callable[[Connection], Awaitable[T]], *, last: bool = False
+    ) -> T:
         await self._steps.at("before the transaction")
-        result = await self._ctx.transact(write)
+        result = await self._ctx.transact(write, last=last)
         await self._steps.at("after the transaction")
         return result
+
+
+class SteppedDatabase:
+    """Where documents are published; each transaction is a step before and a step after."""
+
+    def __init__(self, db: Database, steps: Steps) -> None:
+        self._db = db
+        self._steps = steps
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        await self._steps.at("before the transaction")
+        async with self._db.transaction() as conn:
+            yield conn
+        await self._steps.at("after the transaction")
 
 
 class SteppedIndex:
@@ -163,7 +180,8 @@ class House:
         if steps is not None:
             stack = replace(stack, vectors=cast(VectorIndex, SteppedIndex(stack.vectors, steps)))
         embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics, stack.blobs.get)
-        publishing = Publishing(stack.db, lease_seconds=stack.settings.lease_seconds)
+        db = stack.db if steps is None else cast(Database, SteppedDatabase(stack.db, steps))
+        publishing = Publishing(db, lease_seconds=stack.settings.lease_seconds)
         deps = Deps(stack.settings, stack, self.sandbox, embedding, self.sandbox, publishing)
         bound = handlers(deps)
         runner = Runner(
@@ -309,6 +327,11 @@ def long_text(seed: str) -> bytes:
     ).encode()
 
 
+def short_text(seed: str) -> bytes:
+    """Few enough to be published together with others."""
+    return f"The lamp of {seed} is lit.".encode()
+
+
 def short_corpus(seed: str) -> bytes:
     records = ({"_id": f"{n}", "text": f"The {seed} {n} is lit."} for n in range(3))
     return b"\n".join(orjson.dumps(record) for record in records)
@@ -328,6 +351,7 @@ async def steps_of(house: House, uri: str, data: bytes, kind: JobKind) -> list[s
     ("kind", "name", "content"),
     [
         (JobKind.INGEST, "a.txt", long_text),
+        (JobKind.INGEST, "b.txt", short_text),
         (JobKind.CORPUS, "a.jsonl", short_corpus),
     ],
 )
@@ -380,8 +404,8 @@ async def published(house: House, doc_id: UUID) -> None:
 
 @asynccontextmanager
 async def frozen_with_vectors(house: House, uri: str) -> AsyncIterator[UUID]:
-    """An ingest that has stored its vectors and stands still before it looks up again; let go in the end."""
-    steps = Steps(stop_before="fence")
+    """An ingest that has stored its vectors and stands still before it publishes; let go in the end."""
+    steps = Steps(stop_before=LAST_STEP)
     async with house.worker("frozen", steps, [JobKind.INGEST]):
         doc_id = await house.add(uri, b"The lamp of the harbour is lit.")
         async with asyncio.timeout(WAIT_SECONDS):

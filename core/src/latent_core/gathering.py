@@ -76,6 +76,7 @@ class Gathering(Generic[K, T, R]):
         caller: _Caller[T, R] = _Caller(item, size)
         line.waiting.append(caller)
         try:
+            await asyncio.sleep(0)  # who comes at the same moment goes together
             async with line.turn:
                 while not caller.done:
                     await self._serve(key, line)

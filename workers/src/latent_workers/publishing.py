@@ -1,16 +1,17 @@
 """Publish documents: those that are ready while their container is published to go together in the next transaction.
 
 A transaction costs about the same for one small document as for ten, and two of one container wait for each other
-anyway: each changes the container's statistics. Every document is fenced by the claim of its own job, and all that
-go together become visible by one commit, or none. Then each goes alone, and what was wrong with one hits no other.
+anyway: each changes the container's statistics. So does a write of vectors, which are stored when it is their turn.
+Every document is fenced by the claim of its own job, and all that go together become visible by one commit, or none.
+Then each goes alone, and what was wrong with one hits no other.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from latent_core.domain.errors import LatentError
@@ -23,9 +24,10 @@ from latent_core.generations.publish import Published, Staged, publish
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue_many
-from latent_core.queue.errors import LeaseLost
+from latent_core.queue.errors import ClaimEnded
 from latent_core.queue.finish import finish, finish_all
 from latent_core.registry.connection import Connection, Database
+from latent_core.together import all_or_first_failure
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +37,12 @@ MOST_CHUNKS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A generation that its job has staged, and has nothing left to do but to publish."""
+    """A generation that its job has made, and has nothing left to do but to store its vectors and to publish it."""
 
     ctx: JobContext
     staged: Staged
+    store: Callable[[], Coroutine[Any, Any, None]]
+    """Stores the vectors of the space that is searched; again, where it was done before."""
     replaces: bool
     """Whether another generation of the document was live when the attempt began."""
     drawing: NewJob | None = None
@@ -66,6 +70,7 @@ class Publishing:
             published = await self._gathering.ask(container_id, ready, size=ready.steps)
             if published is not None:
                 return published
+            await ready.ctx.fence()  # who lost its claim learns it before it writes once more
         return await self._alone(container_id, ready)
 
     async def _together(
@@ -73,10 +78,11 @@ class Publishing:
     ) -> Sequence[Published | None]:
         """None each when it cannot be: whoever is at fault is to learn it alone, and so is whoever must wait."""
         try:
+            await all_or_first_failure([one.store() for one in ready])
             async with self._db.transaction() as conn:
                 await finish_all(conn, [(one.ctx.job, one.steps) for one in ready])
                 published = await self._write(conn, container_id, ready)
-        except (LatentError, LeaseLost) as error:
+        except (LatentError, ClaimEnded) as error:
             logger.info("published_apart", extra={"documents": len(ready), "cause": str(error)})
             return [None] * len(ready)
         except Exception:  # a defect: of one of them, perhaps
@@ -87,6 +93,7 @@ class Publishing:
         return [published] * len(ready)
 
     async def _alone(self, container_id: str, ready: Ready) -> Published:
+        await ready.store()
         # A fresh lease: the heartbeat waits while the transaction holds the job's row.
         await ready.ctx.fence(ready.steps)
 

@@ -38,11 +38,11 @@ from latent_workers.jobs.given_up import swept_if_given_up
 from latent_workers.jobs.make import (
     Made,
     Stored,
+    embed,
     fingerprint,
     fingerprint_of_scans,
     make,
     recipe_of,
-    stage,
 )
 from latent_workers.jobs.pictures import with_pictures
 from latent_workers.jobs.refetch import detected_in, known_page, told_date
@@ -246,7 +246,7 @@ def _nothing_found(name: str, parsed: Parsed) -> str:
 
 
 async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
-    (stored,) = await stage(
+    (stored,), store = await embed(
         ctx,
         deps,
         work.container,
@@ -256,6 +256,7 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
     ready = Ready(
         ctx,
         _staged(work, made, stored),
+        store,
         replaces=work.attempt.fingerprint is not None,
         drawing=_render(ctx, work, work.attempt.generation) if made.drawn is None else None,
     )

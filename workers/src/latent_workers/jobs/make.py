@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -41,6 +41,8 @@ from latent_workers.parse.registry import Detected
 
 CHARS_FOR_LANGUAGE: Final = 20_000
 Progress = Callable[[int, int], Awaitable[None]]
+Store = Callable[[], Coroutine[Any, Any, None]]
+"""Stores vectors that were made; durable on return, and the same when it is done again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,21 @@ async def stage(
 ) -> list[Stored]:
     """Number, analyse and embed the chunks of generations and store their vectors, in every space of the
     container; in the order of ``work``."""
+    stored, store = await embed(ctx, deps, container, work, on_progress=on_progress)
+    await store()
+    return stored
+
+
+async def embed(
+    ctx: JobContext,
+    deps: Deps,
+    container: Container,
+    work: Sequence[tuple[Attempt, Made]],
+    *,
+    on_progress: Progress | None = None,
+) -> tuple[list[Stored], Store]:
+    """As ``stage``, but the vectors of the space that is searched are left to be stored: for small documents,
+    several of which can be stored at once."""
     total = sum(len(made.drafts) for _, made in work)
     await ctx.checkpoint()
     async with deps.stack.db.single() as conn:  # commits before the first outside write
@@ -227,12 +244,15 @@ async def stage(
     counts, vectors = kept_of(left_out, parts, vectors)
     addressed = [replace(one, windows=n) for one, n in zip(addressed, counts, strict=True)]
     await tell_left_out(ctx, left_out, addressed)
-    crash_point("ingest.before_vectors")
-    await stage_vectors(deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint)
-    crash_point("ingest.after_vectors")
+
+    async def store() -> None:
+        crash_point("ingest.before_vectors")
+        await stage_vectors(deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint)
+        crash_point("ingest.after_vectors")
+
     written: dict[int, list[int]] = {container.space.stored_in: counts}
     written |= await stage_beside(ctx, deps, container, addressed)
-    return _apart(staged, written, container.space.stored_in)
+    return _apart(staged, written, container.space.stored_in), store
 
 
 def _apart(
