@@ -222,6 +222,6 @@ def test_a_slip_in_the_environment_or_the_file_is_logged_at_the_start(
 
 def test_a_worker_runs_more_jobs_at_a_time_when_they_wait_for_a_remote_embedder() -> None:
     assert load_settings().jobs_at_a_time == 4
-    assert load_settings(embed_base_url="http://127.0.0.1:1/v1").jobs_at_a_time == 12
+    assert load_settings(embed_base_url="http://127.0.0.1:1/v1").jobs_at_a_time == 24
     few = load_settings(embed_base_url="http://127.0.0.1:1/v1", worker_concurrency=2)
     assert few.jobs_at_a_time == 2

@@ -35,7 +35,7 @@ MEGABYTE = 1024 * 1024
 GIGABYTE = 1024 * MEGABYTE
 DAY_SECONDS = 86_400.0
 JOBS_THAT_WORK: Final = 4
-JOBS_THAT_WAIT: Final = 12
+JOBS_THAT_WAIT: Final = 24
 ENV_FILE: Final = ".env"
 OURS: Final = "LLC_"
 OF_TESTS: Final = "LLC_TEST_"
@@ -166,7 +166,7 @@ class Settings(BaseSettings):
     """A cross-encoder: ``model.onnx`` and ``tokenizer.json``."""
 
     worker_concurrency: int | None = _named("LLC_WORKER_CONCURRENCY", least=1, most=64)
-    """Jobs at a time; default 4, and 12 with a remote embedder, for which jobs mostly wait."""
+    """Jobs at a time; default 4, and 24 with a remote embedder: they mostly wait, and what many do at once costs less."""
     lease_seconds: float = _named("LLC_LEASE_SECONDS", default=60.0, least=1, most=DAY_SECONDS)
     poll_seconds: float = _named("LLC_POLL_SECONDS", default=1.0, least=0.05, most=3600)
     search_timeout_ms: int = _named("LLC_SEARCH_TIMEOUT_MS", default=1200, least=1, most=600_000)
