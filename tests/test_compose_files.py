@@ -352,6 +352,7 @@ def test_an_image_is_built_from_locked_hashes_and_runs_as_nobody_special(file: s
     for install in re.findall(r"pip install[^\n]*", lines):
         assert "--require-hashes" in install or "--no-index" in install, install
     assert "USER 10001:10001" in lines
+    assert "ORT_DISABLE_TELEMETRY=1" in lines
     assert re.search(r"HEALTHCHECK .*\\\n\s+CMD \[\"python\", \"-m\", \"latent_core.probe\"", lines)
     assert "curl" not in lines
     for label in ("title", "description", "licenses", "version", "revision"):

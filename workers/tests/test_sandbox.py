@@ -212,7 +212,7 @@ async def test_no_secret_reaches_the_child(
     seen = await ask(sandbox, "environment")
     assert set(seen["names"]) <= {
         *("LANG", "LC_CTYPE", "MALLOC_ARENA_MAX", "OMP_NUM_THREADS"),
-        "PYDANTIC_DISABLE_PLUGINS",
+        *("ORT_DISABLE_TELEMETRY", "PYDANTIC_DISABLE_PLUGINS"),
         *("PYMUPDF_MESSAGE", "PYMUPDF_LOG", "__CF_USER_TEXT_ENCODING"),
     }
     assert seen["cwd"] == "/"

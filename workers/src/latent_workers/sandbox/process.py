@@ -36,6 +36,7 @@ _ENVIRONMENT: Final = {
     "LANG": "C.UTF-8",
     "MALLOC_ARENA_MAX": "1",
     "OMP_NUM_THREADS": "1",
+    "ORT_DISABLE_TELEMETRY": "1",
     "PYDANTIC_DISABLE_PLUGINS": "__all__",
     "PYMUPDF_MESSAGE": "fd:2",
     "PYMUPDF_LOG": "fd:2",
