@@ -102,6 +102,43 @@ def write_file(arguments: Arguments, files: Files) -> Iterator[Output]:
     yield Output(None)
 
 
+def look_into(arguments: Arguments, files: Files) -> Iterator[Output]:
+    yield Output({place: _seen(Path(place)) for place in arguments["places"]})
+
+
+def _seen(place: Path) -> str:
+    try:
+        if place.is_dir():
+            os.listdir(place)
+        else:
+            with place.open("rb") as file:
+                file.read(64)
+    except OSError as error:
+        return type(error).__name__
+    return "seen"
+
+
+def empty_file(arguments: Arguments, files: Files) -> Iterator[Output]:
+    os.truncate(arguments["path"], 0)
+    yield Output(None)
+
+
+def remove_file(arguments: Arguments, files: Files) -> Iterator[Output]:
+    Path(arguments["path"]).unlink()
+    yield Output(None)
+
+
+def signal_parent(arguments: Arguments, files: Files) -> Iterator[Output]:
+    os.kill(os.getppid(), 0)
+    yield Output(None)
+
+
+def signal_thread_of_parent(arguments: Arguments, files: Files) -> Iterator[Output]:
+    if ctypes.CDLL(None, use_errno=True).tgkill(os.getppid(), os.getppid(), 0):
+        raise OSError(ctypes.get_errno(), "refused")
+    yield Output(None)
+
+
 def print_much(arguments: Arguments, files: Files) -> Iterator[Output]:
     sys.stdout.write("noise " * 100_000)
     sys.stdout.flush()

@@ -26,6 +26,7 @@ from latent_workers.ocr.words import Word, reading_of
 from latent_workers.parse import mupdf
 from latent_workers.parse.parsed import Block, Parsed, ParsedPage
 from latent_workers.sandbox.budget import MIB, Budget
+from latent_workers.sandbox.pool import Sandbox
 
 pymupdf: Any = mupdf.load()
 SMALL = Budget(cpu_seconds=60, wall_seconds=90, memory_bytes=512 * MIB, output_bytes=MIB)
@@ -111,6 +112,33 @@ async def test_the_engine_is_tesseract_with_its_version_and_languages(stand_in: 
     found = await find("auto", "frk")
     assert isinstance(found, Engine)
     assert found.languages == "frk"
+
+
+async def test_an_engine_with_a_prefix_of_its_own_reads_its_models_and_nothing_else_there(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "apart"
+    for place, held in (("share/tessdata", "models"), ("share/keyrings", "keys")):
+        (prefix / place).mkdir(parents=True)
+        (prefix / place / "file").write_text(held, encoding="ascii")
+    program = stand_in(
+        f"""
+        def content(place):
+            try:
+                return open(f"{prefix}/share/{{place}}/file").read()
+            except PermissionError:
+                return "denied"
+        print({HEAD!r})
+        print({row("{} {}")!r}.format(content("tessdata"), content("keyrings")))
+        """
+    )
+    (prefix / "bin").mkdir()
+    program.rename(prefix / "bin/tesseract")
+    program.symlink_to(prefix / "bin/tesseract")
+    parsed = await read(pdf(tmp_path / "one.pdf", 1), 1)
+    async with Sandbox(children=1) as sandbox:
+        held = (await sandbox.layers())["file_reads"]
+    assert parsed.text == ("models denied" if held is True else "models keys")
 
 
 async def test_a_machine_with_all_languages_did_not_choose_them(stand_in: StandIn) -> None:

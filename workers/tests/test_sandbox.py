@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,10 @@ import psutil
 import pytest
 
 from latent_core.domain.errors import IngestFailed, Unavailable
+from latent_workers.sandbox import landlock
 from latent_workers.sandbox.budget import MIB, Budget
 from latent_workers.sandbox.pool import Sandbox
+from latent_workers.sandbox.profile import Profile
 
 HERE = Path(__file__).parent
 SOURCE = (HERE / "sandbox_tasks.py").read_text(encoding="utf-8")
@@ -48,6 +52,10 @@ async def failure(
     with pytest.raises(IngestFailed) as caught:
         await ask(sandbox, task, budget=budget, **arguments)
     return caught.value
+
+
+def content(path: str) -> str:
+    return Path(path).read_text("ascii")
 
 
 async def pid_of_child(sandbox: Sandbox) -> int:
@@ -179,8 +187,89 @@ async def test_output_over_the_budget_is_refused(sandbox: Sandbox) -> None:
 async def test_nothing_can_be_written_to_files(sandbox: Sandbox, tmp_path: Path) -> None:
     target = tmp_path / "written"
     failed = await failure(sandbox, "write_file", path=str(target))
-    assert "File too large" in failed.message
+    assert re.search("File too large|Permission denied", failed.message)
     assert not target.exists() or target.read_bytes() == b""
+
+
+@pytest.fixture
+async def blind(sandbox: Sandbox) -> Sandbox:
+    """A sandbox on a machine whose kernel can deny the reading of files."""
+    held = (await sandbox.layers())["file_reads"]
+    if held is not True:
+        pytest.skip(f"files stay readable here: {held}")
+    return sandbox
+
+
+async def test_no_file_can_be_read_but_the_one_that_is_given(
+    blind: Sandbox, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"nobody may read this")
+    own = f"/proc/{os.getpid()}"
+    files = [str(secret), "/etc/passwd", f"{own}/environ", f"{own}/cmdline", f"{own}/root{secret}"]
+    folders = [str(tmp_path), "/", "/etc", "/tmp", str(Path.home()), "/proc", own]
+    found = await ask(blind, "look_into", files=[secret], places=[*files, *folders])
+    assert found == dict.fromkeys([*files, *folders], "PermissionError")
+    item = await blind.run("echo", {}, files=[secret], budget=SMALL)
+    assert item.attachment == b"nobody may read this"
+
+
+async def test_no_detour_leads_to_a_file(blind: Sandbox, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"nobody may read this")
+    library = Path(os.__file__).parent
+    ways = [f"{library}/{'../' * len(library.parts)}{secret}", f"/proc/self/root{secret}"]
+    assert {content(way) for way in ways} == {"nobody may read this"}, "they lead there outside"
+    found = await ask(blind, "look_into", places=ways)
+    assert set(found.values()) == {"PermissionError"}, found
+
+
+async def test_files_cannot_even_be_emptied_or_removed(blind: Sandbox, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_bytes(b"as it was")
+    for task in ("empty_file", "remove_file"):
+        failed = await failure(blind, task, path=str(kept))
+        assert "PermissionError" in failed.message, task
+    assert kept.read_bytes() == b"as it was"
+
+
+async def test_python_its_packages_and_what_a_process_knows_of_itself_stay_readable(
+    sandbox: Sandbox,
+) -> None:
+    files = [os.__file__, pytest.__file__, "/dev/urandom", "/dev/null"]
+    folders = [sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")]
+    own = ["/proc/self/statm"] if sys.platform.startswith("linux") else []
+    found = await ask(sandbox, "look_into", places=[*files, *folders, *own])
+    assert set(found.values()) == {"seen"}, found
+
+
+async def test_what_a_profile_names_may_be_read(blind: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    named, other = tmp_path / "models/eng", tmp_path / "other"
+    for file in (named, other):
+        file.write_bytes(b"words")
+    profile = Profile(reads=(tmp_path / "models", tmp_path / "not there"))
+    async with make(profile=profile) as reading:
+        found = await ask(reading, "look_into", places=[str(named), str(other)])
+    assert found == {str(named): "seen", str(other): "PermissionError"}
+
+
+@linux_only
+async def test_no_signal_reaches_the_parent(sandbox: Sandbox) -> None:
+    ways = ["signal_parent"]
+    if (await sandbox.layers())["signals"] is True:
+        ways.append("signal_thread_of_parent")
+    for way in ways:
+        assert "PermissionError" in (await failure(sandbox, way)).message, way
+
+
+@linux_only
+async def test_when_memory_ends_the_kernel_takes_the_child_and_not_the_worker(
+    sandbox: Sandbox,
+) -> None:
+    pid = await pid_of_child(sandbox)
+    assert content(f"/proc/{pid}/oom_score_adj") == "1000\n"
+    assert content("/proc/self/oom_score_adj") != "1000\n"
 
 
 async def test_the_input_is_read_only(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -216,7 +305,9 @@ async def test_no_secret_reaches_the_child(
         *("PYMUPDF_MESSAGE", "PYMUPDF_LOG", "__CF_USER_TEXT_ENCODING"),
     }
     assert seen["cwd"] == "/"
-    assert len(seen["open"]) <= 6, "standard streams, socket, lifeline, and the listing itself"
+    assert len(seen["open"]) <= 7, (
+        "standard streams, socket, lifeline, the child's own folder in /proc, and the listing itself"
+    )
 
 
 async def test_what_a_child_prints_reaches_nobody(
@@ -312,6 +403,7 @@ async def test_the_layers_that_hold_are_said_openly(sandbox: Sandbox) -> None:
     assert {"network_namespace", "network_filter", "memory_limit", "no_new_processes"} <= set(
         layers
     )
+    assert layers["file_reads"] is True or isinstance(layers["file_reads"], str), "with the reason"
     if sys.platform.startswith("linux"):
         assert layers["memory_limit"] is True
         assert layers["network_namespace"] or layers["network_filter"]
@@ -342,3 +434,49 @@ def test_each_network_layer_holds_alone() -> None:
     # 101: the empty network is unreachable; 1: the filter refuses. A machine may not allow the first.
     assert outcomes["confine.leave_network()"] in (["True", "101"], ["False", "111"])
     assert outcomes["seccomp.install()"] in (["True", "1"], ["False", "111"])
+
+
+@linux_only
+@pytest.mark.parametrize("path", ["{folder}/secret", "/proc/{parent}/environ"])
+def test_the_denial_of_files_holds_without_a_namespace(tmp_path: Path, path: str) -> None:
+    """As in most containers, where a child may not have one."""
+    (tmp_path / "secret").write_bytes(b"nobody may read this")
+    place = path.format(folder=tmp_path, parent=os.getpid())
+    alone = (
+        "import sys\n"
+        "from latent_workers.sandbox import landlock\n"
+        "from latent_workers.sandbox.readable import readable\n"
+        "before = open(sys.argv[1], 'rb').read(1)\n"
+        "held = landlock.restrict(readable((), programs=False))\n"
+        "try:\n"
+        "    open(sys.argv[1], 'rb').read(1)\n"
+        "except PermissionError:\n"
+        "    print(len(before), held)\n"
+        "else:\n"
+        "    print(len(before), isinstance(held, str))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", alone, place], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1 True\n", "it was readable before; now it is denied, or the reason said"
+
+
+@linux_only
+def test_a_kernel_without_landlock_is_said_by_name_and_denies_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landlock, "_CREATE_RULESET", 5000)  # no kernel has so many calls
+    assert landlock.restrict({}) == "this kernel has no Landlock (Linux 5.13)"
+    assert landlock.keeps_signals() == "this kernel's Landlock does not know signals (Linux 6.12)"
+    assert os.listdir(tmp_path) == []
+
+
+async def test_what_holds_is_written_to_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "latent_workers.sandbox.pool")
+    async with make(tasks_per_child=1) as sandbox:
+        assert await pid_of_child(sandbox) != await pid_of_child(sandbox)
+        held = await sandbox.layers()
+    (said,) = [record for record in caplog.records if record.name == "latent_workers.sandbox.pool"]
+    assert vars(said)["missing"] == {
+        name: state for name, state in held.items() if state is not True
+    }

@@ -8,6 +8,7 @@ import logging
 import re
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ _NO_LANGUAGES: Final = frozenset({"osd", "equ", "snum"})
 _USUAL: Final = "eng"
 _MOST_LANGUAGES: Final = 4
 """Each costs about as much time as the first; a machine with all of them installed did not choose."""
+_BESIDE: Final = ("lib", "lib64", "share/tessdata", "share/tesseract-ocr", "Cellar")
+"""Of a prefix of its own, such as that of conda or Homebrew; not all of ``share``, which may be a user's."""
 _ANSWER_SECONDS: Final = 15.0
 _ANSWER_CHARS: Final = 100_000
 
@@ -45,6 +48,16 @@ class Engine:
     @property
     def label(self) -> str:
         return f"{self.kind} {self.version}"
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """The program, its libraries and its models, where they lie beside each other and not with the system's."""
+        if not self.program:
+            return ()
+        named = Path(self.program).absolute()
+        found = {named, named.resolve()}
+        beside = {path.parent.parent / part for path in found for part in _BESIDE}
+        return tuple(sorted(found | beside))
 
     @property
     def key(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -35,8 +35,9 @@ PROFILES: Final[Mapping[Kind, Profile]] = {
 }
 
 
-def _sandbox(kind: Kind) -> Sandbox:
-    return Sandbox(children=CHILDREN[kind], profile=PROFILES[kind], tasks_per_child=100)
+def _sandbox(engine: Engine) -> Sandbox:
+    profile = replace(PROFILES[engine.kind], reads=engine.places)
+    return Sandbox(children=CHILDREN[engine.kind], profile=profile, tasks_per_child=100)
 
 
 class PageReader:
@@ -51,7 +52,7 @@ class PageReader:
         languages: str | None = None,
         *,
         budget: Budget | None = None,
-        sandbox: Callable[[Kind], Sandbox] = _sandbox,
+        sandbox: Callable[[Engine], Sandbox] = _sandbox,
     ) -> None:
         self._choice = choice
         self._languages = languages
@@ -96,7 +97,7 @@ class PageReader:
             "page": page,
         }
         if engine.kind not in self._sandboxes:
-            self._sandboxes[engine.kind] = self._make_sandbox(engine.kind)
+            self._sandboxes[engine.kind] = self._make_sandbox(engine)
         sandbox = self._sandboxes[engine.kind]
         budget = self._budget or BUDGETS[engine.kind]
         item = await sandbox.run("ocr_page", arguments, files=[file], budget=budget, label=label)

@@ -1,7 +1,6 @@
 """The child's side: lock the doors, say so, then one task after another until the parent closes.
 
-Started as ``python -m latent_workers.sandbox.child SOCKET_FD LIFELINE_FD PROGRAMS NICENESS [IMPORT_PATH…]``;
-PROGRAMS is ``1`` when it may start other programs.
+Started as ``python -m latent_workers.sandbox.child SOCKET_FD LIFELINE_FD START``; START is a ``Start`` as JSON.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import socket
 import sys
 import traceback
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from latent_core.domain.errors import LatentError
@@ -25,6 +25,7 @@ from latent_workers.sandbox.frames import (
     Ready,
     Reason,
     Request,
+    Start,
     receive_request,
     send,
 )
@@ -35,9 +36,10 @@ _TRACE_CHARS = 4000
 
 def main(arguments: list[str]) -> None:
     sock = socket.socket(fileno=int(arguments[0]))
-    sys.path.extend(arguments[4:])
-    os.nice(int(arguments[3]))
-    layers = confine.confine(programs=arguments[2] == "1")
+    start = Start.model_validate_json(arguments[2])
+    sys.path.extend(start.import_paths)
+    os.nice(start.niceness)
+    layers = confine.confine(programs=start.programs, reads=map(Path, start.reads))
     # After the doors are closed: a change of credentials clears the signal, and threads must not
     # exist before the namespace is left.
     signal_on_parent_death()

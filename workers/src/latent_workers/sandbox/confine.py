@@ -1,4 +1,4 @@
-"""The child locks itself in: limits, no network, no new processes. Each layer says whether it holds."""
+"""The child locks itself in: limits, no network, no files by name, no new processes. Each layer says whether it holds."""
 
 from __future__ import annotations
 
@@ -7,30 +7,36 @@ import math
 import os
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from latent_workers.sandbox import seccomp
+from latent_workers.sandbox import landlock, seccomp
+from latent_workers.sandbox.readable import readable
 
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
 _PR_SET_DUMPABLE = 4
 _OPEN_FILES = 64
 _STATM = Path("/proc/self/statm")
+_FIRST_TO_GO = Path("/proc/self/oom_score_adj")
 
 Layers = Mapping[str, bool | str]
 
 
-def confine(*, programs: bool = False) -> dict[str, bool | str]:
+def confine(*, programs: bool = False, reads: Iterable[Path] = ()) -> dict[str, bool | str]:
     """Close every door once and for all; to be called while the process has a single thread.
 
-    ``programs`` leaves one ajar: other programs may be started, which inherit all the rest.
+    ``programs`` leaves one ajar: other programs may be started, which inherit all the rest. ``reads`` are
+    files and folders that may be read beside Python's own and the system's.
     """
     linux = sys.platform.startswith("linux")
+    first = linux and go_first()
     lower(resource.RLIMIT_CORE, 0)
     lower(resource.RLIMIT_FSIZE, 0)
     lower(resource.RLIMIT_NOFILE, _OPEN_FILES)
     namespace = linux and leave_network()
+    # After the namespace is left: until then /proc/self may be another's.
+    files = linux and landlock.restrict(readable(reads, programs=programs))
     filtered = linux and seccomp.install(programs=programs)
     missing = f"not on {sys.platform}"
     return {
@@ -38,7 +44,10 @@ def confine(*, programs: bool = False) -> dict[str, bool | str]:
         "environment": True,
         "cpu_limit": True,
         "memory_limit": True if linux else missing,
+        "ends_before_others": first if linux else missing,
+        "file_reads": files if linux else missing,
         "file_writes": True,
+        "signals": landlock.keeps_signals() if files is True else files if linux else missing,
         "network_namespace": namespace if linux else missing,
         "network_filter": filtered if linux else missing,
         "no_new_processes": _no_programs(filtered, programs) if linux else missing,
@@ -47,6 +56,15 @@ def confine(*, programs: bool = False) -> dict[str, bool | str]:
 
 def _no_programs(filtered: bool, programs: bool) -> bool | str:
     return "the OCR engine is a program of its own" if programs else filtered
+
+
+def go_first() -> bool | str:
+    """When the machine's memory ends, the kernel ends this process and what it starts, not who keeps the queue."""
+    try:
+        _FIRST_TO_GO.write_text("1000", encoding="ascii")
+    except OSError as exc:
+        return f"the kernel does not take it: {exc.strerror}"
+    return True
 
 
 def lower(kind: int, limit: int) -> None:

@@ -54,6 +54,15 @@ class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Start(_Message):
+    """How a child confines itself, and where it finds its tasks."""
+
+    programs: bool
+    niceness: int
+    import_paths: list[str]
+    reads: list[str]
+
+
 class Request(_Message):
     """A task: its function as ``module:name``, its arguments, and the limits the child sets itself."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from latent_workers.sandbox.inputs import opened
 from latent_workers.sandbox.process import Child
 from latent_workers.sandbox.profile import PARSING, Profile
 from latent_workers.sandbox.tasks import TASKS
+
+logger = logging.getLogger(__name__)
 
 _DEFAULT_BUDGET: Final = Budget()
 
@@ -47,6 +50,7 @@ class Sandbox:
         self._idle: dict[Child, asyncio.TimerHandle] = {}
         self._leaving: set[asyncio.Task[Any]] = set()
         self._closed = False
+        self._told = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -138,7 +142,16 @@ class Sandbox:
                 return child
             child.kill()
             self._later(child.reap())
-        return await Child.spawn(self._import_paths, self._profile)
+        child = await Child.spawn(self._import_paths, self._profile)
+        self._tell(child.layers)
+        return child
+
+    def _tell(self, layers: Mapping[str, bool | str]) -> None:
+        """Once: children of a pool are alike."""
+        if not self._told:
+            self._told = True
+            missing = {name: state for name, state in layers.items() if state is not True}
+            logger.info("what confines parsers", extra={"layers": len(layers), "missing": missing})
 
     def _worn(self, child: Child, resident_bytes: int) -> bool:
         child.tasks_done += 1

@@ -22,6 +22,7 @@ from latent_workers.sandbox.frames import (
     Kind,
     Ready,
     Request,
+    Start,
 )
 from latent_workers.sandbox.profile import PARSING, Profile
 
@@ -197,11 +198,16 @@ class Child:
 async def _start(
     sock: int, lifeline: int, import_paths: Sequence[Path], profile: Profile
 ) -> asyncio.subprocess.Process:
+    start = Start(
+        programs=profile.programs,
+        niceness=profile.niceness,
+        import_paths=list(map(str, import_paths)),
+        reads=list(map(str, profile.reads)),
+    )
     return await asyncio.create_subprocess_exec(
         sys.executable,
         *("-I", "-B", "-m", "latent_workers.sandbox.child"),
-        *(str(sock), str(lifeline), str(int(profile.programs)), str(profile.niceness)),
-        *map(str, import_paths),
+        *(str(sock), str(lifeline), start.model_dump_json()),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

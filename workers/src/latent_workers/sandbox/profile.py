@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from latent_workers.sandbox.budget import MIB
@@ -14,6 +15,8 @@ class Profile:
 
     programs: bool = False
     """Whether a child may start other programs. They inherit every limit and the empty network."""
+    reads: tuple[Path, ...] = ()
+    """Files and folders a child may read beside Python's own and the system's."""
     niceness: int = 0
     """How much a child gives way to others; 0 to 19."""
     keep_resident_bytes: int = 256 * MIB
