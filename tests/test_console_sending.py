@@ -1,4 +1,7 @@
-"""The console's form for files, message by message: what is refused before it is read, broken off, too slow."""
+"""The console's form for files, message by message: what is refused before it is read, broken off, too slow.
+
+And what ``add`` answers when the queue takes no more: this house has no worker.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,9 @@ from starlette.types import Message
 
 from latent_core.blobs.presigning import Presigner
 from latent_core.blobs.s3 import S3Address
+from latent_core.queue import admin
+from latent_core.testing.clock import Time
+from latent_gateway.auth.quotas import Quotas
 from latent_gateway.console import sending
 from tests.house import BASE, VAULT, House, furnished
 
@@ -27,6 +33,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 ROOM: Final = 1_000_000
 PATH: Final = f"/console/containers/{VAULT}/uploads"
 FORM: Final = {"content-type": "multipart/form-data; boundary=b"}
+END_ONE: Final = """
+UPDATE jobs SET state = 'done', finished_at = now()
+WHERE id = (SELECT max(id) FROM jobs WHERE state = 'queued')
+"""
 HEAD: Final = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.md"\r\n\r\n'
 
 
@@ -43,6 +53,13 @@ async def cookie(house: House, role: str) -> str:
             "/login", data={"token": house.tokens[role]}, headers={"Origin": BASE}
         )
     return answer.headers["set-cookie"].partition(";")[0]
+
+
+def use(monkeypatch: pytest.MonkeyPatch, house: House, **parts: Any) -> None:
+    """Give the routes other parts until the test ends."""
+    # As an attribute it would be lost with the test: it is none of the state's own ``__dict__``.
+    given = house.app.state._state
+    monkeypatch.setitem(given, "gateway", replace(given["gateway"], **parts))
 
 
 class Sent:
@@ -149,9 +166,7 @@ async def test_pictures_come_from_where_the_page_did_whatever_address_readers_ha
     place = S3Address("https://blobs.example:9000", SecretStr("key"), SecretStr("secret"), "latent")
     presigner = Presigner(place)
     monkeypatch.setattr(house, "stack", replace(house.stack, presigner=presigner))
-    monkeypatch.setattr(
-        house.app.state, "gateway", replace(house.app.state.gateway, stack=house.stack)
-    )
+    use(monkeypatch, house, stack=house.stack)
     page = await house.told("owner", "GET", f"/v1/documents/{house.pdf_id}/pages/1")
     assert page["page"]["page_uri"].startswith("https://blobs.example:9000/")
     headers = {"Cookie": await cookie(house, "owner")}
@@ -164,3 +179,35 @@ async def test_pictures_come_from_where_the_page_did_whatever_address_readers_ha
         picture = await house.ask("nobody", "GET", html.unescape(pictures[0]))
         assert picture.headers["content-type"] == "image/webp"
     presigner.close()
+
+
+async def test_a_full_queue_refuses_what_is_added_says_when_to_come_back_and_takes_it_then(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house.stack.db.reading() as conn:
+        waiting = await admin.queued(conn, most=10**6)
+    settings = house.settings.model_copy(update={"max_queued_jobs": waiting + 3})
+    time = Time()
+    use(monkeypatch, house, quotas=Quotas(settings, time.clock))
+    references = [await house.upload(VAULT, f"{n}.md", f"# Note {n}".encode()) for n in range(5)]
+
+    async def add(reference: str) -> httpx.Response:
+        body = {"container_id": VAULT, "file_ref": reference}
+        return await house.ask("owner", "POST", "/v1/containers/add", body=body)
+
+    answers = [await add(reference) for reference in references]
+    assert [answer.status_code for answer in answers] == [202, 202, 202, 429, 429]
+    refused = answers[-1]
+    assert int(refused.headers["retry-after"]) > 0
+    (issue,) = refused.json()["issues"]
+    assert issue["code"] == "RATE_LIMIT"
+    assert "LLC_MAX_QUEUED_JOBS" in issue["message"]
+    async with house.stack.db.reading() as conn:
+        assert await admin.queued(conn, most=10**6) == waiting + 3, (
+            "nothing is stored of the others"
+        )
+
+    async with house.stack.db.transaction() as conn:
+        await conn.execute(END_ONE)
+    time.now += 2  # the depth is counted once a second
+    assert [(await add(reference)).status_code for reference in references[-2:]] == [202, 429]
