@@ -425,10 +425,8 @@ def test_an_image_holds_what_its_packages_need_in_the_versions_that_are_tested(
     tested = {canonical(name): version for name, version in pins("requirements.lock").items()}
     for package in packages:
         assert needed(package) <= set(held), package
-    of_traces = {name for name in set(held) - set(tested) if name.startswith("opentelemetry-")}
-    of_traces |= {"googleapis-common-protos"} & set(held)  # the extra latent-core[otel]
-    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"} <= of_traces
-    assert {n: v for n, v in held.items() if n not in of_traces and tested.get(n) != v} == {}
+    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"} <= set(held)
+    assert {n: v for n, v in held.items() if tested.get(n) != v} == {}
     assert not {"pytest", "ruff", "mypy", "moto"} & set(held)
 
 

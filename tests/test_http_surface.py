@@ -21,6 +21,9 @@ from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
 from tests.conftest import DIMS
 from tests.harness import Installation, eventually
 
+SETTLE_SECONDS = 90.0
+"""A job of a large or hostile file may stand before those of a test."""
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HANDBOOK = """# Keeper's handbook
@@ -77,7 +80,7 @@ async def settled(client: AsyncClient, container: str) -> None:
             for j in jobs
         )
 
-    await eventually(quiet, what="the queue to be empty")
+    await eventually(quiet, seconds=SETTLE_SECONDS, what="the queue to be empty")
 
 
 async def test_a_document_is_found_by_meaning_by_words_and_by_both(client: AsyncClient) -> None:
