@@ -597,6 +597,20 @@ async def test_an_inplace_refresh_fills_an_emptied_collection_and_resumes(house:
     assert await house.lacking(container.space) == 0
 
 
+async def test_a_job_that_finds_the_collection_just_emptied_is_not_given_up(house: House) -> None:
+    await house.stock(3)
+    space = (await house.container()).space
+    await house.stack.vectors.drop_collection(space.collection())
+    await sql(house.stack.db, DUE)
+    (trouble,) = await house.work(JobKind.DEDUP)
+    assert isinstance(trouble, Unavailable)
+    assert trouble.transient
+    await house.begin(strategy="inplace", force=True)
+    assert await house.work(JobKind.REFRESH) == []
+    await sql(house.stack.db, DUE)
+    assert await house.work(JobKind.DEDUP) == []
+
+
 def not_installed(space: Space) -> Embedder:
     raise Misconfigured(f"{space.embedder} {space.version} is not to be had here")
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from latent_core.domain.chunk import BlockType, Modality
+from latent_core.domain.errors import NotFound, Unavailable
 from latent_core.domain.ids import PointId, point_id
 from latent_core.domain.vector import Vector
 from latent_core.queue.comeback import requeue_with
@@ -221,7 +222,11 @@ class _Turn:
         wanted = list(dict.fromkeys(point for some in points for point in some))
         if not wanted:
             return {}
-        return await self._index.vectors(self._collection, wanted)
+        try:
+            return await self._index.vectors(self._collection, wanted)
+        except NotFound as exc:
+            # The live space has one: it is emptied by a refresh just now, or was lost and is made by the next start.
+            raise Unavailable(f"{exc.message} just now; it is tried again later") from exc
 
 
 def _joined(
