@@ -132,6 +132,8 @@ class EmbeddingServer:
         self.stats = Stats()
         self.tasks: list[str] = []
         """Task types that Nomic's dialect was asked for."""
+        self.gone: set[str] = set()
+        """Models that are not served any more."""
         self._models: dict[int, HashedWords] = {}
         self._plan: Plan | None = None
         self._server: asyncio.Server | None = None
@@ -230,6 +232,8 @@ class EmbeddingServer:
 
     async def _embed(self, request: _Request) -> _Answer | None:
         payload = orjson.loads(request.body)
+        if payload["model"] in self.gone:
+            return _error(404, "The model does not exist")
         texts, images = read_json(payload, self._see)
         self.stats.requests += 1
         self.stats.largest = max(self.stats.largest, len(texts))

@@ -23,6 +23,7 @@ from latent_core.domain.text import Text
 from latent_core.evaluation.datasets import read_golden
 from latent_core.generations.refresh import begin, note_before_rollback, rollback
 from latent_core.generations.refresh_plan import plan
+from latent_core.processes.crash import crash_point
 from latent_core.registry.containers import Space
 from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
@@ -156,6 +157,8 @@ async def back(
             principal=caller.name,
             request_id=request_id,
         )
+        crash_point("rollback.before_commit")
+    crash_point("rollback.after_commit")
     shared.stack.wake()
     now = container.space if done.switched is None else done.switched.new
     answer = RollbackAnswer(

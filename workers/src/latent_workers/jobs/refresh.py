@@ -64,11 +64,8 @@ async def parallel(work: Refresh) -> None:
     space = await work.space()
     if space.state is SpaceState.LIVE:
         return  # the switch was committed, and only its answer was lost
-    vectors = work.deps.stack.vectors
     crash_point("refresh.before_collection")
-    await vectors.create_collection(
-        space.collection(), space.dims, layout_of(work.container.manifest)
-    )
+    await create_collection(work, space)
     crash_point("refresh.after_collection")
     filling = Filling(work.ctx, work.deps, space)
     await filling.run()
@@ -92,11 +89,12 @@ async def inplace(work: Refresh) -> None:
     if payload.force and not payload.emptied:
         await _require_answer(work, with_version(space, version))
         await work.ctx.checkpoint()
+        crash_point("inplace.before_drop")
         await vectors.drop_collection(space.collection())
+        crash_point("inplace.after_drop")
+        await create_collection(work, space)  # at once: meanwhile it is searched
         work = await work.amended(emptied=True)
-    await vectors.create_collection(
-        space.collection(), space.dims, layout_of(work.container.manifest)
-    )
+    await create_collection(work, space)
     filling = Filling(
         work.ctx,
         work.deps,
@@ -109,12 +107,21 @@ async def inplace(work: Refresh) -> None:
     for _ in range(MOST_SWITCHES):
         await work.ctx.fence()
         try:
+            crash_point("inplace.before_commit")
             await work.ctx.transact(lambda conn: _rewritten(conn, work, space, version))
         except NotComplete:
             await filling.run()
             continue
+        crash_point("inplace.after_commit")
         return
     raise NotComplete("documents come in faster than they are embedded; it is tried again later")
+
+
+async def create_collection(work: Refresh, space: Space) -> None:
+    """As the manifest wants it now; one that is there stays as it is."""
+    await work.deps.stack.vectors.create_collection(
+        space.collection(), space.dims, layout_of(work.container.manifest)
+    )
 
 
 async def _require_answer(work: Refresh, space: Space) -> None:

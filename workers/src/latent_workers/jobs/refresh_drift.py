@@ -26,6 +26,7 @@ from latent_core.generations.containers import layout_of
 from latent_core.generations.refresh import target_manifest
 from latent_core.generations.refresh_gates import Searched
 from latent_core.generations.refresh_plan import sample_size
+from latent_core.processes.crash import crash_point
 from latent_core.queue.amend import amend
 from latent_core.queue.finish import finish, hold
 from latent_core.registry import containers, drift_adapters, refresh_sources, space_points, spaces
@@ -257,7 +258,9 @@ async def _query(
         )
         await switch_space(conn, work, space)
 
+    crash_point("drift.before_commit")
     await work.ctx.transact(write)
+    crash_point("drift.after_commit")
     work.deps.stack.wake()
 
 
@@ -322,7 +325,9 @@ async def _built(work: Refresh, model: EmbeddingModel, trained: Trained) -> tupl
         await amend(conn, work.ctx.job, payload.stored())
         return space
 
+    crash_point("drift.before_adapter")
     space_id = await work.ctx.transact(write)
+    crash_point("drift.after_adapter")
     payload = work.payload.model_copy(update={"space_id": space_id})
     work = Refresh(work.ctx, work.deps, work.container, payload)
     return work, await work.space()
@@ -334,9 +339,11 @@ async def _forward(work: Refresh, space: Space) -> None:
     async with work.deps.stack.db.transaction() as conn:
         packed = await drift_adapters.read(conn, space.adapter)
     forward = await asyncio.to_thread(ForwardMap.from_bytes, packed or b"")
+    crash_point("drift.before_collection")
     await work.deps.stack.vectors.create_collection(
         space.collection(), space.dims, layout_of(work.container.manifest)
     )
+    crash_point("drift.after_collection")
     filling = Filling(
         work.ctx,
         work.deps,
