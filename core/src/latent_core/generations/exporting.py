@@ -275,10 +275,11 @@ class Export:
         """The bytes, if they are there and are what their hash says: one that is lost must not keep all the others
         from being saved. A stream cannot take back what it has written, so they are hashed before."""
         try:
-            path: Path = await self._blobs.local_copy(sha256)
-        except NotFound:
+            path = await self._blobs.local_copy(sha256)
+            whole = await asyncio.to_thread(holds, path, sha256, size)
+        except (NotFound, FileNotFoundError):
             return None
-        return path if await asyncio.to_thread(holds, path, sha256, size) else None
+        return path if whole else None
 
     def _place(self, page: dict[str, Any]) -> str | None:
         """Where in the archive the page's image is."""

@@ -38,17 +38,20 @@ ORDER BY d.id
 LIMIT %(limit)s
 """
 
+# Mapped by a drift adapter are the vectors that a refresh has mapped, and those of documents that came while the space
+# had an adapter, as their lineage tells, though a rollback may have taken it away since; unless a refresh embedded them.
 CHUNKS: Final = """
 SELECT c.doc_id, c.generation, c.id, c.ord, c.ordinal, c.modality, c.source_type, c.block_type, c.text, c.embed_text,
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.parent_section, c.table_id,
        c.row_group, c.offset_start, c.offset_end, c.content_hash, c.token_count,
        coalesce(k.windows, c.windows) AS windows, c.tsv::text AS tsv,
-       c.length, c.provenance, c.meta, c.created_at, l.signature, l.original, e.doc_id IS NOT NULL AS mapped
+       c.length, c.provenance, c.meta, c.created_at, l.signature, l.original,
+       coalesce(e.mapped, false) OR e.job_id IS NULL AND c.provenance ->> 'embedder_version' LIKE '%%+drift%%' AS mapped
 FROM unnest(%(doc_ids)s::uuid[], %(generations)s::integer[]) AS w (doc_id, generation)
 JOIN chunks c ON c.doc_id = w.doc_id AND c.generation = w.generation
 LEFT JOIN likenesses l ON l.container_id = c.container_id AND l.ord = c.ord
 LEFT JOIN point_counts k ON k.container_id = c.container_id AND k.ord = c.ord AND k.stored_in = %(stored_in)s
-LEFT JOIN embedded e ON e.doc_id = c.doc_id AND e.stored_in = %(stored_in)s AND e.generation = c.generation AND e.mapped
+LEFT JOIN embedded e ON e.doc_id = c.doc_id AND e.stored_in = %(stored_in)s AND e.generation = c.generation
 WHERE c.ord > %(after)s
 ORDER BY c.ord
 LIMIT %(limit)s

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set as AbstractSet
+from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass
 from uuid import UUID
 
 import orjson
 
-from latent_core.archive.batches import Batch
+from latent_core.archive.batches import Batch, Part
 from latent_core.archive.records import ChunkRecord
 from latent_core.domain import versions
 from latent_core.domain.errors import Invalid
@@ -35,7 +35,7 @@ def draft_rows(target: Target, batch: Batch) -> list[Drafts]:
     """Drafts of a batch, part by part. ``Invalid`` for chunks and pages that belong to none of its documents."""
     languages = {record.doc_id: record.language for record in batch.documents}
     _check_members(batch, languages.keys())
-    return [_draft(target, part.chunks, languages) for part in batch.parts if part.chunks]
+    return [_draft(target, part, languages) for part in batch.parts if part.chunks]
 
 
 def _check_members(batch: Batch, own: AbstractSet[UUID]) -> None:
@@ -47,23 +47,25 @@ def _check_members(batch: Batch, own: AbstractSet[UUID]) -> None:
         )
 
 
-def _draft(target: Target, chunks: Sequence[ChunkRecord], languages: Mapping[UUID, str]) -> Drafts:
+def _draft(target: Target, part: Part, languages: Mapping[UUID, str]) -> Drafts:
+    chunks = part.chunks
+    anew = not target.same_space or part.vectors is None
     tsvs, lengths = [chunk.tsv for chunk in chunks], [chunk.length for chunk in chunks]
     if target.header.analyser != versions.ANALYSER:
         analysed = [analyse(chunk.text, languages[chunk.doc_id]) for chunk in chunks]
         tsvs, lengths = [term_vector(one) for one in analysed], [one.length for one in analysed]
     return Drafts(
         chunks[0].n,
-        [_tail(target, *one) for one in zip(chunks, lengths, strict=True)],
+        [_tail(target, *one, anew=anew) for one in zip(chunks, lengths, strict=True)],
         signatures([chunk.text for chunk in chunks]),
         tsvs,
         lengths,
     )
 
 
-def _tail(target: Target, chunk: ChunkRecord, length: int) -> bytes:
+def _tail(target: Target, chunk: ChunkRecord, length: int, *, anew: bool) -> bytes:
     provenance = chunk.provenance
-    if not target.same_space:
+    if anew:
         space = target.container.space
         provenance = {**provenance, "embedder": space.embedder, "embedder_version": space.version}
     return b"".join(
