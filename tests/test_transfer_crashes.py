@@ -14,7 +14,16 @@ from latent_core.domain.errors import Conflict
 from latent_core.domain.job import JobState
 from latent_core.testing.embedding_server import EmbeddingServer
 from tests.harness import eventually
-from tests.test_crash_points import KILLED, LEASE_SECONDS, SETTLE_SECONDS, House, add, create
+from tests.test_crash_points import (
+    KILLED,
+    LEASE_SECONDS,
+    SETTLE_SECONDS,
+    House,
+    add,
+    create,
+    delete,
+    idle,
+)
 
 POINTS: Final = (
     "export.before_store",
@@ -37,6 +46,16 @@ POINTS: Final = (
     "import.before_finish",
     "import.after_finish",
 )
+MERGING: Final = (
+    "import.before_blob",
+    "import.before_vectors",
+    "import.after_vectors",
+    "import.before_commit",
+    "import.after_commit",
+    "import.before_finish",
+    "import.after_finish",
+)
+"""Of these a merge leaves other traces: documents of its container are live meanwhile, and replaced."""
 ALWAYS: Final = ("export.after_store", "import.after_vectors", "import.after_commit")
 """Also tried where there is little time."""
 
@@ -113,6 +132,45 @@ async def test_a_crash_there_changes_nothing_in_the_end(
                 assert await texts(house, name) == await texts(house, "origin")
         await eventually(house.died, seconds=SETTLE_SECONDS, what=f"the crash at {point}")
         assert house.codes == [KILLED]
+        report = await house.ask(lambda client: client.doctor(deep=True))
+        assert report.clean, report.model_dump()
+    finally:
+        await house.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("point", MERGING)
+async def test_a_crash_in_a_merge_changes_nothing_in_the_end(
+    point: str, house: House, tmp_path: Path
+) -> None:
+    """Documents that are there already are replaced, one that was deleted comes back, one of its own stays."""
+    name = "merged-" + point.replace(".", "-").replace("_", "-")
+    file = tmp_path / "origin.zst"
+    await house.start()
+    await exported(house, file, vectors=True)
+    await create(house, name)
+    for own, text in (("lamp.md", "# Lamps\n\nThe lamp is out.\n"), ("own.md", "Our own.\n")):
+        await add(house, name, tmp_path, own, text)
+    await add(house, name, tmp_path, "birds.jsonl", '{"_id": "a", "text": "terns"}\n')
+    await delete(house, name, "birds.jsonl")
+    await idle(house)
+    await house.stop()
+    house.codes.clear()
+    await house.start(crash_at=point)
+    try:
+
+        async def merge(client: AsyncClient) -> Any:
+            return await client.import_archive(
+                file, container_id=name, merge=True, policy="replace"
+            )
+
+        await done(house, merge)
+        await eventually(house.died, seconds=SETTLE_SECONDS, what=f"the crash at {point}")
+        assert house.codes == [KILLED]
+        await idle(house)
+        assert await texts(house, name) == sorted([*await texts(house, "origin"), "Our own."])
         report = await house.ask(lambda client: client.doctor(deep=True))
         assert report.clean, report.model_dump()
     finally:
