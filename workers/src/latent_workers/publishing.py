@@ -8,6 +8,7 @@ Then each goes alone, and what was wrong with one hits no other.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
@@ -31,8 +32,12 @@ from latent_core.together import all_or_first_failure
 
 logger = logging.getLogger(__name__)
 
+SMALL: Final = 32
+"""Chunks of a document that gains by going with others: what a larger one costs is its own, and it would wait."""
 MOST_CHUNKS: Final = 256
 """Of one transaction for several documents: each waits for all."""
+ALONE_AT_A_TIME: Final = 4
+"""Publications beside each other: those of one container wait for its statistics, each with a connection in hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +67,17 @@ class Publishing:
         self._gathering: Gathering[str, Ready, Published | None] = Gathering(
             self._together, most=MOST_CHUNKS
         )
+        self._lanes = asyncio.Semaphore(ALONE_AT_A_TIME)
 
     async def publish(self, container_id: str, ready: Ready) -> Published:
         """What became of all that went together: ``flipped`` names the documents that are visible now."""
         await ready.ctx.checkpoint()
-        if ready.steps < MOST_CHUNKS:
+        if ready.steps <= SMALL:
             published = await self._gathering.ask(container_id, ready, size=ready.steps)
             if published is not None:
                 return published
-            await ready.ctx.fence()  # who lost its claim learns it before it writes once more
+            # Who lost its claim learns it before it writes once more.
+            await ready.ctx.fence_patiently()
         return await self._alone(container_id, ready)
 
     async def _together(
@@ -83,10 +90,11 @@ class Publishing:
                 await finish_all(conn, [(one.ctx.job, one.steps) for one in ready])
                 published = await self._write(conn, container_id, ready)
         except (LatentError, ClaimEnded) as error:
-            logger.info("published_apart", extra={"documents": len(ready), "cause": str(error)})
+            jobs = [one.ctx.job.id for one in ready]
+            logger.info("published_apart", extra={"jobs": jobs, "cause": str(error)})
             return [None] * len(ready)
         except Exception:  # a defect: of one of them, perhaps
-            logger.exception("published_apart", extra={"documents": len(ready)})
+            logger.exception("published_apart", extra={"jobs": [one.ctx.job.id for one in ready]})
             return [None] * len(ready)
         for one in ready:
             one.ctx.settled = True
@@ -94,14 +102,15 @@ class Publishing:
 
     async def _alone(self, container_id: str, ready: Ready) -> Published:
         await ready.store()
-        # A fresh lease: the heartbeat waits while the transaction holds the job's row.
-        await ready.ctx.fence(ready.steps)
 
         async def write(conn: Connection) -> Published:
             await finish(conn, ready.ctx.job)
             return await self._write(conn, container_id, [ready])
 
-        return await ready.ctx.transact(write, last=True)
+        async with self._lanes:
+            # A fresh lease: the heartbeat waits while the transaction holds the job's row.
+            await ready.ctx.fence_patiently(ready.steps)
+            return await ready.ctx.transact(write, last=True)
 
     async def _write(
         self, conn: Connection, container_id: str, ready: Sequence[Ready]

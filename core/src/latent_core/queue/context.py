@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import random
 from typing import Any, Final, TypeVar
 
@@ -80,6 +81,10 @@ class JobContext:
             except (Unavailable, TimedOut) as exc:
                 self._claim.lose()
                 raise lease_lost(self.job) from exc
+
+    async def fence_patiently(self, done: int | None = None) -> None:
+        """``fence``, again while the database is away: what was worked out is not thrown away for that."""
+        await until_lost(self._claim, partial(self.fence, done))
 
     async def fence(self, done: int | None = None) -> None:
         """Ask the database whether the job is still ours, and renew the lease: ``LeaseLost``, ``Cancelled``.
