@@ -27,6 +27,11 @@ BYTES = 32
 FOR_KEYS = {
     "embed_api_key": ("LLC_EMBED_API_KEY", "LLC_NOMIC_API_KEY", "NOMIC_API_KEY"),
     "rerank_api_key": ("LLC_RERANK_API_KEY", "RERANK_API_KEY"),
+    "otel_headers": (
+        "LLC_OTEL_HEADERS",
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+        "OTEL_EXPORTER_OTLP_HEADERS",
+    ),
 }
 """Files for keys of yours, made empty, which is none; and the variables that hold such a key without containers."""
 

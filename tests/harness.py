@@ -57,6 +57,10 @@ class Installation:
             raise RuntimeError("the installation is not running")
         return self._process.pid
 
+    def has(self, pid: int) -> bool:
+        """Whether that is its process; false while none was begun."""
+        return self._process is not None and self._process.pid == pid
+
     @property
     def exit_code(self) -> int | None:
         """How it ended by itself; None while it runs."""

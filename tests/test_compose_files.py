@@ -208,7 +208,8 @@ def test_what_opentelemetry_reads_is_handed_on_where_it_is_set() -> None:
         handed = {
             variable: value for variable, value in given.items() if variable.startswith("OTEL_")
         }
-        assert {name for name in KNOWN if re.fullmatch(r"OTEL_\w+(?<!_FILE)", name)} <= set(handed)
+        known = {name for name in KNOWN if re.fullmatch(r"OTEL_\w+(?<!_FILE)", name)}
+        assert {name for name in known if "HEADERS" not in name} <= set(handed)
         assert {"OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_TRACES_SAMPLER"} <= set(
             handed
         )
@@ -286,7 +287,9 @@ def test_every_secret_that_is_mounted_is_made_and_read(tmp_path: Path) -> None:
     assert {Path(secret["file"].rstrip("}")).name for secret in declared.values()} == set(made)
     assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
     empty = {name for name, content in made.items() if not content}
-    assert empty == {"embed_api_key", "rerank_api_key"}, "theirs who have one, and none without"
+    assert empty == {"embed_api_key", "rerank_api_key", "otel_headers"}, (
+        "theirs who have one, and none without"
+    )
     for name in made.keys() - empty:
         assert made[name].decode() not in first.stdout, name
     subprocess.run([sys.executable, script, tmp_path / "secrets"], capture_output=True, check=True)
@@ -318,7 +321,7 @@ def test_a_key_in_a_variable_is_told_not_to_be_read_and_where_it_belongs(tmp_pat
     assert "sk-" not in done.stdout
 
 
-@pytest.mark.parametrize("name", ["embed_api_key", "rerank_api_key"])
+@pytest.mark.parametrize("name", ["embed_api_key", "rerank_api_key", "otel_headers"])
 def test_the_file_of_a_key_may_be_one_of_your_own(name: str) -> None:
     variable = f"LLC_{name.upper()}_FILE"
     assert STACK["secrets"][name]["file"] == f"${{{variable}:-./secrets/{name}}}"

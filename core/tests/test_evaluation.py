@@ -258,11 +258,6 @@ def test_golden_queries_of_a_container_have_a_key_that_changes_with_what_they_sa
     assert golden_key(tmp_path, "art") == ""
 
 
-def test_modes_that_are_not_offered_are_refused_before_any_is_measured() -> None:
-    with pytest.raises(ValueError, match="'multivector' is not offered yet"):
-        EvalRequest(modes=[SearchMode.HYBRID, SearchMode.MULTIVECTOR])
-
-
 def test_a_ranking_of_nothing_relevant_is_0_whatever_was_judged() -> None:
     assert of_ranking([], [], hits=0).ndcg == 0.0
     assert of_ranking([0.0, 0.0], [0.0], hits=2).recall_100 == 0.0

@@ -942,16 +942,16 @@ async def test_an_ingest_that_another_version_overtakes_in_place_is_made_again(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.stock(3)
-    stage = ingest.stage
+    embed = ingest.embed
 
-    async def staged(*args: Any, **words: Any) -> Any:
-        made = await stage(*args, **words)
+    async def embedded(*args: Any, **words: Any) -> Any:
+        made = await embed(*args, **words)
         monkeypatch.undo()
         await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
         assert await house.work(JobKind.REFRESH) == []
         return made
 
-    monkeypatch.setattr(ingest, "stage", staged)
+    monkeypatch.setattr(ingest, "embed", embedded)
     doc_id = await house.add("late.txt", "zx7777 a late vessel yq7777\n")
     (trouble,) = await house.work(JobKind.INGEST)
     assert isinstance(trouble, SpaceSwitched)

@@ -23,7 +23,7 @@ from latent_core.domain.errors import Invalid
 
 SUFFIX: Final = "_FILE"
 MOST_BYTES: Final = 16 * 1024
-MAY_BE_EMPTY: Final = frozenset({"LLC_EMBED_API_KEY", "LLC_RERANK_API_KEY"})
+MAY_BE_EMPTY: Final = frozenset({"LLC_EMBED_API_KEY", "LLC_RERANK_API_KEY", "LLC_OTEL_HEADERS"})
 """Of services that may want no key: where a file is mounted for everybody, an empty one is none. Without any other
 secret something would be open, or somewhere else than was meant."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from latent_core.domain.golden import MAX_QUERIES, GoldenSet
-from latent_core.domain.manifest import OFFERED_MODES, Fusion, FusionMethod, SearchMode
+from latent_core.domain.manifest import Fusion, FusionMethod, SearchMode
 from latent_core.domain.query import MAX_QUERY_CHARS
 
 MOST_JUDGEMENTS: Final = 10_000
@@ -73,17 +73,6 @@ class EvalRequest(BaseModel):
     """Times each query is asked: the first answer is judged, the shortest time counts, since what else the machine does
     is no matter of the search. While the p95 is one that the gate refuses, they are asked again, ``MOST_ROUNDS`` times
     at most."""
-
-    @field_validator("modes")
-    @classmethod
-    def _offered(cls, value: list[SearchMode]) -> list[SearchMode]:
-        """At once, not when the modes before it have been measured."""
-        for mode in value:
-            if mode not in OFFERED_MODES:
-                raise ValueError(
-                    f"'{mode.value}' is not offered yet; use some of {', '.join(OFFERED_MODES)}"
-                )
-        return value
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:

@@ -482,7 +482,8 @@ def _id(record: models.Record) -> PointId:
 
 
 def _in_order(hits: Sequence[models.ScoredPoint]) -> list[models.ScoredPoint]:
-    return sorted(hits, key=lambda hit: (-hit.score, _ord(hit)))
+    # As single precision, which is what is answered: what rounds to the same is equal.
+    return sorted(hits, key=lambda hit: (-np.float32(hit.score), _ord(hit)))
 
 
 def _ord(hit: models.ScoredPoint) -> int:
