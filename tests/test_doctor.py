@@ -17,6 +17,7 @@ from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest
 from tests.conftest import DIMS
 from tests.harness import Installation, eventually
+from tests.test_http_surface import settled
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
@@ -83,21 +84,18 @@ async def test_an_export_whose_file_is_not_what_was_written_is_told_and_made_aga
     installation: Installation, client: AsyncClient, tmp_path: Path
 ) -> None:
     await founded(client, "cutoff", tmp_path, "# Lamps\n\nThe lamp is lit.\n")
-    found: list[int] = []
-
-    async def ready() -> bool:  # pages are drawn after the document is live: another export
-        answer = await client.export("cutoff")
-        if answer.archive is not None:
-            found.append(answer.archive.id)
-        return bool(found)
-
-    await eventually(ready, seconds=60, what="an export of what the container holds")
+    await settled(client, "cutoff")  # pages and likenesses follow the document: another export
+    job_id = (await client.export("cutoff")).job_id
+    assert job_id is not None
+    await client.wait([job_id], timeout_seconds=60)
+    archive = (await client.export("cutoff")).archive
+    assert archive is not None
     await damage(installation, "UPDATE archives SET bytes = bytes + 1")
     code, report = await doctor(installation, "-c", "cutoff")
     (difference,) = report["containers"]["cutoff"]["differences"]
     assert (code, difference["kind"], difference["repair"]) == (4, "export", "discard")
     with pytest.raises(NotFound, match="export again"):
-        await client.exported(found[0])
+        await client.exported(archive.id)
     assert (await client.export("cutoff")).archive is None, "it is not ready, but made anew"
     code, _, err = await installation.cli("export", "cutoff", "--to", str(tmp_path / "cutoff.tar"))
     assert code == 0, err

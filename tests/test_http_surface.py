@@ -620,7 +620,13 @@ async def test_log_lines_are_json_with_request_ids_and_without_signatures(
     client: AsyncClient, installation: Installation, http: httpx.AsyncClient
 ) -> None:
     await http.get("/v1/containers/list", headers={"X-Request-ID": "seen-in-the-log"})
-    lines = [line for line in installation.logged() if line.get("request_id") == "seen-in-the-log"]
+    lines: list[dict[str, Any]] = []
+
+    async def written() -> bool:  # after the answer
+        lines.extend(o for o in installation.logged() if o.get("request_id") == "seen-in-the-log")
+        return bool(lines)
+
+    await eventually(written, what="the line of the request")
     assert lines[0]["msg"] == "request"
     assert {"timestamp", "logger", "level", "msg"} <= set(lines[0])
     assert "sig=" not in installation.log.read_text()

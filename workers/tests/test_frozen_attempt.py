@@ -111,6 +111,10 @@ class SteppedContext:
         await self._steps.at("fence")
         await self._ctx.fence(done)
 
+    async def fence_patiently(self, done: int | None = None) -> None:
+        await self._steps.at("fence")
+        await self._ctx.fence_patiently(done)
+
     async def progress(self, done: int, total: int | None, note: str | None = None) -> None:
         await self._steps.at("progress")
         await self._ctx.progress(done, total, note)
