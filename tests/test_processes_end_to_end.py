@@ -223,7 +223,9 @@ async def test_it_stops_cleanly_in_the_midst_of_work_and_goes_on_where_it_was(
         assert (await client.doctor()).clean
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 async def test_a_start_can_be_broken_off_at_any_time(
     number: signal.Signals, folder: Path, settings: dict[str, str]
 ) -> None:
