@@ -69,6 +69,7 @@ async def house(install_root: Path, embedding_server: EmbeddingServer) -> AsyncI
             "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
             "LLC_LEASE_SECONDS": str(LEASE_SECONDS),
         },
+        embedding_server,
     )
     await one.start()
     folder = install_root / "transfer-story"
