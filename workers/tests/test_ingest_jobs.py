@@ -14,10 +14,9 @@ import orjson
 import pytest
 from PIL import Image
 
-from latent_core.domain.errors import Away, TooLarge, Unavailable
+from latent_core.domain.errors import Away, IngestFailed, TooLarge, Unavailable
 from latent_core.domain.job import JobKind
 from latent_core.generations.delete import delete_container, delete_documents
-from latent_core.queue.context import JobContext
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
 from latent_workers import publishing
@@ -239,11 +238,11 @@ async def test_what_a_job_staged_is_purged_when_its_last_attempt_fails(
     assert job is not None
 
     async def refuse(*_: object) -> None:
-        raise Unavailable("the database is away")
+        raise IngestFailed("the document cannot be published")
 
-    monkeypatch.setattr(JobContext, "fence", refuse)
-    monkeypatch.setattr(publishing, "finish_all", refuse)
-    assert isinstance(await house.run(job), Unavailable)
+    monkeypatch.setattr(publishing, "publish", refuse)
+    monkeypatch.setattr(corpus, "publish", refuse)
+    assert isinstance(await house.run(job), IngestFailed)
     monkeypatch.undo()
     assert (
         any(d.kind == "point" for d in (await house.examine()).containers[CONTAINER].differences)

@@ -109,7 +109,7 @@ class Publishing:
 
         async with self._lanes:
             # A fresh lease: the heartbeat waits while the transaction holds the job's row.
-            await ready.ctx.fence(ready.steps)
+            await ready.ctx.fence_patiently(ready.steps)
             return await ready.ctx.transact(write, last=True)
 
     async def _write(
