@@ -179,6 +179,12 @@ class _Http(ThreadingHTTPServer):
     request_queue_size = 128
     stand_in: QdrantServer
 
+    @override
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing is said of a client that was killed before it had its answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
