@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -87,3 +90,10 @@ def test_what_is_remembered_is_bounded() -> None:
     for number in range(MOST_ADDRESSES + 500):
         tried.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
     assert len(tried._failures) == MOST_ADDRESSES
+
+
+def test_the_alert_on_wrong_tokens_hears_of_one_address_that_guesses_without_end() -> None:
+    """Only what is judged is counted as AUTH; what is told to wait is RATE_LIMIT."""
+    alerts = (Path(__file__).parents[2] / "docker" / "alerts.yml").read_text("utf-8")
+    (asked,) = re.findall(r'code="AUTH"\}\[10m\]\)\) > ([\d.]+)', alerts)
+    assert float(asked) < 1 / SECONDS_A_FAILURE
