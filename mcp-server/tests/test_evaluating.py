@@ -18,8 +18,13 @@ from latent_core.domain.evaluation import (
     Setup,
 )
 from latent_core.domain.golden import GoldenQuery
+from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest, SearchMode
 from latent_core.evaluation.questions import Answered, Questions, judged
+from latent_core.observability import Metrics
+from latent_core.queue.runner import Ended
+from latent_core.settings import Settings
+from latent_gateway import evaluating
 from latent_gateway.evaluating import _Evaluation
 
 SETUP = Setup(mode=SearchMode.HYBRID)
@@ -76,3 +81,29 @@ async def test_a_rise_of_the_latency_is_looked_at_again_before_it_counts(
     assert found.latencies_ms == times
     assert len(found.answers) == 2
     assert evaluation._done == evaluation._total == 2 * asked
+
+
+class Told:
+    """A runner that claims nothing, and hands out whom it would tell of its jobs."""
+
+    def __init__(self, *_: object, told: Any, **__: object) -> None:
+        self.told = told
+
+    async def run(self, **_: object) -> None:
+        """Nothing waits."""
+
+    def stop(self) -> None:
+        """It has ended."""
+
+
+async def test_an_evaluation_that_ended_is_counted_as_any_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evaluating, "Runner", Told)
+    metrics = Metrics()
+    stack = cast(Any, SimpleNamespace(db=None, metrics=metrics))
+    async with evaluating.evaluating(Settings.model_construct(), stack) as runner:
+        job = cast(Any, SimpleNamespace(kind=JobKind.EVAL))
+        cast(Any, runner).told(Ended(job, "failed", None, 1.5))
+    labels = {"kind": "eval", "outcome": "failed"}
+    assert metrics.registry.get_sample_value("latent_jobs_total", labels) == 1

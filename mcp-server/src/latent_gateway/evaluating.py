@@ -40,6 +40,7 @@ from latent_core.evaluation.reporting import (
     suggestion,
 )
 from latent_core.queue.context import JobContext
+from latent_core.queue.counted import counting
 from latent_core.queue.finish import finish
 from latent_core.queue.runner import Runner
 from latent_core.registry import containers, eval_runs
@@ -80,6 +81,7 @@ async def evaluating(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
         lease_seconds=settings.lease_seconds,
         poll_seconds=settings.poll_seconds,
         worker_id=f"{socket.gethostname()}-{os.getpid()}-gateway",
+        told=counting(stack.metrics),
         waiting=waiting,
     )
     task = asyncio.create_task(runner.run(stop_seconds=STOP_SECONDS), name="evaluating")

@@ -1,33 +1,18 @@
-"""What a worker tells its metrics: how attempts at jobs end, and that it still reaches its database."""
+"""What a worker tells its metrics beside its jobs: that it still reaches its database."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from latent_core.domain.errors import LatentError
 from latent_core.observability import Metrics
-from latent_core.queue.runner import Ended
 from latent_core.registry.connection import Database
 
 logger = logging.getLogger(__name__)
 
 SEEN_SECONDS: Final = 10.0
-
-
-def counting(metrics: Metrics) -> Callable[[Ended], None]:
-    """Counts each attempt, its seconds and its error."""
-
-    def told(ended: Ended) -> None:
-        kind = ended.job.kind.value
-        metrics.jobs.labels(kind, ended.outcome).inc()
-        metrics.job_seconds.labels(kind).observe(ended.seconds)
-        if ended.code is not None:
-            metrics.failed("job", ended.code)
-
-    return told
 
 
 async def keep_seen(db: Database, metrics: Metrics) -> None:

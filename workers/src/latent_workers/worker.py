@@ -14,6 +14,7 @@ from latent_core.background import ended
 from latent_core.domain.errors import Invalid
 from latent_core.metrics_server import metrics_served
 from latent_core.observability import set_up_logs
+from latent_core.queue.counted import counting
 from latent_core.queue.runner import Runner
 from latent_core.secret_files import forget_secrets, secrets_in
 from latent_core.settings import Settings, warn_of_unknown_variables
@@ -28,7 +29,7 @@ from latent_workers.sandbox.pool import Sandbox
 from latent_workers.sandbox.profile import DRAWING
 from latent_workers.scheduler import keep_schedule
 from latent_workers.tidy import tidy
-from latent_workers.watched import counting, keep_seen
+from latent_workers.watched import keep_seen
 
 logger = logging.getLogger(__name__)
 
