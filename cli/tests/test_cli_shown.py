@@ -7,13 +7,16 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import typer
 
+from latent_cli.commands import export, import_
 from latent_cli.commands.search import marked, others, place_of
 from latent_cli.jobs_shown import about, named
 from latent_cli.output import moment, safe, size
 from latent_cli.testing import Latent
 from latent_client.testing.find import find
 from latent_client.testing.gateway import FakeGateway
+from latent_client.transfers import ImportAnswer
 from latent_core.domain.hit import AlsoInDocument, PlaceView
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.domain.query import SearchRequest
@@ -105,3 +108,36 @@ def test_bars_are_drawn_on_a_terminal_and_leave_the_answer_alone(
     assert "files sent" in result.err
     assert "jobs done" in result.err
     assert len(result.json["jobs"]) == 2
+
+
+@pytest.mark.parametrize(("state", "code"), [(JobState.CANCELLED, 4), (JobState.FAILED, 4)])
+def test_an_export_or_import_that_did_not_come_to_its_end_is_no_success(
+    state: JobState, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a cancelled export no file is there: a script must not go on and delete the container."""
+    ended = JobView(
+        job_id=7,
+        kind=JobKind.EXPORT,
+        container_id="art",
+        doc_id=None,
+        state=state,
+        progress_done=0,
+        progress_total=None,
+        progress_note=None,
+        attempts=1,
+        max_attempts=3,
+        cancel_requested=True,
+        created_at=datetime.now(UTC),
+        started_at=None,
+        finished_at=None,
+    )
+    monkeypatch.setattr(export, "ask", lambda _: (None, [ended]))
+    with pytest.raises(typer.Exit) as left:
+        export.export("art", tmp_path / "art.latent")
+    assert left.value.exit_code == code
+    monkeypatch.setattr(import_, "ask", lambda _: [ended])
+    with pytest.raises(typer.Exit) as left:
+        import_.follow_import(
+            ImportAnswer(job_id=7, status="queued", container_id="art"), wait=True, as_json=False
+        )
+    assert left.value.exit_code == code

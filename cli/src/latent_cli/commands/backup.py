@@ -95,7 +95,7 @@ def restore(
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Import a backup from where it is kept. Exit 4 when the job fails."""
+    """Import a backup from where it is kept. Exit 4 when the job fails or is cancelled."""
     chosen = policy_of(policy, merge=merge)
     answer = ask(
         lambda client: client.restore_backup(

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from latent_cli.jobs_shown import WAIT_SECONDS, exit_for, show_failed
+from latent_cli.exits import FOUND
+from latent_cli.jobs_shown import WAIT_SECONDS, show_failed
 from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, safe, size
 from latent_cli.progress import JobsBar
@@ -36,7 +37,7 @@ def export(
     """Write a container into one file.
 
     Documents, chunks, pages, golden queries, vectors and bytes, with hashes. The file can be
-    imported anywhere. Exit 4 when the job fails.
+    imported anywhere. Exit 4 when the job fails or is cancelled.
     """
     with JobsBar() as bar:
         link, jobs = ask(lambda client: _made(client, bar, container, vectors=vectors, blobs=blobs))
@@ -45,8 +46,7 @@ def export(
             ask(lambda client: _fetched(client, bar, found, to))
     if link is None:
         show_failed(answers(), jobs)
-        exit_for(jobs)
-        return
+        raise typer.Exit(FOUND)  # cancelled, too: there is no file
     if as_json:
         emit({"file": str(to), "archive": link.archive})
     else:

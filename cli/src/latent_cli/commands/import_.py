@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from latent_cli.jobs_shown import WAIT_SECONDS, exit_for, show_failed
+from latent_cli.exits import FOUND
+from latent_cli.jobs_shown import WAIT_SECONDS, show_failed
 from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, safe
 from latent_cli.progress import JobsBar
@@ -51,7 +52,7 @@ def import_(
     """Take a container in from a file.
 
     The file is verified to its end first. A new container is seen when all of it is there; nothing is
-    embedded again when the file has its vectors and the embedder is the same. Exit 4 when the job fails.
+    embedded again when the file has its vectors and the embedder is the same. Exit 4 when the job fails or is cancelled.
     """
     chosen = policy_of(policy, merge=merge)
     if not file.is_file():
@@ -101,4 +102,5 @@ def follow_import(answer: ImportAnswer, *, wait: bool, as_json: bool) -> None:
                     + (f", {overtaken} overtaken" if overtaken else "")
                 )
             )
-    exit_for(jobs)
+    if job.state is not JobState.DONE:
+        raise typer.Exit(FOUND)  # cancelled, too: the container is not there
