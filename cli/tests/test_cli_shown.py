@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 import typer
 
+from latent_cli import jobs_shown
 from latent_cli.commands import export, import_
 from latent_cli.commands.search import marked, others, place_of
 from latent_cli.jobs_shown import about, named
@@ -110,12 +111,8 @@ def test_bars_are_drawn_on_a_terminal_and_leave_the_answer_alone(
     assert len(result.json["jobs"]) == 2
 
 
-@pytest.mark.parametrize(("state", "code"), [(JobState.CANCELLED, 4), (JobState.FAILED, 4)])
-def test_an_export_or_import_that_did_not_come_to_its_end_is_no_success(
-    state: JobState, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Of a cancelled export no file is there: a script must not go on and delete the container."""
-    ended = JobView(
+def ended_job(state: JobState, *, cancel_requested: bool) -> JobView:
+    return JobView(
         job_id=7,
         kind=JobKind.EXPORT,
         container_id="art",
@@ -126,11 +123,49 @@ def test_an_export_or_import_that_did_not_come_to_its_end_is_no_success(
         progress_note=None,
         attempts=1,
         max_attempts=3,
-        cancel_requested=True,
+        cancel_requested=cancel_requested,
         created_at=datetime.now(UTC),
         started_at=None,
         finished_at=None,
     )
+
+
+@pytest.mark.parametrize(
+    ("state", "cancelled", "code", "said"),
+    [
+        (JobState.DONE, False, None, "done: job 7"),
+        (JobState.FAILED, False, 4, "failed: "),
+        (JobState.CANCELLED, True, 4, "cancelled: "),
+        (JobState.CANCELLED, False, None, "cancelled: "),
+    ],
+    ids=["done", "failed", "cancelled by somebody", "superseded"],
+)
+def test_a_command_that_waits_says_done_of_what_was_done_only(
+    state: JobState,
+    cancelled: bool,
+    code: int | None,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(jobs_shown, "ask", lambda _: [ended_job(state, cancel_requested=cancelled)])
+    left = None
+    try:
+        jobs_shown.finish_jobs([7], wait=True, as_json=False)
+    except typer.Exit as end:
+        left = end.exit_code
+    assert left == code
+    out = capsys.readouterr().out
+    assert said in out
+    assert ("done" in out) == (state is JobState.DONE)
+
+
+@pytest.mark.parametrize(("state", "code"), [(JobState.CANCELLED, 4), (JobState.FAILED, 4)])
+def test_an_export_or_import_that_did_not_come_to_its_end_is_no_success(
+    state: JobState, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a cancelled export no file is there: a script must not go on and delete the container."""
+    ended = ended_job(state, cancel_requested=True)
     monkeypatch.setattr(export, "ask", lambda _: (None, [ended]))
     with pytest.raises(typer.Exit) as left:
         export.export("art", tmp_path / "art.latent")

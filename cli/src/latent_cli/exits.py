@@ -13,7 +13,7 @@ USAGE: Final = 2
 """The command, or what it was given, cannot be understood."""
 UNREACHABLE: Final = 3
 FOUND: Final = 4
-"""A job failed, or doctor found differences."""
+"""A job failed or was cancelled, or doctor found differences."""
 
 
 def code_of(error: LatentError) -> int:

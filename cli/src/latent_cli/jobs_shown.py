@@ -17,7 +17,7 @@ WAIT_SECONDS = 6 * 3600.0
 
 
 def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
-    """Name the jobs of a write; with ``wait``, follow them to their end (exit 4 when one fails)."""
+    """Name the jobs of a write; with ``wait``, follow them to their end (exit 4 when one fails or is cancelled)."""
     if not wait:
         if as_json:
             emit({"job_ids": list(job_ids), "status": "queued"})
@@ -29,15 +29,23 @@ def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
     if as_json:
         emit({"jobs": jobs})
     else:
-        answers().print(f"done: {named(job_ids)}")
+        if done := [job.job_id for job in jobs if job.state is JobState.DONE]:
+            answers().print(f"done: {named(done)}")
         show_failed(answers(), jobs)
     exit_for(jobs)
 
 
 def exit_for(jobs: Iterable[JobView]) -> None:
-    """End the command with its code for jobs that failed, if one did."""
-    if any(job.state is JobState.FAILED for job in jobs):
+    """End the command with its code for jobs that failed or that somebody cancelled, if one did.
+
+    A job that a newer one of the same document took the place of is no failure.
+    """
+    if any(job.state is JobState.FAILED or _called_off(job) for job in jobs):
         raise typer.Exit(FOUND)
+
+
+def _called_off(job: JobView) -> bool:
+    return job.state is JobState.CANCELLED and job.cancel_requested
 
 
 def show_failed(console: Console, jobs: Iterable[JobView]) -> None:

@@ -38,6 +38,8 @@ SLACK: Final = 5
 MAX_ROUNDS: Final = 12
 AFAR_SHARE: Final = 0.5
 """Of a search's time, that a model behind a network may take before the other channels begin."""
+WHOLE: Final = "whole"
+"""The label of a search from its plan to its answer, beside those of its stages."""
 GRACE_SECONDS: Final = 0.2
 """What a container may take beyond its channels' deadline, for its joins."""
 
@@ -46,13 +48,18 @@ class Timings:
     """Milliseconds a stage."""
 
     def __init__(self) -> None:
-        self._begun = perf_counter()
+        self._first = self._begun = perf_counter()
         self.stages: dict[str, float] = {}
 
     def lap(self, stage: str) -> None:
         now = perf_counter()
         self.stages[stage] = round(self.stages.get(stage, 0.0) + (now - self._begun) * 1000, 3)
         self._begun = now
+
+    @property
+    def whole(self) -> float:
+        """Seconds since the first."""
+        return perf_counter() - self._first
 
 
 @dataclass
@@ -116,14 +123,15 @@ class SearchService:
         answer = _answer(request, plan, order, page, retrieved, timings)
         if image is not None:
             answer = _with_image(answer, image)
-        self._measure(retrieved, answer.timings)
+        self._measure(retrieved, timings)
         return answer
 
-    def _measure(self, retrieved: Sequence[Retrieved], milliseconds: Mapping[str, float]) -> None:
+    def _measure(self, retrieved: Sequence[Retrieved], timings: Timings) -> None:
         self.metrics.candidates.inc(sum(r.status.candidates for r in retrieved))
         self.metrics.stale.inc(sum(r.status.stale for r in retrieved))
-        for stage, spent in milliseconds.items():
+        for stage, spent in timings.stages.items():
             self.metrics.search_seconds.labels(stage).observe(spent / 1000)
+        self.metrics.search_seconds.labels(WHOLE).observe(timings.whole)
 
     async def _rounds(
         self,
