@@ -233,6 +233,27 @@ async def test_term_vectors_as_fields_are_what_postgres_makes_of_their_text(
     assert found == wanted
 
 
+@pytest.mark.parametrize(
+    "tsv",
+    [
+        "'':1",
+        "'a\0b':1",
+        f"'{'x' * 2047}':1",
+        f"'{'é' * 1024}':1",
+        " ".join(f"'{n:0>64}':1" for n in range(20_000)),
+    ],
+    ids=["empty", "nul", "long", "long in bytes", "long in all"],
+)
+def test_what_postgres_takes_in_no_vector_is_refused_before_it_is_asked(tsv: str) -> None:
+    with pytest.raises(Invalid, match="term vector"):
+        read_vectors(["'a':1", tsv])
+
+
+def test_the_longest_term_that_postgres_takes_is_taken() -> None:
+    (field,) = read_vectors([f"'{'x' * 2046}':1"])[1]
+    assert b"x" * 2046 + b"\0" in field
+
+
 def test_a_position_that_no_vector_can_have_is_cut_or_refused() -> None:
     (field,) = read_vectors(["'a':" + "9" * 5000])[1]
     assert field.endswith(b"a\0" + (1).to_bytes(2, "big") + (16_383).to_bytes(2, "big"))

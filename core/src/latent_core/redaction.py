@@ -23,7 +23,7 @@ _NAME: Final = (
 _OF_PROVIDERS: Final = (
     r"\blct_[A-Za-z0-9]+|\bsk-[\w-]{16,}|\bhf_\w{20,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}"
     r"|\bglpat-[\w-]{16,}|\bjina_\w{20,}|\bxox[abprs]-[\w-]{10,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}"
-    r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # once a run: "eyJ-eyJ-…" would be read again from each
 )
 # What may have slipped into a message or a traceback: what stands after the name of a secret (in a query, a header, a
 # line of settings, JSON, JSON in JSON), a bearer token, the password of an address, and what shows itself by its form.

@@ -24,6 +24,11 @@ from latent_core.keywords.term_vectors import (
 MAX_POSITION: Final = 16_383
 MAX_POSITIONS: Final = 256
 """Of a lexeme. What is above either is cut, as Postgres does with text."""
+MAX_LEXEME: Final = 2046
+MAX_DATA: Final = 2**20 - 1
+"""Bytes of a lexeme, and of all that stands in a vector. Postgres refuses more, and in this form as a defect of its own."""
+LONG: Final = MAX_DATA // 4
+"""Characters of a vector that may hold more than ``MAX_DATA``; those of a chunk have a hundredth of it."""
 _DIGITS: Final = 5
 _HEAD: Final = struct.Struct("!ii")
 
@@ -48,7 +53,7 @@ def _together(found: Sequence[Read]) -> Read:
 
 def _by_columns(tsvs: Sequence[str]) -> Read | None:
     """None where a vector is of no usual kind."""
-    marks = marked(tsvs)
+    marks = None if any(len(tsv) > LONG for tsv in tsvs) else marked(tsvs)
     found = counted_in(marks) if marks else None
     numbers = _numbers(marks) if marks else None
     if marks is None or found is None or numbers is None:
@@ -57,8 +62,8 @@ def _by_columns(tsvs: Sequence[str]) -> Read | None:
 
 
 def _sorted_out(tsvs: Sequence[str]) -> Read:
-    """Vectors with a sign of ``RARE`` are read one by one, and the others together."""
-    rare = [any(sign in tsv for sign in RARE) for tsv in tsvs]
+    """Vectors with a sign of ``RARE``, and long ones, are read one by one, and the others together."""
+    rare = [len(tsv) > LONG or any(sign in tsv for sign in RARE) for tsv in tsvs]
     plain, odd = ([tsvs[n] for n in range(len(tsvs)) if rare[n] is kind] for kind in (False, True))
     found, fields = _together([_by_columns(plain) or _singly(plain), _singly(odd)])
     places = np.argsort(np.argsort(rare, kind="stable"))
@@ -72,6 +77,10 @@ def _singly(tsvs: Sequence[str]) -> Read:
 def _one(tsv: str) -> bytes:
     found: dict[str, set[int]] = {}
     for lexeme, listed in entries_of(tsv):
+        if not lexeme or "\0" in lexeme or len(lexeme.encode()) > MAX_LEXEME:
+            raise Invalid(
+                f"a term vector has a term that is empty, too long, or no text: '{tsv[:80]}'"
+            )
         places = {_position(told) for told in listed.split(",")}
         if 0 in places:
             raise Invalid(f"a term vector has a position 0: '{tsv[:80]}'")
@@ -81,6 +90,8 @@ def _one(tsv: str) -> bytes:
         kept = sorted(places)[:MAX_POSITIONS]
         parts.append(lexeme.encode() + struct.pack(f"!xH{len(kept)}H", len(kept), *kept))
     data = b"".join(parts)
+    if len(data) > MAX_DATA:
+        raise Invalid(f"a term vector has more than {MAX_DATA} bytes: '{tsv[:80]}'")
     return _HEAD.pack(4 + len(data), len(found)) + data
 
 
@@ -95,7 +106,7 @@ def _numbers(marks: Marks) -> Numbers | None:
     starts = np.sort(np.concatenate([marks.closes + 2, marks.commas + 1]))
     ends = np.sort(np.concatenate([spaces, marks.commas]))
     widths = ends - starts
-    if (widths > _DIGITS).any():
+    if (widths > _DIGITS).any() or (marks.closes - marks.opens > MAX_LEXEME + 1).any():
         return None
     signs = np.frombuffer(marks.whole, np.uint8)
     numbers = np.zeros(len(starts), np.int64)

@@ -56,7 +56,8 @@ LIMIT %(limit)s
 DEAD_ROWS: Final = """
 WITH found AS (
     SELECT c.doc_id, c.generation, 'chunks' AS kind FROM chunks c JOIN documents d ON d.id = c.doc_id
-    WHERE d.container_id = %(id)s AND (d.live_generation IS DISTINCT FROM c.generation OR d.deleted_at IS NOT NULL)
+    WHERE c.container_id = %(id)s AND d.container_id = %(id)s
+      AND (d.live_generation IS DISTINCT FROM c.generation OR d.deleted_at IS NOT NULL)
     UNION ALL
     SELECT p.doc_id, p.generation, 'pages' FROM pages p JOIN documents d ON d.id = p.doc_id
     WHERE d.container_id = %(id)s AND (d.live_generation IS DISTINCT FROM p.generation OR d.deleted_at IS NOT NULL)
