@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from latent_core.domain.errors import Damaged
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
 from latent_core.generations.repair import Repairer, Stores
@@ -49,6 +50,19 @@ async def damage(house: House, sha256: Sha256) -> None:
     path.write_bytes(data)
 
 
+async def damage_on_a_server(house: House, sha256: Sha256) -> None:
+    """What a server sends is hashed while it is copied."""
+    store = house.stack.blobs
+    copy = store.local_copy
+
+    async def local_copy(asked: Sha256) -> Path:
+        if asked == sha256:
+            raise Damaged(f"blob {sha256} does not hold the bytes of its name")
+        return await copy(asked)
+
+    vars(store)["local_copy"] = local_copy
+
+
 async def has_original(house: House, doc_id: UUID) -> bool:
     async with house.stack.db.transaction() as conn:
         return (await listings.known(conn, [doc_id]))[doc_id].has_original
@@ -60,7 +74,7 @@ async def last(house: House, kind: JobKind) -> dict[str, Any]:
     return dict(job)
 
 
-@pytest.mark.parametrize("spoil", [lose, damage])
+@pytest.mark.parametrize("spoil", [lose, damage, damage_on_a_server])
 @pytest.mark.parametrize("kind", [JobKind.EXPORT, JobKind.BACKUP])
 async def test_what_is_lost_is_left_out_of_an_archive_counted_and_told(
     house: House, spoil: Any, kind: JobKind

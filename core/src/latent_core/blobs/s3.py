@@ -31,7 +31,7 @@ from typing_extensions import override
 from latent_core.blobs.copies import Copies
 from latent_core.blobs.port import BlobStore
 from latent_core.blobs.s3_errors import mapped_errors, refused
-from latent_core.domain.errors import Invalid, NotFound, Unavailable
+from latent_core.domain.errors import Damaged, Invalid, NotFound, Unavailable
 from latent_core.domain.ids import Sha256
 
 PIECE: Final = 256 * 1024
@@ -314,8 +314,8 @@ def _absent(sha256: Sha256) -> NotFound:
     return NotFound(f"blob {sha256} is not stored", sha256=sha256)
 
 
-def _damaged(sha256: Sha256) -> Unavailable:
-    return Unavailable(
+def _damaged(sha256: Sha256) -> Damaged:
+    return Damaged(
         f"blob {sha256} does not hold the bytes of its name: restore it from a backup, or ingest its source again",
         sha256=sha256,
     )

@@ -14,6 +14,7 @@ LatentError
 │   ├── Away           it answers nobody: whose work needs it is not to blame
 │   │   └── Failing    it answers that it failed: that of others tells whether it does for all
 │   ├── Misconfigured  it refuses us until a person changes a setting
+│   ├── Damaged        what it keeps is not what was stored
 │   └── OutOfSpace     507, there is no room for it
 │       └── StoreFull  a store says that it is full: as ``Away``
 └── TimedOut      504  a deadline has passed
@@ -161,6 +162,10 @@ class Misconfigured(Unavailable):
     """A service outside refuses us, and will until a person changes what the message names."""
 
     transient = False
+
+
+class Damaged(Unavailable):
+    """Stored bytes are not what their name says. Transient: a person may restore them."""
 
 
 class OutOfSpace(Unavailable):

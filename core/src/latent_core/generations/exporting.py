@@ -38,7 +38,7 @@ from latent_core.archive.records import (
 from latent_core.archive.writer import ArchiveWriter, holds
 from latent_core.blobs.port import BlobStore
 from latent_core.domain import versions
-from latent_core.domain.errors import Conflict, NotFound
+from latent_core.domain.errors import Conflict, Damaged, NotFound
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.recipe import recipe
 from latent_core.generations.stage import Checkpoint
@@ -277,7 +277,11 @@ class Export:
         try:
             path = await self._blobs.local_copy(sha256)
             whole = await asyncio.to_thread(holds, path, sha256, size)
-        except (NotFound, FileNotFoundError):
+        except (
+            NotFound,
+            Damaged,
+            FileNotFoundError,
+        ):  # a server's bytes are hashed while they are copied
             return None
         return path if whole else None
 
