@@ -191,3 +191,9 @@ async def test_a_closed_database_says_that_it_is_closed(dsn: str) -> None:
     with pytest.raises(Unavailable, match="shutting down") as caught:
         await count(db)
     assert isinstance(caught.value.__cause__, psycopg.Error)
+
+
+async def test_a_value_that_says_that_a_disk_is_full_fills_none(database: Database) -> None:
+    with pytest.raises(Invalid, match="cannot store a value"):
+        async with database.transaction() as conn:
+            await conn.execute("SELECT %(value)s::integer", {"value": "No space left on device"})

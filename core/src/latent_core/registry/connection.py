@@ -278,7 +278,8 @@ def mapped_errors() -> Iterator[None]:
 
 def translate(exc: psycopg.Error) -> LatentError | None:
     """Our error for one of psycopg's, or None if it is the caller's to judge."""
-    if isinstance(exc, errors.DiskFull) or os.strerror(errno.ENOSPC) in str(exc):
+    quotes = isinstance(exc, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError)
+    if isinstance(exc, errors.DiskFull) or (os.strerror(errno.ENOSPC) in str(exc) and not quotes):
         return StoreFull(
             "Postgres has no space left on its disk: make room and try again", service="postgres"
         )
