@@ -53,7 +53,7 @@ from latent_core.stack import Stack
 from latent_core.testing.hashed_words import HashedWords
 from latent_core.testing.queue import sql
 from latent_workers.deps import Deps
-from latent_workers.jobs import ingest
+from latent_workers.jobs import corpus, ingest
 from latent_workers.jobs.refresh_fill import Filling
 from latent_workers.testing.house import CONTAINER, LEASE_SECONDS, Words, open_deps, run_job
 
@@ -179,7 +179,9 @@ class House:
     def stack(self) -> Stack:
         return self.deps.stack
 
-    async def add(self, name: str, text: str, **more: Any) -> UUID:
+    async def add(
+        self, name: str, text: str, *, kind: JobKind = JobKind.INGEST, **more: Any
+    ) -> UUID:
         sha256 = await store(self.stack.db, self.stack.blobs, text.encode())
         payload = IngestPayload(
             uri=f"file:///{name}",
@@ -191,9 +193,7 @@ class House:
         )
         source = Source(CONTAINER, payload.uri, payload.mime)
         async with self.stack.db.transaction() as conn:
-            accepted = await accept(
-                conn, source, payload, kind=JobKind.INGEST, principal="local:you"
-            )
+            accepted = await accept(conn, source, payload, kind=kind, principal="local:you")
         return accepted.doc_id
 
     async def stock(self, count: int, *, first: int = 0) -> dict[str, UUID]:
@@ -959,6 +959,31 @@ async def test_an_ingest_that_another_version_overtakes_in_place_is_made_again(
     assert await house.work(JobKind.INGEST) == []
     (row,) = await sql(
         house.stack.db, f"SELECT DISTINCT provenance FROM chunks WHERE doc_id = '{doc_id}'"
+    )
+    assert row["provenance"]["embedder_version"] == "2"
+
+
+async def test_records_that_another_version_overtakes_in_place_are_made_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.stock(1)
+    stage = corpus.stage
+
+    async def staged(*args: Any, **words: Any) -> Any:
+        made = await stage(*args, **words)
+        monkeypatch.undo()
+        await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
+        assert await house.work(JobKind.REFRESH) == []
+        return made
+
+    monkeypatch.setattr(corpus, "stage", staged)
+    await house.add("c.jsonl", '{"_id": "r1", "text": "a late vessel"}\n', kind=JobKind.CORPUS)
+    (trouble,) = await house.work(JobKind.CORPUS)
+    assert isinstance(trouble, SpaceSwitched)
+    await sql(house.stack.db, DUE)
+    assert await house.work(JobKind.CORPUS) == []
+    (row,) = await sql(
+        house.stack.db, "SELECT DISTINCT provenance FROM chunks WHERE text ~ 'late vessel'"
     )
     assert row["provenance"]["embedder_version"] == "2"
 

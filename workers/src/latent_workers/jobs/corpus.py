@@ -170,6 +170,7 @@ async def _records(
             ),
             chunks=there.chunks,
             written=there.written,
+            made_by=turn.container.space.made_by,
             provenance=made.provenance(turn.container, SourceType.TEXT),
             request=turn.payload.request,
             fetched_at=turn.original.fetched_at,
