@@ -111,6 +111,17 @@ async def test_a_job_that_meets_a_full_store_waits_spends_no_attempt_and_tells_t
         assert set(await full_stores.said_within(conn, 60)) == {"qdrant"}
 
 
+async def test_a_store_too_full_for_the_note_of_it_lets_the_job_wait_all_the_same(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = "DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$"
+    monkeypatch.setattr(full_stores, "NOTE", full)
+    (job_id,) = await put(database, job(max_attempts=1))
+    error = StoreFull("full", service="postgres")
+    assert await retry_or_fail(database, await must_take(database), error) == "paused"
+    assert (await view(database, job_id)).state is JobState.QUEUED
+
+
 async def test_the_embedded_stores_keep_the_room_free_that_the_setting_names(
     tmp_path: Path,
 ) -> None:

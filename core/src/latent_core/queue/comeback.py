@@ -6,8 +6,10 @@ queued job does (same ``dedupe_key``) is superseded by it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final, LiteralString
 
+import psycopg
 from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
 
@@ -147,7 +149,10 @@ async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> Outc
     cause = issue_of(error)
     async with db.transaction() as conn:
         if isinstance(error, StoreFull):
-            await full_stores.note(conn, error.service)
+            # A full Postgres may have no page for the note, and room for the end of this attempt.
+            with suppress(psycopg.Error):
+                async with conn.transaction():
+                    await full_stores.note(conn, error.service)
         if isinstance(error, LatentError) and error.blameless:
             outage = await refuted(conn, job, error)
             if outage is None:
