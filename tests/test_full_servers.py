@@ -62,6 +62,7 @@ async def test_what_would_be_written_is_refused_with_a_remedy(house: House) -> N
     for path, body in (
         (ADD, own | {"file_ref": house.upload_id}),
         ("/v1/backups", own),
+        ("/v1/backups/1/restore", {}),
         ("/v1/containers/export", own),
         ("/v1/admin/refresh", own | {"strategy": "reparse"}),
         ("/v1/admin/process-selected", own | {"doc_ids": [house.pdf_id]}),

@@ -157,6 +157,7 @@ async def verify(
     """Read a backup to its end; the job fails with the place where it is damaged."""
     async with shared.stack.db.transaction() as conn:
         found = await _owned(conn, caller, backup_id)
+        await shared.quotas.check_queue(conn, caller)
         job_id = await request_backup(
             conn, found.container_id, verify=found.id, principal=caller.name
         )
@@ -170,7 +171,10 @@ async def restore(
 ) -> Response:
     """Import a backup: as a container of its own, or with ``merge`` into one that is there."""
     chosen = policy_of(body.policy, merge=body.merge)
+    access.require(caller, Scope.ADMIN)
     async with shared.stack.db.transaction() as conn:
+        await shared.quotas.check_queue(conn, caller)
+        await shared.stack.room.check(conn)
         found = await _owned(conn, caller, backup_id)
     opening = await _opening(shared, found)
     payload = ImportPayload(
