@@ -19,6 +19,7 @@ from latent_core.domain.errors import (
     Invalid,
     LatentError,
     Misconfigured,
+    OutOfSpace,
     Unavailable,
 )
 from latent_core.domain.golden import GoldenSet
@@ -45,7 +46,7 @@ from latent_core.generations.repair import Repairer, Stores
 from latent_core.queue.admin import requeue
 from latent_core.queue.claim import claim
 from latent_core.registry import chunks, containers
-from latent_core.registry.connection import Database
+from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container, Space
 from latent_core.registry.documents import Source
 from latent_core.settings import Settings
@@ -605,10 +606,29 @@ async def test_a_job_that_finds_the_collection_just_emptied_is_not_given_up(hous
     (trouble,) = await house.work(JobKind.DEDUP)
     assert isinstance(trouble, Unavailable)
     assert trouble.transient
+    await house.add("late.txt", told(70))
+    (trouble,) = await house.work(JobKind.INGEST)
+    assert trouble.blameless
     await house.begin(strategy="inplace", force=True)
     assert await house.work(JobKind.REFRESH) == []
     await sql(house.stack.db, DUE)
-    assert await house.work(JobKind.DEDUP) == []
+    assert await house.work(JobKind.DEDUP, JobKind.INGEST) == []
+    assert await house.lacking(space) == 0
+
+
+async def test_a_collection_is_not_emptied_where_there_is_no_room_for_another(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(_conn: Connection) -> None:
+        raise OutOfSpace("no room")
+
+    await house.stock(3)
+    space = (await house.container()).space
+    await house.begin(strategy="inplace", force=True)
+    monkeypatch.setattr(house.stack.room, "check", full)
+    (trouble,) = await house.work(JobKind.REFRESH)
+    assert isinstance(trouble, OutOfSpace)
+    assert await house.lacking(space) == 0
 
 
 def not_installed(space: Space) -> Embedder:

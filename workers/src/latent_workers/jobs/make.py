@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
 
 from latent_core.domain.chunk import DraftChunk, SourceType, number
-from latent_core.domain.errors import NotFound
+from latent_core.domain.errors import Away, NotFound
 from latent_core.domain.languages import language_named
 from latent_core.domain.manifest import Chunker
 from latent_core.domain.recipe import recipe
@@ -247,12 +247,25 @@ async def embed(
 
     async def store() -> None:
         crash_point("ingest.before_vectors")
-        await stage_vectors(deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint)
+        with a_collection_that_comes_back():
+            await stage_vectors(
+                deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint
+            )
         crash_point("ingest.after_vectors")
 
     written: dict[int, list[int]] = {container.space.stored_in: counts}
     written |= await stage_beside(ctx, deps, container, addressed)
     return _apart(staged, written, container.space.stored_in), store
+
+
+@contextmanager
+def a_collection_that_comes_back() -> Iterator[None]:
+    """``Away`` without the collection of what is searched: a refresh empties it just now, or it was lost, and is made
+    by the next start. No document is to blame for that; one whose container is deleted is cancelled."""
+    try:
+        yield
+    except NotFound as exc:
+        raise Away(f"{exc.message} just now; it is tried again later") from exc
 
 
 def _apart(

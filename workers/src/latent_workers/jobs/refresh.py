@@ -88,6 +88,8 @@ async def inplace(work: Refresh) -> None:
     version = payload.to.version if payload.to is not None else None
     if payload.force and not payload.emptied:
         await _require_answer(work, with_version(space, version))
+        async with work.deps.stack.db.reading() as conn:
+            await work.deps.stack.room.check(conn)  # or there would be none to make it again
         await work.ctx.checkpoint()
         crash_point("inplace.before_drop")
         await vectors.drop_collection(space.collection())
