@@ -16,6 +16,7 @@ from latent_core.domain.errors import (
     Issue,
     IssueCode,
     LimitReached,
+    StoreFull,
     TimedOut,
     Unavailable,
 )
@@ -360,6 +361,19 @@ async def test_a_job_in_quarantine_runs_only_when_nothing_else_does(database: Da
     async with running(database, handler, concurrency=4) as runner:
         await until(lambda: runner.tally.settled == 7)
     assert beside == [set()]
+
+
+async def test_a_full_database_is_not_waited_out_with_the_job_in_hand(database: Database) -> None:
+    held = await must_hold(database)
+    tries: list[int] = []
+
+    async def write(_: Connection) -> None:
+        tries.append(1)
+        raise StoreFull("Postgres has no space left on its disk: make room", service="postgres")
+
+    with pytest.raises(StoreFull):
+        await JobContext(database, held).transact(write)
+    assert len(tries) == 1
 
 
 # --- stopping ----------------------------------------------------------------------------------

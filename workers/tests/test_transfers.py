@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from latent_core.archive.verify import Verification
-from latent_core.domain.errors import Conflict, Invalid, Unavailable
+from latent_core.domain.errors import Conflict, Invalid, StoreFull, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
@@ -211,6 +211,45 @@ async def test_until_its_last_step_nothing_of_an_import_is_seen_and_a_failed_one
     )
     assert [r["id"] for r in left] == [CONTAINER]
     assert (await house.examine()).clean
+
+
+async def test_an_import_that_does_not_fit_gives_its_room_back_with_its_last_attempt(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(house)
+    data = await export(house)
+
+    async def full(*_: object, **__: object) -> None:
+        raise StoreFull("no space left: make room", service="qdrant")
+
+    monkeypatch.setattr(house.stack.vectors, "upsert", full)
+    await begin(house, data, "large")
+    await sql(house.stack.db, "UPDATE jobs SET max_attempts = 2 WHERE kind = 'import'")
+    for _ in range(2):
+        await sql(house.stack.db, "UPDATE jobs SET run_at = now() WHERE kind = 'import'")
+        (trouble,) = await house.work(JobKind.IMPORT)
+        assert "no space left" in str(trouble)
+    monkeypatch.undo()
+    (job,) = await sql(house.stack.db, "SELECT state, cause FROM jobs WHERE kind = 'import'")
+    assert (job["state"], job["cause"]["code"]) == ("failed", "UNAVAILABLE")
+    await house.settle()
+    async with house.stack.db.transaction() as conn:
+        assert await containers.get(conn, "large") is None
+    assert (await house.examine()).clean
+
+
+async def test_a_merge_into_a_container_that_is_emptied_just_then_is_tried_again(
+    house: House,
+) -> None:
+    await fill(house)
+    data = await export(house)
+    (collection,) = await house.stack.vectors.collections()
+    await house.stack.vectors.drop_collection(collection)
+    await begin(house, data, CONTAINER, merge=True, policy=Policy.REPLACE)
+    (trouble,) = await house.work(JobKind.IMPORT)
+    assert isinstance(trouble, Unavailable), trouble
+    (job,) = await sql(house.stack.db, "SELECT state FROM jobs WHERE kind = 'import'")
+    assert job["state"] == "queued"
 
 
 async def export_again(house: House) -> bytes:

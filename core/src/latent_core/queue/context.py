@@ -9,7 +9,7 @@ from functools import partial
 from random import random
 from typing import Any, Final, TypeVar
 
-from latent_core.domain.errors import Issue, LatentError, TimedOut, Unavailable
+from latent_core.domain.errors import Issue, LatentError, StoreFull, TimedOut, Unavailable
 from latent_core.domain.job import ClaimedJob
 from latent_core.queue import clock
 from latent_core.queue.comeback import refuted
@@ -159,7 +159,7 @@ class JobContext:
         self, write: Callable[[Connection], Awaitable[T]], *, last: bool = False
     ) -> T:
         """Run ``write`` in one transaction; again while the database is away, until the lease is lost. The ``last``
-        one finishes the job.
+        one finishes the job. ``StoreFull`` is not waited out here: the job pauses, tells why, and others may work.
 
         ``write`` must be fenced by ``finish`` or ``requeue_with``: if a commit succeeded and only its
         answer was lost, the second try ends as ``LeaseLost`` and changes nothing.
@@ -170,7 +170,7 @@ class JobContext:
             async with self._db.transaction() as conn:
                 return await write(conn)
 
-        answer = await until_lost(self._claim, attempt)
+        answer = await until_lost(self._claim, attempt, but=StoreFull)
         self.settled = last
         return answer
 
@@ -179,12 +179,22 @@ class JobContext:
         return lease_lost(self.job)
 
 
-async def until_lost(claim: HeldClaim, step: Callable[[], Awaitable[T]]) -> T:
-    """Run the fenced ``step``, again while the database is away; ``LeaseLost`` when that outlasts the lease."""
+async def until_lost(
+    claim: HeldClaim,
+    step: Callable[[], Awaitable[T]],
+    *,
+    but: type[LatentError] | tuple[()] = (),
+) -> T:
+    """Run the fenced ``step``, again while the database is away; ``LeaseLost`` when that outlasts the lease.
+
+    Errors that are a ``but`` are raised at once.
+    """
     pause = FIRST_PAUSE_SECONDS
     while True:
         try:
             return await step()
+        except but:
+            raise
         except (Unavailable, TimedOut) as exc:
             if claim.lost or claim.stale:
                 claim.lose()

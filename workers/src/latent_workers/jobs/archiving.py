@@ -12,7 +12,7 @@ from typing import Final
 from latent_core.archive.records import SUFFIX, Contents
 from latent_core.archive.verify import Verification
 from latent_core.blobs.keeping import store_file
-from latent_core.domain.errors import Issue, IssueCode, NotFound, OutOfSpace
+from latent_core.domain.errors import Issue, IssueCode, NotFound, OutOfSpace, Unavailable
 from latent_core.evaluation.datasets import golden_in
 from latent_core.generations.exporting import Export, Exported, Wanted
 from latent_core.processes.crash import crash_point
@@ -49,6 +49,8 @@ async def make_archive(ctx: JobContext, deps: Deps, wanted: Wanted) -> Exported:
         try:
             exported = await export.write(file, golden)
             await asyncio.to_thread(file.flush)
+        except NotFound as exc:  # of its collection: a refresh empties it just now
+            raise Unavailable(f"{exc.message} just now; it is tried again later") from exc
         except OSError as exc:
             raise OutOfSpace(
                 f"the archive cannot be written ({exc.strerror}): make room in the data directory"

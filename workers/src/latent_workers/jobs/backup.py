@@ -21,7 +21,7 @@ from latent_workers.jobs.archiving import (
     verify_archive,
 )
 from latent_workers.jobs.export import told
-from latent_workers.jobs.given_up import swept_if_given_up
+from latent_workers.jobs.given_up import room_of_its_own, swept_if_given_up
 
 
 async def backup(ctx: JobContext, deps: Deps) -> None:
@@ -30,7 +30,7 @@ async def backup(ctx: JobContext, deps: Deps) -> None:
     if payload.verify is not None:
         await _verify(ctx, deps, payload.verify)
         return
-    async with swept_if_given_up(ctx, deps):
+    async with swept_if_given_up(ctx, deps), room_of_its_own():
         exported = await make_archive(ctx, deps, Wanted())
         await _note(ctx, deps, exported)
 

@@ -15,14 +15,14 @@ from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
 from latent_workers.jobs.archiving import archive_name, lacking_words, make_archive
-from latent_workers.jobs.given_up import swept_if_given_up
+from latent_workers.jobs.given_up import room_of_its_own, swept_if_given_up
 
 
 async def export(ctx: JobContext, deps: Deps) -> None:
     """Write it, store it, and note it in the transaction that ends the job."""
     payload = ExportPayload.model_validate(ctx.job.payload)
     wanted = Wanted(vectors=payload.vectors, blobs=payload.blobs, golden=payload.golden)
-    async with swept_if_given_up(ctx, deps):
+    async with swept_if_given_up(ctx, deps), room_of_its_own():
         exported = await make_archive(ctx, deps, wanted)
         await _note(ctx, deps, wanted, exported)
 

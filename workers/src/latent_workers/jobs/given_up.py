@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-from latent_core.domain.errors import LatentError
+from latent_core.domain.errors import LatentError, OutOfSpace, StoreFull
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import Cancelled, LeaseLost
@@ -46,6 +46,19 @@ def was_the_last(ctx: JobContext, error: Exception) -> bool:
         isinstance(error, LatentError) and not error.transient
     )
     return for_good or ctx.job.attempts >= ctx.job.max_attempts
+
+
+@asynccontextmanager
+async def room_of_its_own() -> AsyncIterator[None]:
+    """For what needs much room at once, as an archive does: a store that is full spends an attempt here.
+
+    What such a job has stored may be what fills the store. Waiting for others to make room it would keep theirs for
+    ever; with its last attempt it gives it back.
+    """
+    try:
+        yield
+    except StoreFull as exc:
+        raise OutOfSpace(exc.message, **exc.details) from exc
 
 
 async def _is_refuted(ctx: JobContext, error: Exception) -> bool:

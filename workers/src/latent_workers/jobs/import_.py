@@ -30,7 +30,7 @@ from latent_core.registry import containers, importing as rows
 from latent_core.registry.containers import Container
 from latent_workers.deps import Deps
 from latent_workers.jobs.archiving import verify_archive
-from latent_workers.jobs.given_up import was_the_last
+from latent_workers.jobs.given_up import room_of_its_own, was_the_last
 from latent_workers.jobs.import_steps import Steps
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 async def import_(ctx: JobContext, deps: Deps) -> None:
     """One attempt. A container that it made stays unseen until the last step, and is removed when none follows."""
     payload = ImportPayload.model_validate(ctx.job.payload)
-    async with _removed_if_given_up(ctx, deps, payload):
+    async with _removed_if_given_up(ctx, deps, payload), room_of_its_own():
         path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
         opening = await asyncio.to_thread(_opening, path)
         if payload.next_batch == 0:

@@ -18,7 +18,15 @@ from latent_core.archive.reader import MOST_SMALL, ArchiveReader
 from latent_core.archive.records import GOLDEN, ChunkRecord
 from latent_core.background import ended
 from latent_core.blobs.keeping import store_file
-from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, OutOfSpace
+from latent_core.domain.errors import (
+    Conflict,
+    Issue,
+    IssueCode,
+    LatentError,
+    NotFound,
+    OutOfSpace,
+    Unavailable,
+)
 from latent_core.domain.ids import Sha256
 from latent_core.domain.left_out import LeftOut
 from latent_core.domain.vector import Matrix
@@ -229,6 +237,9 @@ class Steps:
             crash_point("import.before_vectors")
             await vectors.stage(self.deps.stack.vectors, target, step, self.ctx.checkpoint)
             crash_point("import.after_vectors")
+        except NotFound as exc:  # a refresh empties the container just now
+            rows_made.cancel()
+            raise Unavailable(f"{exc.message} just now; it is tried again later") from exc
         except BaseException:
             rows_made.cancel()
             raise
