@@ -388,10 +388,11 @@ async def test_a_large_folder_does_not_starve_another_containers_single_file(
         write(museum, f"many/{n}.txt", f"Buoy number {n} rings its bell.\n")
     report = await sync_folder(client, "crowd", museum)
     added = await add(client, "single", "one.txt", b"One lamp for another house.")
-    await client.wait([added.job_id], timeout_seconds=60)
-    left = [j async for j in client.jobs(container_id="crowd", states=[JobState.QUEUED])]
-    assert any(j.job_id in set(report.job_ids) for j in left)
-    await client.wait(report.job_ids, timeout_seconds=120)
+    (one,) = await client.wait([added.job_id], timeout_seconds=60)
+    crowd = await client.wait(report.job_ids, timeout_seconds=120)
+    ended = [j.finished_at for j in crowd if j.finished_at is not None]
+    assert one.finished_at is not None
+    assert any(one.finished_at < at for at in ended), "it waited for all that came before it"
 
 
 async def test_a_plan_counts_what_a_rebuild_would_send(client: AsyncClient, museum: Path) -> None:

@@ -14,7 +14,7 @@ import pymupdf
 import pytest
 
 from latent_client import AsyncClient
-from latent_core.domain.job import JobState
+from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.domain.manifest import Dedup, Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
@@ -73,14 +73,21 @@ async def search(client: AsyncClient, container: str, query: str, **more: Any) -
 async def settled(client: AsyncClient, container: str) -> None:
     """Wait until no job of the container is open but those that wait for their time."""
 
-    async def quiet() -> bool:
-        jobs = [j async for j in client.jobs(container_id=container)]
-        return not any(
-            j.state is JobState.RUNNING or (j.state is JobState.QUEUED and j.kind.value != "purge")
-            for j in jobs
-        )
+    busy: list[JobView] = []
 
-    await eventually(quiet, seconds=SETTLE_SECONDS, what="the queue to be empty")
+    async def quiet() -> bool:
+        busy[:] = [
+            j
+            async for j in client.jobs(container_id=container)
+            if j.state is JobState.RUNNING
+            or (j.state is JobState.QUEUED and j.kind is not JobKind.PURGE)
+        ]
+        return not busy
+
+    try:
+        await eventually(quiet, seconds=SETTLE_SECONDS, what="the queue to be empty")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {busy}") from None
 
 
 async def test_a_document_is_found_by_meaning_by_words_and_by_both(client: AsyncClient) -> None:

@@ -25,6 +25,7 @@ from latent_core.domain.job import JobState
 from latent_core.domain.query import SearchRequest
 from latent_core.testing.embedding_server import EmbeddingServer
 from tests.harness import Installation
+from tests.on_servers import ON_SERVERS
 from tests.test_http_surface import HANDBOOK, add, ingest, manifest, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -275,6 +276,7 @@ async def test_bombs_cost_their_own_document_and_nothing_else(
     log = guarded.log.read_text("utf-8")
     assert "MemoryError" not in log
     assert "Traceback" not in log
+    await owner.delete("bombs")  # their thousands of pages are drawn for minutes otherwise
 
 
 async def test_every_answer_says_what_it_is_and_may_not_be_framed(
@@ -324,7 +326,10 @@ async def test_no_child_is_handed_a_secret(guarded: Installation, owner: AsyncCl
     await ingest(owner, "children", "handbook.md", HANDBOOK.encode())  # parsers and painters run
     await settled(owner, "children")
     children = guarded.children()
-    assert len(children) >= 3, "Postgres and its guardian, the vector engine, a parser"
+    least = 1 if ON_SERVERS else 3
+    assert len(children) >= least, (
+        "a parser; embedded also Postgres, its guardian, the vector engine"
+    )
     secrets = {"LLC_MCP_TOKEN": TOKEN, "LLC_EMBED_API_KEY": KEY, "LLC_SIGNING_KEY": SIGNING}
     for child in children:
         given = told_of(child)
