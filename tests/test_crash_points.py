@@ -74,16 +74,20 @@ class House:
 
     async def ask(self, what: Callable[[AsyncClient], Awaitable[T]]) -> T:
         """As a person does it: who gets no answer starts what has died, and asks again."""
+        told: Exception | None = None
         for _ in range(ASKED_AGAIN):
             await self.revive()
-            with suppress(Unavailable, TimedOut):
+            try:
                 if (
                     self.running is not None and self.running.url
                 ):  # else it died before it was ready
                     async with self.running.client() as client:
                         return await what(client)
+            except (Unavailable, TimedOut) as error:
+                told = error
             await asyncio.sleep(0.1)
-        raise AssertionError("nothing answers")
+        tail = self.running.tail() if self.running is not None else ""
+        raise AssertionError(f"nothing answers: {told!r}\n{tail}")
 
     async def revive(self) -> None:
         assert self.running is not None
@@ -402,12 +406,14 @@ class Calm:
             house, name = self._house, f"calm{len(self._known)}"
             house.codes.clear()
             await house.start()
-            await story(house, name, self._folder)
-            await settled(house)
-            await check_clean(house)
-            assert house.codes == []
-            self._known[story] = await state(house, name)
-            await house.stop()
+            try:
+                await story(house, name, self._folder)
+                await settled(house)
+                await check_clean(house)
+                assert house.codes == []
+                self._known[story] = await state(house, name)
+            finally:
+                await house.stop()
         return self._known[story]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -121,6 +122,22 @@ async def test_a_job_is_cancelled_and_tried_again(
     job = gateway.put("notes", "file:///a", b"text")
     assert (await client.cancel(job.job_id)).state is JobState.CANCELLED
     assert (await client.requeue(job.job_id)).state is JobState.QUEUED
+
+
+async def test_a_comparison_of_the_stores_is_waited_for_longer_than_other_answers(
+    client: AsyncClient, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: dict[str, float] = {}
+    real = httpx.AsyncClient.send
+
+    async def send(self: httpx.AsyncClient, request: httpx.Request, **more: Any) -> httpx.Response:
+        sent[request.url.path] = request.extensions["timeout"]["read"]
+        return await real(self, request, **more)
+
+    monkeypatch.setattr(httpx.AsyncClient, "send", send)
+    await client.doctor()
+    await client.healthy()
+    assert sent["/v1/admin/doctor"] >= 3600 > sent["/healthz"]
 
 
 async def test_doctor_health_and_metrics_are_read(

@@ -16,12 +16,10 @@ T = TypeVar("T")
 ANSWER_SECONDS: Final = 60.0
 
 
-def ask(
-    work: Callable[[AsyncClient], Awaitable[T]], *, timeout_seconds: float = ANSWER_SECONDS
-) -> T:
-    """The result of ``work`` with a client of this command's gateway, which is given so long for an answer."""
+def ask(work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    """The result of ``work`` with a client of this command's gateway."""
     remember_absent()
-    return asyncio.run(_ask(load_settings(), work, timeout_seconds))
+    return asyncio.run(_ask(load_settings(), work))
 
 
 def token_of(settings: Settings) -> str | None:
@@ -34,11 +32,9 @@ def token_of(settings: Settings) -> str | None:
         return None
 
 
-async def _ask(
-    settings: Settings, work: Callable[[AsyncClient], Awaitable[T]], timeout_seconds: float
-) -> T:
+async def _ask(settings: Settings, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
     token = token_of(settings)
-    async with AsyncClient(settings.gateway_url, token, timeout_seconds=timeout_seconds) as client:
+    async with AsyncClient(settings.gateway_url, token, timeout_seconds=ANSWER_SECONDS) as client:
         try:
             return await work(client)
         except Unauthorized as exc:

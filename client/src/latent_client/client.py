@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 
 DEFAULT_URL: Final = "http://127.0.0.1:7801"
 HOUR: Final = 3600.0
+DOCTOR_SECONDS: Final = 6 * HOUR
+"""A comparison of everything is answered when it has ended; who gives up meanwhile cannot ask for another one."""
 PAGE_PDF_SECONDS: Final = 10.0
 FEW_JOBS: Final = 2
 """That are asked for one by one."""
@@ -416,12 +418,17 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
     async def doctor(
         self, container_id: str | None = None, *, repair: bool = False, deep: bool = False
     ) -> DoctorReport:
-        """Every difference between the stores; ``deep`` reads all bytes, which takes long."""
+        """Every difference between the stores; ``deep`` reads all bytes, which takes long: it is waited for."""
         body: dict[str, Any] = {"container_id": container_id} if container_id else {}
         body |= {"repair": True} if repair else {}
         body |= {"deep": True} if deep else {}
         answer = await self._transport.ask(
-            DoctorAnswer, "POST", "/v1/admin/doctor", json=body, repeatable=True
+            DoctorAnswer,
+            "POST",
+            "/v1/admin/doctor",
+            json=body,
+            repeatable=True,
+            read_seconds=DOCTOR_SECONDS,
         )
         return answer.report
 

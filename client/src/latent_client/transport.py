@@ -74,11 +74,13 @@ class Transport:
         repeatable: bool | None = None,
         accept: frozenset[int] = frozenset(),
         idempotency_key: str | None = None,
+        read_seconds: float | None = None,
     ) -> httpx.Response:
         """A read answer of status 2xx or one of ``accept``.
 
         ``repeatable`` says that the call may be sent again when nothing answered; by default the
-        method decides, or that there is an ``idempotency_key``.
+        method decides, or that there is an ``idempotency_key``. ``read_seconds`` is the least time that the
+        answer is waited for.
         """
         own = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         request = self._http.build_request(
@@ -88,6 +90,7 @@ class Transport:
             json=json,
             content=body,
             headers={**(headers or {}), **own},
+            timeout=self._patience(read_seconds),
         )
         once = idempotency_key is not None and body is None
         safe = method in SAFE_METHODS or once if repeatable is None else repeatable
@@ -97,6 +100,13 @@ class Transport:
         if response.is_success or response.status_code in accept:
             return response
         raise from_response(response)
+
+    def _patience(self, read_seconds: float | None) -> httpx.Timeout:
+        """As the client was told; no shorter than a call of so many seconds needs."""
+        own = self._http.timeout
+        if read_seconds is None or own.read is None or own.read >= read_seconds:
+            return own
+        return httpx.Timeout(connect=own.connect, read=read_seconds, write=own.write, pool=own.pool)
 
     async def fetch(self, url: str) -> httpx.Response:
         """What a signed link answers. The token is not sent: the link may lead to another host."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,8 +14,6 @@ from latent_cli.session import ask
 from latent_core.domain.findings import Difference, DoctorReport
 
 app = command_app()
-
-LONGEST_SECONDS: Final = 6 * 3600.0
 
 
 @app.command()
@@ -36,10 +34,7 @@ def doctor(
     Changes nothing without --repair. Exit 4 when rows, vectors, keywords and blobs do not agree and were not all repaired.
     Runs beside the work of others, at half speed. What a repair leaves to jobs is done when they are.
     """
-    report = ask(
-        lambda client: client.doctor(container, repair=repair, deep=deep),
-        timeout_seconds=LONGEST_SECONDS,
-    )
+    report = ask(lambda client: client.doctor(container, repair=repair, deep=deep))
     if as_json:
         emit(report)
     else:
