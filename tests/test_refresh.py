@@ -246,6 +246,12 @@ async def test_what_cannot_be_done_is_refused_with_its_reason(
         )
         assert answer.status_code == 400, answer.text
         assert "leave embedder_version out" in answer.text
+        answer = await http.post(
+            "/v1/admin/refresh",
+            json=body | {"to": {"embedder": "openai/wide@96", "dims": 96}, "dry_run": dry_run},
+        )
+        assert answer.status_code == 409, answer.text
+        assert "strategy parallel" in answer.text
     for path in ("refresh", "rollback"):
         body = {"container_id": "nowhere"} | ({"strategy": "inplace"} if path == "refresh" else {})
         answer = await http.post(f"/v1/admin/{path}", json=body)

@@ -178,7 +178,7 @@ def require_active(container: Container) -> None:
 def _model(models: Models, container: Container, wanted: RefreshRequest) -> EmbeddingModel:
     """That the vectors are to be of; ``Invalid`` when it is not to be had."""
     if wanted.strategy is Strategy.INPLACE:
-        _check_same(container, wanted.to)
+        require_same_space(container, wanted.to)
     manifest = wanted_manifest(container, wanted)
     model = models.model_of(manifest)
     return replace(model, version=manifest.embedder_version or model.version)
@@ -218,7 +218,7 @@ async def _clear_for_drift(conn: Connection, container: Container, principal: st
             await drop(conn, space, principal=principal)
 
 
-def _check_same(container: Container, to: Target | None) -> None:
+def require_same_space(container: Container, to: Target | None) -> None:
     """Within one space nothing but the version may be another one."""
     live = container.space
     if live.is_adapted:

@@ -18,7 +18,7 @@ from latent_core.domain.refresh import (
 )
 from latent_core.embedding.port import Embedder, EmbeddingModel
 from latent_core.embedding.resolve import TEXTS_PER_MINUTE, Embedders, is_served
-from latent_core.generations.refresh import wanted_manifest
+from latent_core.generations.refresh import require_same_space, wanted_manifest
 from latent_core.registry import refresh_sources
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container, Space
@@ -41,7 +41,9 @@ async def plan(
     wanted: RefreshRequest,
     golden_queries: int,
 ) -> RefreshPlan:
-    """``Invalid`` when the embedder is not to be had."""
+    """``Invalid`` when the embedder is not to be had, ``Conflict`` when the strategy cannot lead to it."""
+    if wanted.strategy is Strategy.INPLACE:
+        require_same_space(container, wanted.to)
     model = embedders.model_of(wanted_manifest(container, wanted))
     async with db.transaction() as conn:
         costs = await refresh_sources.costs(
