@@ -117,7 +117,8 @@ class ContainerSearch:
             if self._distinct() >= wanted:
                 break
             if self._overtaken():
-                self._ask_again()
+                self._again = True
+                self.look_again()
             else:
                 await self._judge(wanted)
         return self.result
@@ -127,19 +128,23 @@ class ContainerSearch:
         what took its place they did not see. Once is enough; afterwards it is points that wait for their purge."""
         return self.finished and self.result.status.stale > 0 and not self._again
 
-    def _ask_again(self) -> None:
-        """Every channel, as deep as before, if there is time; else it is said that something may lack."""
-        self._again = True
+    def look_again(self) -> bool:
+        """Have the next run ask every channel, as deep as before, if there is time; else it is said that something
+        may lack. For what was live at the join and gone when it was to be shown: a channel did not see what took
+        its place."""
         if asyncio.get_running_loop().time() > self._widen_until:
             self._tell(
                 IssueCode.TIMEOUT,
                 "documents changed meanwhile, and there was no time to look again; hits may lack",
             )
-            return
-        self._stopped = False
+            return False
+        self._stopped = self._limited = self._broad = False
+        self._allowed = None  # the chunks that pass are others now
+        self._asked_after.clear()
         self._found.clear()
         self.result.status.exhausted = False
         self.result.depth //= 2
+        return True
 
     async def more(self) -> None:
         """Ask every channel that may know more once again, twice as deep; what was found before stays."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
@@ -70,6 +70,8 @@ class Page:
     ordinals: dict[UUID, int] = field(default_factory=dict)
     """Chunk to its place among the chunks of its document."""
     next_offset: int | None = None
+    vanished: set[str] = field(default_factory=set)
+    """Containers of which something was to be shown and is not visible any more."""
 
 
 @dataclass
@@ -153,6 +155,8 @@ class SearchService:
             timings.lap("fuse")
             page = await self._page(plan, groups, retrieved)
             timings.lap("hydrate")
+            if _look_again(searches, page.vanished):
+                continue
             if len(page.hits) >= plan.top_k or all(s.finished for s in searches):
                 break
             wanted *= 2
@@ -181,10 +185,12 @@ class SearchService:
             found = await hydrate(self.stores.db, head)
             if not collapsed and _repeats(found, documents):
                 groups = collapse(groups, await self._repeated(plan, groups, documents))
-                page, start, collapsed = Page(), plan.offset, True
+                page = Page(vanished=page.vanished)
+                start, collapsed = plan.offset, True
                 continue
             start += len(head)
             page.hits += render(head, found, retrieved, self.links)
+            page.vanished |= {g.best.container_id for g in head if found.chunk(g.best) is None}
             page.ordinals |= {row["id"]: row["ordinal"] for row in found.chunks.values()}
         page.next_offset = start if start < len(groups) else None
         return page
@@ -260,6 +266,13 @@ def _candidates(retrieved: Retrieved) -> list[Candidate]:
     return [
         Candidate(container, f.ord, retrieved.documents[f.ord], f.score, f.score) for f in fused
     ]
+
+
+def _look_again(searches: Sequence[ContainerSearch], vanished: Set[str]) -> bool:
+    """Whether one of those does whose documents changed between the join and the page: else a document that is
+    replaced just then would be found neither as it was nor as it is."""
+    again = [s.look_again() for s in searches if s.result.status.container_id in vanished]
+    return any(again)
 
 
 def _answer(
