@@ -22,6 +22,8 @@ from tests.conftest import DIMS
 from tests.harness import Installation, eventually
 
 SETTLE_SECONDS = 90.0
+WAIT_FOR_THEIR_TIME = (JobKind.PURGE, JobKind.COMPACT)
+"""Some of them, until no search can be at work that began before a deletion."""
 """A job of a large or hostile file may stand before those of a test."""
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -80,7 +82,7 @@ async def settled(client: AsyncClient, container: str) -> None:
             j
             async for j in client.jobs(container_id=container)
             if j.state is JobState.RUNNING
-            or (j.state is JobState.QUEUED and j.kind is not JobKind.PURGE)
+            or (j.state is JobState.QUEUED and j.kind not in WAIT_FOR_THEIR_TIME)
         ]
         return not busy
 
