@@ -21,7 +21,7 @@ from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
 from tests.conftest import DIMS
 from tests.harness import Installation, eventually
 
-SETTLE_SECONDS = 90.0
+SETTLE_SECONDS = 240.0
 WAIT_FOR_THEIR_TIME = (JobKind.PURGE, JobKind.COMPACT)
 """Some of them, until no search can be at work that began before a deletion."""
 """A job of a large or hostile file may stand before those of a test."""
