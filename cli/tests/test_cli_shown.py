@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -21,6 +22,25 @@ from latent_client.transfers import ImportAnswer
 from latent_core.domain.hit import AlsoInDocument, PlaceView
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.domain.query import SearchRequest
+
+
+def ended_job(state: JobState, *, cancel_requested: bool = False, **more: Any) -> JobView:
+    told: dict[str, Any] = {"kind": JobKind.EXPORT, "container_id": "art"} | more
+    return JobView(
+        job_id=7,
+        doc_id=None,
+        state=state,
+        progress_done=0,
+        progress_total=None,
+        progress_note=None,
+        attempts=1,
+        max_attempts=3,
+        cancel_requested=cancel_requested,
+        created_at=datetime.now(UTC),
+        started_at=None,
+        finished_at=None,
+        **told,
+    )
 
 
 def test_the_words_of_the_query_stand_out_in_the_snippet(gateway: FakeGateway) -> None:
@@ -68,23 +88,8 @@ def test_runs_of_jobs_are_joined(ids: list[int], said: str) -> None:
 def test_a_job_is_about_its_document_or_container_or_what_it_does(
     uri: str | None, container: str, said: str
 ) -> None:
-    job = JobView(
-        job_id=7,
-        kind=JobKind.IMPORT,
-        container_id=container,  # none while an import has not made it
-        doc_id=None,
-        source_uri=uri,
-        state=JobState.FAILED,
-        progress_done=0,
-        progress_total=None,
-        progress_note=None,
-        attempts=1,
-        max_attempts=1,
-        cancel_requested=False,
-        created_at=datetime.now(UTC),
-        started_at=None,
-        finished_at=None,
-    )
+    # An import has no container while it has not made it.
+    job = ended_job(JobState.FAILED, kind=JobKind.IMPORT, container_id=container, source_uri=uri)
     assert about(job) == said
 
 
@@ -109,25 +114,6 @@ def test_bars_are_drawn_on_a_terminal_and_leave_the_answer_alone(
     assert "files sent" in result.err
     assert "jobs done" in result.err
     assert len(result.json["jobs"]) == 2
-
-
-def ended_job(state: JobState, *, cancel_requested: bool) -> JobView:
-    return JobView(
-        job_id=7,
-        kind=JobKind.EXPORT,
-        container_id="art",
-        doc_id=None,
-        state=state,
-        progress_done=0,
-        progress_total=None,
-        progress_note=None,
-        attempts=1,
-        max_attempts=3,
-        cancel_requested=cancel_requested,
-        created_at=datetime.now(UTC),
-        started_at=None,
-        finished_at=None,
-    )
 
 
 @pytest.mark.parametrize(

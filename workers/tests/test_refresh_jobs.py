@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 from uuid import UUID
 
@@ -958,20 +959,27 @@ async def test_an_inplace_refresh_to_another_version_embeds_what_comes_in_before
     assert {row["doc_id"] for row in written if row["job_id"] == job_id} >= set(late.values())
 
 
-async def test_an_ingest_that_another_version_overtakes_in_place_is_made_again(
-    house: House, monkeypatch: pytest.MonkeyPatch
+def version_two_overtakes(
+    house: House, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
 ) -> None:
-    await house.stock(3)
-    embed = ingest.embed
+    """A whole refresh in place runs when the attempt has done ``step``."""
+    real = getattr(module, step)
 
-    async def embedded(*args: Any, **words: Any) -> Any:
-        made = await embed(*args, **words)
+    async def overtaken(*args: Any, **words: Any) -> Any:
+        made = await real(*args, **words)
         monkeypatch.undo()
         await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
         assert await house.work(JobKind.REFRESH) == []
         return made
 
-    monkeypatch.setattr(ingest, "embed", embedded)
+    monkeypatch.setattr(module, step, overtaken)
+
+
+async def test_an_ingest_that_another_version_overtakes_in_place_is_made_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.stock(3)
+    version_two_overtakes(house, monkeypatch, ingest, "embed")
     doc_id = await house.add("late.txt", "zx7777 a late vessel yq7777\n")
     (trouble,) = await house.work(JobKind.INGEST)
     assert isinstance(trouble, SpaceSwitched)
@@ -987,16 +995,7 @@ async def test_records_that_another_version_overtakes_in_place_are_made_again(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.stock(1)
-    stage = corpus.stage
-
-    async def staged(*args: Any, **words: Any) -> Any:
-        made = await stage(*args, **words)
-        monkeypatch.undo()
-        await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
-        assert await house.work(JobKind.REFRESH) == []
-        return made
-
-    monkeypatch.setattr(corpus, "stage", staged)
+    version_two_overtakes(house, monkeypatch, corpus, "stage")
     await house.add("c.jsonl", '{"_id": "r1", "text": "a late vessel"}\n', kind=JobKind.CORPUS)
     (trouble,) = await house.work(JobKind.CORPUS)
     assert isinstance(trouble, SpaceSwitched)

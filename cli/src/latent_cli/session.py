@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from latent_client import AsyncClient
 from latent_core.absent import remember_absent
@@ -12,8 +12,6 @@ from latent_core.domain.errors import Unauthorized
 from latent_core.settings import Settings, load_settings
 
 T = TypeVar("T")
-
-ANSWER_SECONDS: Final = 60.0
 
 
 def ask(work: Callable[[AsyncClient], Awaitable[T]]) -> T:
@@ -34,7 +32,7 @@ def token_of(settings: Settings) -> str | None:
 
 async def _ask(settings: Settings, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
     token = token_of(settings)
-    async with AsyncClient(settings.gateway_url, token, timeout_seconds=ANSWER_SECONDS) as client:
+    async with AsyncClient(settings.gateway_url, token) as client:
         try:
             return await work(client)
         except Unauthorized as exc:

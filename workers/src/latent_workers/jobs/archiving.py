@@ -12,13 +12,14 @@ from typing import Final
 from latent_core.archive.records import SUFFIX, Contents
 from latent_core.archive.verify import Verification
 from latent_core.blobs.keeping import store_file
-from latent_core.domain.errors import Issue, IssueCode, NotFound, OutOfSpace, Unavailable
+from latent_core.domain.errors import Issue, IssueCode, NotFound, OutOfSpace
 from latent_core.evaluation.datasets import golden_in
 from latent_core.generations.exporting import Export, Exported, Wanted
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.registry import containers
 from latent_workers.deps import Deps
+from latent_workers.jobs import emptied
 
 MEMBERS_A_LOOK: Final = 64
 """Read in a thread between two looks at the lease."""
@@ -47,10 +48,9 @@ async def make_archive(ctx: JobContext, deps: Deps, wanted: Wanted) -> Exported:
     )
     with NamedTemporaryFile(dir=stack.tmp, prefix="export-") as file:
         try:
-            exported = await export.write(file, golden)
+            with emptied.comes_back():
+                exported = await export.write(file, golden)
             await asyncio.to_thread(file.flush)
-        except NotFound as exc:  # of its collection: a refresh empties it just now
-            raise Unavailable(f"{exc.message} just now; it is tried again later") from exc
         except OSError as exc:
             raise OutOfSpace(
                 f"the archive cannot be written ({exc.strerror}): make room in the data directory"

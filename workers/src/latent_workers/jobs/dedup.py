@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 
 from latent_core.domain.chunk import BlockType, Modality
-from latent_core.domain.errors import NotFound, Unavailable
 from latent_core.domain.ids import PointId, point_id
 from latent_core.domain.vector import Vector
 from latent_core.queue.comeback import requeue_with
@@ -26,6 +25,7 @@ from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container
 from latent_core.registry.likenesses import Pending, Signatures
 from latent_workers.deps import Deps
+from latent_workers.jobs import emptied
 from latent_workers.likeness import Nearby, alike, judge, sign, words
 
 ORDS_A_TURN: Final = 2048
@@ -222,11 +222,8 @@ class _Turn:
         wanted = list(dict.fromkeys(point for some in points for point in some))
         if not wanted:
             return {}
-        try:
+        with emptied.comes_back():
             return await self._index.vectors(self._collection, wanted)
-        except NotFound as exc:
-            # The live space has one: it is emptied by a refresh just now, or was lost and is made by the next start.
-            raise Unavailable(f"{exc.message} just now; it is tried again later") from exc
 
 
 def _joined(

@@ -18,15 +18,7 @@ from latent_core.archive.reader import MOST_SMALL, ArchiveReader
 from latent_core.archive.records import GOLDEN, ChunkRecord
 from latent_core.background import ended
 from latent_core.blobs.keeping import store_file
-from latent_core.domain.errors import (
-    Conflict,
-    Issue,
-    IssueCode,
-    LatentError,
-    NotFound,
-    OutOfSpace,
-    Unavailable,
-)
+from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, OutOfSpace
 from latent_core.domain.ids import Sha256
 from latent_core.domain.left_out import LeftOut
 from latent_core.domain.vector import Matrix
@@ -46,6 +38,7 @@ from latent_core.queue.finish import finish, hold
 from latent_core.registry import archives, importing as rows, space_points
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
+from latent_workers.jobs import emptied
 from latent_workers.jobs.unseen import kept_of, left_out_of, unseen_words
 
 CHUNKS_A_STEP: Final = 5000
@@ -235,11 +228,9 @@ class Steps:
         rows_made = asyncio.create_task(asyncio.to_thread(write_rows, target, step, read.drafts))
         try:
             crash_point("import.before_vectors")
-            await vectors.stage(self.deps.stack.vectors, target, step, self.ctx.checkpoint)
+            with emptied.comes_back():
+                await vectors.stage(self.deps.stack.vectors, target, step, self.ctx.checkpoint)
             crash_point("import.after_vectors")
-        except NotFound as exc:  # a refresh empties the container just now
-            rows_made.cancel()
-            raise Unavailable(f"{exc.message} just now; it is tried again later") from exc
         except BaseException:
             rows_made.cancel()
             raise

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from latent_core.registry.pages import PageRow
 from latent_workers import versions
 from latent_workers.chunk.drafting import drafts_of
 from latent_workers.deps import Deps
+from latent_workers.jobs import emptied
 from latent_workers.jobs.beside import stage_beside
 from latent_workers.jobs.drawing import Drawn
 from latent_workers.jobs.unseen import kept_of, left_out_of, tell_left_out
@@ -247,7 +248,8 @@ async def embed(
 
     async def store() -> None:
         crash_point("ingest.before_vectors")
-        with a_collection_that_comes_back():
+        # No document is to blame for that; one whose container is deleted is cancelled.
+        with emptied.comes_back(as_=Away):
             await stage_vectors(
                 deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint
             )
@@ -256,16 +258,6 @@ async def embed(
     written: dict[int, list[int]] = {container.space.stored_in: counts}
     written |= await stage_beside(ctx, deps, container, addressed)
     return _apart(staged, written, container.space.stored_in), store
-
-
-@contextmanager
-def a_collection_that_comes_back() -> Iterator[None]:
-    """``Away`` without the collection of what is searched: a refresh empties it just now, or it was lost, and is made
-    by the next start. No document is to blame for that; one whose container is deleted is cancelled."""
-    try:
-        yield
-    except NotFound as exc:
-        raise Away(f"{exc.message} just now; it is tried again later") from exc
 
 
 def _apart(
