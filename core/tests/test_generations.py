@@ -17,6 +17,7 @@ import pytest
 
 from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.keeping import store
+from latent_core.doctor.examine import Doctor
 from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType, number
 from latent_core.domain.errors import NotFound
 from latent_core.domain.findings import DoctorReport
@@ -34,7 +35,6 @@ from latent_core.generations.delete import (
     enqueue_collection,
     enqueue_purges,
 )
-from latent_core.generations.doctor import Doctor
 from latent_core.generations.publish import Published, Staged, StagedChunk, publish
 from latent_core.generations.purge import purge_blobs, purge_points, purge_rows
 from latent_core.generations.stage import Addressed, stage_vectors

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from latent_core.doctor.repair import Repairer, Stores
 from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
@@ -19,7 +20,6 @@ from latent_core.generations.delete import (
     delete_documents,
     delete_records,
 )
-from latent_core.generations.repair import Repairer, Stores
 from latent_core.generations.transfers import request_backup
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql

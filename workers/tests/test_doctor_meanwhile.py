@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from latent_core.doctor.repair import IN_MOTION, Repairer, Stores
 from latent_core.domain.errors import Conflict
 from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
 from latent_core.domain.ids import document_id
@@ -16,7 +17,6 @@ from latent_core.domain.manifest import Manifest
 from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_documents
 from latent_core.generations.importing.payload import Policy
-from latent_core.generations.repair import IN_MOTION, Repairer, Stores
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
 from latent_workers import tidy

@@ -11,6 +11,8 @@ from uuid import UUID, uuid4
 import numpy as np
 import pytest
 
+from latent_core.doctor.examine import Doctor
+from latent_core.doctor.repair import Repairer, Stores
 from latent_core.domain.errors import NotFound
 from latent_core.domain.findings import DoctorReport, Remedy
 from latent_core.domain.ids import Sha256, point_id
@@ -19,8 +21,6 @@ from latent_core.domain.manifest import Manifest
 from latent_core.domain.token import Scope
 from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_container, delete_documents
-from latent_core.generations.doctor import Doctor
-from latent_core.generations.repair import Repairer, Stores
 from latent_core.generations.transfers import request_backup
 from latent_core.registry import containers, tokens
 from latent_core.registry.connection import Database

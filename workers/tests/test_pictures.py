@@ -15,6 +15,7 @@ import pymupdf
 import pytest
 from PIL import Image
 
+from latent_core.doctor.repair import Repairer, Stores
 from latent_core.domain.chunk import Modality, SourceType, number
 from latent_core.domain.errors import Away, IngestFailed, LatentError, NotFound, Unavailable
 from latent_core.domain.findings import Remedy
@@ -25,7 +26,6 @@ from latent_core.domain.refresh import RefreshPayload, RefreshRequest
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.port import EmbeddingModel
 from latent_core.generations.refresh import begin
-from latent_core.generations.repair import Repairer, Stores
 from latent_core.registry import containers
 from latent_core.registry.connection import Database
 from latent_core.settings import Settings

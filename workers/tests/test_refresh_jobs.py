@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from latent_core.blobs.keeping import store
+from latent_core.doctor.examine import Doctor
+from latent_core.doctor.repair import Repairer, Stores
 from latent_core.domain.errors import (
     Conflict,
     Forbidden,
@@ -34,7 +36,6 @@ from latent_core.embedding.port import Embedder, EmbeddingModel, TextsOnly
 from latent_core.generations import containers as founding, refresh_gates
 from latent_core.generations.accept import IngestPayload, accept
 from latent_core.generations.delete import delete_container, delete_documents
-from latent_core.generations.doctor import Doctor
 from latent_core.generations.publish import SpaceSwitched
 from latent_core.generations.refresh import (
     NotComplete,
@@ -43,7 +44,6 @@ from latent_core.generations.refresh import (
     rollback,
     switch,
 )
-from latent_core.generations.repair import Repairer, Stores
 from latent_core.queue.admin import requeue
 from latent_core.queue.claim import claim
 from latent_core.registry import chunks, containers

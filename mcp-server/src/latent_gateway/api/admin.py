@@ -7,11 +7,11 @@ from typing import Final
 
 from fastapi import APIRouter, Response
 
+from latent_core.doctor.examine import Doctor
+from latent_core.doctor.repair import Repairer, Stores
 from latent_core.domain.errors import Invalid, TimedOut
 from latent_core.domain.findings import Difference, DoctorReport
 from latent_core.domain.token import Scope
-from latent_core.generations.doctor import Doctor
-from latent_core.generations.repair import Repairer, Stores
 from latent_core.registry import audit, containers, doctoring
 from latent_gateway.answers import json_answer
 from latent_gateway.api.bodies import DoctorAnswer, DoctorBody

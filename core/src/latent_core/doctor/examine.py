@@ -17,11 +17,11 @@ from uuid import UUID
 import numpy as np
 
 from latent_core.blobs.port import BlobStore
+from latent_core.doctor import stamps
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
 from latent_core.domain.refresh import SpaceState
-from latent_core.generations import stamps
 from latent_core.generations.containers import OURS
 from latent_core.keywords.differences import differences
 from latent_core.registry import (

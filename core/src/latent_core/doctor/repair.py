@@ -17,6 +17,8 @@ from uuid import UUID
 import numpy as np
 
 from latent_core.blobs.port import BlobStore
+from latent_core.doctor import stamps
+from latent_core.doctor.examine import Pace
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import Difference, DoctorReport, Remedy, Repair
 from latent_core.domain.ids import Sha256, point_id
@@ -24,7 +26,6 @@ from latent_core.domain.job import JobKind
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.picture import Picture, Piece, pieces
 from latent_core.embedding.port import Embedder
-from latent_core.generations import stamps
 from latent_core.generations.accept import IngestPayload, Validators, accept
 from latent_core.generations.delete import (
     LEASES_TO_WAIT,
@@ -32,7 +33,6 @@ from latent_core.generations.delete import (
     enqueue_collection,
     enqueue_purges,
 )
-from latent_core.generations.doctor import Pace
 from latent_core.keywords.rebuild import rebuild
 from latent_core.registry import (
     archives,
