@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from latent_core.doctor.repair import Repairer, Stores
+from latent_core.doctor.repair import Repairer
 from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
@@ -188,9 +188,10 @@ async def test_pages_and_references_of_a_deleted_document_are_told_and_go_with_t
     assert await house.stored() == blobs, "what is referred to is kept"
     report = await house.examine()
     (difference,) = report.containers[CONTAINER].differences
-    assert (difference.kind, difference.repair) == ("row", Remedy.PURGE)
-    stores = Stores(stack.db, stack.vectors, stack.blobs, house.embedder)
-    done = await Repairer(stores, principal=OWNER, lease_seconds=LEASE_SECONDS).repair(report)
+    assert (difference.kind, difference.repair) == ("row", Remedy.DROP)
+    done = await Repairer(
+        stack.db, stack.vectors, stack.blobs, principal=OWNER, lease_seconds=LEASE_SECONDS
+    ).repair(report)
     assert [one.done for one in done] == [True]
     await house.settle()
     await sql(stack.db, TIME_PASSES)

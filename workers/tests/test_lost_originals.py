@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from latent_core.doctor.repair import Repairer, Stores
+from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import Damaged
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
@@ -117,8 +117,14 @@ async def test_a_lost_original_is_wanted_by_a_listing_and_stored_when_it_is_adde
     embedded = house.embedder.texts
     await lose(house, await original_of(house, doc_id))
     report = await house.examine()
-    stores = Stores(house.stack.db, house.stack.vectors, house.stack.blobs, house.embedder)
-    (told,) = await Repairer(stores, principal=OWNER, lease_seconds=60.0, alone=True).repair(report)
+    (told,) = await Repairer(
+        house.stack.db,
+        house.stack.vectors,
+        house.stack.blobs,
+        principal=OWNER,
+        lease_seconds=60.0,
+        alone=True,
+    ).repair(report)
     assert "add file:///lamp.md again" in told.message
     assert not await has_original(house, doc_id)
     await house.add("lamp.md", LAMP)

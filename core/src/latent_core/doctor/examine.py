@@ -7,57 +7,26 @@ one is read again before it is reported.
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import time
 from collections.abc import AsyncIterator
-from typing import Any, Final
-from uuid import UUID
-
-import numpy as np
+from typing import Any
 
 from latent_core.blobs.port import BlobStore
 from latent_core.doctor import stamps
+from latent_core.doctor.blobs import BlobCheck
+from latent_core.doctor.pace import MAX_DIFFERENCES, Pace, first_of
+from latent_core.doctor.points import PointCheck
+from latent_core.doctor.reingest import is_web
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
-from latent_core.domain.ids import PointId, Sha256, point_id
 from latent_core.domain.refresh import SpaceState
 from latent_core.generations.containers import OURS
 from latent_core.keywords.differences import differences
-from latent_core.registry import (
-    archives,
-    checks,
-    chunks,
-    containers,
-    space_points,
-    stamps as stamp_rows,
-)
-from latent_core.registry.archives import ArchiveKind
+from latent_core.registry import checks, containers, space_points, stamps as stamp_rows
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container, Space
-from latent_core.vectors.port import StoredPoint, VectorIndex
+from latent_core.vectors.port import VectorIndex
 
 __all__ = ["Difference", "Doctor", "DoctorReport"]
-
-PAGE: Final = 1000
-IDS_A_CHECK: Final = 256
-MOST_DIFFERENCES: Final = 200
-"""A kind and container: enough to see what is wrong."""
-LONGEST_REST_SECONDS: Final = 0.25
-UNIT: Final = 0.01
-"""How far from 1 the length of a stored vector may be."""
-
-
-class Pace:
-    """Keeps a long look from crowding out searches: after each step it rests as long as that took."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-
-    async def rest(self) -> None:
-        worked = time.monotonic() - self._since
-        await asyncio.sleep(min(worked, LONGEST_REST_SECONDS))
-        self._since = time.monotonic()
 
 
 class Doctor:
@@ -71,15 +40,15 @@ class Doctor:
         deep: bool = False,
         alone: bool = False,
     ) -> None:
-        """``alone``: nobody else keeps collections in this vector engine."""
+        """``deep``: bytes are read and hashed, not only measured. ``alone``: no other installation keeps collections
+        in this vector engine."""
         self._db = db
         self._index = index
-        self._blobs = blobs
         self._grace = grace_seconds
-        self._deep = deep
-        """Whether bytes are read and hashed, not only measured."""
         self._alone = alone
-        self._pace = Pace()
+        pace = Pace()
+        self._points = PointCheck(db, index, pace)
+        self._blobs = BlobCheck(db, blobs, pace, deep=deep)
 
     async def examine(self, wanted: list[str] | None) -> DoctorReport:
         """Compare all stores, for the named containers or for all."""
@@ -91,8 +60,8 @@ class Doctor:
             if one is not None:
                 report.containers[container_id] = one
         if wanted is None:
-            report.stores = [d async for d in self._stores()]
-            report.stores += await _few(self._archives(None))
+            report.stores = [d async for d in self._blobs.without_purpose(self._grace)]
+            report.stores += await first_of(self._blobs.of_archives(None))
             found_there = await self._collections()
             report.stores += [d for d in found_there if d.repair is Remedy.DROP]
             report.notes = [d for d in found_there if d.repair is not Remedy.DROP]
@@ -124,13 +93,13 @@ class Doctor:
                 Difference(kind="vectors", object=container.id, message=error.message)
             )
         else:
-            report.differences += await _few(self._points(container))
-            report.differences += await _few(self._missing_points(container))
+            report.differences += await first_of(self._points.strays(container))
+            report.differences += await first_of(self._points.missing(container))
         report.differences += await stamps.differences(self._db, self._index, container)
-        report.differences += await _few(self._rows(container.id))
-        report.differences += await _few(self._keywords(container.id))
-        report.differences += await _few(self._refs(container.id))
-        report.differences += await _few(self._archives(container.id))
+        report.differences += await first_of(self._rows(container.id))
+        report.differences += await first_of(self._keywords(container.id))
+        report.differences += await first_of(self._blobs.of_documents(container.id))
+        report.differences += await first_of(self._blobs.of_archives(container.id))
         report.notes += await self._dead_letters(container.id)
         report.notes += await self._beside(container)
         return report
@@ -149,7 +118,7 @@ class Doctor:
             ]
             lacking = {
                 space.id: await space_points.missing(
-                    conn, container.id, space.stored_in, limit=MOST_DIFFERENCES
+                    conn, container.id, space.stored_in, limit=MAX_DIFFERENCES
                 )
                 for space in others
             }
@@ -160,7 +129,7 @@ class Doctor:
             points = f"{await self._index.count(space.collection())} points"
         except LatentError as error:
             points = f"no points that could be counted ({error.message})"
-        more = " or more" if lacking == MOST_DIFFERENCES else ""
+        more = " or more" if lacking == MAX_DIFFERENCES else ""
         return Difference(
             kind="space",
             object=space.collection(),
@@ -170,7 +139,7 @@ class Doctor:
 
     async def _dead_letters(self, container_id: str) -> list[Difference]:
         async with self._db.transaction() as conn:
-            rows = await checks.dead_letters(conn, container_id, MOST_DIFFERENCES)
+            rows = await checks.dead_letters(conn, container_id, MAX_DIFFERENCES)
         return [
             Difference(
                 kind="job",
@@ -184,9 +153,9 @@ class Doctor:
 
     async def _rows(self, container_id: str) -> AsyncIterator[Difference]:
         async with self._db.transaction() as conn:
-            pending = await checks.pending_without_job(conn, container_id, MOST_DIFFERENCES)
-            wrong = await checks.wrong_counts(conn, container_id, MOST_DIFFERENCES)
-            dead = await checks.dead_rows(conn, container_id, MOST_DIFFERENCES)
+            pending = await checks.pending_without_job(conn, container_id, MAX_DIFFERENCES)
+            wrong = await checks.wrong_counts(conn, container_id, MAX_DIFFERENCES)
+            dead = await checks.dead_rows(conn, container_id, MAX_DIFFERENCES)
             moving = await checks.with_open_work(conn, container_id, [r["doc_id"] for r in dead])
             drifted = await checks.space_drift(conn, container_id)
         if drifted is not None:
@@ -194,24 +163,16 @@ class Doctor:
                 kind="state",
                 object=container_id,
                 message=f"the space it searches is marked '{drifted}', not 'live'",
-                repair=Remedy.RESTAMP,
+                repair=Remedy.REBUILD,
             )
         for row in pending:
-            yield Difference(
-                kind="document",
-                object=str(row["id"]),
-                message=f"{row['uri']} waits without a job",
-                repair=Remedy.REBUILD if row["has_original"] else Remedy.FORGET,
-                doc_id=row["id"],
+            can_be_made = row["has_original"] or is_web(row["uri"])
+            yield _document(
+                row, "waits without a job", Remedy.REINGEST if can_be_made else Remedy.DROP
             )
         for row in wrong:
-            yield Difference(
-                kind="document",
-                object=str(row["id"]),
-                message=f"{row['uri']} should have {row['live_chunks']} chunks and has {row['found']}",
-                repair=Remedy.REBUILD,
-                doc_id=row["id"],
-            )
+            message = f"should have {row['live_chunks']} chunks and has {row['found']}"
+            yield _document(row, message, Remedy.REINGEST)
         for row in dead:
             if row["doc_id"] not in moving:
                 yield Difference(
@@ -219,198 +180,19 @@ class Doctor:
                     object=f"{row['doc_id']}/{row['generation']}",
                     message=f"{row['chunks']} chunks, {row['pages']} pages and {row['refs']} references to blobs of a "
                     "generation that is not live, and no purge is queued",
-                    repair=Remedy.PURGE,
+                    repair=Remedy.DROP,
                     doc_id=row["doc_id"],
                     generation=row["generation"],
                 )
 
-    async def _points(self, container: Container) -> AsyncIterator[Difference]:
-        """Points that no live chunk expects."""
-        after: PointId | None = None
-        collection = container.space.collection()
-        while batch := await self._index.scroll(collection, after=after, limit=PAGE):
-            after = batch[-1].id
-            await self._pace.rest()
-            strangers = await self._strangers(container, batch)
-            if not strangers:
-                continue
-            async with self._db.transaction() as conn:
-                moving = await checks.with_open_work(
-                    conn, container.id, list({p.doc_id for p in strangers})
-                )
-            for point in await self._strangers(
-                container, [p for p in strangers if p.doc_id not in moving]
-            ):
-                if await self._index.vectors(collection, [point.id]):
-                    yield Difference(
-                        kind="point",
-                        object=str(point.id),
-                        message=f"belongs to no live chunk (document {point.doc_id}, generation {point.generation})",
-                        repair=Remedy.PURGE,
-                        doc_id=point.doc_id,
-                        generation=point.generation,
-                    )
-
-    async def _strangers(self, container: Container, batch: list[StoredPoint]) -> list[StoredPoint]:
-        async with self._db.transaction() as conn:
-            rows = await chunks.by_ord(
-                conn,
-                container.id,
-                [p.ord for p in batch],
-                stored_in=container.space.stored_in,
-            )
-        expected = {
-            (point_id(r["id"], r["generation"], w), r["ord"])
-            for r in rows
-            for w in range(r["windows"])
-        }
-        return [p for p in batch if (p.id, p.ord) not in expected]
-
-    async def _missing_points(self, container: Container) -> AsyncIterator[Difference]:
-        """Live chunks whose vectors are not stored."""
-        after = -1
-        while True:
-            async with self._db.transaction() as conn:
-                rows = await chunks.points(
-                    conn,
-                    container.id,
-                    after=after,
-                    limit=PAGE,
-                    stored_in=container.space.stored_in,
-                )
-            if not rows:
-                return
-            after = rows[-1]["ord"]
-            await self._pace.rest()
-            wanted = {
-                point_id(r["id"], r["generation"], w): r for r in rows for w in range(r["windows"])
-            }
-            bad = await self._bad(container.space.collection(), list(wanted))
-            for point, what in bad.items():
-                row = wanted[point]
-                async with self._db.transaction() as conn:
-                    still_live = await chunks.by_ord(conn, container.id, [row["ord"]])
-                if still_live:
-                    yield Difference(
-                        kind="point",
-                        object=str(point),
-                        message=f"chunk {row['ord']} is live and {what}",
-                        repair=Remedy.REEMBED,
-                        doc_id=row["doc_id"],
-                        generation=row["generation"],
-                    )
-
-    async def _bad(self, collection: str, ids: list[PointId]) -> dict[PointId, str]:
-        """Points that are absent, or whose vector is none."""
-        bad: dict[PointId, str] = {}
-        for start in range(0, len(ids), IDS_A_CHECK):
-            asked = ids[start : start + IDS_A_CHECK]
-            stored = await self._index.vectors(collection, asked)
-            for one in asked:
-                if one not in stored:
-                    bad[one] = "has no vector"
-                elif not abs(float(np.linalg.norm(stored[one])) - 1.0) < UNIT:  # nor for NaN
-                    bad[one] = "has a vector that is not of unit length"
-        return bad
-
     async def _keywords(self, container_id: str) -> AsyncIterator[Difference]:
-        for found in await differences(self._db, container_id, limit=MOST_DIFFERENCES):
+        for found in await differences(self._db, container_id, limit=MAX_DIFFERENCES):
             yield Difference(
                 kind="keywords",
                 object=found.object,
                 message=found.message,
-                repair=Remedy.REINDEX,
+                repair=Remedy.REBUILD,
             )
-
-    async def _refs(self, container_id: str) -> AsyncIterator[Difference]:
-        """References of live documents to blobs that are not there, or not whole."""
-        after = (UUID(int=0), "", 0)
-        while True:
-            async with self._db.transaction() as conn:
-                rows = await checks.live_refs(conn, container_id, after, PAGE)
-            if not rows:
-                return
-            after = (rows[-1]["doc_id"], rows[-1]["role"], rows[-1]["part"])
-            await self._pace.rest()
-            for row in rows:
-                what = await self._wrong_bytes(row)
-                if what is not None and await self._still_refers(row):
-                    yield Difference(
-                        kind="blob",
-                        object=row["sha256"],
-                        message=f"{row['role']} of document {row['doc_id']} {what}",
-                        repair=Remedy.REDRAW,
-                        doc_id=row["doc_id"],
-                        generation=row["generation"],
-                    )
-
-    async def _archives(self, container_id: str | None) -> AsyncIterator[Difference]:
-        """Exports and backups whose file is not there, or not whole."""
-        after = 0
-        while True:
-            async with self._db.transaction() as conn:
-                rows = await checks.archives(conn, container_id, after, PAGE)
-            if not rows:
-                return
-            after = rows[-1]["id"]
-            await self._pace.rest()
-            for row in rows:
-                what = await self._wrong_bytes(row)
-                if what is not None and await self._still_kept(row):
-                    yield _archive(row, what)
-
-    async def _still_kept(self, row: dict[str, Any]) -> bool:
-        async with self._db.transaction() as conn:
-            return await archives.get(conn, row["id"], ArchiveKind(row["kind"])) is not None
-
-    async def _wrong_bytes(self, row: dict[str, Any]) -> str | None:
-        sha256 = Sha256(row["sha256"])
-        size = await self._blobs.size(sha256)
-        if size is None:
-            return f"is absent; {row['bytes']} bytes expected"
-        if row["state"] != "present" or size != row["bytes"]:
-            return f"has {size} bytes ({row['state']}); {row['bytes']} expected"
-        if self._deep and await self._hashed(sha256) not in (None, sha256):
-            return "has other bytes than its hash says"
-        return None
-
-    async def _hashed(self, sha256: Sha256) -> str | None:
-        """What the stored bytes hash to; None when they went meanwhile."""
-        digest = hashlib.sha256()
-        try:
-            async for piece in self._blobs.stream(sha256):
-                digest.update(piece)
-                await self._pace.rest()
-        except NotFound:
-            return None
-        return digest.hexdigest()
-
-    async def _still_refers(self, row: dict[str, Any]) -> bool:
-        async with self._db.transaction() as conn:
-            return await checks.refers(
-                conn, row["doc_id"], row["generation"], row["role"], row["part"]
-            )
-
-    async def _stores(self) -> AsyncIterator[Difference]:
-        """Blobs without a purpose."""
-        async with self._db.transaction() as conn:
-            garbage = await checks.blob_garbage(conn, self._grace, MOST_DIFFERENCES)
-        for row in garbage:
-            yield Difference(
-                kind="blob",
-                object=row["sha256"],
-                message=f"nothing refers to it ({row['state']})",
-                repair=Remedy.COLLECT,
-            )
-        batch: list[str] = []
-        async for sha256 in self._blobs.hashes():
-            batch.append(sha256)
-            if len(batch) == PAGE:
-                async for difference in self._unknown_blobs(batch):
-                    yield difference
-                batch = []
-        async for difference in self._unknown_blobs(batch):
-            yield difference
 
     async def _collections(self) -> list[Difference]:
         """Collections without an owner. Of those that look like ours on a server only the ones are dropped that this
@@ -441,7 +223,7 @@ class Doctor:
         """Rights to what is not there: whoever makes a container of that name gives it to them. No difference, since
         a token may be made before its container."""
         async with self._db.transaction() as conn:
-            rows = await stamp_rows.dangling_tokens(conn, MOST_DIFFERENCES)
+            rows = await stamp_rows.dangling_tokens(conn, MAX_DIFFERENCES)
         return [
             Difference(
                 kind="token",
@@ -452,42 +234,12 @@ class Doctor:
             for row in rows
         ]
 
-    async def _unknown_blobs(self, hashes: list[str]) -> AsyncIterator[Difference]:
-        if not hashes:
-            return
-        await self._pace.rest()
-        async with self._db.transaction() as conn:
-            known = await checks.known_blobs(conn, hashes)
-        for sha256 in hashes:
-            if sha256 not in known and await self._blobs.size(Sha256(sha256)) is not None:
-                yield Difference(
-                    kind="blob",
-                    object=sha256,
-                    message="is stored and has no row",
-                    repair=Remedy.COLLECT,
-                )
 
-
-def _archive(row: dict[str, Any], what: str) -> Difference:
-    message = f"its file {what}"
-    if row["kind"] == ArchiveKind.BACKUP:
-        message += (
-            f"; `latent import` takes a copy that was fetched; make another (`latent backup now {row['container_id']}`) "
-            f"and delete this one (`latent backup delete {row['id']} --yes`)"
-        )
+def _document(row: dict[str, Any], message: str, repair: Remedy) -> Difference:
     return Difference(
-        kind=row["kind"],
+        kind="document",
         object=str(row["id"]),
-        message=message,
-        repair=Remedy.NONE if row["kind"] == ArchiveKind.BACKUP else Remedy.DISCARD,
+        message=f"{row['uri']} {message}",
+        repair=repair,
+        doc_id=row["id"],
     )
-
-
-async def _few(found: AsyncIterator[Difference]) -> list[Difference]:
-    """The first differences of a kind."""
-    kept: list[Difference] = []
-    async for difference in found:
-        kept.append(difference)
-        if len(kept) >= MOST_DIFFERENCES:
-            break
-    return kept

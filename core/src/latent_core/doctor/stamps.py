@@ -36,7 +36,7 @@ async def differences(db: Database, index: VectorIndex, container: Container) ->
             ("languages", f"documents in {', '.join(lost)} are live, and no query is analysed so")
         )
     told = [
-        Difference(kind=kind, object=container.id, message=message, repair=Remedy.RESTAMP)
+        Difference(kind=kind, object=container.id, message=message, repair=Remedy.REBUILD)
         for kind, message in found
     ]
     return told + _named_otherwise(container, dims or container.space.dims)
