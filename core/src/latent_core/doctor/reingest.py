@@ -21,6 +21,7 @@ from latent_core.registry.containers import Container
 from latent_core.registry.documents import Source
 
 CORPUS_MIME: Final = "application/x-ndjson"
+DELETED: Final = "it is deleted by now"
 WEB: Final = ("http://", "https://")
 
 
@@ -44,25 +45,41 @@ async def reingest(ctx: RepairContext, container: Container, difference: Differe
 
 
 async def reingest_document(ctx: RepairContext, container: Container, doc_id: UUID) -> str:
-    """From its original, or that of the corpus it is a record of. Never replaces what is queued, which is newer."""
+    """From its original, or that of the corpus it is a record of. Never replaces what is queued, which is newer.
+
+    The original is read to its end first: damaged bytes must not replace what is live.
+    """
     async with ctx.db.transaction() as conn:
-        if await containers.hold(conn, container.id) is None:
-            raise NotRepairable("the container is gone")
-        await lock_document(conn, doc_id)
-        row = await _source_row(conn, doc_id)
-        if row is None:
-            return "it is deleted by now"
+        if await _locked_source(conn, container, doc_id) is None:
+            return DELETED
         await repairs.forget_record_fingerprint(conn, doc_id)
         if await checks.awaited(conn, container.id, doc_id):
             return IN_MOTION
         original = await repairs.original(conn, doc_id)
-        if original is not None and await ctx.blobs.size(original["sha256"]) is not None:
+    sound = original is not None and await ctx.sound_size(original["sha256"]) is not None
+    async with ctx.db.transaction() as conn:
+        row = await _locked_source(conn, container, doc_id)
+        if row is None:
+            return DELETED
+        moving = await checks.awaited(conn, container.id, doc_id)
+        if moving or await repairs.original(conn, doc_id) != original:
+            return IN_MOTION
+        if original is not None and sound:
             return await _from_original(ctx, conn, container, original)
         if original is not None:
             await _distrust(ctx, conn, original["sha256"])
         if is_web(row["uri"]):
             return await _fetch(ctx, conn, container, row)
     raise NotRepairable(_without_original(container, row))
+
+
+async def _locked_source(
+    conn: Connection, container: Container, doc_id: UUID
+) -> dict[str, Any] | None:
+    if await containers.hold(conn, container.id) is None:
+        raise NotRepairable("the container is gone")
+    await lock_document(conn, doc_id)
+    return await _source_row(conn, doc_id)
 
 
 async def _source_row(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
