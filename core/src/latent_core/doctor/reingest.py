@@ -14,13 +14,13 @@ from latent_core.doctor.context import IN_MOTION, NotRepairable, RepairContext, 
 from latent_core.domain.findings import Difference
 from latent_core.domain.ids import JobId, Sha256
 from latent_core.domain.job import JobKind
-from latent_core.generations.accept import IngestPayload, Validators, accept
+from latent_core.domain.recipe import recipe
+from latent_core.generations.accept import CORPUS_MIME, IngestPayload, accept, from_original
 from latent_core.registry import checks, containers, documents, repairs
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container
 from latent_core.registry.documents import Source
 
-CORPUS_MIME: Final = "application/x-ndjson"
 DELETED: Final = "it is deleted by now"
 WEB: Final = ("http://", "https://")
 
@@ -103,20 +103,7 @@ async def _from_original(
     ctx: RepairContext, conn: Connection, container: Container, original: dict[str, Any]
 ) -> str:
     """A corpus's job makes those records again that have changed, or have lost their fingerprint."""
-    said = Validators.model_validate(original["validators"]) if original["validators"] else None
-    payload = IngestPayload(
-        uri=original["uri"],
-        filename=original["filename"],
-        mime=said.mime if said is not None else original["mime"],
-        sha256=original["sha256"],
-        validators=said,
-        accepted_at=datetime.now(UTC),
-        modified_at=original["source_modified_at"],
-        mtime_ns=original["source_mtime_ns"],
-        meta=original["meta"],
-        given_meta=original["given_meta"],
-        rebuild=not original["corpus"],
-    )
+    payload = from_original(original, recipe(container.manifest), rebuild=not original["corpus"])
     source = Source(container.id, original["uri"], original["mime"])
     job_id = await _accept(ctx, conn, source, payload, corpus=original["corpus"])
     return f"job {job_id} makes {original['uri']} again from its original"

@@ -10,8 +10,8 @@ from latent_core.registry.connection import Connection
 # What a document is made of, its own or that of the corpus it is a record of. When nothing of it is live and nothing
 # deleted it, what was live last: no other generation's, which would bring back what somebody has replaced.
 ORIGINAL: Final = """
-SELECT d.id, d.container_id, d.uri, d.meta, d.validators, d.given_meta, d.source_modified_at, d.source_mtime_ns,
-       r.sha256, r.mime, r.filename, r.generation,
+SELECT d.id, d.uri, d.mime, d.meta, d.given_meta, d.validators, d.source_modified_at, d.source_mtime_ns, d.fetched_at,
+       r.sha256, r.mime AS blob_mime, r.filename, r.generation,
        EXISTS (SELECT 1 FROM documents c WHERE c.parent_id = d.id) AS corpus
 FROM documents asked
 JOIN documents d ON d.id = coalesce(asked.parent_id, asked.id)
