@@ -16,8 +16,8 @@ import pytest_asyncio
 from latent_core.domain.errors import RateLimited
 from latent_core.domain.refresh import RefreshPayload, Strategy
 from latent_core.domain.token import new_token
-from latent_core.generations.refresh import refresh_job
 from latent_core.queue.enqueue import enqueue
+from latent_core.refresh.refresh import refresh_job
 from latent_core.registry import checks, pdf_status
 from latent_gateway.api import admin, search
 from latent_gateway.auth.attempts import MOST_FAILURES

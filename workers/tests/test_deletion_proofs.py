@@ -13,14 +13,14 @@ from latent_core.doctor.repair import Repairer
 from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
-from latent_core.generations import purge as purging
-from latent_core.generations.delete import (
+from latent_core.generations.transfers import request_backup
+from latent_core.ingest import purge as purging
+from latent_core.ingest.delete import (
     Deleted,
     delete_container,
     delete_documents,
     delete_records,
 )
-from latent_core.generations.transfers import request_backup
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
 from latent_workers.jobs import purge as purge_job

@@ -15,9 +15,9 @@ from latent_core.domain.findings import ContainerReport, Difference, DoctorRepor
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
-from latent_core.generations import containers as founding
-from latent_core.generations.delete import delete_documents
 from latent_core.generations.importing.payload import Policy
+from latent_core.ingest import containers as founding
+from latent_core.ingest.delete import delete_documents
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
 from latent_workers import tidy

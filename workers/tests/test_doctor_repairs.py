@@ -19,9 +19,9 @@ from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.token import Scope
-from latent_core.generations import containers as founding
-from latent_core.generations.delete import delete_container, delete_documents
 from latent_core.generations.transfers import request_backup
+from latent_core.ingest import containers as founding
+from latent_core.ingest.delete import delete_container, delete_documents
 from latent_core.registry import containers, tokens
 from latent_core.registry.connection import Database
 from latent_core.registry.tokens import NewToken

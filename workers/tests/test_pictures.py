@@ -25,7 +25,7 @@ from latent_core.domain.manifest import Manifest
 from latent_core.domain.refresh import RefreshPayload, RefreshRequest
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.port import EmbeddingModel
-from latent_core.generations.refresh import begin
+from latent_core.refresh.refresh import begin
 from latent_core.registry import containers
 from latent_core.registry.connection import Database
 from latent_core.settings import Settings

@@ -33,19 +33,20 @@ from latent_core.domain.refresh import RefreshPayload, RefreshRequest
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.adapted import AdaptedEmbedder, StoredAdapters
 from latent_core.embedding.port import Embedder, EmbeddingModel, TextsOnly
-from latent_core.generations import containers as founding, refresh_gates
-from latent_core.generations.accept import IngestPayload, accept
-from latent_core.generations.delete import delete_container, delete_documents
-from latent_core.generations.publish import SpaceSwitched
-from latent_core.generations.refresh import (
+from latent_core.generations import refresh_gates
+from latent_core.ingest import containers as founding
+from latent_core.ingest.accept import IngestPayload, accept
+from latent_core.ingest.delete import delete_container, delete_documents
+from latent_core.ingest.publish import SpaceSwitched
+from latent_core.queue.admin import requeue
+from latent_core.queue.claim import claim
+from latent_core.refresh.refresh import (
     NotComplete,
     begin,
     note_before_rollback,
     rollback,
     switch,
 )
-from latent_core.queue.admin import requeue
-from latent_core.queue.claim import claim
 from latent_core.registry import chunks, containers
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container, Space

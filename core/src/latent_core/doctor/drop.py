@@ -10,7 +10,7 @@ from latent_core.doctor.context import IN_MOTION, NotRepairable, RepairContext, 
 from latent_core.doctor.reingest import reingest_document
 from latent_core.domain.findings import Difference
 from latent_core.domain.ids import Sha256
-from latent_core.generations.delete import (
+from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
     delete_documents,
     enqueue_collection,

@@ -19,7 +19,7 @@ from latent_core.doctor.reingest import is_web
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
 from latent_core.domain.refresh import SpaceState
-from latent_core.generations.containers import OURS
+from latent_core.ingest.containers import OURS
 from latent_core.keywords.differences import differences
 from latent_core.registry import checks, containers, space_points, stamps as stamp_rows
 from latent_core.registry.connection import Database

@@ -15,7 +15,7 @@ from latent_core.domain.findings import Difference
 from latent_core.domain.ids import JobId, Sha256
 from latent_core.domain.job import JobKind
 from latent_core.domain.recipe import recipe
-from latent_core.generations.accept import CORPUS_MIME, IngestPayload, accept, from_original
+from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, accept, from_original
 from latent_core.registry import checks, containers, documents, repairs
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container

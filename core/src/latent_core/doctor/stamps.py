@@ -8,7 +8,7 @@ from contextlib import suppress
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import Difference, Remedy
 from latent_core.domain.manifest import Manifest
-from latent_core.generations.containers import etag
+from latent_core.ingest.containers import etag
 from latent_core.registry import containers, stamps
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container

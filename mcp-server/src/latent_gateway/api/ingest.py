@@ -19,7 +19,7 @@ from latent_core.domain.job import JobKind
 from latent_core.domain.recipe import recipe
 from latent_core.domain.text import trouble
 from latent_core.domain.web_address import WebAddress
-from latent_core.generations.accept import CORPUS_MIME, IngestPayload, accept
+from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, accept
 from latent_core.registry import audit, uploads
 from latent_core.registry.connection import Connection
 from latent_core.registry.documents import Source

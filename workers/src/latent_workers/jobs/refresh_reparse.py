@@ -7,7 +7,7 @@ from uuid import UUID
 
 from latent_core.domain.job import JobKind
 from latent_core.domain.recipe import recipe
-from latent_core.generations.accept import CORPUS_MIME, accept, from_original
+from latent_core.ingest.accept import CORPUS_MIME, accept, from_original
 from latent_core.queue.finish import finish
 from latent_core.registry import refresh_sources, space_points
 from latent_core.registry.documents import Source
