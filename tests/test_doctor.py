@@ -56,10 +56,10 @@ async def test_the_command_tells_repairs_and_then_finds_nothing(
     await damage(installation, "DELETE FROM loose_postings WHERE container_id = 'hurt'")
     code, out, _ = await installation.cli("doctor", "-c", "hurt")
     assert code == 4
-    assert "(--repair: reindex)" in out
+    assert "(--repair: rebuild)" in out
     code, report = await doctor(installation, "-c", "hurt", "--repair")
     assert code == 0, "all of it could be repaired"
-    assert {(r["repair"], r["done"]) for r in report["repairs"]} == {("reindex", True)}
+    assert {(r["repair"], r["done"]) for r in report["repairs"]} == {("rebuild", True)}
     code, report = await doctor(installation, "-c", "hurt", "--repair", "--deep")
     assert (code, report["clean"], report["repairs"]) == (0, True, [])
 
@@ -93,7 +93,7 @@ async def test_an_export_whose_file_is_not_what_was_written_is_told_and_made_aga
     await damage(installation, "UPDATE archives SET bytes = bytes + 1")
     code, report = await doctor(installation, "-c", "cutoff")
     (difference,) = report["containers"]["cutoff"]["differences"]
-    assert (code, difference["kind"], difference["repair"]) == (4, "export", "discard")
+    assert (code, difference["kind"], difference["repair"]) == (4, "export", "drop")
     with pytest.raises(NotFound, match="export again"):
         await client.exported(archive.id)
     assert (await client.export("cutoff")).archive is None, "it is not ready, but made anew"

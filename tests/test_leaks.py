@@ -16,9 +16,9 @@ import pytest_asyncio
 from latent_core.domain.errors import RateLimited
 from latent_core.domain.refresh import RefreshPayload, Strategy
 from latent_core.domain.token import new_token
-from latent_core.generations.refresh import refresh_job
 from latent_core.queue.enqueue import enqueue
-from latent_core.registry import doctoring, pdf_status
+from latent_core.refresh.refresh import refresh_job
+from latent_core.registry import checks, pdf_status
 from latent_gateway.api import admin, search
 from latent_gateway.auth.attempts import MOST_FAILURES
 from latent_gateway.auth.quotas import Quotas
@@ -264,7 +264,7 @@ async def test_the_stores_are_compared_once_at_a_time_and_not_for_ever(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"container_id": VAULT}
-    async with doctoring.alone(house.stack.db):
+    async with checks.alone(house.stack.db):
         refused = await house.ask("owner", "POST", "/v1/admin/doctor", body=body)
         assert (refused.status_code, "already" in refused.text) == (409, True)
     await house.told("owner", "POST", "/v1/admin/doctor", body=body)

@@ -15,7 +15,7 @@ from latent_core.blobs.keeping import store
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest import Manifest
-from latent_core.generations.purge import purge_blobs
+from latent_core.ingest.purge import purge_blobs
 from latent_core.registry import containers
 from latent_core.registry.connection import Database
 

@@ -17,6 +17,7 @@ import pytest
 
 from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.keeping import store
+from latent_core.doctor.examine import Doctor
 from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType, number
 from latent_core.domain.errors import NotFound
 from latent_core.domain.findings import DoctorReport
@@ -24,9 +25,9 @@ from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding.port import EmbeddingModel
-from latent_core.generations import containers as founding
-from latent_core.generations.accept import IngestPayload, accept
-from latent_core.generations.delete import (
+from latent_core.ingest import containers as founding
+from latent_core.ingest.accept import IngestPayload, accept
+from latent_core.ingest.delete import (
     PurgePayload,
     delete_container,
     delete_documents,
@@ -34,10 +35,9 @@ from latent_core.generations.delete import (
     enqueue_collection,
     enqueue_purges,
 )
-from latent_core.generations.doctor import Doctor
-from latent_core.generations.publish import Published, Staged, StagedChunk, publish
-from latent_core.generations.purge import purge_blobs, purge_points, purge_rows
-from latent_core.generations.stage import Addressed, stage_vectors
+from latent_core.ingest.publish import Published, Staged, StagedChunk, publish
+from latent_core.ingest.purge import purge_blobs, purge_points, purge_rows
+from latent_core.ingest.stage import Addressed, stage_vectors
 from latent_core.keywords.analyser import analyse, query_terms
 from latent_core.keywords.bm25 import PostgresKeywordIndex
 from latent_core.queue import admin

@@ -15,7 +15,7 @@ from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType, n
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import content_hash
 from latent_core.domain.manifest import Manifest
-from latent_core.generations.publish import Staged, StagedChunk, publish
+from latent_core.ingest.publish import Staged, StagedChunk, publish
 from latent_core.keywords.analyser import analyse
 from latent_core.keywords.exact import ExactIndex, Text
 from latent_core.registry import containers, documents

@@ -13,9 +13,9 @@ from latent_core.domain.errors import Conflict
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Ingest, Manifest
-from latent_core.generations.containers import etag
-from latent_core.generations.delete import delete_container, enqueue_removal
 from latent_core.generations.transfers import request_backup
+from latent_core.ingest.containers import etag
+from latent_core.ingest.delete import delete_container, enqueue_removal
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.reaper import reap
 from latent_core.registry import archives, containers

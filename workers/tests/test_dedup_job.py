@@ -25,12 +25,12 @@ from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Dedup, Manifest
 from latent_core.embedding.port import EmbeddingModel
-from latent_core.generations import containers as founding
-from latent_core.generations.accept import IngestPayload, accept
-from latent_core.generations.delete import delete_documents
-from latent_core.generations.likenesses import enqueue_judging, judge_anew
-from latent_core.generations.publish import Staged, StagedChunk, publish
-from latent_core.generations.stage import Addressed, stage_vectors
+from latent_core.ingest import containers as founding
+from latent_core.ingest.accept import IngestPayload, accept
+from latent_core.ingest.delete import delete_documents
+from latent_core.ingest.likenesses import enqueue_judging, judge_anew
+from latent_core.ingest.publish import Staged, StagedChunk, publish
+from latent_core.ingest.stage import Addressed, stage_vectors
 from latent_core.keywords.analyser import analyse
 from latent_core.queue import clock
 from latent_core.queue.claim import claim

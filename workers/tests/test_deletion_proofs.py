@@ -9,18 +9,18 @@ from uuid import UUID
 
 import pytest
 
+from latent_core.doctor.repair import Repairer
 from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
-from latent_core.generations import purge as purging
-from latent_core.generations.delete import (
+from latent_core.generations.transfers import request_backup
+from latent_core.ingest import purge as purging
+from latent_core.ingest.delete import (
     Deleted,
     delete_container,
     delete_documents,
     delete_records,
 )
-from latent_core.generations.repair import Repairer, Stores
-from latent_core.generations.transfers import request_backup
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
 from latent_workers.jobs import purge as purge_job
@@ -188,9 +188,10 @@ async def test_pages_and_references_of_a_deleted_document_are_told_and_go_with_t
     assert await house.stored() == blobs, "what is referred to is kept"
     report = await house.examine()
     (difference,) = report.containers[CONTAINER].differences
-    assert (difference.kind, difference.repair) == ("row", Remedy.PURGE)
-    stores = Stores(stack.db, stack.vectors, stack.blobs, house.embedder)
-    done = await Repairer(stores, principal=OWNER, lease_seconds=LEASE_SECONDS).repair(report)
+    assert (difference.kind, difference.repair) == ("row", Remedy.DROP)
+    done = await Repairer(
+        stack.db, stack.vectors, stack.blobs, principal=OWNER, lease_seconds=LEASE_SECONDS
+    ).repair(report)
     assert [one.done for one in done] == [True]
     await house.settle()
     await sql(stack.db, TIME_PASSES)

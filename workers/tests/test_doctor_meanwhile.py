@@ -8,15 +8,16 @@ from typing import Any, Final
 
 import pytest
 
+from latent_core.doctor.context import IN_MOTION
+from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import Conflict
 from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
-from latent_core.generations import containers as founding
-from latent_core.generations.delete import delete_documents
 from latent_core.generations.importing.payload import Policy
-from latent_core.generations.repair import IN_MOTION, Repairer, Stores
+from latent_core.ingest import containers as founding
+from latent_core.ingest.delete import delete_documents
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
 from latent_workers import tidy
@@ -40,8 +41,14 @@ async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
 async def mend(house: House, report: DoctorReport) -> list[str]:
     """What became of each difference, when the jobs that were asked for are done."""
     stack = house.stack
-    stores = Stores(stack.db, stack.vectors, stack.blobs, house.embedder)
-    repairer = Repairer(stores, principal=OWNER, lease_seconds=LEASE_SECONDS, alone=True)
+    repairer = Repairer(
+        stack.db,
+        stack.vectors,
+        stack.blobs,
+        principal=OWNER,
+        lease_seconds=LEASE_SECONDS,
+        alone=True,
+    )
     done = await repairer.repair(report)
     assert await house.work(JobKind.PURGE) == []
     return [one.message for one in done]
@@ -54,11 +61,11 @@ def told(*differences: Difference) -> DoctorReport:
     )
 
 
-async def generations(house: House, remedy: Remedy) -> DoctorReport:
+async def orphans(house: House, kind: str) -> DoctorReport:
     found = await sql(house.stack.db, GENERATIONS)
     return told(
         *(
-            Difference(kind="any", object=str(r["doc_id"]), message="", repair=remedy, **r)
+            Difference(kind=kind, object=str(r["doc_id"]), message="", repair=Remedy.DROP, **r)
             for r in found
         )
     )
@@ -103,7 +110,7 @@ async def test_what_a_merge_has_staged_is_no_difference_and_is_not_purged(
     async def examined() -> None:
         reports.append(await house.examine())
         await mend(house, reports[-1])
-        assert set(await mend(house, await generations(house, Remedy.PURGE))) == {IN_MOTION}
+        assert set(await mend(house, await orphans(house, "point"))) == {IN_MOTION}
 
     after_staging(monkeypatch, examined)
     result = await take_in(house, data, CONTAINER, merge=True, policy=Policy.REPLACE)
@@ -122,7 +129,7 @@ async def test_what_a_merge_has_accepted_is_not_taken_back_while_it_runs(
     async def examined() -> None:
         reports.append(await house.examine())
         await mend(house, reports[-1])
-        await mend(house, await generations(house, Remedy.FORGET))
+        await mend(house, await orphans(house, "document"))
 
     after_staging(monkeypatch, examined)
     result = await take_in(house, data, CONTAINER, merge=True)
@@ -161,7 +168,7 @@ async def test_a_document_that_was_added_again_since_the_report_is_not_taken_bac
     await house.add("new.md", b"# New\n\nThe new horn.\n")
     await sql(house.stack.db, "DELETE FROM jobs WHERE kind = 'ingest' AND state = 'queued'")
     report = await house.examine()
-    assert [d.repair for d in report.containers[CONTAINER].differences] == [Remedy.FORGET]
+    assert [d.repair for d in report.containers[CONTAINER].differences] == [Remedy.DROP]
     await house.add("new.md", b"# New\n\nThe new horn.\n")
     await mend(house, report)
     assert await house.work() == []
@@ -173,7 +180,7 @@ async def test_a_new_version_that_is_queued_is_not_replaced_by_a_repair_from_the
 ) -> None:
     await sql(house.stack.db, "DELETE FROM chunks WHERE strpos(text, 'lens') > 0")
     report = await house.examine()
-    assert Remedy.REBUILD in {d.repair for d in report.containers[CONTAINER].differences}
+    assert Remedy.REINGEST in {d.repair for d in report.containers[CONTAINER].differences}
     await house.add("lens.md", b"# Lens\n\nThe lens is cracked.\n")
     assert IN_MOTION in await mend(house, report)
     assert await house.work() == []
@@ -229,7 +236,7 @@ async def test_what_waits_since_a_merge_ended_is_told_though_it_once_had_jobs(ho
         "UPDATE documents SET live_generation = NULL, sha256 = NULL, floor_generation = next_generation",
     )
     differences = (await house.examine()).containers[CONTAINER].differences
-    assert {d.repair for d in differences if d.kind == "document"} == {Remedy.FORGET}
+    assert {d.repair for d in differences if d.kind == "document"} == {Remedy.DROP}
 
 
 class Killed(BaseException):
@@ -241,7 +248,7 @@ async def test_a_generation_that_was_purged_never_becomes_live_and_the_next_one_
 ) -> None:
     doc_id = document_id(CONTAINER, LAMP)
     stray = Difference(
-        kind="point", object="p", message="", repair=Remedy.PURGE, doc_id=doc_id, generation=10**6
+        kind="point", object="p", message="", repair=Remedy.DROP, doc_id=doc_id, generation=10**6
     )
     await mend(house, told(stray))
     await house.add("lamp.md", b"# Lamp\n\nThe lamp is out.\n")

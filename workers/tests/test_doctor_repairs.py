@@ -11,17 +11,17 @@ from uuid import UUID, uuid4
 import numpy as np
 import pytest
 
+from latent_core.doctor.examine import Doctor
+from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import NotFound
 from latent_core.domain.findings import DoctorReport, Remedy
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.token import Scope
-from latent_core.generations import containers as founding
-from latent_core.generations.delete import delete_container, delete_documents
-from latent_core.generations.doctor import Doctor
-from latent_core.generations.repair import Repairer, Stores
 from latent_core.generations.transfers import request_backup
+from latent_core.ingest import containers as founding
+from latent_core.ingest.delete import delete_container, delete_documents
 from latent_core.registry import containers, tokens
 from latent_core.registry.connection import Database
 from latent_core.registry.tokens import NewToken
@@ -59,8 +59,9 @@ async def examine(house: House, *, deep: bool = False, alone: bool = True) -> Do
 async def repair(house: House, report: DoctorReport, *, alone: bool = True) -> list[Remedy]:
     """Repair, let the jobs do their part; the remedies that were used."""
     stack = house.stack
-    stores = Stores(stack.db, stack.vectors, stack.blobs, house.embedder)
-    repairer = Repairer(stores, principal="local:you", lease_seconds=60.0, alone=alone)
+    repairer = Repairer(
+        stack.db, stack.vectors, stack.blobs, principal="local:you", lease_seconds=60.0, alone=alone
+    )
     done = await repairer.repair(report)
     assert all(one.done for one in done), done
     assert await house.work() == []
@@ -295,33 +296,33 @@ async def test_a_space_that_is_kept_beside_the_live_one_is_named_with_what_it_la
 Case = tuple[Damage, str, Remedy]
 DAMAGES: Final[dict[str, list[Case]]] = {
     "points": [
-        (lose_vectors, "point", Remedy.REEMBED),
-        (lose_vectors_of_a_record, "point", Remedy.REEMBED),
-        (store_stray_points, "point", Remedy.PURGE),
-        (store_a_point_too_many, "point", Remedy.PURGE),
+        (lose_vectors, "point", Remedy.REINGEST),
+        (lose_vectors_of_a_record, "point", Remedy.REINGEST),
+        (store_stray_points, "point", Remedy.DROP),
+        (store_a_point_too_many, "point", Remedy.REINGEST),
     ],
     "rows": [
-        (lose_a_chunk, "document", Remedy.REBUILD),
-        (wait_for_ever, "document", Remedy.FORGET),
-        (unpublish, "document", Remedy.REBUILD),
-        (unpublish_a_record, "document", Remedy.REBUILD),
-        (mark_the_space, "state", Remedy.RESTAMP),
-        (tell_other_dims, "space", Remedy.RESTAMP),
-        (tell_another_etag, "manifest", Remedy.RESTAMP),
-        (lose_languages, "languages", Remedy.RESTAMP),
-        (lose_postings, "keywords", Remedy.REINDEX),
-        (miscount, "keywords", Remedy.REINDEX),
-        (leave_dead_rows, "chunk", Remedy.PURGE),
+        (lose_a_chunk, "document", Remedy.REINGEST),
+        (wait_for_ever, "document", Remedy.DROP),
+        (unpublish, "document", Remedy.REINGEST),
+        (unpublish_a_record, "document", Remedy.REINGEST),
+        (mark_the_space, "state", Remedy.REBUILD),
+        (tell_other_dims, "space", Remedy.REBUILD),
+        (tell_another_etag, "manifest", Remedy.REBUILD),
+        (lose_languages, "languages", Remedy.REBUILD),
+        (lose_postings, "keywords", Remedy.REBUILD),
+        (miscount, "keywords", Remedy.REBUILD),
+        (leave_dead_rows, "chunk", Remedy.DROP),
     ],
     "bytes": [
-        (lose_an_image, "blob", Remedy.REDRAW),
-        (corrupt_an_image, "blob", Remedy.REDRAW),
-        (doubt_a_blob, "blob", Remedy.REDRAW),
-        (store_bytes_without_a_row, "blob", Remedy.COLLECT),
-        (forget_a_blob, "blob", Remedy.COLLECT),
+        (lose_an_image, "blob", Remedy.REINGEST),
+        (corrupt_an_image, "blob", Remedy.REINGEST),
+        (doubt_a_blob, "blob", Remedy.REINGEST),
+        (store_bytes_without_a_row, "blob", Remedy.DROP),
+        (forget_a_blob, "blob", Remedy.DROP),
         (make_a_collection, "collection", Remedy.DROP),
-        (lose_an_export, "export", Remedy.DISCARD),
-        (cut_an_export_off, "export", Remedy.DISCARD),
+        (lose_an_export, "export", Remedy.DROP),
+        (cut_an_export_off, "export", Remedy.DROP),
     ],
 }
 
@@ -355,8 +356,9 @@ async def test_a_lost_original_is_told_and_comes_back_with_the_file(house: House
     await house.stack.blobs.delete(Sha256(str(row["sha256"])))
     report = await examine(house)
     stack = house.stack
-    stores = Stores(stack.db, stack.vectors, stack.blobs, house.embedder)
-    (told,) = await Repairer(stores, principal="local:you", lease_seconds=60.0).repair(report)
+    (told,) = await Repairer(
+        stack.db, stack.vectors, stack.blobs, principal="local:you", lease_seconds=60.0
+    ).repair(report)
     assert not told.done
     assert "add file:///lamp.md again" in told.message
     assert not (await examine(house)).clean
@@ -397,6 +399,33 @@ async def test_a_backup_that_is_lost_or_cut_off_is_told_with_its_container_and_a
     report = await examine(house)
     assert [(d.kind, d.repair) for d in report.stores] == [("backup", Remedy.NONE)]
     assert not report.clean
+
+
+async def test_a_repaired_corpus_makes_only_its_damaged_record_again_and_no_deleted_one(
+    house: House,
+) -> None:
+    await house.add_corpus(RECORDS | {"c": "puffins in the burrow"})
+    assert await house.work() == []
+    (row,) = await sql(house.stack.db, "SELECT id FROM documents WHERE external_id = 'b'")
+    async with house.stack.db.transaction() as conn:
+        await delete_documents(
+            conn, CONTAINER, [row["id"]], principal="local:you", lease_seconds=60.0
+        )
+    await house.settle()
+    query = "SELECT external_id, live_generation FROM documents WHERE parent_id IS NOT NULL"
+    before = {r["external_id"]: r["live_generation"] for r in await sql(house.stack.db, query)}
+    texts, embedded = await house.texts(), house.embedder.texts
+    await lose_vectors_of_a_record(house)
+    assert await repair(house, await examine(house)) == [Remedy.REINGEST]
+    await house.settle()
+    after = {r["external_id"]: r["live_generation"] for r in await sql(house.stack.db, query)}
+    assert after == before | {"a": before["a"] + 1}
+    assert sorted(await house.texts()) == sorted(texts)
+    assert house.embedder.texts == embedded, "the vector came from the embedding cache"
+    assert (await examine(house, deep=True)).clean
+    await house.add_corpus(RECORDS)
+    assert await house.work() == []
+    assert any("terns" in text for text in await house.texts()), "who adds it again gets it again"
 
 
 async def test_a_repair_may_be_done_twice_by_the_same_report(house: House) -> None:

@@ -31,7 +31,7 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.domain.web_address import WebAddress
-from latent_core.generations.accept import Validators
+from latent_core.ingest.accept import Validators
 from latent_core.testing.web_site import WebSite, head
 from latent_workers.fetch import web
 from latent_workers.fetch.guard import Guard

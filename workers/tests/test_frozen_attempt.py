@@ -23,14 +23,14 @@ import pytest
 from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.keeping import store
 from latent_core.blobs.signing import Signer
+from latent_core.doctor.examine import Doctor
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Chunker, Manifest
 from latent_core.embedding.resolve import Embedders
-from latent_core.generations import containers as founding
-from latent_core.generations.accept import IngestPayload, accept
-from latent_core.generations.delete import delete_container, delete_documents
-from latent_core.generations.doctor import Doctor
+from latent_core.ingest import containers as founding
+from latent_core.ingest.accept import IngestPayload, accept
+from latent_core.ingest.delete import delete_container, delete_documents
 from latent_core.keywords.bm25 import PostgresKeywordIndex
 from latent_core.observability import Metrics
 from latent_core.queue import admin

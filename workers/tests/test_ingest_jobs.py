@@ -16,7 +16,7 @@ from PIL import Image
 
 from latent_core.domain.errors import Away, IngestFailed, TooLarge, Unavailable
 from latent_core.domain.job import JobKind
-from latent_core.generations.delete import delete_container, delete_documents
+from latent_core.ingest.delete import delete_container, delete_documents
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
 from latent_workers import publishing

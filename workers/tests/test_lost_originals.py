@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 
+from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import Damaged
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
-from latent_core.generations.repair import Repairer, Stores
 from latent_core.generations.transfers import ExportPayload, request_backup, request_export
-from latent_core.registry import archives, listings
+from latent_core.registry import archives, containers, listings
 from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
@@ -117,8 +117,14 @@ async def test_a_lost_original_is_wanted_by_a_listing_and_stored_when_it_is_adde
     embedded = house.embedder.texts
     await lose(house, await original_of(house, doc_id))
     report = await house.examine()
-    stores = Stores(house.stack.db, house.stack.vectors, house.stack.blobs, house.embedder)
-    (told,) = await Repairer(stores, principal=OWNER, lease_seconds=60.0, alone=True).repair(report)
+    (told,) = await Repairer(
+        house.stack.db,
+        house.stack.vectors,
+        house.stack.blobs,
+        principal=OWNER,
+        lease_seconds=60.0,
+        alone=True,
+    ).repair(report)
     assert "add file:///lamp.md again" in told.message
     assert not await has_original(house, doc_id)
     await house.add("lamp.md", LAMP)
@@ -126,6 +132,25 @@ async def test_a_lost_original_is_wanted_by_a_listing_and_stored_when_it_is_adde
     assert await has_original(house, doc_id)
     assert house.embedder.texts == embedded
     assert (await house.examine()).clean
+
+
+async def test_a_damaged_original_never_replaces_what_is_live(house: House) -> None:
+    doc_id = await house.add("lamp.md", LAMP)
+    assert await house.work() == []
+    stack, texts = house.stack, sorted(await house.texts())
+    await damage(house, await original_of(house, doc_id))
+    async with stack.db.transaction() as conn:
+        container = await containers.get(conn, CONTAINER)
+    assert container is not None
+    assert await stack.vectors.delete(container.space.collection(), doc_id) > 0
+    repairer = Repairer(
+        stack.db, stack.vectors, stack.blobs, principal=OWNER, lease_seconds=60.0, alone=True
+    )
+    repairs = await repairer.repair(await house.examine())
+    assert any("add file:///lamp.md again" in one.message for one in repairs), repairs
+    assert await house.work() == []
+    assert sorted(await house.texts()) == texts
+    assert not await has_original(house, doc_id)
 
 
 async def test_adding_a_file_brings_the_original_to_a_document_that_was_imported_without(

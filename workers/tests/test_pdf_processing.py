@@ -12,7 +12,7 @@ import pytest
 
 from latent_core.domain.job import JobKind
 from latent_core.domain.pdf_status import Action, PdfState, PdfStatus, PdfTotals, Selected
-from latent_core.generations.processing import process
+from latent_core.ingest.processing import process
 from latent_core.registry import pdf_status
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from latent_core.domain.errors import Unavailable
-from latent_core.generations.publish import Published, Staged
+from latent_core.ingest.publish import Published, Staged
 from latent_core.queue.errors import Cancelled, LeaseLost
 from latent_core.registry.connection import Connection, Database
 from latent_core.testing.queue import sql

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from latent_core.blobs.keeping import store
+from latent_core.doctor.examine import Doctor
+from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import (
     Conflict,
     Forbidden,
@@ -31,21 +33,20 @@ from latent_core.domain.refresh import RefreshPayload, RefreshRequest
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.adapted import AdaptedEmbedder, StoredAdapters
 from latent_core.embedding.port import Embedder, EmbeddingModel, TextsOnly
-from latent_core.generations import containers as founding, refresh_gates
-from latent_core.generations.accept import IngestPayload, accept
-from latent_core.generations.delete import delete_container, delete_documents
-from latent_core.generations.doctor import Doctor
-from latent_core.generations.publish import SpaceSwitched
-from latent_core.generations.refresh import (
+from latent_core.generations import refresh_gates
+from latent_core.ingest import containers as founding
+from latent_core.ingest.accept import IngestPayload, accept
+from latent_core.ingest.delete import delete_container, delete_documents
+from latent_core.ingest.publish import SpaceSwitched
+from latent_core.queue.admin import requeue
+from latent_core.queue.claim import claim
+from latent_core.refresh.refresh import (
     NotComplete,
     begin,
     note_before_rollback,
     rollback,
     switch,
 )
-from latent_core.generations.repair import Repairer, Stores
-from latent_core.queue.admin import requeue
-from latent_core.queue.claim import claim
 from latent_core.registry import chunks, containers
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container, Space
@@ -1116,6 +1117,93 @@ async def test_a_rollback_finds_said_already_what_the_live_space_holds(house: Ho
     assert (await house.container()).space.embedder == "openai/old"
 
 
+async def repaired(house: House) -> None:
+    """Doctor's repairs of the container, and the jobs that follow from them."""
+    stack = house.stack
+    report = await Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0).examine(
+        [CONTAINER]
+    )
+    repairer = Repairer(
+        stack.db, stack.vectors, stack.blobs, principal="local:you", lease_seconds=LEASE_SECONDS
+    )
+    repairs = await repairer.repair(report)
+    assert repairs
+    assert all(one.done for one in repairs), repairs
+    assert await house.work(JobKind.INGEST, JobKind.PURGE) == []
+
+
+async def lose_vectors(house: House, doc_id: UUID) -> Any:
+    """Removes the vectors of a document of one chunk, repairs, and answers the chunk and its vector."""
+    space = (await house.container()).space
+    assert await house.stack.vectors.delete(space.collection(), doc_id) == 1
+    await repaired(house)
+    (chunk,) = await sql(
+        house.stack.db,
+        "SELECT c.* FROM chunks c JOIN documents d ON d.id = c.doc_id "
+        f"AND d.live_generation = c.generation WHERE d.id = '{doc_id}'",
+    )
+    point = point_id(chunk["id"], chunk["generation"], 0)
+    return chunk, (await house.stack.vectors.vectors(space.collection(), [point]))[point]
+
+
+async def test_a_repair_in_a_space_that_is_read_by_an_adapter_says_which_model_made_the_vectors(
+    house: House,
+) -> None:
+    await drifted(house)
+    space = (await house.container()).space
+    (doc, *_) = await sql(house.stack.db, "SELECT id FROM documents ORDER BY uri LIMIT 1")
+    chunk, vector = await lose_vectors(house, doc["id"])
+    assert chunk["provenance"]["embedder"] == "openai/turned"
+    assert chunk["provenance"]["embedder_version"] == space.lineage
+    assert "+drift" in space.lineage
+    adapted = house.models.for_space(space)
+    expected = (await adapted.embed_documents([chunk["embed_text"]]))[0]
+    np.testing.assert_allclose(vector, expected, atol=1e-5)
+
+
+async def test_a_repair_in_a_space_of_mapped_vectors_stores_the_models_own(house: House) -> None:
+    found = await house.stock(150)
+    await house.begin(strategy="drift", to=to("openai/stretched"), way="forward")
+    job = await claim(
+        house.stack.db, worker="w", lease_seconds=LEASE_SECONDS, kinds=[JobKind.REFRESH]
+    )
+    assert job is not None
+    assert await run_job(house.deps, job) is None
+    space = (await house.container()).space
+    chunk, vector = await lose_vectors(house, found["zx0017"])
+    own = house.models.known["openai/stretched"].vectors([chunk["embed_text"]])[0]
+    np.testing.assert_allclose(vector, own, atol=1e-5)
+    assert chunk["provenance"]["embedder_version"] == space.lineage
+    mapped = await sql(
+        house.stack.db,
+        "SELECT e.mapped FROM embedded e JOIN documents d ON d.id = e.doc_id AND d.live_generation = e.generation "
+        f"WHERE d.id = '{found['zx0017']}' AND e.stored_in = {space.stored_in} AND e.mapped",
+    )
+    assert mapped == []
+    assert await house.work(JobKind.REFRESH) == []
+    assert await house.lacking(space) == 0
+
+
+async def test_vectors_of_a_document_without_its_original_come_from_its_stored_text_by_a_refresh(
+    house: House,
+) -> None:
+    found = await house.stock(2)
+    await sql(house.stack.db, "DELETE FROM blob_refs WHERE role = 'original'")
+    stack, space = house.stack, (await house.container()).space
+    await stack.vectors.delete(space.collection(), found["zx0000"])
+    doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0)
+    report = await doctor.examine([CONTAINER])
+    (repair,) = await Repairer(
+        stack.db, stack.vectors, stack.blobs, principal="local:you", lease_seconds=LEASE_SECONDS
+    ).repair(report)
+    assert not repair.done
+    assert "add file:///n0000.txt again" in repair.message
+    assert f"latent refresh {CONTAINER} --strategy inplace" in repair.message
+    await house.begin(strategy="inplace")
+    assert await house.work() == []
+    assert (await doctor.examine([CONTAINER])).clean
+
+
 async def test_doctor_counts_and_mends_the_points_of_an_embedder_that_reads_less(
     house: House,
 ) -> None:
@@ -1129,11 +1217,9 @@ async def test_doctor_counts_and_mends_the_points_of_an_embedder_that_reads_less
     counts = (await doctor.examine([CONTAINER])).containers[CONTAINER].counts
     assert counts["points"] == counts["points_expected"] == 5
     await stack.vectors.delete(space.collection(), doc_id)
-    report = await doctor.examine([CONTAINER])
-    stores = Stores(stack.db, stack.vectors, stack.blobs, stack.embedders)
-    repairs = await Repairer(stores, principal="local:you", lease_seconds=60.0).repair(report)
-    assert any("5 vectors" in one.message for one in repairs), repairs
+    await repaired(house)
     assert await house.lacking(space) == 0
+    assert (await doctor.examine([CONTAINER])).clean
 
 
 async def test_points_in_a_collection_that_spaces_share_are_proven_gone_once(

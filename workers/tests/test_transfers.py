@@ -17,10 +17,11 @@ from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding.port import EmbeddingModel
-from latent_core.generations import containers as founding, exporting
+from latent_core.generations import exporting
 from latent_core.generations.importing.payload import Policy
 from latent_core.generations.importing.publication import BlobsGone
-from latent_core.generations.purge import purge_blobs
+from latent_core.ingest import containers as founding
+from latent_core.ingest.purge import purge_blobs
 from latent_core.registry import containers
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
@@ -385,7 +386,7 @@ async def test_a_merge_takes_what_its_policy_says(house: House, policy: Policy) 
 
 
 async def remove(house: House, name: str) -> None:
-    from latent_core.generations.delete import delete_documents
+    from latent_core.ingest.delete import delete_documents
 
     async with house.stack.db.transaction() as conn:
         doc_id = document_id(CONTAINER, f"file:///{name}")

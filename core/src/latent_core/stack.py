@@ -27,7 +27,7 @@ from latent_core.domain.errors import Conflict
 from latent_core.embedding.adapted import StoredAdapters
 from latent_core.embedding.resolve import Embedders, key_of_endpoint, per_minute_of
 from latent_core.embedding.shared_rate import SharedTextRate
-from latent_core.generations.containers import ensure_collections
+from latent_core.ingest.containers import ensure_collections
 from latent_core.keywords.bm25 import PostgresKeywordIndex
 from latent_core.keywords.port import KeywordIndex
 from latent_core.observability import Metrics

@@ -14,7 +14,7 @@ from typing import Final
 from latent_core.domain.errors import Invalid, LatentError
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.offer import check_offered
-from latent_core.generations import containers as founding
+from latent_core.ingest import containers as founding
 from latent_core.manifests import load_manifest
 from latent_core.registry import audit, containers
 from latent_core.settings import Settings

@@ -14,7 +14,7 @@ from latent_core.embedding.batcher import Batcher
 from latent_core.embedding.cache import CachedEmbedding
 from latent_core.embedding.picture import Piece, ReadPicture, pieces
 from latent_core.embedding.port import Embedder
-from latent_core.generations.stage import Checkpoint
+from latent_core.ingest.stage import Checkpoint
 from latent_core.observability import Metrics
 from latent_core.registry import embed_usage
 from latent_core.registry.connection import Database

@@ -18,10 +18,10 @@ from uuid import UUID
 from latent_core.domain.errors import LatentError
 from latent_core.domain.job import NewJob
 from latent_core.gathering import Gathering
-from latent_core.generations.compaction import enqueue_if_needed
-from latent_core.generations.delete import enqueue_purges
-from latent_core.generations.likenesses import enqueue_judging
-from latent_core.generations.publish import Published, Staged, publish
+from latent_core.ingest.compaction import enqueue_if_needed
+from latent_core.ingest.delete import enqueue_purges
+from latent_core.ingest.likenesses import enqueue_judging
+from latent_core.ingest.publish import Published, Staged, publish
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue_many

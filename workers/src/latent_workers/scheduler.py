@@ -14,14 +14,14 @@ from typing import Final
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import LatentError
 from latent_core.domain.schedule import due_since
-from latent_core.generations.delete import (
+from latent_core.generations.transfers import scheduled_backup
+from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
     delete_documents,
     delete_records,
     enqueue_collection,
     enqueue_removal,
 )
-from latent_core.generations.transfers import scheduled_backup
 from latent_core.registry import archives, audit, containers, documents, importing, schedules
 from latent_core.registry.connection import Connection, Database
 from latent_core.settings import Settings

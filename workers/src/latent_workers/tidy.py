@@ -8,9 +8,9 @@ from random import uniform
 from typing import Final
 
 from latent_core.domain.errors import LatentError
-from latent_core.generations.abandon import purge_abandoned
-from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.generations.likenesses import enqueue_judging
+from latent_core.ingest.abandon import purge_abandoned
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.ingest.likenesses import enqueue_judging
 from latent_core.registry import idempotency, image_texts, likenesses, usage
 from latent_core.settings import Settings
 from latent_core.stack import Stack

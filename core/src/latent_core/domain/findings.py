@@ -11,29 +11,16 @@ from pydantic import BaseModel
 class Remedy(StrEnum):
     """What ``latent doctor --repair`` does about a difference."""
 
-    PURGE = "purge"
-    """A job removes the points, and the rows go at once."""
-    REEMBED = "reembed"
-    """The chunk's stored text is embedded again."""
+    REINGEST = "reingest"
+    """A job makes the document again from its stored original, or fetches its web page again."""
     REBUILD = "rebuild"
-    """The document is made again from its stored original; one that nobody would make live, too."""
-    REDRAW = "redraw"
-    """The reference goes, and what can be drawn again from the original is."""
-    REINDEX = "reindex"
-    """The container's keyword index is written again from its chunks."""
-    RESTAMP = "restamp"
-    """The container's rows say again what is: its live space and the dimensions of that, the etag of its manifest,
-    the languages of its documents."""
-    COLLECT = "collect"
-    """The collection of garbage is asked for; bytes without a row get one, so that it knows of them."""
+    """What the container's rows derive is written again: its keyword index from the stored term vectors, or its
+    live space, dimensions, etag and languages."""
     DROP = "drop"
-    """The collection is dropped."""
-    DISCARD = "discard"
-    """The export is forgotten, and made again when somebody asks for it; a file to be imported is to be sent again."""
-    FORGET = "forget"
-    """The document, of which nothing was ever stored, is taken back; one with an address is fetched again."""
+    """What nothing refers to is removed: points and rows of dead generations, blobs, collections, exports without a
+    file, a document of which nothing was ever stored."""
     NONE = "none"
-    """Only a person can: the message says how."""
+    """Only a person can repair it: the message says how."""
 
 
 class Difference(BaseModel):

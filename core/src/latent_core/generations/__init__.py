@@ -1,1 +1,1 @@
-"""The writing protocol (docs/architecture.md): the one place where the stores meet in a transaction."""
+"""Transfer of containers (export and import), and the gates of a refresh."""

@@ -41,7 +41,7 @@ from latent_core.domain import versions
 from latent_core.domain.errors import Conflict, Damaged, NotFound
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.recipe import recipe
-from latent_core.generations.stage import Checkpoint
+from latent_core.ingest.stage import Checkpoint
 from latent_core.registry import archives, exporting as rows
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container

@@ -30,7 +30,7 @@ from latent_core.domain.golden import (
 from latent_core.domain.refresh import GateReport, Measured
 from latent_core.domain.vector import Vector
 from latent_core.embedding.port import Embedder
-from latent_core.generations.stage import Checkpoint
+from latent_core.ingest.stage import Checkpoint
 from latent_core.keywords.analyser import query_terms
 from latent_core.keywords.port import KeywordIndex
 from latent_core.registry import chunks

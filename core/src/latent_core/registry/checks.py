@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from uuid import UUID
 
-from latent_core.registry.connection import Connection
+from latent_core.domain.errors import Conflict
+from latent_core.registry.connection import Connection, Database
 
 COUNTS: Final = """
 SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s AND deleted_at IS NULL
@@ -158,7 +160,23 @@ ORDER BY a.id
 LIMIT %(limit)s
 """
 
+# A session's lock on a connection of its own: it goes with the connection, however the run ends.
+TRY_LOCK: Final = "SELECT pg_try_advisory_lock(7806) AS mine"
+
 KNOWN_BLOBS: Final = "SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s)"
+
+
+@asynccontextmanager
+async def alone(db: Database) -> AsyncIterator[None]:
+    """Keep all other comparisons of the stores out while the block lasts: each reads everything, and may repair.
+
+    ``Conflict`` while another gateway or request compares them.
+    """
+    async with db.dedicated(name="doctor") as conn:
+        row = await (await conn.execute(TRY_LOCK)).fetchone()
+        if row is None or not row["mine"]:
+            raise Conflict("the stores are being compared already: try again when that has ended")
+        yield
 
 
 async def counts(conn: Connection, container_id: str, stored_in: int) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -11,8 +10,8 @@ from latent_core.registry.connection import Connection
 # What a document is made of, its own or that of the corpus it is a record of. When nothing of it is live and nothing
 # deleted it, what was live last: no other generation's, which would bring back what somebody has replaced.
 ORIGINAL: Final = """
-SELECT d.id, d.container_id, d.uri, d.meta, d.validators, d.given_meta, d.source_modified_at, d.source_mtime_ns,
-       r.sha256, r.mime, r.filename, r.generation,
+SELECT d.id, d.uri, d.mime, d.meta, d.given_meta, d.validators, d.source_modified_at, d.source_mtime_ns, d.fetched_at,
+       r.sha256, r.mime AS blob_mime, r.filename, r.generation,
        EXISTS (SELECT 1 FROM documents c WHERE c.parent_id = d.id) AS corpus
 FROM documents asked
 JOIN documents d ON d.id = coalesce(asked.parent_id, asked.id)
@@ -23,32 +22,22 @@ ORDER BY r.generation DESC
 LIMIT 1
 """
 
-CHUNKS: Final = """
-SELECT c.id, c.ordinal, c.ord, c.generation, coalesce(n.windows, c.windows) AS windows, c.embed_text,
-       g.image_sha256 AS picture
-FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.ord = c.ord AND n.stored_in = %(stored_in)s
-LEFT JOIN pages g ON c.modality = 'image' AND g.doc_id = c.doc_id AND g.generation = c.generation AND g.page = c.page
-WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL AND c.ordinal > %(after)s
-ORDER BY c.ordinal
-LIMIT %(limit)s
-"""
-
-# Not the original: without it nothing can be drawn.
-DROP_REFS: Final = """
-DELETE FROM blob_refs
-WHERE sha256 = %(sha256)s AND role <> 'original' AND doc_id = %(doc_id)s AND generation = %(generation)s
-RETURNING role
-"""
-
-UNDRAW: Final = """
-UPDATE pages SET image_sha256 = NULLIF(image_sha256, %(sha256)s), pdf_sha256 = NULLIF(pdf_sha256, %(sha256)s)
-WHERE doc_id = %(doc_id)s AND generation = %(generation)s
-"""
-
 PRESENT: Final = "UPDATE blobs SET state = 'present', bytes = %(bytes)s WHERE sha256 = %(sha256)s"
 
 DISTRUST: Final = "UPDATE blobs SET state = 'condemned' WHERE sha256 = %(sha256)s"
+
+FORGET_RECORD_FINGERPRINT: Final = """
+UPDATE documents SET fingerprint = NULL WHERE id = %(doc_id)s AND parent_id IS NOT NULL
+"""
+
+# Beyond the request that is accepted next, so that the one after it may hold them again.
+KEEP_RECORDS_DELETED: Final = """
+UPDATE documents d SET floor_request = c.request + 2
+FROM documents c
+WHERE c.id = %(corpus)s AND d.id IN (
+    SELECT id FROM documents WHERE parent_id = %(corpus)s AND deleted_at IS NOT NULL ORDER BY id FOR UPDATE)
+  AND d.floor_request < c.request + 2
+"""
 
 MARK_LIVE: Final = """
 UPDATE spaces s SET state = CASE WHEN s.id = c.live_space THEN 'live' ELSE 'retired' END
@@ -71,25 +60,6 @@ async def original(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
     return await (await conn.execute(ORIGINAL, {"doc_id": doc_id})).fetchone()
 
 
-async def live_chunks(
-    conn: Connection, doc_id: UUID, after: int, limit: int, *, stored_in: int
-) -> list[dict[str, Any]]:
-    """Live chunks of a document as they were embedded into a collection, in order."""
-    values = {"doc_id": doc_id, "after": after, "limit": limit, "stored_in": stored_in}
-    return await (await conn.execute(CHUNKS, values)).fetchall()
-
-
-async def drop_references(
-    conn: Connection, doc_id: UUID, generation: int, sha256: str
-) -> Sequence[str]:
-    """Forget that a generation has this blob, but for its original; the roles it had."""
-    values = {"doc_id": doc_id, "generation": generation, "sha256": sha256}
-    rows = await (await conn.execute(DROP_REFS, values)).fetchall()
-    if rows:
-        await conn.execute(UNDRAW, values)
-    return [r["role"] for r in rows]
-
-
 async def mark_present(conn: Connection, sha256: str, size: int) -> None:
     """The bytes were read and are what their hash says."""
     await conn.execute(PRESENT, {"sha256": sha256, "bytes": size})
@@ -98,6 +68,16 @@ async def mark_present(conn: Connection, sha256: str, size: int) -> None:
 async def distrust(conn: Connection, sha256: str) -> None:
     """The bytes are gone: whoever stores them again writes them."""
     await conn.execute(DISTRUST, {"sha256": sha256})
+
+
+async def forget_record_fingerprint(conn: Connection, doc_id: UUID) -> None:
+    """The next run of its corpus makes a record again, whether it has changed or not. Lock it first."""
+    await conn.execute(FORGET_RECORD_FINGERPRINT, {"doc_id": doc_id})
+
+
+async def keep_records_deleted(conn: Connection, corpus: UUID) -> None:
+    """The next request for the corpus makes no deleted record of it visible. Lock the corpus first."""
+    await conn.execute(KEEP_RECORDS_DELETED, {"corpus": corpus})
 
 
 async def mark_live(conn: Connection, container_id: str) -> None:

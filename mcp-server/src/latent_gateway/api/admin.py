@@ -7,12 +7,12 @@ from typing import Final
 
 from fastapi import APIRouter, Response
 
+from latent_core.doctor.examine import Doctor
+from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import Invalid, TimedOut
 from latent_core.domain.findings import Difference, DoctorReport
 from latent_core.domain.token import Scope
-from latent_core.generations.doctor import Doctor
-from latent_core.generations.repair import Repairer, Stores
-from latent_core.registry import audit, containers, doctoring
+from latent_core.registry import audit, checks, containers
 from latent_gateway.answers import json_answer
 from latent_gateway.api.bodies import DoctorAnswer, DoctorBody
 from latent_gateway.auth import access
@@ -42,7 +42,7 @@ async def doctor(
             wanted = [c.id for c in await access.all_owned(conn, caller)]
     try:
         # The deadline stands outside: what it breaks off gives the lock back.
-        async with asyncio.timeout(LONGEST_SECONDS), doctoring.alone(shared.stack.db):
+        async with asyncio.timeout(LONGEST_SECONDS), checks.alone(shared.stack.db):
             report = await _examined(shared, caller.name, body, wanted, request_id)
     except TimeoutError as exc:
         raise TimedOut(
@@ -68,8 +68,14 @@ async def _examined(
     report = await examined.examine(wanted)
     await _note_files(shared, report, whole=wanted is None)
     if body.repair and not report.clean:
-        stores = Stores(stack.db, stack.vectors, stack.blobs, stack.embedders)
-        repairer = Repairer(stores, principal=principal, lease_seconds=lease, alone=alone)
+        repairer = Repairer(
+            stack.db,
+            stack.vectors,
+            stack.blobs,
+            principal=principal,
+            lease_seconds=lease,
+            alone=alone,
+        )
         report.repairs = await repairer.repair(report)
         await _note_repairs(shared, principal, report, request_id)
         stack.wake()

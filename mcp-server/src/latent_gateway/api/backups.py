@@ -14,9 +14,9 @@ from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
-from latent_core.generations.delete import enqueue_collection
 from latent_core.generations.importing.payload import ImportPayload, Policy, policy_of
 from latent_core.generations.transfers import request_backup
+from latent_core.ingest.delete import enqueue_collection
 from latent_core.registry import archives, audit
 from latent_core.registry.archives import ArchiveKind, ArchiveView
 from latent_core.registry.connection import Connection

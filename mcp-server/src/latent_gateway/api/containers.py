@@ -12,9 +12,9 @@ from latent_core.domain.errors import Issue, IssueCode, PreconditionFailed
 from latent_core.domain.manifest import parse_manifest
 from latent_core.domain.offer import check_offered
 from latent_core.domain.text import Text
-from latent_core.generations import containers as founding
-from latent_core.generations.delete import delete_container
-from latent_core.generations.likenesses import judge_anew
+from latent_core.ingest import containers as founding
+from latent_core.ingest.delete import delete_container
+from latent_core.ingest.likenesses import judge_anew
 from latent_core.registry import audit, containers, embed_usage
 from latent_core.registry.containers import Container
 from latent_gateway.answers import PreconditionRequired, json_answer

@@ -19,7 +19,7 @@ from latent_core.domain.job import JobKind
 from latent_core.domain.recipe import recipe
 from latent_core.domain.text import trouble
 from latent_core.domain.web_address import WebAddress
-from latent_core.generations.accept import IngestPayload, accept
+from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, accept
 from latent_core.registry import audit, uploads
 from latent_core.registry.connection import Connection
 from latent_core.registry.documents import Source
@@ -40,7 +40,6 @@ from latent_gateway.context import Caller, Gateway, RequestId, Shared
 router = APIRouter(tags=["ingest"])
 
 CORPUS_NAMES: Final = (".jsonl", ".ndjson")
-CORPUS_MIME: Final = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)

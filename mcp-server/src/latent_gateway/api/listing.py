@@ -12,7 +12,7 @@ from fastapi import APIRouter, Response
 from latent_core.domain.errors import Invalid, Issue, IssueCode
 from latent_core.domain.ids import document_id
 from latent_core.domain.recipe import recipe
-from latent_core.generations.delete import delete_documents, delete_records
+from latent_core.ingest.delete import delete_documents, delete_records
 from latent_core.registry import audit, listings
 from latent_core.registry.listings import LastJob, Listed, Span
 from latent_gateway.answers import json_answer

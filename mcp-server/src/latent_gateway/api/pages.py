@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from latent_core.domain.errors import IngestFailed, NotFound
 from latent_core.domain.job import JobState
-from latent_core.generations.page_pdf import request_page_pdf
+from latent_core.ingest.page_pdf import request_page_pdf
 from latent_core.registry import page_pdfs
 from latent_core.registry.connection import Connection
 from latent_core.registry.page_pdfs import PageSource

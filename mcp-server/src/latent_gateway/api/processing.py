@@ -22,7 +22,7 @@ from latent_core.domain.pdf_status import (
 )
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
-from latent_core.generations.processing import process
+from latent_core.ingest.processing import process
 from latent_core.registry import audit, documents, pdf_status
 from latent_core.registry.connection import Connection
 from latent_gateway.answers import json_answer

@@ -21,9 +21,9 @@ from latent_core.domain.refresh import (
 )
 from latent_core.domain.text import Text
 from latent_core.evaluation.datasets import read_golden
-from latent_core.generations.refresh import begin, note_before_rollback, rollback
-from latent_core.generations.refresh_plan import plan
 from latent_core.processes.crash import crash_point
+from latent_core.refresh.plan import plan
+from latent_core.refresh.refresh import begin, note_before_rollback, rollback
 from latent_core.registry.containers import Space
 from latent_gateway.answers import json_answer
 from latent_gateway.auth import access

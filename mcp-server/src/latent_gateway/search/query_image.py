@@ -22,7 +22,7 @@ from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobState
 from latent_core.domain.query import SearchRequest
 from latent_core.embedding.picture import media_type
-from latent_core.generations.read_image import MOST_CHARS, request_reading
+from latent_core.ingest.read_image import MOST_CHARS, request_reading
 from latent_core.registry import image_texts, pages, texts, uploads
 from latent_core.registry.uploads import Upload
 from latent_gateway.api.page_images import page_of, readable_document

@@ -13,7 +13,7 @@ from latent_core.blobs.keeping import store_file
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.ids import Sha256
 from latent_core.domain.web_address import WebAddress
-from latent_core.generations.accept import IngestPayload, Validators
+from latent_core.ingest.accept import IngestPayload, Validators
 from latent_core.queue.amend import amend
 from latent_core.queue.context import JobContext
 from latent_workers.deps import Deps

@@ -29,7 +29,7 @@ from latent_core.domain.errors import (
 from latent_core.domain.ids import Sha256
 from latent_core.domain.text import trouble
 from latent_core.domain.web_address import WebAddress
-from latent_core.generations.accept import Validators
+from latent_core.ingest.accept import Validators
 from latent_workers.fetch import answers
 from latent_workers.fetch.guard import Guard
 from latent_workers.fetch.inflate import ACCEPTED, inflater_for

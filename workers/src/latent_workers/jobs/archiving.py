@@ -68,7 +68,7 @@ def lacking_words(exported: Exported) -> list[Issue]:
         return []
     message = (
         f"{exported.lacking_blobs} originals or page images are lost or damaged in the store and not in the archive: "
-        "`latent doctor --deep --repair` draws images again and names the documents whose originals are to be added again"
+        "`latent doctor --deep --repair` makes page images again and names the documents whose originals you have to add again"
     )
     return [Issue(code=IssueCode.INGEST_FAIL, message=message)]
 

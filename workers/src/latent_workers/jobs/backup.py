@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
-from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.generations.exporting import Exported, Wanted
 from latent_core.generations.transfers import BackupPayload
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold

@@ -14,7 +14,7 @@ from typing import Final
 from latent_core.domain.errors import LatentError
 from latent_core.domain.refresh import SpaceState
 from latent_core.embedding.picture import Piece
-from latent_core.generations.stage import Addressed, stage_vectors
+from latent_core.ingest.stage import Addressed, stage_vectors
 from latent_core.queue.context import JobContext
 from latent_core.registry import containers
 from latent_core.registry.containers import Container, Space

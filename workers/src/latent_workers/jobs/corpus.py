@@ -18,15 +18,15 @@ from latent_core.domain.doc_meta import published_meta
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_core.domain.ids import Sha256, document_id
 from latent_core.domain.manifest import Manifest
-from latent_core.generations.accept import IngestPayload
-from latent_core.generations.compaction import enqueue_if_needed
-from latent_core.generations.delete import (
+from latent_core.ingest.accept import IngestPayload
+from latent_core.ingest.compaction import enqueue_if_needed
+from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
     enqueue_collection,
     enqueue_purges,
 )
-from latent_core.generations.likenesses import enqueue_judging
-from latent_core.generations.publish import Published, Staged, publish
+from latent_core.ingest.likenesses import enqueue_judging
+from latent_core.ingest.publish import Published, Staged, publish
 from latent_core.processes.crash import crash_point
 from latent_core.queue.comeback import requeue_with
 from latent_core.queue.context import JobContext

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from latent_core.domain.errors import NotFound, Unavailable
-from latent_core.generations.containers import check_gone
-from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.generations.purge import purge_container
+from latent_core.ingest.containers import check_gone
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.ingest.purge import purge_container
 from latent_core.keywords import postings
 from latent_core.processes.crash import crash_point
 from latent_core.queue import admin

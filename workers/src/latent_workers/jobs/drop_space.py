@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from latent_core.generations.refresh import may_be_dropped, remove_space
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
+from latent_core.refresh.refresh import may_be_dropped, remove_space
 from latent_workers.deps import Deps
 
 

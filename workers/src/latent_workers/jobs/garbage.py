@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.generations.purge import purge_blobs
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.ingest.purge import purge_blobs
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
 from latent_core.registry import garbage as rows

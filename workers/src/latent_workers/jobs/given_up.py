@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from uuid import UUID
 
 from latent_core.domain.errors import LatentError, OutOfSpace, StoreFull
-from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import Cancelled, LeaseLost
 from latent_core.registry import containers

@@ -15,12 +15,12 @@ from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.offer import settled
 from latent_core.embedding.port import EmbeddingModel
-from latent_core.generations.abandon import purge_abandoned
-from latent_core.generations.containers import layout_of
-from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_removal
 from latent_core.generations.importing import container as founding
 from latent_core.generations.importing.payload import FRESH, ImportPayload
 from latent_core.generations.importing.step import Target
+from latent_core.ingest.abandon import purge_abandoned
+from latent_core.ingest.containers import layout_of
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_removal
 from latent_core.processes.crash import crash_point
 from latent_core.queue.amend import amend
 from latent_core.queue.context import JobContext

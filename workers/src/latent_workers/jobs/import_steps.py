@@ -22,15 +22,15 @@ from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, O
 from latent_core.domain.ids import Sha256
 from latent_core.domain.left_out import LeftOut
 from latent_core.domain.vector import Matrix
-from latent_core.generations.compaction import enqueue_if_needed
-from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
 from latent_core.generations.importing import choice, publication, vectors
 from latent_core.generations.importing.drafts import Drafts, draft_rows
 from latent_core.generations.importing.payload import FRESH, ImportPayload
 from latent_core.generations.importing.publication import Committed
 from latent_core.generations.importing.step import Step, Taken, Target, numbered
 from latent_core.generations.importing.tables import Written, write_rows
-from latent_core.generations.likenesses import enqueue_judging
+from latent_core.ingest.compaction import enqueue_if_needed
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
+from latent_core.ingest.likenesses import enqueue_judging
 from latent_core.processes.crash import crash_point
 from latent_core.queue.amend import amend, payload_of
 from latent_core.queue.context import JobContext

@@ -17,9 +17,9 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.embedding.port import Guarded
-from latent_core.generations.accept import IngestPayload
-from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.generations.publish import Staged
+from latent_core.ingest.accept import IngestPayload
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.ingest.publish import Staged
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue

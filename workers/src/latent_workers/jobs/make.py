@@ -18,9 +18,9 @@ from latent_core.domain.manifest import Chunker
 from latent_core.domain.recipe import recipe
 from latent_core.embedding.picture import Piece
 from latent_core.embedding.port import EmbeddingModel, Tokenizer
-from latent_core.generations.accept import IngestPayload
-from latent_core.generations.publish import StagedChunk
-from latent_core.generations.stage import Addressed, stage_vectors
+from latent_core.ingest.accept import IngestPayload
+from latent_core.ingest.publish import StagedChunk
+from latent_core.ingest.stage import Addressed, stage_vectors
 from latent_core.keywords.analyser import analyse
 from latent_core.keywords.language import CODE, DEFAULT, SIMPLE, detect_language
 from latent_core.processes.crash import crash_point

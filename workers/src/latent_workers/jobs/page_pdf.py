@@ -8,8 +8,8 @@ from uuid import UUID
 from latent_core.blobs.keeping import store
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.ids import Sha256
-from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.generations.page_pdf import PDF, PagePdfPayload
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.ingest.page_pdf import PDF, PagePdfPayload
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_core.registry import page_pdfs, pages

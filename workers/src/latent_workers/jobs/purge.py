@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.job import JobState
-from latent_core.generations.delete import (
+from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
     PurgePayload,
     delete_records,
     enqueue_collection,
 )
-from latent_core.generations.purge import Purged, count_points, purge_points, purge_rows
+from latent_core.ingest.purge import Purged, count_points, purge_points, purge_rows
 from latent_core.processes.crash import crash_point
 from latent_core.queue.amend import amend
 from latent_core.queue.comeback import requeue_with

@@ -5,7 +5,7 @@ from __future__ import annotations
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.ids import Sha256
-from latent_core.generations.read_image import MOST_CHARS, ReadImagePayload
+from latent_core.ingest.read_image import MOST_CHARS, ReadImagePayload
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_core.registry import image_texts

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import Sha256
-from latent_core.generations.accept import IngestPayload, Validators
+from latent_core.ingest.accept import IngestPayload, Validators
 from latent_core.registry import documents
 from latent_core.registry.containers import Container
 from latent_workers.deps import Deps

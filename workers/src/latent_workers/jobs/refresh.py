@@ -12,13 +12,13 @@ from typing import Final
 
 from latent_core.domain.errors import Conflict, NotFound
 from latent_core.domain.refresh import RefreshPayload, SpaceState, Strategy
-from latent_core.generations.containers import etag, layout_of
-from latent_core.generations.likenesses import judge_anew
-from latent_core.generations.refresh import NotComplete, named_like, require_active
 from latent_core.generations.refresh_gates import Searched
+from latent_core.ingest.containers import etag, layout_of
+from latent_core.ingest.likenesses import judge_anew
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
+from latent_core.refresh.refresh import NotComplete, named_like, require_active
 from latent_core.registry import containers, space_points, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Space

@@ -22,13 +22,13 @@ from latent_core.embedding.adapted import AdaptedEmbedder
 from latent_core.embedding.drift import DriftAdapter, ForwardMap
 from latent_core.embedding.picture import Piece
 from latent_core.embedding.port import Embedder, EmbeddingModel
-from latent_core.generations.containers import layout_of
-from latent_core.generations.refresh import target_manifest
 from latent_core.generations.refresh_gates import Searched
-from latent_core.generations.refresh_plan import sample_size
+from latent_core.ingest.containers import layout_of
 from latent_core.processes.crash import crash_point
 from latent_core.queue.amend import amend
 from latent_core.queue.finish import finish, hold
+from latent_core.refresh.plan import sample_size
+from latent_core.refresh.refresh import target_manifest
 from latent_core.registry import containers, drift_adapters, refresh_sources, space_points, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Space

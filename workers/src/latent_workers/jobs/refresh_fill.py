@@ -22,8 +22,8 @@ from latent_core.domain.refresh import SpaceState
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.drift import ForwardMap
 from latent_core.embedding.picture import Piece
-from latent_core.generations.delete import enqueue_purges
-from latent_core.generations.stage import stage_points
+from latent_core.ingest.delete import enqueue_purges
+from latent_core.ingest.stage import stage_points
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import hold

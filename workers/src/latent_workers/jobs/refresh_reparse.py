@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
 from latent_core.domain.job import JobKind
 from latent_core.domain.recipe import recipe
-from latent_core.generations.accept import IngestPayload, Validators, accept
+from latent_core.ingest.accept import CORPUS_MIME, accept, from_original
 from latent_core.queue.finish import finish
 from latent_core.registry import refresh_sources, space_points
 from latent_core.registry.documents import Source
@@ -16,7 +15,6 @@ from latent_core.registry.space_points import FIRST
 from latent_workers.jobs.refresh_work import Refresh
 
 DOCUMENTS_A_TURN: Final = 100
-CORPUS_MIME: Final = "application/x-ndjson"
 
 
 async def reparse(work: Refresh) -> None:
@@ -53,26 +51,7 @@ async def _enqueue(work: Refresh, row: dict[str, Any]) -> None:
         await accept(
             conn,
             Source(work.container.id, row["uri"], row["mime"]),
-            payload_of(row, recipe(work.container.manifest)),
+            from_original(row, recipe(work.container.manifest)),
             kind=JobKind.CORPUS if corpus else JobKind.INGEST,
             principal=work.ctx.job.principal,
         )
-
-
-def payload_of(row: dict[str, Any], recipe_now: str) -> IngestPayload:
-    """The same document from the bytes that are stored; what its sender said of it stays as it is."""
-    validators = Validators.model_validate(row["validators"]) if row["validators"] else None
-    return IngestPayload(
-        uri=row["uri"],
-        filename=row["filename"],
-        mime=validators.mime if validators is not None else row["blob_mime"],
-        sha256=row["sha256"],
-        validators=validators,
-        accepted_at=row["fetched_at"] or datetime.now(UTC),
-        modified_at=row["source_modified_at"],
-        mtime_ns=row["source_mtime_ns"],
-        meta=row["meta"],
-        given_meta=row["given_meta"],
-        recipe=recipe_now,
-        rebuild=True,
-    )

@@ -9,19 +9,19 @@ from typing import Any, Final
 from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, NotFound
 from latent_core.domain.job import PRIORITY_LATER, NewJob
 from latent_core.domain.refresh import GateReport, RefreshPayload, SpaceState, Strategy
-from latent_core.generations.refresh import (
-    NotComplete,
-    Switched,
-    refresh_job,
-    require_active,
-    switch,
-)
 from latent_core.generations.refresh_gates import Gates, Searched
 from latent_core.processes.crash import crash_point
 from latent_core.queue.amend import amend
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
+from latent_core.refresh.refresh import (
+    NotComplete,
+    Switched,
+    refresh_job,
+    require_active,
+    switch,
+)
 from latent_core.registry import containers, space_points, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container, Space

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
-from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold

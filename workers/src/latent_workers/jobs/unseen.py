@@ -11,7 +11,7 @@ from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.left_out import LeftOut
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.picture import Picture, Piece
-from latent_core.generations.stage import Addressed
+from latent_core.ingest.stage import Addressed
 from latent_core.queue.context import JobContext
 
 NAMED: Final = 20

@@ -16,6 +16,7 @@ import orjson
 from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.keeping import store
 from latent_core.blobs.signing import Signer
+from latent_core.doctor.examine import Doctor
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import ClaimedJob, JobKind
@@ -23,9 +24,8 @@ from latent_core.domain.manifest import Manifest
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.embedding.resolve import Embedders
-from latent_core.generations import containers as founding
-from latent_core.generations.accept import IngestPayload, accept
-from latent_core.generations.doctor import Doctor
+from latent_core.ingest import containers as founding
+from latent_core.ingest.accept import IngestPayload, accept
 from latent_core.keywords.bm25 import PostgresKeywordIndex
 from latent_core.observability import Metrics
 from latent_core.queue import clock

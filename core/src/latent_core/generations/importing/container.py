@@ -9,7 +9,7 @@ from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Invalid, NotFound
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding.port import EmbeddingModel
-from latent_core.generations.containers import etag, taken_id
+from latent_core.ingest.containers import etag, taken_id
 from latent_core.registry import audit, containers, importing as rows
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container

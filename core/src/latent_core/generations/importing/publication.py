@@ -12,7 +12,7 @@ from latent_core.domain.errors import Conflict
 from latent_core.generations.importing.container import hold_open
 from latent_core.generations.importing.step import Step, Taken, Target
 from latent_core.generations.importing.tables import Written
-from latent_core.generations.publish import live_collection, switched
+from latent_core.ingest.publish import live_collection, switched
 from latent_core.keywords import postings
 from latent_core.registry import (
     chunks as chunk_rows,

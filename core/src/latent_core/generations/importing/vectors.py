@@ -15,7 +15,7 @@ from latent_core.domain.chunk import Modality
 from latent_core.domain.ids import PointId, point_id
 from latent_core.domain.vector import Matrix
 from latent_core.generations.importing.step import Step, Taken, Target
-from latent_core.generations.stage import Checkpoint, stage_points
+from latent_core.ingest.stage import Checkpoint, stage_points
 from latent_core.vectors.port import Points, VectorIndex
 
 POINTS_A_WRITE: Final = 2048

@@ -11,8 +11,8 @@ from uuid import UUID
 from latent_core.blobs.port import BlobStore
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
-from latent_core.generations.delete import PurgePayload
-from latent_core.generations.stage import Checkpoint
+from latent_core.ingest.delete import PurgePayload
+from latent_core.ingest.stage import Checkpoint
 from latent_core.keywords import postings
 from latent_core.processes.crash import crash_point
 from latent_core.registry import containers, documents, garbage, pages, proofs

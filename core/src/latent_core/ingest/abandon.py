@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from latent_core.domain.job import ClaimedJob
-from latent_core.generations.delete import delete_documents, enqueue_purges
+from latent_core.ingest.delete import delete_documents, enqueue_purges
 from latent_core.queue.finish import hold
 from latent_core.registry import abandoned, containers, documents
 from latent_core.registry.connection import Database

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict
 
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import NO_CONTAINER, PRIORITY_LATER, PRIORITY_NORMAL, JobKind, NewJob
-from latent_core.generations.likenesses import enqueue_judging
-from latent_core.generations.stage import Checkpoint
+from latent_core.ingest.likenesses import enqueue_judging
+from latent_core.ingest.stage import Checkpoint
 from latent_core.keywords import postings
 from latent_core.queue.enqueue import enqueue
 from latent_core.registry import chunks, containers, documents, likenesses, records as record_rows

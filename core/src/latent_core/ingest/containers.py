@@ -10,7 +10,7 @@ from latent_core.domain.errors import Conflict, Invalid, LatentError
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.refresh import SpaceState
 from latent_core.embedding.port import EmbeddingModel
-from latent_core.generations.delete import delete_container
+from latent_core.ingest.delete import delete_container
 from latent_core.processes.crash import crash_point
 from latent_core.registry import audit, containers, importing
 from latent_core.registry.connection import Connection, Database

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
@@ -16,6 +16,8 @@ from latent_core.queue.enqueue import enqueue
 from latent_core.registry import containers, documents
 from latent_core.registry.connection import Connection
 from latent_core.registry.documents import Source
+
+CORPUS_MIME: Final = "application/x-ndjson"
 
 
 class Validators(BaseModel):
@@ -66,6 +68,25 @@ class IngestPayload(BaseModel):
     failures: int = 0
     nameless: int = 0
     """Failures without an id: which records they were is not known."""
+
+
+def from_original(row: dict[str, Any], recipe: str, *, rebuild: bool = True) -> IngestPayload:
+    """The same document from the bytes that are stored; what its sender said of it stays as it is."""
+    validators = Validators.model_validate(row["validators"]) if row["validators"] else None
+    return IngestPayload(
+        uri=row["uri"],
+        filename=row["filename"],
+        mime=validators.mime if validators is not None else row["blob_mime"],
+        sha256=row["sha256"],
+        validators=validators,
+        accepted_at=row["fetched_at"] or datetime.now(UTC),
+        modified_at=row["source_modified_at"],
+        mtime_ns=row["source_mtime_ns"],
+        meta=row["meta"],
+        given_meta=row["given_meta"],
+        recipe=recipe,
+        rebuild=rebuild,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from latent_core.domain.refresh import (
 )
 from latent_core.embedding.port import Embedder, EmbeddingModel
 from latent_core.embedding.resolve import TEXTS_PER_MINUTE, Embedders, is_served
-from latent_core.generations.refresh import require_same_space, wanted_manifest
+from latent_core.refresh.refresh import require_same_space, wanted_manifest
 from latent_core.registry import refresh_sources
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container, Space

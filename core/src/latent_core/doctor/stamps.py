@@ -8,7 +8,7 @@ from contextlib import suppress
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import Difference, Remedy
 from latent_core.domain.manifest import Manifest
-from latent_core.generations.containers import etag
+from latent_core.ingest.containers import etag
 from latent_core.registry import containers, stamps
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container
@@ -36,7 +36,7 @@ async def differences(db: Database, index: VectorIndex, container: Container) ->
             ("languages", f"documents in {', '.join(lost)} are live, and no query is analysed so")
         )
     told = [
-        Difference(kind=kind, object=container.id, message=message, repair=Remedy.RESTAMP)
+        Difference(kind=kind, object=container.id, message=message, repair=Remedy.REBUILD)
         for kind, message in found
     ]
     return told + _named_otherwise(container, dims or container.space.dims)

@@ -18,9 +18,9 @@ from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.refresh import RefreshPayload, RefreshRequest, SpaceState, Strategy, Target
 from latent_core.embedding.port import EmbeddingModel
-from latent_core.generations.containers import Models, etag
-from latent_core.generations.likenesses import judge_anew
-from latent_core.generations.stage import Checkpoint
+from latent_core.ingest.containers import Models, etag
+from latent_core.ingest.likenesses import judge_anew
+from latent_core.ingest.stage import Checkpoint
 from latent_core.queue.admin import open_refresh
 from latent_core.queue.enqueue import enqueue
 from latent_core.registry import audit, containers, space_points, spaces

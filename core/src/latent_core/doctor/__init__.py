@@ -1,0 +1,1 @@
+"""Compare the stores, report every difference and repair it (docs/architecture.md, docs/runbook.md)."""

@@ -1,0 +1,142 @@
+"""Compare the rows of blobs with the stored bytes: what documents and archives refer to, and what nothing refers to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+from latent_core.blobs.port import BlobStore
+from latent_core.doctor.pace import MAX_DIFFERENCES, PAGE, Pace
+from latent_core.domain.errors import NotFound
+from latent_core.domain.findings import Difference, Remedy
+from latent_core.domain.ids import Sha256
+from latent_core.registry import archives, checks
+from latent_core.registry.archives import ArchiveKind
+from latent_core.registry.connection import Database
+
+
+class BlobCheck:
+    def __init__(self, db: Database, blobs: BlobStore, pace: Pace, *, deep: bool) -> None:
+        """``deep``: bytes are read and hashed, not only measured."""
+        self._db = db
+        self._blobs = blobs
+        self._pace = pace
+        self._deep = deep
+
+    async def of_documents(self, container_id: str) -> AsyncIterator[Difference]:
+        """References of live documents to blobs that are absent or not whole."""
+        after = (UUID(int=0), "", 0)
+        while True:
+            async with self._db.transaction() as conn:
+                rows = await checks.live_refs(conn, container_id, after, PAGE)
+            if not rows:
+                return
+            after = (rows[-1]["doc_id"], rows[-1]["role"], rows[-1]["part"])
+            await self._pace.rest()
+            for row in rows:
+                cause = await self._wrong_bytes(row)
+                if cause is not None and await self._still_refers(row):
+                    yield Difference(
+                        kind="blob",
+                        object=row["sha256"],
+                        message=f"{row['role']} of document {row['doc_id']} {cause}",
+                        repair=Remedy.REINGEST,
+                        doc_id=row["doc_id"],
+                        generation=row["generation"],
+                    )
+
+    async def of_archives(self, container_id: str | None) -> AsyncIterator[Difference]:
+        """Exports and backups whose file is absent or not whole; None: those whose container is gone."""
+        after = 0
+        while True:
+            async with self._db.transaction() as conn:
+                rows = await checks.archives(conn, container_id, after, PAGE)
+            if not rows:
+                return
+            after = rows[-1]["id"]
+            await self._pace.rest()
+            for row in rows:
+                cause = await self._wrong_bytes(row)
+                if cause is not None and await self._still_kept(row):
+                    yield _archive(row, cause)
+
+    async def without_purpose(self, grace_seconds: float) -> AsyncIterator[Difference]:
+        """Rows that nothing refers to for so long, and bytes without a row."""
+        async with self._db.transaction() as conn:
+            garbage = await checks.blob_garbage(conn, grace_seconds, MAX_DIFFERENCES)
+        for row in garbage:
+            yield _orphan(row["sha256"], f"nothing refers to it ({row['state']})")
+        batch: list[str] = []
+        async for sha256 in self._blobs.hashes():
+            batch.append(sha256)
+            if len(batch) == PAGE:
+                for difference in await self._without_row(batch):
+                    yield difference
+                batch = []
+        for difference in await self._without_row(batch):
+            yield difference
+
+    async def _without_row(self, hashes: list[str]) -> list[Difference]:
+        if not hashes:
+            return []
+        await self._pace.rest()
+        async with self._db.transaction() as conn:
+            known = await checks.known_blobs(conn, hashes)
+        return [
+            _orphan(sha256, "is stored and has no row")
+            for sha256 in hashes
+            if sha256 not in known and await self._blobs.size(Sha256(sha256)) is not None
+        ]
+
+    async def _wrong_bytes(self, row: dict[str, Any]) -> str | None:
+        sha256 = Sha256(row["sha256"])
+        size = await self._blobs.size(sha256)
+        if size is None:
+            return f"is absent; {row['bytes']} bytes expected"
+        if row["state"] != "present" or size != row["bytes"]:
+            return f"has {size} bytes ({row['state']}); {row['bytes']} expected"
+        if self._deep and await self._hashed(sha256) not in (None, sha256):
+            return "has other bytes than its hash says"
+        return None
+
+    async def _hashed(self, sha256: Sha256) -> str | None:
+        """The hash of the stored bytes; None when they were removed meanwhile."""
+        digest = hashlib.sha256()
+        try:
+            async for piece in self._blobs.stream(sha256):
+                digest.update(piece)
+                await self._pace.rest()
+        except NotFound:
+            return None
+        return digest.hexdigest()
+
+    async def _still_refers(self, row: dict[str, Any]) -> bool:
+        async with self._db.transaction() as conn:
+            return await checks.refers(
+                conn, row["doc_id"], row["generation"], row["role"], row["part"]
+            )
+
+    async def _still_kept(self, row: dict[str, Any]) -> bool:
+        async with self._db.transaction() as conn:
+            return await archives.get(conn, row["id"], ArchiveKind(row["kind"])) is not None
+
+
+def _orphan(sha256: str, message: str) -> Difference:
+    return Difference(kind="blob", object=sha256, message=message, repair=Remedy.DROP)
+
+
+def _archive(row: dict[str, Any], cause: str) -> Difference:
+    message = f"its file {cause}"
+    if row["kind"] == ArchiveKind.BACKUP:
+        message += (
+            f"; `latent import` takes a copy that was fetched; make another (`latent backup now {row['container_id']}`) "
+            f"and delete this one (`latent backup delete {row['id']} --yes`)"
+        )
+    return Difference(
+        kind=row["kind"],
+        object=str(row["id"]),
+        message=message,
+        repair=Remedy.NONE if row["kind"] == ArchiveKind.BACKUP else Remedy.DROP,
+    )

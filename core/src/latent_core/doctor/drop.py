@@ -1,0 +1,147 @@
+"""Repair by removal of what nothing refers to. What has come into use since the report is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+from uuid import UUID
+
+from latent_core.doctor.context import IN_MOTION, NotRepairable, RepairContext, lock_document
+from latent_core.doctor.reingest import reingest_document
+from latent_core.domain.findings import Difference
+from latent_core.domain.ids import Sha256
+from latent_core.ingest.delete import (
+    LEASES_TO_WAIT,
+    delete_documents,
+    enqueue_collection,
+    enqueue_purges,
+)
+from latent_core.registry import (
+    archives,
+    blobs,
+    checks,
+    containers,
+    documents,
+    pages,
+    proofs,
+    repairs,
+)
+from latent_core.registry.archives import ArchiveKind
+from latent_core.registry.connection import Connection
+from latent_core.registry.containers import Container
+
+Drop = Callable[[RepairContext, Difference], Awaitable[str]]
+
+
+async def drop(ctx: RepairContext, container: Container | None, difference: Difference) -> str:
+    if difference.kind in WITHOUT_CONTAINER:
+        return await WITHOUT_CONTAINER[difference.kind](ctx, difference)
+    if container is None or difference.doc_id is None:
+        raise NotRepairable("no container or no document is known to it")
+    if difference.kind == "document":
+        return await _take_back(ctx, container, difference.doc_id)
+    if difference.generation is None:
+        raise NotRepairable("no generation is known to it")
+    return await _purge(ctx, container, difference.doc_id, difference.generation)
+
+
+async def _purge(ctx: RepairContext, container: Container, doc_id: UUID, generation: int) -> str:
+    """Points and rows of a generation that is not live. Those of a document that waits without a job stay: its rows
+    say what it is made of."""
+    async with ctx.db.transaction() as conn:
+        if await containers.hold(conn, container.id) is None:
+            raise NotRepairable("the container is gone")
+        await lock_document(conn, doc_id)
+        if await pages.is_live(conn, doc_id, generation):
+            return "it is live by now"
+        if await checks.with_open_work(conn, container.id, [doc_id]):
+            return IN_MOTION
+        if not await _waits_with_original(conn, container, doc_id):
+            await repairs.overtake(conn, doc_id, generation)  # between this and the purge, too
+            await proofs.delete_dead(conn, doc_id, generation + 1)
+            job_id = await enqueue_purges(
+                conn,
+                container.id,
+                only=[(doc_id, generation)],
+                principal=ctx.principal,
+                lease_seconds=ctx.lease_seconds,
+                twice=False,
+            )
+            return f"job {job_id} purges generation {generation} of document {doc_id}"
+    return await reingest_document(ctx, container, doc_id)
+
+
+async def _waits_with_original(conn: Connection, container: Container, doc_id: UUID) -> bool:
+    pending = await checks.pending_without_job(conn, container.id, 1, among=[doc_id])
+    return bool(pending) and bool(pending[0]["has_original"])
+
+
+async def _take_back(ctx: RepairContext, container: Container, doc_id: UUID) -> str:
+    """A document that was accepted, whose bytes are not known, and that no job works on."""
+    async with ctx.db.transaction() as conn:
+        if await containers.hold(conn, container.id) is None:
+            raise NotRepairable("the container is gone")
+        await lock_document(conn, doc_id)
+        row = await documents.row(conn, doc_id)
+        if row is None or not await checks.pending_without_job(
+            conn, container.id, 1, among=[doc_id]
+        ):
+            return "it does not wait any more, or a job works on it by now"
+        await delete_documents(
+            conn,
+            container.id,
+            [doc_id],
+            principal=ctx.principal,
+            lease_seconds=ctx.lease_seconds,
+        )
+        await enqueue_collection(  # of the bytes it was to be made of
+            conn, principal=ctx.principal, delay_seconds=LEASES_TO_WAIT * ctx.lease_seconds
+        )
+    return f"{row['uri']} is removed: nothing of it was stored; add it again"
+
+
+async def _blob(ctx: RepairContext, difference: Difference) -> str:
+    sha256 = Sha256(difference.object)
+    size = await ctx.blobs.size(sha256)
+    async with ctx.db.transaction() as conn:
+        if size is not None:  # bytes without a row get one, younger than what is collected
+            await blobs.adopt(conn, sha256, size)
+        job_id = await enqueue_collection(conn, principal=ctx.principal, delay_seconds=0.0)
+    return f"job {job_id} removes it unless it is used within two leases"
+
+
+async def _collection(ctx: RepairContext, difference: Difference) -> str:
+    async with ctx.db.transaction() as conn:
+        owned = {s.collection() for s in await containers.all_spaces(conn)}
+        made = await containers.collections_made(conn)
+    if difference.object in owned:
+        return "it belongs to a container by now"
+    if not ctx.alone and difference.object not in made:
+        raise NotRepairable("it was not made by this installation")
+    await ctx.index.drop_collection(difference.object)
+    return "it is dropped"
+
+
+async def _archive(ctx: RepairContext, difference: Difference) -> str:
+    """The row of a file that is lost or cut off."""
+    archive_id, kind = int(difference.object), ArchiveKind(difference.kind)
+    async with ctx.db.transaction() as conn:
+        found = await archives.get(conn, archive_id, kind)
+    if found is None:
+        return "it is removed already"
+    size = await ctx.sound_size(Sha256(found.sha256))
+    async with ctx.db.transaction() as conn:
+        if size is not None:
+            await repairs.mark_present(conn, found.sha256, size)
+            return "its bytes are whole; its row says so now"
+        await archives.remove(conn, archive_id, kind)
+        await enqueue_collection(conn, principal=ctx.principal, delay_seconds=0.0)
+    return f"the {kind.value} is removed: request it again"
+
+
+WITHOUT_CONTAINER: Final[dict[str, Drop]] = {
+    "blob": _blob,
+    "collection": _collection,
+    ArchiveKind.EXPORT.value: _archive,
+    ArchiveKind.IMPORT.value: _archive,
+}

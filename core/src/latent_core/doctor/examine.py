@@ -1,0 +1,245 @@
+"""Doctor: compare rows, points, postings and blobs, and say every difference (DESIGN §7.6).
+
+Runs on a live system in bounded pages, at most half of the time. What is in motion (a document with an
+ingest or a purge open, a container that an archive is merged into) is not a difference; what looks like
+one is read again before it is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from latent_core.blobs.port import BlobStore
+from latent_core.doctor import stamps
+from latent_core.doctor.blobs import BlobCheck
+from latent_core.doctor.pace import MAX_DIFFERENCES, Pace, first_of
+from latent_core.doctor.points import PointCheck
+from latent_core.doctor.reingest import is_web
+from latent_core.domain.errors import LatentError, NotFound
+from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
+from latent_core.domain.refresh import SpaceState
+from latent_core.ingest.containers import OURS
+from latent_core.keywords.differences import differences
+from latent_core.registry import checks, containers, space_points, stamps as stamp_rows
+from latent_core.registry.connection import Database
+from latent_core.registry.containers import Container, Space
+from latent_core.vectors.port import VectorIndex
+
+__all__ = ["Difference", "Doctor", "DoctorReport"]
+
+
+class Doctor:
+    def __init__(
+        self,
+        db: Database,
+        index: VectorIndex,
+        blobs: BlobStore,
+        *,
+        grace_seconds: float,
+        deep: bool = False,
+        alone: bool = False,
+    ) -> None:
+        """``deep``: bytes are read and hashed, not only measured. ``alone``: no other installation keeps collections
+        in this vector engine."""
+        self._db = db
+        self._index = index
+        self._grace = grace_seconds
+        self._alone = alone
+        pace = Pace()
+        self._points = PointCheck(db, index, pace)
+        self._blobs = BlobCheck(db, blobs, pace, deep=deep)
+
+    async def examine(self, wanted: list[str] | None) -> DoctorReport:
+        """Compare all stores, for the named containers or for all."""
+        async with self._db.transaction() as conn:
+            found = {c.id: c for c in await containers.all_(conn)}
+        report = DoctorReport()
+        for container_id in sorted(found if wanted is None else set(wanted) & set(found)):
+            one = await self._if_there(found[container_id])
+            if one is not None:
+                report.containers[container_id] = one
+        if wanted is None:
+            report.stores = [d async for d in self._blobs.without_purpose(self._grace)]
+            report.stores += await first_of(self._blobs.of_archives(None))
+            found_there = await self._collections()
+            report.stores += [d for d in found_there if d.repair is Remedy.DROP]
+            report.notes = [d for d in found_there if d.repair is not Remedy.DROP]
+            report.notes += await self._tokens()
+        report.clean = not report.stores and not any(
+            c.differences for c in report.containers.values()
+        )
+        return report
+
+    async def _if_there(self, container: Container) -> ContainerReport | None:
+        """None when it was deleted meanwhile: what is told of the others stays."""
+        try:
+            return await self._container(container)
+        except NotFound as error:
+            async with self._db.transaction() as conn:
+                if await containers.get(conn, container.id) is None:
+                    return None
+            gone = Difference(kind="vectors", object=container.id, message=error.message)
+            return ContainerReport(differences=[gone])
+
+    async def _container(self, container: Container) -> ContainerReport:
+        report = ContainerReport()
+        async with self._db.transaction() as conn:
+            report.counts = await checks.counts(conn, container.id, container.space.stored_in)
+        try:
+            report.counts["points"] = await self._index.count(container.space.collection())
+        except LatentError as error:
+            report.differences.append(
+                Difference(kind="vectors", object=container.id, message=error.message)
+            )
+        else:
+            report.differences += await first_of(self._points.strays(container))
+            report.differences += await first_of(self._points.missing(container))
+        report.differences += await stamps.differences(self._db, self._index, container)
+        report.differences += await first_of(self._rows(container.id))
+        report.differences += await first_of(self._keywords(container.id))
+        report.differences += await first_of(self._blobs.of_documents(container.id))
+        report.differences += await first_of(self._blobs.of_archives(container.id))
+        report.notes += await self._dead_letters(container.id)
+        report.notes += await self._beside(container)
+        return report
+
+    async def _beside(self, container: Container) -> list[Difference]:
+        """Spaces that are built or kept beside the one that is searched: what they lack, not each of their points.
+
+        A refresh that builds one, and a rollback to one, look for what is missing themselves; nothing is found there.
+        """
+        async with self._db.transaction() as conn:
+            others = [
+                space
+                for space in await containers.spaces(conn, container.id)
+                if space.state in (SpaceState.BUILDING, SpaceState.RETIRED)
+                and space.stored_in != container.space.stored_in
+            ]
+            lacking = {
+                space.id: await space_points.missing(
+                    conn, container.id, space.stored_in, limit=MAX_DIFFERENCES
+                )
+                for space in others
+            }
+        return [await self._note(space, len(lacking[space.id])) for space in others]
+
+    async def _note(self, space: Space, lacking: int) -> Difference:
+        try:
+            points = f"{await self._index.count(space.collection())} points"
+        except LatentError as error:
+            points = f"no points that could be counted ({error.message})"
+        more = " or more" if lacking == MAX_DIFFERENCES else ""
+        return Difference(
+            kind="space",
+            object=space.collection(),
+            message=f"{space.state.value} space of {space.embedder} {space.version}: {points}; {lacking}{more} live "
+            "documents have none in it; its points are not compared one by one while another space is searched",
+        )
+
+    async def _dead_letters(self, container_id: str) -> list[Difference]:
+        async with self._db.transaction() as conn:
+            rows = await checks.dead_letters(conn, container_id, MAX_DIFFERENCES)
+        return [
+            Difference(
+                kind="job",
+                object=str(row["id"]),
+                message=f"{row['kind']} failed: {row['cause'] or 'no cause is known'}; "
+                f"`latent jobs requeue {row['id']}` tries again",
+                doc_id=row["doc_id"],
+            )
+            for row in rows
+        ]
+
+    async def _rows(self, container_id: str) -> AsyncIterator[Difference]:
+        async with self._db.transaction() as conn:
+            pending = await checks.pending_without_job(conn, container_id, MAX_DIFFERENCES)
+            wrong = await checks.wrong_counts(conn, container_id, MAX_DIFFERENCES)
+            dead = await checks.dead_rows(conn, container_id, MAX_DIFFERENCES)
+            moving = await checks.with_open_work(conn, container_id, [r["doc_id"] for r in dead])
+            drifted = await checks.space_drift(conn, container_id)
+        if drifted is not None:
+            yield Difference(
+                kind="state",
+                object=container_id,
+                message=f"the space it searches is marked '{drifted}', not 'live'",
+                repair=Remedy.REBUILD,
+            )
+        for row in pending:
+            can_be_made = row["has_original"] or is_web(row["uri"])
+            yield _document(
+                row, "waits without a job", Remedy.REINGEST if can_be_made else Remedy.DROP
+            )
+        for row in wrong:
+            message = f"should have {row['live_chunks']} chunks and has {row['found']}"
+            yield _document(row, message, Remedy.REINGEST)
+        for row in dead:
+            if row["doc_id"] not in moving:
+                yield Difference(
+                    kind="chunk" if row["chunks"] else "row",
+                    object=f"{row['doc_id']}/{row['generation']}",
+                    message=f"{row['chunks']} chunks, {row['pages']} pages and {row['refs']} references to blobs of a "
+                    "generation that is not live, and no purge is queued",
+                    repair=Remedy.DROP,
+                    doc_id=row["doc_id"],
+                    generation=row["generation"],
+                )
+
+    async def _keywords(self, container_id: str) -> AsyncIterator[Difference]:
+        for found in await differences(self._db, container_id, limit=MAX_DIFFERENCES):
+            yield Difference(
+                kind="keywords",
+                object=found.object,
+                message=found.message,
+                repair=Remedy.REBUILD,
+            )
+
+    async def _collections(self) -> list[Difference]:
+        """Collections without an owner. Of those that look like ours on a server only the ones are dropped that this
+        registry has made: others may be another installation's, or of a time that the registry has lost."""
+        names = await self._index.collections()  # before their rows, which are there first
+        async with self._db.transaction() as conn:
+            owned = {s.collection() for s in await containers.all_spaces(conn)}
+            made = await containers.collections_made(conn)
+        strange = [name for name in names if name.startswith(OURS) and name not in owned]
+        return [
+            Difference(
+                kind="collection",
+                object=name,
+                message="belongs to no container",
+                repair=Remedy.DROP,
+            )
+            if self._alone or name in made
+            else Difference(
+                kind="collection",
+                object=name,
+                message="was not made by this installation and is left alone: another one on the same server may search "
+                "it (each should have an LLC_QDRANT_PREFIX of its own); if nobody does, drop it by hand",
+            )
+            for name in strange
+        ]
+
+    async def _tokens(self) -> list[Difference]:
+        """Rights to what is not there: whoever makes a container of that name gives it to them. No difference, since
+        a token may be made before its container."""
+        async with self._db.transaction() as conn:
+            rows = await stamp_rows.dangling_tokens(conn, MAX_DIFFERENCES)
+        return [
+            Difference(
+                kind="token",
+                object=str(row["id"]),
+                message=f"'{row['name']}' of {row['principal']} opens {', '.join(row['gone'])}, which is not there: "
+                f"`latent token revoke {row['id']}` unless it is still to be made",
+            )
+            for row in rows
+        ]
+
+
+def _document(row: dict[str, Any], message: str, repair: Remedy) -> Difference:
+    return Difference(
+        kind="document",
+        object=str(row["id"]),
+        message=f"{row['uri']} {message}",
+        repair=repair,
+        doc_id=row["id"],
+    )

@@ -1,0 +1,130 @@
+"""Compare the points of a container's live collection with its live chunks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import numpy as np
+
+from latent_core.doctor.pace import PAGE, Pace
+from latent_core.domain.findings import Difference, Remedy
+from latent_core.domain.ids import PointId, point_id
+from latent_core.registry import checks, chunks, pages
+from latent_core.registry.connection import Database
+from latent_core.registry.containers import Container
+from latent_core.vectors.port import StoredPoint, VectorIndex
+
+IDS_PER_CHECK: Final = 256
+MAX_LENGTH_ERROR: Final = 0.01
+"""How far from 1 the length of a stored vector may be."""
+
+
+class PointCheck:
+    def __init__(self, db: Database, index: VectorIndex, pace: Pace) -> None:
+        self._db = db
+        self._index = index
+        self._pace = pace
+
+    async def strays(self, container: Container) -> AsyncIterator[Difference]:
+        """Points that no live chunk expects."""
+        after: PointId | None = None
+        collection = container.space.collection()
+        while batch := await self._index.scroll(collection, after=after, limit=PAGE):
+            after = batch[-1].id
+            await self._pace.rest()
+            strays = await self._unexpected(container, batch)
+            if not strays:
+                continue
+            async with self._db.transaction() as conn:
+                moving = await checks.with_open_work(
+                    conn, container.id, list({p.doc_id for p in strays})
+                )
+            for point in await self._unexpected(
+                container, [p for p in strays if p.doc_id not in moving]
+            ):
+                if await self._index.vectors(collection, [point.id]):
+                    yield await self._stray(point)
+
+    async def _stray(self, point: StoredPoint) -> Difference:
+        """Points are deleted by generation, so one of a live generation goes only with that generation."""
+        async with self._db.transaction() as conn:
+            live = await pages.is_live(conn, point.doc_id, point.generation)
+        return Difference(
+            kind="point",
+            object=str(point.id),
+            message=f"belongs to no live chunk (document {point.doc_id}, generation {point.generation})",
+            repair=Remedy.REINGEST if live else Remedy.DROP,
+            doc_id=point.doc_id,
+            generation=point.generation,
+        )
+
+    async def _unexpected(
+        self, container: Container, batch: list[StoredPoint]
+    ) -> list[StoredPoint]:
+        async with self._db.transaction() as conn:
+            rows = await chunks.by_ord(
+                conn,
+                container.id,
+                [p.ord for p in batch],
+                stored_in=container.space.stored_in,
+            )
+        expected = {
+            (point_id(r["id"], r["generation"], w), r["ord"])
+            for r in rows
+            for w in range(r["windows"])
+        }
+        return [p for p in batch if (p.id, p.ord) not in expected]
+
+    async def missing(self, container: Container) -> AsyncIterator[Difference]:
+        """Live chunks whose vectors are not stored, or are not usable."""
+        after = -1
+        while True:
+            async with self._db.transaction() as conn:
+                rows = await chunks.points(
+                    conn,
+                    container.id,
+                    after=after,
+                    limit=PAGE,
+                    stored_in=container.space.stored_in,
+                )
+            if not rows:
+                return
+            after = rows[-1]["ord"]
+            await self._pace.rest()
+            expected = {
+                point_id(r["id"], r["generation"], w): r for r in rows for w in range(r["windows"])
+            }
+            bad = await self._bad(container.space.collection(), list(expected))
+            for point, cause in bad.items():
+                row = expected[point]
+                if await self._still_live(container.id, row):
+                    yield _missing(point, row, cause)
+
+    async def _still_live(self, container_id: str, row: dict[str, Any]) -> bool:
+        async with self._db.transaction() as conn:
+            return bool(await chunks.by_ord(conn, container_id, [row["ord"]]))
+
+    async def _bad(self, collection: str, ids: list[PointId]) -> dict[PointId, str]:
+        """Points that are absent, or whose vector has no unit length."""
+        bad: dict[PointId, str] = {}
+        for start in range(0, len(ids), IDS_PER_CHECK):
+            batch = ids[start : start + IDS_PER_CHECK]
+            stored = await self._index.vectors(collection, batch)
+            for one in batch:
+                if one not in stored:
+                    bad[one] = "has no vector"
+                elif not abs(float(np.linalg.norm(stored[one])) - 1.0) < MAX_LENGTH_ERROR:  # or NaN
+                    bad[one] = "has a vector that is not of unit length"
+        return bad
+
+
+def _missing(point: PointId, row: dict[str, Any], cause: str) -> Difference:
+    return Difference(
+        kind="point",
+        object=str(point),
+        message=f"chunk {row['ord']} is live and {cause}",
+        repair=Remedy.REINGEST,
+        doc_id=row["doc_id"],
+        generation=row["generation"],
+    )

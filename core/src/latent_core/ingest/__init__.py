@@ -1,0 +1,1 @@
+"""The writing protocol (docs/architecture.md): the one place where the stores meet in a transaction."""

@@ -1,0 +1,1 @@
+"""Another embedder for a container (docs/adr/0009)."""
