@@ -287,7 +287,7 @@ class TestSharedRate:
         await one.pause(30)
         with pytest.raises(RateLimited) as caught:
             await two.take(1, urgent=True, within=1)
-        assert caught.value.blameless
+        assert not caught.value.counts_as_attempt
         assert 25 < caught.value.details["retry_after"] <= 30
 
     async def test_endpoints_have_limits_of_their_own(self, database: Database) -> None:
