@@ -132,9 +132,9 @@ async def explain(conn: Connection, statement: str, parameters: dict[str, Any]) 
     async with conn.transaction(force_rollback=True):
         await conn.execute(f"PREPARE guarded AS {numbered}")
         try:
-            arguments = ", ".join(f"%({name})s" for name in names)
+            arguments = f"({', '.join(f'%({name})s' for name in names)})" if names else ""
             async with conn.cursor() as cursor:
-                text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) EXECUTE guarded ({arguments})"
+                text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) EXECUTE guarded {arguments}"
                 bound = parameters if names else None
                 await cursor.execute(_literal(text, bound, conn))
                 row = await cursor.fetchone()

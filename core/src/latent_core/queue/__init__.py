@@ -12,8 +12,9 @@ the transaction it stands in rolls back. So a worker that was frozen and wakes c
 **What a queued job waits for** (``waits_for``):
 
 - nothing (NULL): it is in line, by priority, then rank (fair between containers), then id;
-- ``time``: not before ``run_at``; then it goes to the end of its container's line. ``run_at`` alone does not do: each
-  claim would read past all delayed jobs, and those that are due together would pass the jobs of other containers;
+- ``time``: not before ``run_at``; then it goes to the end of its container's line. ``run_at`` alone is not
+  enough: its rank is that of the moment when it is due. With an older rank, jobs that are due together would pass those
+  of other containers; with ranks of delayed jobs in line, new jobs of the container would wait behind them;
 - ``key``: a job with the same ``doc_key`` runs. Marked when its turn came, so that thousands of such jobs are
   looked at once and not at every claim; brought back, one per key, when the key is free. Each claim looks which
   keys are free, so it needs no wake-up.
