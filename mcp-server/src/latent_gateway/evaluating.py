@@ -46,15 +46,14 @@ from latent_core.queue.runner import Runner
 from latent_core.registry import containers, eval_runs
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container
+from latent_core.search.embed import QueryCache
+from latent_core.search.plan import require_offered
+from latent_core.search.readable import Readable
+from latent_core.search.service import SearchService
+from latent_core.search.turns import Turns
 from latent_core.settings import Settings
 from latent_core.stack import Stack
-from latent_gateway.auth.access import Readable
 from latent_gateway.links import BlobLinks
-from latent_gateway.search.embed import QueryCache
-from latent_gateway.search.plan import require_offered
-from latent_gateway.search.service import SearchService
-from latent_gateway.search.stores import Stores
-from latent_gateway.search.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +145,7 @@ class _Evaluation:
         self._done = 0
         self._total = 0
         self._service = SearchService(
-            Stores.of(stack, QueryCache()),
+            stack.search_stores(QueryCache()),
             BlobLinks(stack.signer, ""),
             settings.search_timeout_ms / 1000,
             stack.metrics,

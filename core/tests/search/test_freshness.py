@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from latent_core.domain.manifest import Freshness
-from latent_gateway.search.freshness import boosted, factor
+from latent_core.search.freshness import boosted, factor
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ON = Freshness(enabled=True, decay_lambda=0.02)

@@ -15,10 +15,10 @@ from latent_core.domain.query import Detail, SearchRequest
 from latent_core.registry.conditions import Condition
 from latent_core.registry.containers import Container
 from latent_core.rerank.resolve import Provider
-from latent_gateway.search.exact import ExactQuery, Matcher
-from latent_gateway.search.filters import read_filters
-from latent_gateway.search.paging import offset_of
-from latent_gateway.search.rerank import head_size
+from latent_core.search.exact import ExactQuery, Matcher
+from latent_core.search.filters import read_filters
+from latent_core.search.paging import offset_of
+from latent_core.search.rerank import head_size
 
 DEPTH: Final = 100
 """Candidates a channel gives at first (CONTRACT "Retrieval")."""

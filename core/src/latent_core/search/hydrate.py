@@ -10,7 +10,7 @@ from uuid import UUID
 from latent_core.registry import chunks, pages
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.pages import Lack
-from latent_gateway.search.dedup import Candidate, Group
+from latent_core.search.dedup import Candidate, Group
 
 Read = Callable[[Connection, str, Sequence[int]], Awaitable[dict[int, dict[str, Any]]]]
 """Rows of those ords of a container that are visible."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from latent_core.domain.manifest import Fusion, FusionMethod
-from latent_gateway.search.constraints import quoted
-from latent_gateway.search.order import Order
-from latent_gateway.search.plan import BM25, EXACT, VECTOR, ContainerPlan, Plan
+from latent_core.search.constraints import quoted
+from latent_core.search.order import Order
+from latent_core.search.plan import BM25, EXACT, VECTOR, ContainerPlan, Plan
 
 WORDS = {
     BM25: "words (BM25)",

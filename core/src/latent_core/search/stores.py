@@ -1,24 +1,22 @@
-"""What a search reads: handed in by the composition root."""
+"""What a search reads: handed in by the composition root (``Stack.search_stores``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from latent_core.keywords.analyser import query_terms
 from latent_core.keywords.exact import ExactIndex
 from latent_core.keywords.phrases import PhraseIndex
 from latent_core.keywords.port import KeywordIndex
 from latent_core.registry.connection import Database
 from latent_core.rerank.resolve import Rerankers
-from latent_core.stack import Stack
+from latent_core.search.embed import QueryCache
+from latent_core.search.ports import Embedders
 from latent_core.vectors.port import VectorIndex
-from latent_gateway.search.embed import QueryCache
-from latent_gateway.search.ports import Embedders
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
+class SearchStores:
     db: Database
     keywords: KeywordIndex
     vectors: VectorIndex
@@ -28,17 +26,3 @@ class Stores:
     phrases: PhraseIndex
     rerankers: Rerankers
     queries: QueryCache
-
-    @classmethod
-    def of(cls, stack: Stack, queries: QueryCache) -> Stores:
-        return cls(
-            stack.db,
-            stack.keywords,
-            stack.vectors,
-            stack.embedders,
-            query_terms,
-            ExactIndex(stack.db),
-            PhraseIndex(stack.db),
-            stack.rerankers,
-            queries,
-        )

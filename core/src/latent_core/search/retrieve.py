@@ -17,15 +17,15 @@ from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
 from latent_core.domain.query import ContainerStatus
 from latent_core.registry import chunks, documents
 from latent_core.registry.chunks import Allowed
+from latent_core.search.channels import Candidates, bm25_channel, vector_channel
+from latent_core.search.constraints import Constraint, constraints_of
+from latent_core.search.embed import QueryVectors
+from latent_core.search.exact import Match, Matches
+from latent_core.search.filters import SELECTIVE, STUBBORN
+from latent_core.search.fuse import Ranked
+from latent_core.search.plan import BM25, DEPTH, EXACT, MAX_DEPTH, ContainerPlan, Plan
+from latent_core.search.stores import SearchStores
 from latent_core.together import all_or_first_failure
-from latent_gateway.search.channels import Candidates, bm25_channel, vector_channel
-from latent_gateway.search.constraints import Constraint, constraints_of
-from latent_gateway.search.embed import QueryVectors
-from latent_gateway.search.exact import Match, Matches
-from latent_gateway.search.filters import SELECTIVE, STUBBORN
-from latent_gateway.search.fuse import Ranked
-from latent_gateway.search.plan import BM25, DEPTH, EXACT, MAX_DEPTH, ContainerPlan, Plan
-from latent_gateway.search.stores import Stores
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class ContainerSearch:
 
     def __init__(
         self,
-        stores: Stores,
+        stores: SearchStores,
         plan: Plan,
         part: ContainerPlan,
         vectors: QueryVectors,

@@ -9,7 +9,7 @@ from uuid import UUID
 from latent_core.domain.hit import Hit, Neighbour
 from latent_core.registry import texts
 from latent_core.registry.connection import Database
-from latent_gateway.search.render import place_view
+from latent_core.search.render import place_view
 
 
 async def with_neighbours(

@@ -15,23 +15,23 @@ from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
 from latent_core.observability import Metrics
 from latent_core.registry import likenesses
 from latent_core.registry.containers import Container
-from latent_gateway.auth.access import Readable
-from latent_gateway.search.budget import fit
-from latent_gateway.search.dedup import Candidate, Group, collapse, group
-from latent_gateway.search.diagnose import diagnose
-from latent_gateway.search.display import in_display_order
-from latent_gateway.search.embed import QueryVectors
-from latent_gateway.search.fuse import fuse
-from latent_gateway.search.hydrate import Hydrated, hydrate
-from latent_gateway.search.neighbours import with_neighbours
-from latent_gateway.search.order import Order
-from latent_gateway.search.paging import cursor_at
-from latent_gateway.search.plan import VECTOR, Plan, make_plan
-from latent_gateway.search.query_image import QueryImage
-from latent_gateway.search.render import Links, render
-from latent_gateway.search.retrieve import ContainerSearch, Retrieved
-from latent_gateway.search.stores import Stores
-from latent_gateway.search.turns import Turn, Turns
+from latent_core.search.budget import fit
+from latent_core.search.dedup import Candidate, Group, collapse, group
+from latent_core.search.diagnose import diagnose
+from latent_core.search.display import in_display_order
+from latent_core.search.embed import QueryVectors
+from latent_core.search.fuse import fuse
+from latent_core.search.hydrate import Hydrated, hydrate
+from latent_core.search.neighbours import with_neighbours
+from latent_core.search.order import Order
+from latent_core.search.paging import cursor_at
+from latent_core.search.plan import VECTOR, Plan, make_plan
+from latent_core.search.query_image import QueryImage
+from latent_core.search.readable import Readable
+from latent_core.search.render import Links, render
+from latent_core.search.retrieve import ContainerSearch, Retrieved
+from latent_core.search.stores import SearchStores
+from latent_core.search.turns import Turn, Turns
 
 SLACK: Final = 5
 """More candidates than asked for: some may vanish between the join and the hydration."""
@@ -78,7 +78,7 @@ class Page:
 class SearchService:
     """Answers searches over containers that the principal has been shown to be allowed to read."""
 
-    stores: Stores
+    stores: SearchStores
     links: Links
     deadline_seconds: float
     metrics: Metrics

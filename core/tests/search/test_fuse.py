@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.manifest import Fusion, FusionMethod
-from latent_gateway.search.fuse import ABOVE, BELOW, Ranked, fuse
+from latent_core.search.fuse import ABOVE, BELOW, Ranked, fuse
 
 
 def _ranked(pairs: list[tuple[int, float]]) -> Ranked:

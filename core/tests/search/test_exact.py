@@ -21,7 +21,7 @@ from latent_core.keywords.exact import ExactIndex, Text
 from latent_core.registry import containers, documents
 from latent_core.registry.connection import Database
 from latent_core.registry.documents import Live, Source
-from latent_gateway.search.exact import ExactQuery, Match, Matcher, exact_matches
+from latent_core.search.exact import ExactQuery, Match, Matcher, exact_matches
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 WAIT = 30.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from latent_core.domain.hit import Hit
-from latent_gateway.search.plan import Plan
+from latent_core.search.plan import Plan
 
 
 def in_display_order(plan: Plan, hits: Sequence[Hit]) -> list[Hit]:

@@ -7,9 +7,9 @@ from typing import Final
 
 import orjson
 
+from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid
 from latent_core.domain.query import SearchRequest
-from latent_gateway.api import cursors
 
 MAX_OFFSET: Final = 1000
 """Hits that may be paged through; a better question finds more."""

@@ -16,12 +16,12 @@ from latent_core.domain.manifest import Display, Manifest, SearchMode
 from latent_core.keywords.analyser import query_terms
 from latent_core.registry.conditions import Condition
 from latent_core.registry.containers import Container, Space
-from latent_gateway.search.dedup import Candidate, Group
-from latent_gateway.search.hydrate import Hydrated
-from latent_gateway.search.plan import ContainerPlan
-from latent_gateway.search.render import render
-from latent_gateway.search.retrieve import Retrieved
-from latent_gateway.search.routing import IMAGE_FROM
+from latent_core.search.dedup import Candidate, Group
+from latent_core.search.hydrate import Hydrated
+from latent_core.search.plan import ContainerPlan
+from latent_core.search.render import render
+from latent_core.search.retrieve import Retrieved
+from latent_core.search.routing import IMAGE_FROM
 
 DOC, NOW = UUID(int=1), datetime(2026, 1, 1, tzinfo=UTC)
 HEADER = "| Ship | Port | Tons |"

@@ -12,7 +12,7 @@ import pytest
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.vector import Vector
 from latent_core.embedding.port import EmbeddingModel
-from latent_gateway.search.embed import QueryCache, QueryVectors
+from latent_core.search.embed import QueryCache, QueryVectors
 
 SOON = 0.01
 LONG = 30.0

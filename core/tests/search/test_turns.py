@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from latent_core.domain.errors import RateLimited
-from latent_gateway.search.turns import Turns
+from latent_core.search.turns import Turns
 
 SOON = 0.01
 LONG = 30.0

@@ -23,12 +23,12 @@ from latent_core.domain.manifest import Display
 from latent_core.keywords.analyser import spans
 from latent_core.registry.containers import Space
 from latent_core.registry.pages import NO_IMAGE, Lack
-from latent_gateway.search.dedup import Candidate, Group
-from latent_gateway.search.hydrate import Hydrated
-from latent_gateway.search.plan import EXACT
-from latent_gateway.search.retrieve import Retrieved
-from latent_gateway.search.routing import read_as, visual_importance
-from latent_gateway.search.snippet import Snippet, make_snippet
+from latent_core.search.dedup import Candidate, Group
+from latent_core.search.hydrate import Hydrated
+from latent_core.search.plan import EXACT
+from latent_core.search.retrieve import Retrieved
+from latent_core.search.routing import read_as, visual_importance
+from latent_core.search.snippet import Snippet, make_snippet
 
 MOST_HEADER_CHARS: Final = 1000
 """A longer header row is left out: it would be all that is shown."""

@@ -25,11 +25,11 @@ from latent_core.embedding.picture import media_type
 from latent_core.generations.read_image import MOST_CHARS, request_reading
 from latent_core.registry import image_texts, pages, texts, uploads
 from latent_core.registry.uploads import Upload
+from latent_core.search.query_image import QueryImage, Seen
+from latent_core.search.readable import Readable
 from latent_gateway.api.page_images import page_of, readable_document
-from latent_gateway.auth.access import Readable
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Gateway
-from latent_gateway.search.embed import Seen
 from latent_gateway.waiting import ended
 
 _PAGE: Final = re.compile(r"page://([^/]{1,64})/([0-9]{1,9})")
@@ -38,24 +38,6 @@ MOST_BYTES: Final = 20 * 1024 * 1024
 """Of an uploaded picture that embedders are sent."""
 _QUOTES: Final = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\u00ab\u00bb', " "))
 """What stands in quotes is a phrase that every hit must say; a picture asks for nothing like it."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueryImage:
-    """What is known of the picture."""
-
-    text: str
-    """At most ``MOST_CHARS``; empty when it has no words, or when they are not known (yet)."""
-    issue: Issue | None = None
-    """Why there is no text, or no picture."""
-    picture: Seen | None = None
-    """For embedders that read pictures."""
-    milliseconds: float = 0.0
-
-    @property
-    def partial(self) -> bool:
-        """Whether the answer lacks what the picture says, because that is not known."""
-        return self.issue is not None and self.issue.code is not IssueCode.NO_HITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
@@ -16,7 +15,8 @@ from latent_core.domain.errors import LatentError
 from latent_core.domain.vector import Vector
 from latent_core.embedding.port import Embedder, Guarded
 from latent_core.registry.containers import Container
-from latent_gateway.search.ports import Embedders
+from latent_core.search.ports import Embedders
+from latent_core.search.query_image import Seen
 
 MOST_KEPT: Final = 2048
 """Vectors of queries that are kept: some megabytes."""
@@ -42,21 +42,6 @@ class QueryCache:
         self._vectors[model, query] = vector
         while len(self._vectors) > self._most:
             self._vectors.popitem(last=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A picture that is asked by."""
-
-    image: bytes
-    sha256: str
-    words: str
-    """What was asked for beside it."""
-
-    @property
-    def key(self) -> str:
-        """No query holds a NUL."""
-        return f"\0{self.sha256}\0{self.words}"
 
 
 class QueryVectors:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from latent_core.domain.hit import Hit
 from latent_core.domain.query import Diagnostics, StageScore
-from latent_gateway.search.explain import in_words
-from latent_gateway.search.order import Order
-from latent_gateway.search.plan import BM25, EXACT, VECTOR, Plan
-from latent_gateway.search.retrieve import Retrieved
+from latent_core.search.explain import in_words
+from latent_core.search.order import Order
+from latent_core.search.plan import BM25, EXACT, VECTOR, Plan
+from latent_core.search.retrieve import Retrieved
 
 CHANNELS = (BM25, VECTOR, EXACT)
 SHOWN = 50

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.keywords.analyser import query_terms, spans
-from latent_gateway.search.snippet import make_snippet
+from latent_core.search.snippet import make_snippet
 
 WORDS = st.sampled_from(
     [

@@ -18,7 +18,7 @@ from typing_extensions import override
 from latent_core.domain.errors import TimedOut
 from latent_core.keywords.exact import ExactIndex
 from latent_core.keywords.phrases import PhraseIndex, Phrases
-from latent_gateway.search.exact import Matcher, Matches, exact_matches
+from latent_core.search.exact import Matcher, Matches, exact_matches
 
 Ords = NDArray[np.int64]
 

@@ -11,11 +11,11 @@ from typing import Final
 
 from latent_core.domain.errors import Issue
 from latent_core.registry import documents, texts
-from latent_gateway.search import freshness
-from latent_gateway.search.dedup import Candidate
-from latent_gateway.search.plan import Plan
-from latent_gateway.search.rerank import Standing, rerank
-from latent_gateway.search.stores import Stores
+from latent_core.search import freshness
+from latent_core.search.dedup import Candidate
+from latent_core.search.plan import Plan
+from latent_core.search.rerank import Standing, rerank
+from latent_core.search.stores import SearchStores
 
 RERANK_SECONDS: Final = 5.0
 """CONTRACT "Retrieval"."""
@@ -27,7 +27,7 @@ Key = tuple[str, int]
 class Order:
     """The order of one search, kept while it widens: what was reranked once is not asked for again."""
 
-    stores: Stores
+    stores: SearchStores
     plan: Plan
     issue: Issue | None = None
     """Why the fused order stands."""

@@ -11,7 +11,7 @@ from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest import Fusion, FusionMethod, Manifest, Retrieval, SearchMode
 from latent_core.registry.conditions import Condition
 from latent_core.registry.containers import Container, Space
-from latent_gateway.search.plan import FOREIGN_WEIGHT, ContainerPlan, is_foreign
+from latent_core.search.plan import FOREIGN_WEIGHT, ContainerPlan, is_foreign
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPANISH = {"spanish": 9, "english": 2}
