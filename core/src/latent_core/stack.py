@@ -80,6 +80,8 @@ class Stack:
     room: Room = field(default_factory=Room)
     presigner: Presigner | None = None
     """Links straight to the blobs' server, where readers can reach it."""
+    process: str = "up"
+    """The kind of process: ``up`` (gateway and worker in one), ``gateway`` or ``worker``."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process stops: long answers end."""
 
@@ -135,6 +137,7 @@ class Stack:
                 rerankers=rerankers,
                 room=Room.of(settings, place.tmp),
                 presigner=open_presigner(services, settings),
+                process=name,
             )
             try:
                 yield stack

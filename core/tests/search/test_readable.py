@@ -8,7 +8,7 @@ from pathlib import Path
 PACKAGES = Path(__file__).parents[3]
 CONSTRUCTORS = {
     "mcp-server/src/latent_gateway/auth/access.py",
-    "mcp-server/src/latent_gateway/evaluating.py",
+    "workers/src/latent_workers/jobs/eval.py",
 }
 
 

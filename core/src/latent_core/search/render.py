@@ -10,6 +10,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
+from typing_extensions import override
+
 from latent_core.domain.chunk import BlockType
 from latent_core.domain.hit import (
     AlsoInDocument,
@@ -42,6 +44,18 @@ class Links(Protocol):
     def page_image(self, sha256: str, mime: str, filename: str) -> str: ...
 
     def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str: ...
+
+
+class NoLinks(Links):
+    """For searches whose hits nobody opens: those of evaluations and refresh gates."""
+
+    @override
+    def page_image(self, sha256: str, mime: str, filename: str) -> str:
+        return ""
+
+    @override
+    def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str:
+        return ""
 
 
 def render(
