@@ -230,7 +230,14 @@ def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_worker_is_not_given_the_owners_token_nor_what_signs_links() -> None:
     worker = SERVICES["worker"]
-    assert not {"mcp_token", "signing_key", "rerank_api_key"} & set(worker["secrets"])
+    assert not {"mcp_token", "signing_key"} & set(worker["secrets"])
+
+
+def test_a_worker_has_the_keys_that_evaluations_need() -> None:
+    assert {"embed_api_key", "rerank_api_key"} <= set(SERVICES["worker"]["secrets"])
+
+
+def test_each_service_names_the_files_of_its_secrets_and_no_others() -> None:
     for name in ("gateway", "worker", "migrate"):
         files = {v for k, v in SERVICES[name]["environment"].items() if k.endswith("_FILE")}
         assert files == {f"/run/secrets/{secret}" for secret in SERVICES[name]["secrets"]}

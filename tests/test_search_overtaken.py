@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 
 from latent_core.registry.connection import Database
-from latent_gateway.search import service
-from latent_gateway.search.dedup import Group
-from latent_gateway.search.hydrate import Hydrated
+from latent_core.search import service
+from latent_core.search.dedup import Group
+from latent_core.search.hydrate import Hydrated
 from latent_workers.worker import working
 from tests.harness import eventually
 from tests.house import VAULT, House, furnished

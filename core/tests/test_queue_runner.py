@@ -89,6 +89,25 @@ async def test_jobs_are_run_and_finished_at_most_so_many_at_a_time(database: Dat
     assert {(await view(database, i)).state for i in ids} == {JobState.DONE}
 
 
+async def test_of_a_kind_that_runs_one_at_a_time_the_next_job_waits_for_the_first(
+    database: Database,
+) -> None:
+    ids = await put(database, *(job() for _ in range(3)))
+    busy = most = 0
+
+    async def handler(context: JobContext) -> None:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        await context.checkpoint()
+        busy -= 1
+
+    async with running(database, handler, concurrency=3, one_at_a_time={JobKind.INGEST}) as runner:
+        await until(lambda: runner.tally.settled == 3)
+    assert most == 1
+    assert {(await view(database, i)).state for i in ids} == {JobState.DONE}
+
+
 @pytest.mark.parametrize(
     ("error", "state", "code", "outcome"),
     [

@@ -13,12 +13,12 @@ from hypothesis import given, settings, strategies as st
 from latent_core.domain.hit import AlsoInDocument, Duplicate, Hit, Neighbour, PlaceView, Provenance
 from latent_core.domain.ids import NAMESPACE
 from latent_core.domain.query import SearchRequest, SearchResponse
+from latent_core.search.paging import offset_of
 from latent_gateway.mcp.compact import compact, cut, fit
 from latent_gateway.mcp.results import LEAST_CHARS, size
 from latent_gateway.mcp.schema import schema_of
 from latent_gateway.mcp.tools.registry import PAIR, TOOLS
 from latent_gateway.mcp.tools.search import SearchArguments, found
-from latent_gateway.search.paging import offset_of
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=300)
 LONG = st.builds(lambda text, times: text * times, WORDS, st.integers(1, 60))

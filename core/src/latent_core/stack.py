@@ -28,7 +28,10 @@ from latent_core.embedding.adapted import StoredAdapters
 from latent_core.embedding.resolve import Embedders, key_of_endpoint, per_minute_of
 from latent_core.embedding.shared_rate import SharedTextRate
 from latent_core.ingest.containers import ensure_collections
+from latent_core.keywords.analyser import query_terms
 from latent_core.keywords.bm25 import PostgresKeywordIndex
+from latent_core.keywords.exact import ExactIndex
+from latent_core.keywords.phrases import PhraseIndex
 from latent_core.keywords.port import KeywordIndex
 from latent_core.observability import Metrics
 from latent_core.processes import crash
@@ -41,6 +44,8 @@ from latent_core.registry.migrate import migrate
 from latent_core.registry.ownership import taking_part
 from latent_core.rerank.resolve import Rerankers
 from latent_core.room import Room
+from latent_core.search.embed import QueryCache
+from latent_core.search.stores import SearchStores
 from latent_core.settings import Settings
 from latent_core.vectors.port import VectorIndex
 
@@ -75,12 +80,28 @@ class Stack:
     room: Room = field(default_factory=Room)
     presigner: Presigner | None = None
     """Links straight to the blobs' server, where readers can reach it."""
+    process: str = "up"
+    """The kind of process: ``up`` (gateway and worker in one), ``gateway`` or ``worker``."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process stops: long answers end."""
 
     def wake(self) -> None:
         """Tell workers that jobs were committed; they poll as well, so nothing depends on it."""
         self.wakeup.wake()
+
+    def search_stores(self, queries: QueryCache) -> SearchStores:
+        """What searches of this process read; ``queries`` keeps the vectors of their latest queries."""
+        return SearchStores(
+            db=self.db,
+            keywords=self.keywords,
+            vectors=self.vectors,
+            embedders=self.embedders,
+            query_terms=query_terms,
+            exact=ExactIndex(self.db),
+            phrases=PhraseIndex(self.db),
+            rerankers=self.rerankers,
+            queries=queries,
+        )
 
     @classmethod
     @asynccontextmanager
@@ -116,6 +137,7 @@ class Stack:
                 rerankers=rerankers,
                 room=Room.of(settings, place.tmp),
                 presigner=open_presigner(services, settings),
+                process=name,
             )
             try:
                 yield stack

@@ -55,7 +55,6 @@ from latent_gateway.auth.tokens import Tokens
 from latent_gateway.compression import Compression
 from latent_gateway.console import site
 from latent_gateway.context import Gateway
-from latent_gateway.evaluating import evaluating
 from latent_gateway.gauges import Gauges
 from latent_gateway.idempotency import Idempotency
 from latent_gateway.manifest_sync import sync_manifests
@@ -163,7 +162,6 @@ async def serve(settings: Settings, *, announce: Announce, beside: Beside | None
                 running.push_async_callback(ended, fresh)
             await sync_manifests(settings, stack)
             running.push_async_callback(ended, asyncio.create_task(warm_all(stack), name="warm"))
-            await running.enter_async_context(evaluating(settings, stack))
             if beside is not None:
                 await running.enter_async_context(beside(settings, stack))
             await _answer(settings, stack, listening, announce, stop)

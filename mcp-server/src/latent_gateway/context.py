@@ -13,6 +13,8 @@ from typing import Annotated, Final, cast
 from fastapi import Depends, Request
 
 from latent_core.domain.errors import RateLimited
+from latent_core.search.embed import QueryCache
+from latent_core.search.turns import Turns
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.auth.principal import Principal
@@ -20,8 +22,6 @@ from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.tokens import Tokens
 from latent_gateway.gauges import Gauges
 from latent_gateway.links import BlobLinks
-from latent_gateway.search.embed import QueryCache
-from latent_gateway.search.turns import Turns
 
 MOST_STREAMS: Final = 64
 MOST_STREAMS_OF_ONE: Final = 8

@@ -22,7 +22,7 @@ from latent_core.stack import Stack
 from latent_core.tracing import tracing
 from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
-from latent_workers.jobs.registry import handlers
+from latent_workers.jobs.registry import ONE_AT_A_TIME, handlers
 from latent_workers.ocr.reader import PageReader
 from latent_workers.publishing import Publishing
 from latent_workers.sandbox.pool import Sandbox
@@ -65,6 +65,7 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
             poll_seconds=settings.poll_seconds,
             worker_id=f"{socket.gethostname()}-{os.getpid()}",
             told=counting(stack.metrics),
+            one_at_a_time=ONE_AT_A_TIME,
         )
         task = asyncio.create_task(runner.run(), name="worker")
         beside = [

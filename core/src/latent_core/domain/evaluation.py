@@ -180,3 +180,5 @@ class KeptRun(BaseModel):
     means: Means
     ndcg_by_query: dict[str, float] = {}
     created_at: str = ""
+    process: Annotated[str, Field(exclude=True)] = ""
+    """The kind of process that measured it (``Stack.process``): latencies compare only within one kind. Not sent."""

@@ -31,7 +31,8 @@ from latent_core.evaluation.questions import Answered
 
 SHOWN_FAILURES: Final = 50
 """Of the queries of a judged set."""
-METRICS: Final = ("ndcg@10", "recall@20", "latency")
+LATENCY: Final = "latency"
+METRICS: Final = ("ndcg@10", "recall@20", LATENCY)
 RRF_CONSTANTS: Final = (10, 60)
 BM25_WEIGHTS: Final = (0.3, 0.5, 0.7)
 
@@ -78,7 +79,7 @@ def report(
 
 def is_slower(latencies_ms: Sequence[float], last: KeptRun, metrics: Collection[str]) -> bool:
     """Whether the gate of latencies would refuse these."""
-    return "latency" in metrics and slower(percentile(latencies_ms, 0.95), last.means.p95_ms)
+    return LATENCY in metrics and slower(percentile(latencies_ms, 0.95), last.means.p95_ms)
 
 
 def is_baseline(request: EvalRequest, reports: Sequence[SetupReport]) -> bool:
@@ -141,7 +142,7 @@ def _regressions(means: Means, last: Means, metrics: Collection[str]) -> list[st
     (ours, latency), (before, latency_before) = _as_golden(means), _as_golden(last)
     judged = ours if "ndcg@10" in metrics else before
     found = regressions(
-        judged, latency if "latency" in metrics else latency_before, (before, latency_before)
+        judged, latency if LATENCY in metrics else latency_before, (before, latency_before)
     )
     if "recall@20" in metrics and ours.recall < before.recall * (1 - MAX_NDCG_FALL):
         fall = f"from {before.recall:.3f} to {ours.recall:.3f}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -34,10 +35,6 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[JobContext], Awaitable[None]]
 """Does the job and finishes it in its own last transaction; one that only returns is finished for it."""
-
-Waiting = Callable[[], Awaitable[bool]]
-"""Whether a job of these kinds is queued: asked before a claim by whoever does rare kinds only, for whom
-claims would read past all the others."""
 
 REPORT_SECONDS: Final = 30.0
 RETENTION_SECONDS: Final = 600.0
@@ -84,10 +81,12 @@ class Runner:
         lease_seconds: float,
         poll_seconds: float,
         told: Callable[[Ended], None] = lambda _: None,
-        waiting: Waiting | None = None,
+        one_at_a_time: Collection[JobKind] = (),
     ) -> None:
-        """``told`` hears of every attempt that ended."""
-        self._waiting = waiting
+        """``told`` hears of every attempt that ended. Of each kind of ``one_at_a_time`` this runner runs one job
+        at a time; others of it stay in the queue for other processes."""
+        self._one_at_a_time = frozenset(one_at_a_time)
+        self._running: Counter[JobKind] = Counter()
         self._told = told
         self._db = db
         self._handlers = dict(handlers)
@@ -147,8 +146,6 @@ class Runner:
 
     async def _fill(self) -> None:
         """Claim until all slots are taken or nothing is left."""
-        if self._waiting is not None and not await self._waiting():
-            return
         while len(self._tasks) < self._concurrency and not self._stopping.is_set():
             if not await self._claim():
                 return
@@ -159,14 +156,19 @@ class Runner:
             self._db,
             worker=self._worker_id,
             lease_seconds=self._lease_seconds,
-            kinds=self._handlers,
+            kinds=self._claimable(),
         )
         if job is not None:
             self._attend(HeldClaim(job, lease_seconds=self._lease_seconds, since=since))
         return job is not None
 
+    def _claimable(self) -> set[JobKind]:
+        busy = {kind for kind in self._one_at_a_time if self._running[kind]}
+        return self._handlers.keys() - busy
+
     def _attend(self, held: HeldClaim) -> None:
         self.tally.claimed += 1
+        self._running[held.job.kind] += 1
         self._heartbeat.hold(held)
         task = asyncio.create_task(self._run_job(held), name=f"job {held.job.id}")
         self._tasks.add(task)
@@ -175,6 +177,7 @@ class Runner:
     def _leave(self, held: HeldClaim, task: asyncio.Task[None]) -> None:
         self._heartbeat.drop(held)
         self._tasks.discard(task)
+        self._running[held.job.kind] -= 1
         self._stir.set()
 
     async def _run_job(self, held: HeldClaim) -> None:

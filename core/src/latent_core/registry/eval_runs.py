@@ -25,8 +25,6 @@ DELETE FROM eval_runs WHERE id IN (
     ORDER BY id DESC OFFSET %(kept)s)
 """
 
-WAITING: Final = "SELECT 1 FROM jobs WHERE state = 'queued' AND kind = 'eval' LIMIT 1"
-
 LAST: Final = """
 SELECT DISTINCT ON (dataset, setup) dataset, setup, figures, passed, created_at
 FROM eval_runs
@@ -46,17 +44,18 @@ LIMIT %(limit)s
 """
 
 
-async def waiting(conn: Connection) -> bool:
-    """Whether an evaluation is queued."""
-    return await (await conn.execute(WAITING)).fetchone() is not None
-
-
 async def save(
     conn: Connection, container_id: str, run: KeptRun, *, passed: bool, principal: str
 ) -> None:
     """Keep a run; of each kind only the last are kept. Silent when the container is gone."""
     key = {"container_id": container_id, "dataset": run.dataset, "setup": run.setup}
-    figures = Jsonb({"means": run.means.model_dump(), "ndcg_by_query": run.ndcg_by_query})
+    figures = Jsonb(
+        {
+            "means": run.means.model_dump(),
+            "ndcg_by_query": run.ndcg_by_query,
+            "process": run.process,
+        }
+    )
     await conn.execute(SAVE, {**key, "figures": figures, "passed": passed, "principal": principal})
     await conn.execute(FORGET, {**key, "kept": KEPT_EACH})
 

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 
+from latent_core.domain import cursors
 from latent_core.domain.audit import AuditLine
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.text import Text
@@ -14,7 +15,6 @@ from latent_core.registry import audit
 from latent_core.registry.audit import Asked
 from latent_core.registry.connection import Connection
 from latent_gateway.answers import json_answer
-from latent_gateway.api import cursors
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, RequestId, Shared

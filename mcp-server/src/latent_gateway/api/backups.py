@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from latent_core.archive.reader import Opening, read_opening
+from latent_core.domain import cursors
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
@@ -21,7 +22,6 @@ from latent_core.registry import archives, audit
 from latent_core.registry.archives import ArchiveKind, ArchiveView
 from latent_core.registry.connection import Connection
 from latent_gateway.answers import json_answer
-from latent_gateway.api import cursors
 from latent_gateway.api.bodies import JobAccepted
 from latent_gateway.api.transfers import (
     ArchiveAnswer,

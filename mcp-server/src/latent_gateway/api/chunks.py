@@ -9,13 +9,14 @@ from uuid import UUID
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
+from latent_core.domain import cursors
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
 from latent_core.domain.text import Text, unsound
 from latent_core.registry import inspection
 from latent_core.registry.inspection import CHARACTER_STEPS, TOKEN_STEPS, Found, Sizes, Wanted
+from latent_core.search.render import place_view
 from latent_gateway.answers import json_answer
-from latent_gateway.api import cursors
 from latent_gateway.api.bodies import (
     ChunkAnswer,
     ChunkPage,
@@ -27,7 +28,6 @@ from latent_gateway.api.bodies import (
 )
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
-from latent_gateway.search.render import place_view
 
 router = APIRouter(tags=["chunks"])
 

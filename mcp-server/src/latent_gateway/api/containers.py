@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 
+from latent_core.domain import cursors
 from latent_core.domain.container import ContainerSummary
 from latent_core.domain.errors import Issue, IssueCode, PreconditionFailed
 from latent_core.domain.manifest import parse_manifest
@@ -18,7 +19,6 @@ from latent_core.ingest.likenesses import judge_anew
 from latent_core.registry import audit, containers, embed_usage
 from latent_core.registry.containers import Container
 from latent_gateway.answers import PreconditionRequired, json_answer
-from latent_gateway.api import cursors
 from latent_gateway.api.bodies import (
     ContainerCreated,
     ContainerList,

@@ -7,13 +7,13 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
+from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.text import Text
 from latent_core.ingest.delete import delete_documents, delete_records
 from latent_core.processes.crash import crash_point
 from latent_core.registry import audit, documents
 from latent_gateway.answers import json_answer
-from latent_gateway.api import cursors
 from latent_gateway.api.bodies import (
     DocumentAnswer,
     DocumentPage,

@@ -8,18 +8,18 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 
+from latent_core.domain import cursors
 from latent_core.domain.evaluation import EvalRequest
 from latent_core.domain.golden import GoldenSet
 from latent_core.domain.job import JobKind, NewJob
 from latent_core.evaluation.datasets import read_golden
+from latent_core.evaluation.run import questions_of, setups_of
 from latent_core.queue.enqueue import enqueue
 from latent_core.registry import audit, eval_runs
 from latent_gateway.answers import json_answer
-from latent_gateway.api import cursors
 from latent_gateway.api.bodies import EvalRuns, JobAccepted
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
-from latent_gateway.evaluating import questions_of, setups_of
 
 router = APIRouter(tags=["evaluation"])
 

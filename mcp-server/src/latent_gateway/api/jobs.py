@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
+from latent_core.domain import cursors
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, NotFound, RateLimited, Unauthorized
 from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
@@ -21,7 +22,6 @@ from latent_core.queue import admin
 from latent_core.registry import audit, containers, spaces
 from latent_core.registry.connection import Connection
 from latent_gateway.answers import json_answer, waiting_headers
-from latent_gateway.api import cursors
 from latent_gateway.api.bodies import JobAnswer, JobPage, RequeueAnswer, RequeueBody
 from latent_gateway.api.server_events import (
     KEEP_ALIVE,

@@ -9,12 +9,12 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
+from latent_core.domain import cursors
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import NotFound
 from latent_core.registry import documents, pages
 from latent_core.registry.connection import Connection
 from latent_core.registry.pages import NO_IMAGE, Lack
-from latent_gateway.api import cursors
 from latent_gateway.api.bodies import ListedPage, PageAnswer, PagesPage, PageView
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal

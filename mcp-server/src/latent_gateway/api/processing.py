@@ -11,6 +11,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from latent_core.domain import cursors
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.errors import Forbidden, Invalid, NotFound, Unauthorized
 from latent_core.domain.pdf_status import (
@@ -26,7 +27,6 @@ from latent_core.ingest.processing import process
 from latent_core.registry import audit, documents, pdf_status
 from latent_core.registry.connection import Connection
 from latent_gateway.answers import json_answer
-from latent_gateway.api import cursors
 from latent_gateway.api.server_events import (
     KEEP_ALIVE,
     LONGEST_STREAM_SECONDS,

@@ -8,14 +8,13 @@ from fastapi import APIRouter, Response
 
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.query import MAX_CONTAINERS, SearchRequest, SearchResponse
+from latent_core.search.service import SearchService
 from latent_gateway.answers import json_answer
+from latent_gateway.api.query_image import query_image
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
 from latent_gateway.links import BlobLinks
-from latent_gateway.search.query_image import query_image
-from latent_gateway.search.service import SearchService
-from latent_gateway.search.stores import Stores
 
 router = APIRouter(tags=["search"])
 logger = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ async def find(
         await query_image(shared, caller, body, readable) if body.image_ref is not None else None
     )
     answer = await SearchService(
-        Stores.of(shared.stack, shared.queries),
+        shared.stack.search_stores(shared.queries),
         links,
         shared.settings.search_timeout_ms / 1000,
         shared.stack.metrics,

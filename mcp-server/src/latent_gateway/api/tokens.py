@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from latent_core.domain import cursors
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.ids import CONTAINER_SLUG
@@ -17,7 +18,6 @@ from latent_core.registry import audit, tokens
 from latent_core.registry.connection import Connection
 from latent_core.registry.tokens import NewToken
 from latent_gateway.answers import json_answer
-from latent_gateway.api import cursors
 from latent_gateway.api.bodies import Moment
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal

@@ -25,10 +25,10 @@ from latent_core.processes.crash import crash_point
 from latent_core.registry import archives, audit, containers
 from latent_core.registry.archives import ArchiveKind, ArchiveView
 from latent_core.registry.connection import Connection
+from latent_core.search.readable import Readable
 from latent_gateway.answers import json_answer
 from latent_gateway.api.uploads import declared_bytes, receive, safe_filename
 from latent_gateway.auth import access
-from latent_gateway.auth.access import Readable
 from latent_gateway.auth.principal import Principal
 from latent_gateway.auth.quotas import check_room
 from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks

@@ -17,11 +17,10 @@ from latent_core.domain.token import EVERYBODY, Scope
 from latent_core.registry import containers, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container
+from latent_core.search.readable import Readable
 from latent_gateway.auth import rights
 from latent_gateway.auth.principal import Principal
 
-Readable = NewType("Readable", Container)
-"""Proof that the principal of this request may read the container."""
 Writable = NewType("Writable", Container)
 """Proof that the principal of this request may change the container, and that its state allows it."""
 

@@ -8,13 +8,13 @@ from uuid import UUID
 import yaml
 from fastapi import Query, Response
 
+from latent_core.domain import cursors
 from latent_core.domain.errors import Conflict, Forbidden, Invalid
 from latent_core.domain.text import Text
 from latent_core.registry import containers, documents
 from latent_core.registry.connection import Connection
-from latent_gateway.api import cursors
+from latent_core.search.readable import Readable
 from latent_gateway.auth import access
-from latent_gateway.auth.access import Readable
 from latent_gateway.console.overview import health, jobs_of
 from latent_gateway.console.routing import pages
 from latent_gateway.console.view import page

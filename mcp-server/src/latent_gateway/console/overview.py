@@ -15,8 +15,8 @@ from latent_core.domain.job import JobState
 from latent_core.queue import admin
 from latent_core.registry import containers
 from latent_core.registry.connection import Connection
+from latent_core.search.readable import Readable
 from latent_gateway.auth import access
-from latent_gateway.auth.access import Readable
 from latent_gateway.console.routing import pages
 from latent_gateway.console.view import page
 from latent_gateway.console.visitor import Visiting

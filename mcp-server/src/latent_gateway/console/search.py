@@ -8,9 +8,9 @@ from fastapi import Request, Response
 
 from latent_core.domain.errors import Issue, LatentError
 from latent_core.domain.query import SearchResponse
+from latent_core.search.readable import Readable
 from latent_gateway.api.search import find, of_all
 from latent_gateway.auth import access
-from latent_gateway.auth.access import Readable
 from latent_gateway.console.asked import CHOICES, TYPES, Asked
 from latent_gateway.console.routing import pages
 from latent_gateway.console.view import page, wants_part

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from latent_core.domain import cursors
 from latent_core.domain.chunk import Modality, SourceType
 from latent_core.domain.errors import Invalid
 from latent_core.registry import inspection
 from latent_core.registry.connection import Connection
 from latent_core.registry.inspection import Wanted
-from latent_gateway.api import cursors
 from latent_gateway.mcp.results import longest, size
 
 CHUNKS_A_READ: Final = 50

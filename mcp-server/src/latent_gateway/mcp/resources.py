@@ -19,9 +19,9 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid, LatentError, NotFound
 from latent_core.registry import documents
-from latent_gateway.api import cursors
 from latent_gateway.api.containers import description
 from latent_gateway.api.page_images import page_of, readable_document
 from latent_gateway.auth import access

@@ -14,6 +14,7 @@ from latent_workers.jobs.corpus import corpus
 from latent_workers.jobs.dedup import dedup
 from latent_workers.jobs.delete_container import delete_container
 from latent_workers.jobs.drop_space import drop_space
+from latent_workers.jobs.eval import evaluate
 from latent_workers.jobs.export import export
 from latent_workers.jobs.garbage import garbage
 from latent_workers.jobs.import_ import import_
@@ -39,10 +40,14 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.DEDUP: dedup,
     JobKind.REFRESH: refresh,
     JobKind.DROP_SPACE: drop_space,
+    JobKind.EVAL: evaluate,
     JobKind.EXPORT: export,
     JobKind.IMPORT: import_,
     JobKind.BACKUP: backup,
 }
+
+ONE_AT_A_TIME: Final = frozenset({JobKind.EVAL})
+"""In one process: an evaluation measures latencies, which another one would lengthen."""
 
 
 def handlers(deps: Deps) -> dict[JobKind, Handler]:

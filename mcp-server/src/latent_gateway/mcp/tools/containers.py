@@ -6,16 +6,16 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid
 from latent_core.domain.filters import Column
 from latent_core.domain.manifest import OFFERED_MODES
 from latent_core.domain.query import Detail
 from latent_core.domain.text import Text
-from latent_gateway.api import cursors
+from latent_core.search.readable import Readable
 from latent_gateway.api.bodies import Description
 from latent_gateway.api.containers import description
 from latent_gateway.auth import access
-from latent_gateway.auth.access import Readable
 from latent_gateway.mcp.calls import Call
 from latent_gateway.mcp.may import Scope
 from latent_gateway.mcp.results import DEFAULT_CHARS, Answer, size

@@ -21,13 +21,13 @@ from latent_core.domain.query import (
     SearchResponse,
 )
 from latent_core.domain.text import Text
+from latent_core.search.paging import cursor_at, offset_of
 from latent_gateway.api.search import find
 from latent_gateway.mcp.calls import Call
 from latent_gateway.mcp.compact import Found, fit
 from latent_gateway.mcp.may import Scope
 from latent_gateway.mcp.results import DEFAULT_CHARS, problems, told
 from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Cursor, MaxChars, Tool
-from latent_gateway.search.paging import cursor_at, offset_of
 
 DEFAULT_TOP_K: Final = 10
 MOST_ISSUES: Final = 3

@@ -1,0 +1,138 @@
+"""What every hit must meet beside the filter: quoted phrases, exact terms, expressions, paths.
+
+A constraint names all chunks that meet it, when they are few enough to be named in time: they are then looked
+for alone. Otherwise it is asked of the candidates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from latent_core.domain.errors import TimedOut
+from latent_core.keywords.exact import ExactIndex
+from latent_core.keywords.phrases import PhraseIndex, Phrases
+from latent_core.search.exact import Matcher, Matches, exact_matches
+
+Ords = NDArray[np.int64]
+
+MOST_NAMED: Final = 20_000
+"""Chunks that a constraint names; beyond it is asked of the candidates."""
+MAX_PHRASES: Final = 16
+PROSE_WORDS: Final = 8
+"""With more words than these outside its quotes a query is prose, which quotes titles and words it speaks of:
+asked to the letter, most such questions would find nothing."""
+_QUOTED: Final = re.compile(r'"([^"]+)"|\u201c([^\u201c\u201d]+)\u201d')
+
+
+class Constraint(Protocol):
+    """One thing every hit of a container must meet. Raises ``TimedOut`` at the deadline."""
+
+    async def all(self, among: Ords | None, timeout_seconds: float) -> Ords | None:
+        """Every chunk that meets it (of ``among``); None when they are too many or too slow to name."""
+
+    async def passing(self, ords: Ords, timeout_seconds: float) -> set[int]:
+        """Those of ``ords`` that meet it."""
+
+
+class Saying(Constraint):
+    """Chunks that say phrases."""
+
+    def __init__(self, index: PhraseIndex, container_id: str, phrases: Phrases) -> None:
+        self._index = index
+        self._container_id = container_id
+        self._phrases = phrases
+
+    @override
+    async def all(self, among: Ords | None, timeout_seconds: float) -> Ords | None:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                held = await self._index.holding(self._container_id, self._phrases)
+                if among is not None:
+                    held = np.intersect1d(held, among)
+                if len(held) > MOST_NAMED:
+                    return None
+                return await self._index.saying(self._container_id, self._phrases, held)
+        except TimeoutError:
+            return None
+
+    @override
+    async def passing(self, ords: Ords, timeout_seconds: float) -> set[int]:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                found = await self._index.saying(self._container_id, self._phrases, ords)
+        except TimeoutError as exc:
+            raise TimedOut("the phrases of the query could not be checked in time") from exc
+        return set(found.tolist())
+
+
+class Holding(Constraint):
+    """Chunks that hold what was asked for as it is written; keeps what was found for the hits' reasons."""
+
+    def __init__(self, index: ExactIndex, container_id: str, matcher: Matcher) -> None:
+        self._index = index
+        self._container_id = container_id
+        self._matcher = matcher
+        self.matches = Matches()
+
+    @override
+    async def all(self, among: Ords | None, timeout_seconds: float) -> Ords | None:
+        self.matches = await self._find(among, timeout_seconds)
+        return _ords(self.matches) if self.matches.complete else None
+
+    @override
+    async def passing(self, ords: Ords, timeout_seconds: float) -> set[int]:
+        known = self.matches.by_ord
+        unknown = [ord_ for ord_ in ords.tolist() if ord_ not in known]
+        if unknown:
+            found = await self._find(np.array(unknown, np.int64), timeout_seconds)
+            if found.late:
+                raise TimedOut("exact terms and expressions could not be checked in time")
+            known.update(found.by_ord)
+        return {ord_ for ord_ in ords.tolist() if ord_ in known}
+
+    async def _find(self, among: Ords | None, timeout_seconds: float) -> Matches:
+        return await exact_matches(
+            self._index,
+            self._container_id,
+            self._matcher,
+            ords=among,
+            timeout_seconds=timeout_seconds,
+        )
+
+
+def _ords(matches: Matches) -> Ords:
+    return np.array(sorted(matches.by_ord), dtype=np.int64)
+
+
+def quoted(query: str) -> list[str]:
+    """The phrases that a query wants said as they stand; none of prose."""
+    if len(_QUOTED.sub(" ", query).split()) > PROSE_WORDS:
+        return []
+    found = [one or other for one, other in _QUOTED.findall(query)]
+    return [phrase for phrase in found if phrase.strip()][:MAX_PHRASES]
+
+
+def constraints_of(
+    container_id: str,
+    languages: Sequence[str],
+    query: str,
+    matcher: Matcher | None,
+    phrases: PhraseIndex,
+    exact: ExactIndex,
+) -> tuple[list[Constraint], Holding | None]:
+    """What a query asks of every hit in one container; the exact one also by itself, for its matches."""
+    found: list[Constraint] = []
+    said = Phrases.of(quoted(query), languages)
+    if said:
+        found.append(Saying(phrases, container_id, said))
+    holding = Holding(exact, container_id, matcher) if matcher is not None else None
+    if holding is not None:
+        found.append(holding)
+    return found, holding

@@ -1,0 +1,113 @@
+"""Vectors of the query, its words and its picture: one embedding a model, however many containers share it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+
+from latent_core.domain.errors import LatentError
+from latent_core.domain.vector import Vector
+from latent_core.embedding.port import Embedder, Guarded
+from latent_core.registry.containers import Container
+from latent_core.search.ports import Embedders
+from latent_core.search.query_image import Seen
+
+MOST_KEPT: Final = 2048
+"""Vectors of queries that are kept: some megabytes."""
+OPPOSITE: Final = 1e-6
+"""Between a picture and words that mean its opposite there is nothing."""
+
+
+class QueryCache:
+    """Vectors of the latest queries. A vector depends on the model and the words alone, so that nothing of it can
+    outlive a change of rights or content."""
+
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._most = most
+        self._vectors: OrderedDict[tuple[str, str], Vector] = OrderedDict()
+
+    def get(self, model: str, query: str) -> Vector | None:
+        vector = self._vectors.get((model, query))
+        if vector is not None:
+            self._vectors.move_to_end((model, query))
+        return vector
+
+    def put(self, model: str, query: str, vector: Vector) -> None:
+        self._vectors[model, query] = vector
+        while len(self._vectors) > self._most:
+            self._vectors.popitem(last=False)
+
+
+class QueryVectors:
+    """Embeds one query at most once for each embedding model: a picture where the model reads pictures."""
+
+    def __init__(
+        self, embedders: Embedders, cache: QueryCache, query: str, seen: Seen | None = None
+    ) -> None:
+        self._embedders = embedders
+        self._cache = cache
+        self._query = query
+        self._seen = seen
+        self._tasks: dict[str, asyncio.Task[Vector]] = {}
+        self.milliseconds = 0.0
+
+    async def of(self, container: Container) -> Vector:
+        """The query's vector in the container's live space. A waiter that gives up does not stop the others."""
+        embedder = self._embedders.for_space(container.space)
+        return await asyncio.shield(self._task(embedder, container))
+
+    async def from_afar(self, containers: Sequence[Container], seconds: float) -> float:
+        """Wait so long for the vectors of models that may be away; how long it took. What became of each, ``of``
+        tells."""
+        begun, asked = perf_counter(), []
+        for container in containers:
+            with suppress(LatentError):
+                embedder = self._embedders.for_space(container.space)
+                if isinstance(embedder, Guarded):
+                    asked.append(self._task(embedder, container))
+        if asked:
+            await asyncio.wait(asked, timeout=seconds)
+        return perf_counter() - begun
+
+    def _task(self, embedder: Embedder, container: Container) -> asyncio.Task[Vector]:
+        key = embedder.model.key
+        if key not in self._tasks:
+            self._tasks[key] = asyncio.create_task(self._embed(container))
+        return self._tasks[key]
+
+    async def _embed(self, container: Container) -> Vector:
+        embedder = self._embedders.for_space(container.space)
+        seen = self._seen if embedder.model.reads_images else None
+        asked = self._query if seen is None else seen.key
+        kept = self._cache.get(embedder.model.key, asked)
+        if kept is not None:
+            return kept
+        begun = perf_counter()
+        vector = await (
+            embedder.embed_query(self._query) if seen is None else _looked_at(embedder, seen)
+        )
+        self.milliseconds += (perf_counter() - begun) * 1000
+        self._cache.put(embedder.model.key, asked, vector)
+        return vector
+
+    async def close(self) -> None:
+        """End what nobody waits for any more."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+
+async def _looked_at(embedder: Embedder, seen: Seen) -> Vector:
+    """The picture's vector; with words, what lies between the two."""
+    picture = await embedder.embed_query_image(seen.image)
+    if not seen.words.strip():
+        return picture
+    between = picture + await embedder.embed_query(seen.words)
+    length = float(np.linalg.norm(between))
+    return (between / length).astype(np.float32) if length > OPPOSITE else picture

@@ -1,0 +1,66 @@
+"""Hydrate: read what the hits show, again through the join on the live generation."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from latent_core.registry import chunks, pages
+from latent_core.registry.connection import Connection, Database
+from latent_core.registry.pages import Lack
+from latent_core.search.dedup import Candidate, Group
+
+Read = Callable[[Connection, str, Sequence[int]], Awaitable[dict[int, dict[str, Any]]]]
+"""Rows of those ords of a container that are visible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hydrated:
+    """Rows by (container, ord)."""
+
+    chunks: dict[tuple[str, int], dict[str, Any]]
+    """Of the groups' best."""
+    places: dict[tuple[str, int], dict[str, Any]]
+    """Of their others and of their duplicates."""
+    lacks: dict[UUID, Lack]
+    """What becomes of the images that documents lack."""
+
+    def chunk(self, candidate: Candidate) -> dict[str, Any] | None:
+        return self.chunks.get((candidate.container_id, candidate.ord))
+
+    def place(self, candidate: Candidate) -> dict[str, Any] | None:
+        return self.places.get((candidate.container_id, candidate.ord))
+
+
+async def hydrate(db: Database, groups: Sequence[Group]) -> Hydrated:
+    """Everything ``groups`` show; what is not visible any more is absent."""
+    async with db.reading() as conn:
+        best = await _rows(conn, chunks.hydrate, [one.best for one in groups])
+        others = await _rows(
+            conn, chunks.places, [c for g in groups for c in (*g.others, *g.duplicates)]
+        )
+        lacking = {row["doc_id"] for row in best.values() if _lacks_image(row)}
+        lacks = await pages.lacks(conn, sorted(lacking)) if lacking else {}
+    return Hydrated(best, others, lacks)
+
+
+def _lacks_image(row: dict[str, Any]) -> bool:
+    """Whether it should have a page image and has none. Records of a corpus have no pages."""
+    if row["parent_id"] is not None:
+        return False
+    return not any(page["image_sha256"] for page in row["pages"] or ())
+
+
+async def _rows(
+    conn: Connection, read: Read, candidates: Sequence[Candidate]
+) -> dict[tuple[str, int], dict[str, Any]]:
+    wanted: dict[str, list[int]] = {}
+    for candidate in candidates:
+        wanted.setdefault(candidate.container_id, []).append(candidate.ord)
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for container_id, ords in wanted.items():
+        found = await read(conn, container_id, ords)
+        rows.update({(container_id, ord_): row for ord_, row in found.items()})
+    return rows

@@ -1,0 +1,294 @@
+"""Render: what a person or an agent reads of a hit. Links are signed now; nothing of the server's paths leaves."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from typing_extensions import override
+
+from latent_core.domain.chunk import BlockType
+from latent_core.domain.hit import (
+    AlsoInDocument,
+    Duplicate,
+    Hit,
+    PlaceView,
+    Provenance,
+    Reason,
+)
+from latent_core.domain.manifest import Display
+from latent_core.keywords.analyser import spans
+from latent_core.registry.containers import Space
+from latent_core.registry.pages import NO_IMAGE, Lack
+from latent_core.search.dedup import Candidate, Group
+from latent_core.search.hydrate import Hydrated
+from latent_core.search.plan import EXACT
+from latent_core.search.retrieve import Retrieved
+from latent_core.search.routing import read_as, visual_importance
+from latent_core.search.snippet import Snippet, make_snippet
+
+MOST_HEADER_CHARS: Final = 1000
+"""A longer header row is left out: it would be all that is shown."""
+_DELIMITER: Final = re.compile(r"[ \t>]*+\|?[ \t]*+:?-[-:| \t]*+(?:\r?\n|\Z)")
+"""The line of dashes below a header row."""
+
+
+class Links(Protocol):
+    """Signs links to blobs."""
+
+    def page_image(self, sha256: str, mime: str, filename: str) -> str: ...
+
+    def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str: ...
+
+
+class NoLinks(Links):
+    """For searches whose hits nobody opens: those of evaluations and refresh gates."""
+
+    @override
+    def page_image(self, sha256: str, mime: str, filename: str) -> str:
+        return ""
+
+    @override
+    def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str:
+        return ""
+
+
+def render(
+    groups: Sequence[Group],
+    found: Hydrated,
+    retrieved: Sequence[Retrieved],
+    links: Links,
+) -> list[Hit]:
+    """Hits of those groups whose best chunk is still visible."""
+    by_container = {r.plan.container.id: r for r in retrieved}
+    hits = []
+    for group in groups:
+        row = found.chunk(group.best)
+        if row is not None:
+            hits.append(_hit(group, row, found, by_container[group.best.container_id], links))
+    return hits
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Where a hit can be looked at."""
+
+    uris: list[str]
+    pdf_uri: str | None
+    visual: float | None
+    lack: Lack
+    """What becomes of the image, when there is none."""
+
+    @property
+    def uri(self) -> str | None:
+        return self.uris[0] if self.uris else None
+
+
+def _look(row: dict[str, Any], found: Hydrated, links: Links) -> _Look:
+    pages = row["pages"] or []
+    page = next((p for p in pages if p["image_sha256"]), pages[0] if pages else None)
+    return _Look(
+        uris=_page_uris(pages, links),
+        pdf_uri=_page_pdf_uri(page, links),
+        visual=visual_importance(page["visual"] if page else None, row["modality"]),
+        lack=found.lacks.get(row["doc_id"], NO_IMAGE),
+    )
+
+
+def _times(row: Mapping[str, Any]) -> list[datetime]:
+    """Modified, fetched, indexed: those that are known."""
+    times = (row["source_modified_at"], row["fetched_at"], row["created_at"])
+    return [time for time in times if time is not None]
+
+
+def _hit(
+    group: Group,
+    row: dict[str, Any],
+    found: Hydrated,
+    retrieved: Retrieved,
+    links: Links,
+) -> Hit:
+    display = retrieved.plan.container.manifest.display
+    snippet = make_snippet(
+        row["text"], row["language"] or "simple", retrieved.terms, display.max_snippet_chars, spans
+    )
+    look = _look(row, found, links)
+    return Hit(
+        container_id=group.best.container_id,
+        doc_id=row["doc_id"],
+        chunk_id=row["id"],
+        external_id=row["external_id"],
+        modality=row["modality"],
+        source_type=row["source_type"],
+        block_type=row["block_type"],
+        score=group.best.score,
+        base_score=group.best.base,
+        freshness=group.best.freshness,
+        title=row["title"] or row["uri"],
+        snippet=snippet.text,
+        highlights=snippet.highlights,
+        rendered_snippet=_rendered(display, snippet, row, group.best.score),
+        text=row["text"],
+        uri=look.uri,
+        page_uri=look.uri,
+        page_uris=look.uris,
+        page_image="ready" if look.uris else look.lack.state,
+        page_image_cause=None if look.uris else look.lack.cause,
+        page_pdf_uri=look.pdf_uri,
+        read_as=read_as(look.visual),
+        visual_importance=look.visual,
+        offsets=(row["offset_start"], row["offset_end"]),
+        place=place_view(row),
+        source_path=source_path(row["uri"]),
+        source_uri=row["uri"],
+        why=_why(retrieved, row["ord"]),
+        timestamps=_times(row),
+        modified_at=row["source_modified_at"],
+        fetched_at=row["fetched_at"],
+        indexed_at=row["created_at"],
+        provenance=_provenance(row, retrieved.plan.container.space),
+        meta={**row["doc_meta"], **row["meta"]},
+        also_in_document=[
+            AlsoInDocument(chunk_id=other["id"], score=c.score, place=place_view(other))
+            for c in group.others
+            if (other := found.place(c)) is not None
+        ],
+        duplicates=[
+            _duplicate(c, other) for c in group.duplicates if (other := found.place(c)) is not None
+        ],
+    )
+
+
+def _duplicate(candidate: Candidate, row: Mapping[str, Any]) -> Duplicate:
+    return Duplicate(
+        doc_id=row["doc_id"],
+        chunk_id=row["id"],
+        title=row["title"] or row["uri"],
+        source_uri=row["uri"],
+        score=candidate.score,
+        place=place_view(row),
+    )
+
+
+def place_view(row: Mapping[str, Any]) -> PlaceView:
+    """The place of a chunk row."""
+    return PlaceView(
+        page=row["page"],
+        page_end=row["page_end"],
+        line_start=row["line_start"],
+        line_end=row["line_end"],
+        heading_path=" > ".join(row["heading_path"]),
+        key_path=row["key_path"],
+        table_id=row["table_id"],
+        row_group=row["row_group"],
+    )
+
+
+def source_path(uri: str) -> str:
+    """The path people know a source by: without ``file:///``; other uris as they are."""
+    return uri.removeprefix("file:///")
+
+
+def _why(retrieved: Retrieved, ord_: int) -> list[Reason]:
+    reasons: list[Reason] = []
+    for channel, ranked in sorted(retrieved.lists.items()):
+        if ord_ not in ranked.ords:
+            continue
+        at = ranked.ords.index(ord_)
+        reason = Reason(channel=channel, rank=at + 1, score=round(ranked.scores[at], 6))
+        reasons += _exactly(reason, retrieved, ord_) if channel == EXACT else [reason]
+    return reasons
+
+
+def _exactly(reason: Reason, retrieved: Retrieved, ord_: int) -> list[Reason]:
+    """A reason for each term and expression that the chunk holds, and for its path."""
+    match = retrieved.matches.get(ord_)
+    reasons = [
+        reason.model_copy(
+            update={one.kind: one.pattern, "count": one.count, "lines": list(one.lines)}
+        )
+        for one in (match.found if match else ())
+    ]
+    if retrieved.path_like is not None:
+        reasons.append(reason.model_copy(update={"path": retrieved.path_like}))
+    return reasons
+
+
+def _provenance(row: Mapping[str, Any], space: Space) -> Provenance:
+    """Of the vector it was looked for by: that of the space searched, which may be newer than the chunk."""
+    stored = row["provenance"]
+    fetched: datetime | None = row["fetched_at"]
+    embedder, version = space.embedder, space.version
+    if space.is_adapted:
+        # Its collection holds vectors of either model: each chunk knows its own.
+        embedder, version = stored["embedder"], stored["embedder_version"]
+    elif row.get("mapped"):
+        version += "+mapped"
+    return Provenance(
+        source_uri=row["uri"],
+        sha256=row["sha256"],
+        fetched_at=fetched,
+        handler=stored["handler"],
+        handler_version=stored["handler_version"],
+        embedder=embedder,
+        embedder_version=version,
+        page=row["page"],
+        generation=row["generation"],
+    )
+
+
+def _page_uris(pages: Sequence[Mapping[str, Any]], links: Links) -> list[str]:
+    return [
+        links.page_image(page["image_sha256"], page["mime"], page["filename"])
+        for page in pages
+        if page["image_sha256"] and page["mime"]
+    ]
+
+
+def _page_pdf_uri(page: Mapping[str, Any] | None, links: Links) -> str | None:
+    if page is None or page["pdf_sha256"] is None:
+        return None
+    return links.link(page["pdf_sha256"], page["pdf_mime"], "inline", page["pdf_filename"])
+
+
+def _rendered(display: Display, snippet: Snippet, row: Mapping[str, Any], score: float) -> str:
+    return "".join(
+        literal + (_variable(name, snippet, row, score) if name else "")
+        for literal, name in _parsed(display.snippet_template)
+    )
+
+
+@lru_cache(maxsize=256)
+def _parsed(template: str) -> tuple[tuple[str, str | None], ...]:
+    """Literal text, and the variable after it."""
+    return tuple((literal, name) for literal, name, _, _ in string.Formatter().parse(template))
+
+
+def _variable(name: str, snippet: Snippet, row: Mapping[str, Any], score: float) -> str:
+    """Metadata a document does not have is shown as nothing."""
+    match name:
+        case "snippet":
+            return f"{_header(row, snippet)}{snippet.marked()}"
+        case "title":
+            return str(row["title"] or row["uri"])
+        case "doc_id":
+            return str(row["doc_id"])
+        case "score":
+            return f"{score:.2f}"
+    value = row["doc_meta"].get(name, "")
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _header(row: Mapping[str, Any], snippet: Snippet) -> str:
+    """The header row of a table that is shown from further below: cells without it say nothing."""
+    if row["block_type"] != BlockType.TABLE.value or not snippet.start:
+        return ""
+    header, _, rest = row["text"].partition("\n")
+    if not _DELIMITER.match(rest) or len(header) > MOST_HEADER_CHARS:
+        return ""
+    return f"{header.rstrip()}\n"

@@ -1,0 +1,336 @@
+"""One search from request to answer: plan → retrieve → fuse → dedup → hydrate → render."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Final
+from uuid import UUID
+
+from latent_core.domain.errors import Issue, IssueCode
+from latent_core.domain.hit import Hit
+from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
+from latent_core.observability import Metrics
+from latent_core.registry import likenesses
+from latent_core.registry.containers import Container
+from latent_core.search.budget import fit
+from latent_core.search.dedup import Candidate, Group, collapse, group
+from latent_core.search.diagnose import diagnose
+from latent_core.search.display import in_display_order
+from latent_core.search.embed import QueryVectors
+from latent_core.search.fuse import fuse
+from latent_core.search.hydrate import Hydrated, hydrate
+from latent_core.search.neighbours import with_neighbours
+from latent_core.search.order import Order
+from latent_core.search.paging import cursor_at
+from latent_core.search.plan import VECTOR, Plan, make_plan
+from latent_core.search.query_image import QueryImage
+from latent_core.search.readable import Readable
+from latent_core.search.render import Links, render
+from latent_core.search.retrieve import ContainerSearch, Retrieved
+from latent_core.search.stores import SearchStores
+from latent_core.search.turns import Turn, Turns
+
+SLACK: Final = 5
+"""More candidates than asked for: some may vanish between the join and the hydration."""
+MAX_ROUNDS: Final = 12
+AFAR_SHARE: Final = 0.5
+"""Of a search's time, that a model behind a network may take before the other channels begin."""
+WHOLE: Final = "whole"
+"""The label of a search from its plan to its answer, beside those of its stages."""
+GRACE_SECONDS: Final = 0.2
+"""What a container may take beyond its channels' deadline, for its joins."""
+
+
+class Timings:
+    """Milliseconds a stage."""
+
+    def __init__(self) -> None:
+        self._first = self._begun = perf_counter()
+        self.stages: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        now = perf_counter()
+        self.stages[stage] = round(self.stages.get(stage, 0.0) + (now - self._begun) * 1000, 3)
+        self._begun = now
+
+    @property
+    def whole(self) -> float:
+        """Seconds since the first."""
+        return perf_counter() - self._first
+
+
+@dataclass
+class Page:
+    """The hits of one page, and where the next one begins."""
+
+    hits: list[Hit] = field(default_factory=list)
+    ordinals: dict[UUID, int] = field(default_factory=dict)
+    """Chunk to its place among the chunks of its document."""
+    next_offset: int | None = None
+    vanished: set[str] = field(default_factory=set)
+    """Containers of which something was to be shown and is not visible any more."""
+
+
+@dataclass
+class SearchService:
+    """Answers searches over containers that the principal has been shown to be allowed to read."""
+
+    stores: SearchStores
+    links: Links
+    deadline_seconds: float
+    metrics: Metrics
+    turns: Turns
+
+    async def search(
+        self,
+        request: SearchRequest,
+        readable: Mapping[str, Readable],
+        image: QueryImage | None = None,
+    ) -> SearchResponse:
+        """The answer; ``image`` is that of ``image_ref``, with its text or why there is none."""
+        timings = Timings()
+        plan = make_plan(
+            request,
+            readable,
+            list(readable),
+            self.deadline_seconds,
+            image.text if image is not None else "",
+            seen=image is not None and image.picture is not None,
+        )
+        if image is not None and not any(part.channels for part in plan.containers):
+            return _with_image(SearchResponse(), image)
+        seen = image.picture if image is not None else None
+        vectors = QueryVectors(self.stores.embedders, self.stores.queries, plan.query, seen)
+        timings.lap("plan")
+        order = Order(self.stores, plan)
+        try:
+            waited = await vectors.from_afar(_by_meaning(plan), AFAR_SHARE * plan.deadline_seconds)
+            async with self.turns.turn(
+                plan.deadline_seconds, exact=plan.matcher is not None
+            ) as turn:
+                timings.lap("turn")
+                searches = [
+                    ContainerSearch(self.stores, plan, part, vectors, waited)
+                    for part in plan.containers
+                ]
+                page, retrieved = await self._rounds(plan, searches, order, timings, turn)
+        finally:
+            await vectors.close()
+        timings.stages["embed"] = round(vectors.milliseconds, 3)
+        if order.milliseconds:
+            timings.stages["rerank"] = order.milliseconds
+        answer = _answer(request, plan, order, page, retrieved, timings)
+        if image is not None:
+            answer = _with_image(answer, image)
+        self._measure(retrieved, timings)
+        return answer
+
+    def _measure(self, retrieved: Sequence[Retrieved], timings: Timings) -> None:
+        self.metrics.candidates.inc(sum(r.status.candidates for r in retrieved))
+        self.metrics.stale.inc(sum(r.status.stale for r in retrieved))
+        for stage, spent in timings.stages.items():
+            self.metrics.search_seconds.labels(stage).observe(spent / 1000)
+        self.metrics.search_seconds.labels(WHOLE).observe(timings.whole)
+
+    async def _rounds(
+        self,
+        plan: Plan,
+        searches: Sequence[ContainerSearch],
+        order: Order,
+        timings: Timings,
+        turn: Turn,
+    ) -> tuple[Page, list[Retrieved]]:
+        """Retrieve and hydrate until the page is filled or nothing is left (DESIGN §7.2)."""
+        wanted = max(plan.offset + plan.top_k + SLACK, plan.rerank.head)
+        page = Page()
+        retrieved: list[Retrieved] = []
+        for _ in range(MAX_ROUNDS):
+            retrieved = await asyncio.gather(*(_bounded(s, wanted, plan) for s in searches))
+            timings.lap("retrieve")
+            candidates = await _ordered(order, retrieved, turn)
+            groups = group(candidates, by_document=plan.dedup)
+            timings.lap("fuse")
+            page = await self._page(plan, groups, retrieved)
+            timings.lap("hydrate")
+            if _look_again(searches, page.vanished):
+                continue
+            if len(page.hits) >= plan.top_k or all(s.finished for s in searches):
+                break
+            wanted *= 2
+        if plan.neighbours:
+            page.hits = await with_neighbours(
+                self.stores.db, page.hits, page.ordinals, plan.neighbours
+            )
+        return page, retrieved
+
+    async def _page(
+        self, plan: Plan, groups: Sequence[Group], retrieved: Sequence[Retrieved]
+    ) -> Page:
+        """The best groups that are still visible, rendered; what vanished meanwhile is made up for by the next.
+
+        Only when one of them turns out to repeat another candidate are all groups asked what they repeat, or
+        when earlier pages may have been.
+        """
+        documents = {r.plan.container.id: r.documents for r in retrieved}
+        page = Page()
+        start, collapsed = plan.offset, not plan.dedup
+        if start and not collapsed:
+            groups = collapse(groups, await self._repeated(plan, groups, documents))
+            collapsed = True
+        while len(page.hits) < plan.top_k and start < len(groups):
+            head = groups[start : start + plan.top_k - len(page.hits)]
+            found = await hydrate(self.stores.db, head)
+            if not collapsed and _repeats(found, documents):
+                groups = collapse(groups, await self._repeated(plan, groups, documents))
+                page = Page(vanished=page.vanished)
+                start, collapsed = plan.offset, True
+                continue
+            start += len(head)
+            page.hits += render(head, found, retrieved, self.links)
+            page.vanished |= {g.best.container_id for g in head if found.chunk(g.best) is None}
+            page.ordinals |= {row["id"]: row["ordinal"] for row in found.chunks.values()}
+        page.next_offset = start if start < len(groups) else None
+        return page
+
+    async def _repeated(
+        self, plan: Plan, groups: Sequence[Group], documents: Mapping[str, Mapping[int, UUID]]
+    ) -> dict[UUID, UUID]:
+        """Document to the other one, a candidate too, that its best chunk repeats.
+
+        Where only words were asked for, what is alike in meaning is still another text: only the same one repeats.
+        """
+        repeated: dict[UUID, UUID] = {}
+        by_meaning = {container.id for container in _by_meaning(plan)}
+        for container_id, among in documents.items():
+            best = {
+                g.best.ord: g.best.doc_id for g in groups if g.best.container_id == container_id
+            }
+            async with self.stores.db.reading() as conn:
+                originals = await likenesses.originals(
+                    conn, container_id, list(best), to_the_letter=container_id not in by_meaning
+                )
+            repeated |= {
+                best[ord_]: among[original]
+                for ord_, original in originals.items()
+                if original in among and among[original] != best[ord_]
+            }
+        return repeated
+
+
+def _repeats(found: Hydrated, documents: Mapping[str, Mapping[int, UUID]]) -> bool:
+    """Whether one of these chunks repeats a candidate of another document."""
+    return any(
+        row["original"] is not None
+        and documents[container_id].get(row["original"], row["doc_id"]) != row["doc_id"]
+        for (container_id, _), row in found.chunks.items()
+    )
+
+
+async def _bounded(search: ContainerSearch, wanted: int, plan: Plan) -> Retrieved:
+    try:
+        async with asyncio.timeout(plan.deadline_seconds + GRACE_SECONDS):
+            return await search.run(wanted)
+    except TimeoutError:
+        result, container = search.result, search.result.plan.container.id
+        result.status.ok = False
+        result.issues.append(
+            Issue(
+                code=IssueCode.TIMEOUT,
+                message=f"container '{container}' did not answer within {plan.deadline_seconds:g} s",
+                details={"container_id": container},
+            )
+        )
+        return result
+
+
+def _by_meaning(plan: Plan) -> list[Container]:
+    """Containers whose vectors are asked."""
+    return [part.container for part in plan.containers if VECTOR in part.channels]
+
+
+async def _ordered(order: Order, retrieved: Sequence[Retrieved], turn: Turn) -> list[Candidate]:
+    """In the order they are shown in. A reranker may be far away: others have the turn meanwhile."""
+    candidates = [c for r in retrieved for c in _candidates(r)]
+    if not order.asks_reranker:
+        return await order.of(candidates)
+    async with turn.lent():
+        return await order.of(candidates)
+
+
+def _candidates(retrieved: Retrieved) -> list[Candidate]:
+    fused = fuse(retrieved.lists, retrieved.plan.fusion)
+    container = retrieved.plan.container.id
+    return [
+        Candidate(container, f.ord, retrieved.documents[f.ord], f.score, f.score) for f in fused
+    ]
+
+
+def _look_again(searches: Sequence[ContainerSearch], vanished: Set[str]) -> bool:
+    """Whether one of those does whose documents changed between the join and the page: else a document that is
+    replaced just then would be found neither as it was nor as it is."""
+    again = [s.look_again() for s in searches if s.result.status.container_id in vanished]
+    return any(again)
+
+
+def _answer(
+    request: SearchRequest,
+    plan: Plan,
+    order: Order,
+    page: Page,
+    retrieved: Sequence[Retrieved],
+    timings: Timings,
+) -> SearchResponse:
+    fitted = fit(in_display_order(plan, page.hits), plan.detail, plan.max_chars)
+    timings.lap("render")
+    issues = [issue for r in retrieved for issue in r.issues]
+    if order.issue is not None:
+        issues.append(order.issue)
+    partial = bool(issues)
+    if not fitted.hits and not issues:
+        issues.append(
+            Issue(code=IssueCode.NO_HITS, message="nothing in these containers matches the query")
+        )
+    if request.asked_rerank_k is not None and not plan.rerank.head:
+        told = (
+            "rerank_k has no effect: mode is not 'rerank', and no container's manifest enables it"
+        )
+        issues.append(Issue(code=IssueCode.POLICY, message=told))
+    diagnostics: Diagnostics | None = (
+        diagnose(plan, order, retrieved, page.hits, timings.stages) if plan.diagnostics else None
+    )
+    return SearchResponse(
+        hits=fitted.hits,
+        truncated=fitted.truncated,
+        next_cursor=_next_cursor(request, plan, page, len(fitted.hits), retrieved),
+        diagnostics=diagnostics,
+        partial=partial,
+        issues=issues,
+        timings=timings.stages,
+        exhausted=[r.plan.container.id for r in retrieved if r.status.exhausted],
+    )
+
+
+def _with_image(answer: SearchResponse, image: QueryImage) -> SearchResponse:
+    """With what there is to say of the image that was asked by."""
+    return answer.model_copy(
+        update={
+            "issues": [*([image.issue] if image.issue is not None else []), *answer.issues],
+            "partial": answer.partial or image.partial,
+            "timings": {**answer.timings, "image": image.milliseconds},
+        }
+    )
+
+
+def _next_cursor(
+    request: SearchRequest, plan: Plan, page: Page, shown: int, retrieved: Sequence[Retrieved]
+) -> str | None:
+    """None when everything was shown. What was left out of a page goes with the next."""
+    if shown < len(page.hits):
+        return cursor_at(request, plan.offset + shown)
+    if page.next_offset is not None:
+        return cursor_at(request, page.next_offset)
+    more = shown == plan.top_k and not all(r.status.exhausted for r in retrieved)
+    return cursor_at(request, plan.offset + shown) if more else None

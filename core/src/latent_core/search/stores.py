@@ -1,0 +1,28 @@
+"""What a search reads: handed in by the composition root (``Stack.search_stores``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from latent_core.keywords.exact import ExactIndex
+from latent_core.keywords.phrases import PhraseIndex
+from latent_core.keywords.port import KeywordIndex
+from latent_core.registry.connection import Database
+from latent_core.rerank.resolve import Rerankers
+from latent_core.search.embed import QueryCache
+from latent_core.search.ports import Embedders
+from latent_core.vectors.port import VectorIndex
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStores:
+    db: Database
+    keywords: KeywordIndex
+    vectors: VectorIndex
+    embedders: Embedders
+    query_terms: Callable[[str, Sequence[str]], list[str]]
+    exact: ExactIndex
+    phrases: PhraseIndex
+    rerankers: Rerankers
+    queries: QueryCache

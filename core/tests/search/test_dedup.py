@@ -1,0 +1,71 @@
+"""One hit a document, the rest listed under it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from latent_core.search.dedup import (
+    MAX_DUPLICATES,
+    MAX_OTHERS,
+    Candidate,
+    collapse,
+    group,
+)
+
+A, B = UUID(int=1), UUID(int=2)
+
+
+def test_each_document_appears_once_with_its_best_chunk() -> None:
+    found = group(
+        [Candidate("c", 1, A, 0.5), Candidate("c", 2, B, 0.7), Candidate("c", 3, A, 0.9)],
+        by_document=True,
+    )
+    assert [(g.best.ord, [o.ord for o in g.others]) for g in found] == [(3, [1]), (2, [])]
+
+
+def test_without_dedup_every_chunk_is_a_hit() -> None:
+    found = group([Candidate("c", 1, A, 0.5), Candidate("c", 3, A, 0.9)], by_document=False)
+    assert [g.best.ord for g in found] == [3, 1]
+
+
+def test_ties_are_ordered_by_container_and_ord() -> None:
+    found = group([Candidate("z", 1, A, 0.5), Candidate("a", 9, B, 0.5)], by_document=True)
+    assert [g.best.container_id for g in found] == ["a", "z"]
+
+
+def test_the_list_of_others_is_bounded() -> None:
+    found = group([Candidate("c", n, A, 1 / (n + 1)) for n in range(50)], by_document=True)
+    assert len(found[0].others) == MAX_OTHERS
+
+
+C, D = UUID(int=3), UUID(int=4)
+
+
+def collapsed(
+    ranked: list[UUID], repeated: dict[UUID, UUID]
+) -> list[tuple[UUID, float, list[UUID]]]:
+    groups = group(
+        [Candidate("c", n, doc, 1 - n / 10) for n, doc in enumerate(ranked)], by_document=True
+    )
+    found = collapse(groups, repeated)
+    return [(g.best.doc_id, g.best.score, [d.doc_id for d in g.duplicates]) for g in found]
+
+
+def test_duplicates_are_listed_under_the_best_of_them() -> None:
+    assert collapsed([B, C, A, D], {B: A, D: A}) == [(B, 1.0, [A, D]), (C, 0.9, [])]
+    assert collapsed([A, B, C], {B: A}) == [(A, 1.0, [B]), (C, 0.8, [])]
+
+
+def test_a_duplicate_stands_for_itself_when_its_original_is_no_candidate() -> None:
+    assert collapsed([B, C], {B: A}) == [(B, 1.0, []), (C, 0.9, [])]
+
+
+def test_documents_that_repeat_parts_of_each_other_stay_one_hit() -> None:
+    assert collapsed([A, B, C], {A: B, B: A}) == [(A, 1.0, [B]), (C, 0.8, [])]
+    assert collapsed([A, B, C], {A: B, B: C}) == [(A, 1.0, [B, C])]
+
+
+def test_the_list_of_duplicates_is_bounded() -> None:
+    many = [UUID(int=n) for n in range(100, 140)]
+    ((_, _, duplicates),) = collapsed([A, *many], dict.fromkeys(many, A))
+    assert len(duplicates) == MAX_DUPLICATES

@@ -1,0 +1,71 @@
+"""Texts in languages that the embedder was not trained on: how much their vectors weigh."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from latent_core.domain.container import ContainerState
+from latent_core.domain.ids import SpaceId
+from latent_core.domain.manifest import Fusion, FusionMethod, Manifest, Retrieval, SearchMode
+from latent_core.registry.conditions import Condition
+from latent_core.registry.containers import Container, Space
+from latent_core.search.plan import FOREIGN_WEIGHT, ContainerPlan, is_foreign
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SPANISH = {"spanish": 9, "english": 2}
+
+
+def container(embedder: str, chunks: dict[str, int], how: Fusion = Fusion()) -> Container:
+    manifest = Manifest(id="notas", name="Notas", retrieval=Retrieval(fusion=how))
+    space = Space(SpaceId(1), "notas", embedder, "1", 3)
+    return Container(
+        "notas", manifest, "e", ContainerState.ACTIVE, space, tuple(chunks), NOW, NOW, chunks
+    )
+
+
+def fusion_of(of: Container, asked: Fusion | None = None, *, by_picture: bool = False) -> Fusion:
+    channels = ("bm25", "vector")
+    return ContainerPlan(
+        of,
+        SearchMode.HYBRID,
+        channels,
+        Condition(),
+        by_picture=by_picture,
+        asked_fusion=asked,
+    ).fusion
+
+
+@pytest.mark.parametrize(
+    ("embedder", "chunks", "foreign"),
+    [
+        ("local", SPANISH, True),
+        ("local-int8", SPANISH, True),
+        ("local", {"english": 5, "code": 5, "german": 9}, False),
+        ("local", {"simple": 3}, True),
+        ("local", {}, False),
+        ("local:/models/multilingual", SPANISH, False),
+        ("openai/text-embedding-3-small", SPANISH, False),
+    ],
+)
+def test_texts_are_foreign_where_most_are_in_languages_the_embedder_does_not_read(
+    embedder: str, chunks: dict[str, int], foreign: bool
+) -> None:
+    assert is_foreign(container(embedder, chunks)) is foreign
+
+
+def test_vectors_of_foreign_texts_weigh_less_unless_somebody_says_what_they_weigh() -> None:
+    assert fusion_of(container("local", SPANISH)).weights == {"vector": FOREIGN_WEIGHT}
+    asked = Fusion(method=FusionMethod.DBSF, weights={"exact": 2.0})
+    assert fusion_of(container("local", SPANISH), asked) == Fusion(
+        method=FusionMethod.DBSF, weights={"exact": 2.0, "vector": FOREIGN_WEIGHT}
+    )
+    said = Fusion(weights={"vector": 1.0})
+    assert fusion_of(container("local", SPANISH), said) == said
+    assert fusion_of(container("local", SPANISH, said)) == said
+
+
+def test_others_are_fused_as_they_were() -> None:
+    assert fusion_of(container("local", {"english": 9})) == Fusion()
+    assert fusion_of(container("local", SPANISH), by_picture=True) == Fusion()

@@ -1,0 +1,170 @@
+"""What a hit shows: tables with their header row, and how its page is best read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from latent_core.domain.container import ContainerState
+from latent_core.domain.hit import Hit
+from latent_core.domain.ids import SpaceId
+from latent_core.domain.manifest import Display, Manifest, SearchMode
+from latent_core.keywords.analyser import query_terms
+from latent_core.registry.conditions import Condition
+from latent_core.registry.containers import Container, Space
+from latent_core.search.dedup import Candidate, Group
+from latent_core.search.hydrate import Hydrated
+from latent_core.search.plan import ContainerPlan
+from latent_core.search.render import render
+from latent_core.search.retrieve import Retrieved
+from latent_core.search.routing import IMAGE_FROM
+
+DOC, NOW = UUID(int=1), datetime(2026, 1, 1, tzinfo=UTC)
+HEADER = "| Ship | Port | Tons |"
+RULE = "| --- | :-: | --: |"
+ROWS = [f"| Gull {n} | Oban | {n}00 |" for n in range(40)]
+LAST = "| Kipper | Mallaig | 7 |"
+TABLE = "\n".join([HEADER, RULE, *ROWS, LAST])
+
+
+class Links:
+    """Says what was asked for."""
+
+    def page_image(self, sha256: str, mime: str, filename: str) -> str:
+        return f"image:{sha256}"
+
+    def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str:
+        return f"{disposition}:{sha256}:{mime}:{filename}"
+
+
+def container(template: str) -> Container:
+    display = Display(max_snippet_chars=120, snippet_template=template)
+    manifest = Manifest(id="ships", name="Ships", display=display)
+    space = Space(SpaceId(1), "ships", "local", "1", 3)
+    return Container(
+        "ships", manifest, "etag", ContainerState.ACTIVE, space, ("english",), NOW, NOW
+    )
+
+
+def chunk(text: str, **more: Any) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(
+            (
+                *("external_id", "page", "page_end", "line_start", "line_end", "key_path"),
+                *("table_id", "row_group", "source_modified_at", "fetched_at", "sha256"),
+            )
+        ),
+        "id": UUID(int=2),
+        "doc_id": DOC,
+        "ord": 1,
+        "text": text,
+        "language": "english",
+        "modality": "text",
+        "source_type": "markdown",
+        "block_type": "table",
+        "title": "Ships",
+        "uri": "file:///ships.md",
+        "offset_start": 0,
+        "offset_end": len(text),
+        "heading_path": [],
+        "created_at": NOW,
+        "doc_meta": {},
+        "meta": {},
+        "generation": 1,
+        "provenance": dict.fromkeys(
+            ("handler", "handler_version", "embedder", "embedder_version"), "x"
+        ),
+        **more,
+    }
+
+
+def shown(
+    row: dict[str, Any],
+    query: str = "kipper",
+    pages: Mapping[int, dict[str, Any]] | None = None,
+    template: str = "{snippet}",
+) -> Hit:
+    plan = ContainerPlan(container(template), SearchMode.HYBRID, ("bm25",), Condition())
+    retrieved = Retrieved(plan, terms=query_terms(query, ["english"]))
+    # As the statement finds them: those that the chunk spans, in order.
+    first, last = row["page"] or 1, row["page_end"] or row["page"] or 0
+    spanned = [page for n, page in sorted((pages or {}).items()) if first <= n <= last]
+    found = Hydrated({("ships", 1): row | {"pages": spanned or None}}, {}, {})
+    (hit,) = render([Group(Candidate("ships", 1, DOC, 0.5, 0.5))], found, [retrieved], Links())
+    return hit
+
+
+def page(
+    visual: float | None, *, image: str | None = "a", pdf: str | None = None
+) -> dict[str, Any]:
+    names = {"mime": "image/webp", "filename": "p.webp", "pdf_mime": "application/pdf"}
+    return {
+        "image_sha256": image,
+        "visual": visual,
+        "pdf_sha256": pdf,
+        "pdf_filename": "p.pdf",
+    } | names
+
+
+def test_a_table_that_is_shown_from_below_begins_with_its_header_row() -> None:
+    hit = shown(chunk(TABLE), template="{title}: {snippet}")
+    assert hit.rendered_snippet.startswith(f"Ships: {HEADER}\n...")
+    assert hit.rendered_snippet.endswith("| **Kipper** | Mallaig | 7 |")
+    assert hit.snippet in TABLE
+    assert HEADER not in hit.snippet
+    assert hit.text == TABLE
+    assert [hit.snippet[start:end] for start, end in hit.highlights] == ["Kipper"]
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "kind"),
+    [
+        (TABLE, "ship", "table"),
+        (TABLE, "kipper", "paragraph"),
+        ("\n".join([*ROWS, LAST]), "kipper", "table"),
+        ("\n".join(["| " + "wide " * 300 + "|", RULE, *ROWS, LAST]), "kipper", "table"),
+        ("-" * 50_000 + "x\n" + "-" * 50_000 + "x\n", "nothing", "table"),
+    ],
+    ids=["has it", "no table", "no header", "too long", "hostile"],
+)
+def test_nothing_is_put_before_what_needs_no_header_or_has_none(
+    text: str, query: str, kind: str
+) -> None:
+    hit = shown(chunk(text, block_type=kind), query)
+    assert hit.rendered_snippet.replace("**", "").strip(".") == hit.snippet.strip(".")
+
+
+@pytest.mark.parametrize(
+    ("visual", "read_as"),
+    [
+        (None, "text"),
+        (0.0, "text"),
+        (IMAGE_FROM - 0.01, "text"),
+        (IMAGE_FROM, "image"),
+        (1.0, "image"),
+    ],
+)
+def test_a_page_is_looked_at_when_enough_of_it_is_picture(
+    visual: float | None, read_as: str
+) -> None:
+    hit = shown(chunk("kipper", page=1), pages={1: page(visual)})
+    assert (hit.read_as, hit.visual_importance, hit.page_uri) == (read_as, visual, "image:a")
+
+
+def test_what_is_told_is_of_the_page_that_the_link_leads_to() -> None:
+    pages = {3: page(0.1, image=None), 4: page(0.9, image="b", pdf="c"), 5: page(0.2)}
+    hit = shown(chunk("kipper", page=3, page_end=5), pages=pages)
+    assert hit.page_uris == ["image:b", "image:a"]
+    assert (hit.page_uri, hit.read_as, hit.visual_importance) == ("image:b", "image", 0.9)
+    assert hit.page_pdf_uri == "inline:c:application/pdf:p.pdf"
+
+
+def test_an_image_is_looked_at_before_it_is_drawn_and_a_record_is_read() -> None:
+    image = shown(chunk("kipper", page=1, modality="image"), pages={1: page(None, image=None)})
+    assert (image.read_as, image.visual_importance, image.page_uri) == ("image", 1.0, None)
+    record = shown(chunk("kipper"))
+    assert (record.read_as, record.visual_importance, record.page_pdf_uri) == ("text", None, None)

@@ -1,0 +1,220 @@
+"""The rerank stage: rules that must hold whatever rerankers answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from pydantic import SecretStr
+from typing_extensions import override
+
+from latent_core.domain.errors import (
+    Invalid,
+    IssueCode,
+    LatentError,
+    RateLimited,
+    TimedOut,
+    Unavailable,
+)
+from latent_core.domain.manifest import Rerank, SearchMode
+from latent_core.rerank.api import ApiReranker, Endpoint, Patience
+from latent_core.rerank.port import Reranker
+from latent_core.rerank.resolve import Rerankers
+from latent_core.search.rerank import (
+    MAX_SECONDS,
+    Placed,
+    Reordered,
+    Standing,
+    head_size,
+    rerank,
+)
+from latent_core.testing.rerank_server import Misbehaviour, RerankServer
+
+QUERY = "rye bread recipe"
+FUSED = [Standing(key, score) for key, score in (("a", 0.9), ("b", 0.7), ("c", 0.5), ("d", 0.3))]
+TEXTS = {"a": "soup", "b": "bread", "c": "a recipe for rye bread"}
+
+
+@dataclass
+class Told:
+    """A reranker that answers what it is told to."""
+
+    scores: Sequence[float] = ()
+    error: LatentError | None = None
+    name: str = "the told one"
+    deadline: float = 0.0
+    texts: Sequence[str] = ()
+
+    async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
+        self.texts, self.deadline = texts, deadline
+        if self.error is not None:
+            raise self.error
+        return list(self.scores)
+
+    async def close(self) -> None:
+        pass
+
+
+class Deaf(Told):
+    """Does not heed its deadline."""
+
+    @override
+    async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
+        await asyncio.Event().wait()
+        return []
+
+
+def in_seconds(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+async def reordered(
+    reranker: Reranker, texts: dict[str, str] | None = None, seconds: float = 30.0
+) -> Reordered[str]:
+    given = TEXTS if texts is None else texts
+    return await rerank(lambda: reranker, QUERY, FUSED, given, in_seconds(seconds))
+
+
+def keys(found: Reordered[str]) -> str:
+    return "".join(placed.key for placed in found.order)
+
+
+async def test_the_head_is_ordered_by_the_reranker_and_the_rest_stays_below_it() -> None:
+    found = await reordered(Told([0.1, 0.4, 0.8]))
+    assert found.order[:3] == [Placed("c", 0.8, 0.8), Placed("b", 0.4, 0.4), Placed("a", 0.1, 0.1)]
+    assert (found.order[3].key, found.order[3].reranked) == ("d", None)
+    assert 0.0 < found.order[3].score < 0.1
+    assert (found.reranked, found.issue) == (3, None)
+
+
+async def test_only_texts_of_the_head_with_words_are_sent_in_fused_order() -> None:
+    told = Told([0.1, 0.2])
+    found = await reordered(told, {"a": "soup", "b": " \n", "c": "rye", "of another search": "x"})
+    assert told.texts == ["soup", "rye"]
+    assert keys(found) == "cabd"
+
+
+async def test_without_texts_nothing_is_asked() -> None:
+    found = await reordered(Told(error=Unavailable("asked")), {})
+    assert (keys(found), found.issue, found.reranked) == ("abcd", None, 0)
+
+
+async def test_equal_scores_leave_the_fused_order() -> None:
+    assert keys(await reordered(Told([0.0, 0.0, 0.0]))) == "abcd"
+
+
+async def test_log_odds_become_probabilities() -> None:
+    found = await reordered(Told([0.0, -800.0, 3.0]))
+    assert keys(found) == "cabd"
+    assert [placed.score for placed in found.order[:2]] == pytest.approx([0.952574, 0.5])
+    assert [placed.reranked for placed in found.order] == [3.0, 0.0, -800.0, None]
+
+
+anything = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.floats(0, 1), max_size=30).map(lambda scores: sorted(scores, reverse=True)),
+    st.one_of(
+        st.lists(anything, min_size=30, max_size=30),
+        st.lists(st.floats(0, 1), min_size=30, max_size=30),
+        st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=30, max_size=30),
+    ),
+    st.sets(st.integers(0, 29)),
+)
+def test_every_candidate_stays_and_sorting_by_score_keeps_the_order(
+    fused: list[float], said: list[float], head: set[int]
+) -> None:
+    candidates = [Standing(key, score) for key, score in enumerate(fused)]
+    judged = [key for key in range(len(fused)) if key in head]
+    told = Told([said[key] for key in judged])
+    texts = dict.fromkeys(judged, "words")
+
+    async def run() -> Reordered[int]:
+        return await rerank(lambda: told, QUERY, candidates, texts, in_seconds(30.0))
+
+    found = asyncio.run(run())
+    order = [placed.key for placed in found.order]
+    wanted = sorted(judged, key=lambda key: (-said[key], key))
+    assert order == wanted + [key for key in range(len(fused)) if key not in wanted]
+    scores = [placed.score for placed in found.order]
+    assert all(0.0 <= score <= 1.0 for score in scores)
+    assert scores == sorted(scores, reverse=True)
+    top = scores[: len(judged)]
+    assert len(set(top)) == len(top)
+
+
+class TestTrouble:
+    @pytest.mark.parametrize(
+        ("error", "code"),
+        [
+            (Unavailable("the reranker at r failed (500)"), IssueCode.UNAVAILABLE),
+            (RateLimited("the reranker at r accepts no more"), IssueCode.UNAVAILABLE),
+            (Invalid("the reranker at r does not accept the key"), IssueCode.UNAVAILABLE),
+            (TimedOut("the reranker at r was late"), IssueCode.TIMEOUT),
+        ],
+    )
+    async def test_the_fused_order_stands_and_the_issue_says_why(
+        self, error: LatentError, code: IssueCode
+    ) -> None:
+        found = await reordered(Told(error=error))
+        assert found.order == [Placed(c.key, c.score, None) for c in FUSED]
+        assert found.issue is not None
+        assert (found.issue.code, found.reranked) == (code, 0)
+        assert error.message in found.issue.message
+        assert found.issue.details["cause"] == error.code.value
+
+    async def test_a_reranker_that_is_not_to_be_had_is_told(self) -> None:
+        found = await rerank(Rerankers().named, QUERY, FUSED, TEXTS, in_seconds(30.0))
+        assert keys(found) == "abcd"
+        assert found.issue is not None
+        assert "LLC_RERANK_API_URL" in found.issue.message
+
+    async def test_one_that_does_not_heed_the_deadline_is_left_behind(self) -> None:
+        found = await reordered(Deaf(), seconds=0.05)
+        assert keys(found) == "abcd"
+        assert found.issue is not None
+        assert (found.issue.code, "told one" in found.issue.message) == (IssueCode.TIMEOUT, True)
+
+    @pytest.mark.parametrize(("given", "latest"), [(1.0, 1.0), (600.0, MAX_SECONDS)])
+    async def test_the_deadline_is_that_of_the_request_and_five_seconds_at_most(
+        self, given: float, latest: float
+    ) -> None:
+        told = Told([1.0, 1.0, 1.0])
+        before = in_seconds(0.0)
+        await reordered(told, seconds=given)
+        assert before + latest <= told.deadline <= in_seconds(latest)
+
+    @pytest.mark.parametrize("kind", [None, *Misbehaviour])
+    async def test_whatever_a_server_does_there_is_an_order_and_no_key_in_it(
+        self, kind: Misbehaviour | None
+    ) -> None:
+        async with RerankServer(key="sk-secret") as server:
+            if kind is not None:
+                server.misbehave(kind, times=99)
+            reranker = ApiReranker(
+                Endpoint(server.url(), SecretStr("sk-secret")), patience=Patience(attempts=1)
+            )
+            late = kind is Misbehaviour.SILENT
+            found = await reordered(reranker, seconds=0.05 if late else 30.0)
+            await reranker.close()
+        assert keys(found) == ("cbad" if kind is None else "abcd")
+        assert "sk-" not in str(found)
+        if kind is not None:
+            assert found.issue is not None
+            assert "127.0.0.1" in found.issue.message
+
+
+class TestHeadSize:
+    def test_the_mode_or_the_manifest_asks_for_it(self) -> None:
+        on, off = Rerank(enabled=True, top_k_in=30), Rerank(top_k_in=20)
+        assert head_size(SearchMode.HYBRID, off, 10) == 0
+        assert head_size(SearchMode.RERANK, off, None) == 20
+        assert head_size(SearchMode.LEXICAL, on, None) == 30
+
+    def test_a_request_that_names_a_number_goes_before_the_manifest(self) -> None:
+        assert head_size(SearchMode.RERANK, Rerank(top_k_in=20), 7) == 7

@@ -1,0 +1,63 @@
+"""Snippets: an exact excerpt around the query's words."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings, strategies as st
+
+from latent_core.keywords.analyser import query_terms, spans
+from latent_core.search.snippet import Snippet, make_snippet
+
+FILLER = "Nothing of note happened in that year and the keepers wrote little. " * 20
+
+
+def _snippet(text: str, query: str, max_chars: int = 120) -> Snippet:
+    return make_snippet(text, "english", query_terms(query, ["english"]), max_chars, spans)
+
+
+def test_the_window_is_where_the_words_stand_not_where_the_text_begins() -> None:
+    found = _snippet(FILLER + "The lamp was lit by paraffin until 1911. " + FILLER, "paraffin lamp")
+    assert "lamp was lit by paraffin" in found.text
+    assert found.cut_before
+    assert found.cut_after
+
+
+def test_inflected_forms_are_marked() -> None:
+    found = _snippet("Two keepers were painting the railings.", "painted railing")
+    assert [found.text[a:b] for a, b in found.highlights] == ["painting", "railings"]
+    assert found.marked() == "Two keepers were **painting** the **railings**."
+
+
+def test_a_short_text_is_shown_whole() -> None:
+    found = _snippet("Short.", "absent")
+    assert found == Snippet("Short.", [], cut_before=False, cut_after=False)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=600), st.text(max_size=40), st.integers(20, 200))
+def test_a_snippet_is_an_exact_excerpt_within_its_limit(text: str, query: str, limit: int) -> None:
+    text = text.encode("utf-8", "replace").decode()
+    found = _snippet(text, query.encode("utf-8", "replace").decode(), limit)
+    assert found.text in text
+    assert len(found.text) <= limit
+    last = 0
+    for start, end in found.highlights:
+        assert last <= start < end <= len(found.text)
+        last = end
+    assert found.marked().replace("**", "").strip(".") == found.text.replace("**", "").strip(".")
+
+
+def test_no_word_is_cut_at_the_end() -> None:
+    found = _snippet("alpha beta gamma delta epsilon zeta eta theta iota kappa lambda", "alpha", 30)
+    assert found.text.split()[-1] in [
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "iota",
+        "kappa",
+        "lambda",
+    ]

@@ -1,0 +1,175 @@
+"""The picture a search asks by: the picture itself for embedders that read pictures, and its text, which becomes
+part of the query.
+
+``image_ref`` is the id of an upload to one of the searched containers, the id of a document, or
+``page://<doc_id>/<n>``. What is stored has its text; an upload is read by OCR, once, in a worker, when a container is
+searched whose embedder cannot look at it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Final
+from uuid import UUID
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.embedder_name import reads_images
+from latent_core.domain.errors import Invalid, Issue, IssueCode, LatentError, NotFound
+from latent_core.domain.ids import Sha256
+from latent_core.domain.job import JobState
+from latent_core.domain.query import SearchRequest
+from latent_core.embedding.picture import media_type
+from latent_core.ingest.read_image import MOST_CHARS, request_reading
+from latent_core.registry import image_texts, pages, texts, uploads
+from latent_core.registry.uploads import Upload
+from latent_core.search.query_image import QueryImage, Seen
+from latent_core.search.readable import Readable
+from latent_gateway.api.page_images import page_of, readable_document
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Gateway
+from latent_gateway.waiting import ended
+
+_PAGE: Final = re.compile(r"page://([^/]{1,64})/([0-9]{1,9})")
+_DOCUMENT: Final = "document://"
+MOST_BYTES: Final = 20 * 1024 * 1024
+"""Of an uploaded picture that embedders are sent."""
+_QUOTES: Final = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\u00ab\u00bb', " "))
+"""What stands in quotes is a phrase that every hit must say; a picture asks for nothing like it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What ``image_ref`` names: its text, where that is stored; its picture, where it was drawn or uploaded."""
+
+    text: str | None
+    sha256: str | None
+    upload: Upload | None = None
+
+
+async def query_image(
+    shared: Gateway, caller: Principal, asked: SearchRequest, searched: Mapping[str, Readable]
+) -> QueryImage:
+    """What ``image_ref`` names. ``NotFound`` alike for what is not there and what may not be read."""
+    begun = perf_counter()
+    ref = asked.image_ref or ""
+    found = await _found(shared, caller, ref, searched)
+    looking = [reads_images(container.space.embedder) for container in searched.values()]
+    picture, issue = await _picture(shared, found, asked.query) if any(looking) else (None, None)
+    text = found.text or ""
+    if found.upload is not None and not (picture is not None and all(looking)):
+        text, unread = await _of_upload(shared, caller, found.upload)
+        issue = unread or issue
+    shown = _bounded(text)
+    if not shown and issue is None and not (picture is not None and all(looking)):
+        issue = Issue(
+            code=IssueCode.NO_HITS,
+            message="no words are known of the image of image_ref: describe in the query what it shows",
+            details={"image_ref": ref},
+        )
+    return QueryImage(shown, issue, picture, round((perf_counter() - begun) * 1000, 3))
+
+
+async def _found(
+    shared: Gateway, caller: Principal, ref: str, searched: Mapping[str, Readable]
+) -> _Found:
+    page = _PAGE.fullmatch(ref)
+    if page is not None:
+        row = (await page_of(shared, caller, _id(page[1], ref), int(page[2]))).row
+        return _Found(str(row["text"]), row["image_sha256"])
+    named = _id(ref.removeprefix(_DOCUMENT), ref)
+    async with shared.stack.db.reading() as conn:
+        upload = await uploads.among(conn, list(searched), named)
+    if upload is not None:
+        return _Found(None, upload.sha256, upload)
+    return await _of_document(shared, caller, named)
+
+
+async def _picture(shared: Gateway, found: _Found, words: str) -> tuple[Seen | None, Issue | None]:
+    """The bytes that embedders are sent. An upload is sent as it is: nothing is decoded here."""
+    if found.sha256 is None:
+        return None, None
+    upload = found.upload
+    if upload is not None and upload.bytes > MOST_BYTES:
+        return None, _issue(
+            IssueCode.INVALID,
+            f"'{upload.filename}' is larger than what an embedder is sent of a query ({MOST_BYTES} bytes): scale it "
+            "down",
+        )
+    try:
+        image = await shared.stack.blobs.get(Sha256(found.sha256))
+        media_type(image)
+    except LatentError as error:  # of another format, or lost, or the store is away
+        return None, _issue(error.code, error.message)
+    return Seen(image, found.sha256, words), None
+
+
+def _id(written: str, ref: str) -> UUID:
+    try:
+        return UUID(written)
+    except ValueError as exc:
+        raise Invalid(
+            f"image_ref '{ref[:100]}' is none: give the id of an upload to one of the searched containers, the id of "
+            "a document, or page://<doc_id>/<page>"
+        ) from exc
+
+
+async def _of_document(shared: Gateway, caller: Principal, doc_id: UUID) -> _Found:
+    async with shared.stack.db.transaction() as conn:
+        try:
+            document = await readable_document(conn, caller, doc_id)
+        except NotFound as exc:
+            raise NotFound(
+                f"image_ref '{doc_id}' is no upload to the searched containers and no document that may be read",
+                image_ref=str(doc_id),
+            ) from exc
+        text = "\n".join(await texts.beginning(conn, doc_id, MOST_CHARS))
+        if document.source_type != SourceType.IMAGE:
+            return _Found(text, None)  # no picture of it is the whole
+        row = await pages.one(conn, doc_id, 1)
+        return _Found(text, row["image_sha256"] if row is not None else None)
+
+
+async def _of_upload(
+    shared: Gateway, caller: Principal, upload: Upload
+) -> tuple[str, Issue | None]:
+    """Its text as it was read before, or by the job that reads it now, as long as the search may take."""
+    async with shared.stack.db.transaction() as conn:
+        text = await image_texts.latest(conn, upload.sha256)
+        if text is not None:
+            return text, None
+        await shared.quotas.check_queue(conn, caller)
+        job_id = await request_reading(conn, upload, principal=caller.name)
+    shared.stack.wake()
+    job = await ended(shared.stack, job_id, shared.settings.search_timeout_ms / 1000)
+    async with shared.stack.db.reading() as conn:
+        text = await image_texts.latest(conn, upload.sha256)
+    if text is not None:
+        return text, None
+    if job is None:
+        return "", _issue(
+            IssueCode.TIMEOUT,
+            f"the image is still being read by job {job_id}: ask again with the same image_ref",
+            job_id=job_id,
+        )
+    if job.state is JobState.FAILED and job.cause is not None:
+        return "", _issue(job.cause.code, job.cause.message, job_id=job_id)
+    return "", _issue(
+        IssueCode.INGEST_FAIL,
+        f"the image was not read, as job {job_id} was {job.state.value}: ask again",
+        job_id=job_id,
+    )
+
+
+def _issue(code: IssueCode, message: str, **details: Any) -> Issue:
+    return Issue(code=code, message=message, details=details)
+
+
+def _bounded(text: str) -> str:
+    """The beginning, cut at a word, without quotes."""
+    plain = text.translate(_QUOTES).strip()
+    if len(plain) <= MOST_CHARS:
+        return plain
+    return (plain[: MOST_CHARS + 1].rsplit(None, 1) or [""])[0][:MOST_CHARS]
