@@ -18,12 +18,12 @@ from latent_client import (
     sync_folder,
 )
 from latent_client.announcing import parts
-from latent_client.answers import ListedFile
 from latent_client.folder import name_of
 from latent_client.testing.gateway import MAX_UPLOAD, FakeGateway
 from latent_client.testing.http import Answer, failure
 from latent_core.domain.errors import Conflict, Invalid, NotFound, RateLimited, Unavailable
 from latent_core.domain.job import JobState
+from latent_core.wire.listing import ListedFile
 
 UPLOADS = "POST .*/uploads"
 NOBODY = 65534

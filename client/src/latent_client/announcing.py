@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from latent_client.answers import ListedFile, ListingAnswer, RefusedFile
 from latent_client.client import AsyncClient
 from latent_client.walk import FoundFile
+from latent_core.wire.listing import ListedFile, ListingAnswer, RefusedFile
 
 LISTING_FILES: Final = 5_000
 """Files announced in one call."""
@@ -99,7 +99,8 @@ def parts(listed: Sequence[ListedFile], size: int | None = None) -> Iterator[Par
 def listed_file(
     file: FoundFile, digests: Mapping[str, str | None], sha256: str | None = None
 ) -> ListedFile:
-    return ListedFile(
+    # Unchecked: the server refuses what it cannot take, such as a time before 1970, with its reason.
+    return ListedFile.model_construct(
         path=file.path,
         bytes=file.bytes,
         mtime_ns=file.mtime_ns,

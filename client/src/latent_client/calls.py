@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from latent_client.answers import Paged
 from latent_client.transport import Transport
+from latent_core.wire.base import PagedEnvelope
 
 PAGE: Final = 200
 
-P = TypeVar("P", bound=Paged)
+P = TypeVar("P", bound=PagedEnvelope)
 
 
 class Calls:

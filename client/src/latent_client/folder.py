@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel
 
 from latent_client.announcing import Announcer, Target, Verdict, listed_file, parts
-from latent_client.answers import Added, ListedFile
 from latent_client.client import AsyncClient
 from latent_client.files import sha256_of
 from latent_client.sending import Sending, in_parallel, ingest_file, send
@@ -20,6 +19,8 @@ from latent_client.sidecars import Metas, read_sidecars
 from latent_client.walk import FoundFile, Walk, walk
 from latent_core.domain.doc_meta import given_digest
 from latent_core.domain.errors import Forbidden, IngestFailed, Invalid, TooLarge
+from latent_core.wire.documents import AddAnswer
+from latent_core.wire.listing import ListedFile
 
 __all__ = [
     "FolderPlan",
@@ -62,7 +63,7 @@ class FolderReport(BaseModel):
     unchanged: int = 0
     open_jobs: list[int] = []
     """Of unchanged files that were sent by an earlier run and are not searchable yet."""
-    added: list[Added] = []
+    added: list[AddAnswer] = []
     deleted: list[str] = []
     """Source uris that vanished from the folder."""
     delete_jobs: list[int] = []
@@ -278,8 +279,8 @@ class _Sync:
             self._skips.add(file.path, "cannot be read: permission denied")
         return file.readable and file.path not in self._metas.broken
 
-    async def _upload(self, files: Sequence[FoundFile], *, rebuild: bool) -> list[Added]:
-        async def one(file: FoundFile) -> Added | None:
+    async def _upload(self, files: Sequence[FoundFile], *, rebuild: bool) -> list[AddAnswer]:
+        async def one(file: FoundFile) -> AddAnswer | None:
             uri = f"file:///{self._target.root}/{file.path}"
             meta = self._metas.of(file.path)
             sending = Sending(file.file, uri, file.mtime_ns, meta, rebuild)

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from latent_client.answers import Added
 from latent_client.client import AsyncClient
 from latent_client.sidecars import beside, read_meta
 from latent_core.domain.errors import Invalid, RateLimited
+from latent_core.wire.documents import AddAnswer
 
 CONCURRENCY: Final = 4
 RATE_ATTEMPTS: Final = 6
@@ -41,7 +41,7 @@ async def ingest_file(
     *,
     meta: Mapping[str, Any] | None = None,
     rebuild: bool = False,
-) -> Added:
+) -> AddAnswer:
     """Send one file; it is the document ``source_uri``, by default ``file:///<its name>``.
 
     A sidecar beside it is read; ``meta`` wins over it. With ``rebuild`` it is made anew even if unchanged.
@@ -61,7 +61,7 @@ async def ingest_file(
     return await send(client, container_id, sending)
 
 
-async def send(client: AsyncClient, container_id: str, sending: Sending) -> Added:
+async def send(client: AsyncClient, container_id: str, sending: Sending) -> AddAnswer:
     upload = await _rate_limited(lambda: client.upload(container_id, sending.file))
     return await _rate_limited(
         lambda: client.add(

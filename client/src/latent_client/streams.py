@@ -6,21 +6,35 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from datetime import datetime
 from typing import Any, Final
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from latent_client.answers import JobNews
 from latent_client.sse import ServerEvent, read_events
 from latent_client.transport import Transport
 from latent_core.domain.errors import TimedOut, Unavailable
+from latent_core.domain.job import JobView
 
 END: Final = "end"
 QUIET_SECONDS: Final = 60.0
 """Silence after which the stream is opened again."""
 PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds after a connection that brought nothing, in a row: long enough for a gateway to restart."""
+
+
+class JobNews(BaseModel):
+    """Something that happened to a job, or (``progress``) how far it has come."""
+
+    event: str
+    """``end`` is the last: the job is in a final state."""
+    id: int | None = None
+    """Of a line of the job's history."""
+    at: datetime | None = None
+    details: dict[str, Any] = {}
+    job: JobView | None = None
+    """The job at that time; None when it no longer exists."""
 
 
 class JobEvents:

@@ -24,6 +24,13 @@ Query = Mapping[str, str | int | list[str] | None]
 A = TypeVar("A", bound=BaseModel)
 
 
+class Blob(BaseModel):
+    """Bytes behind a signed link."""
+
+    mime: str
+    content: bytes
+
+
 class Transport:
     """One connection pool to one gateway. Closed by its owner."""
 

@@ -17,6 +17,7 @@ from uuid import UUID
 import numpy as np
 
 from latent_core.blobs.port import BlobStore
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
@@ -32,7 +33,6 @@ from latent_core.registry import (
     space_points,
     stamps as stamp_rows,
 )
-from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
 from latent_core.registry.containers import Container, Space
 from latent_core.vectors.port import StoredPoint, VectorIndex

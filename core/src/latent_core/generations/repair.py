@@ -17,6 +17,7 @@ from uuid import UUID
 import numpy as np
 
 from latent_core.blobs.port import BlobStore
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import Difference, DoctorReport, Remedy, Repair
 from latent_core.domain.ids import Sha256, point_id
@@ -44,7 +45,6 @@ from latent_core.registry import (
     proofs,
     repairs as rows,
 )
-from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Connection, Database
 from latent_core.registry.containers import Container, Space
 from latent_core.registry.documents import Source

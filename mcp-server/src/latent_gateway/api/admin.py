@@ -13,8 +13,8 @@ from latent_core.domain.token import Scope
 from latent_core.generations.doctor import Doctor
 from latent_core.generations.repair import Repairer, Stores
 from latent_core.registry import audit, containers, doctoring
+from latent_core.wire.doctor import DoctorAnswer, DoctorBody
 from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import DoctorAnswer, DoctorBody
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.manifest_sync import read_folder

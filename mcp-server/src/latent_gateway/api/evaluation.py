@@ -14,9 +14,10 @@ from latent_core.domain.job import JobKind, NewJob
 from latent_core.evaluation.datasets import read_golden
 from latent_core.queue.enqueue import enqueue
 from latent_core.registry import audit, eval_runs
+from latent_core.wire.eval import EvalRuns
+from latent_core.wire.jobs import JobAccepted
 from latent_gateway.answers import json_answer
 from latent_gateway.api import cursors
-from latent_gateway.api.bodies import EvalRuns, JobAccepted
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
 from latent_gateway.evaluating import questions_of, setups_of

@@ -11,8 +11,8 @@ from latent_core.domain.filters import Column
 from latent_core.domain.manifest import OFFERED_MODES
 from latent_core.domain.query import Detail
 from latent_core.domain.text import Text
+from latent_core.wire.containers import Description
 from latent_gateway.api import cursors
-from latent_gateway.api.bodies import Description
 from latent_gateway.api.containers import description
 from latent_gateway.auth import access
 from latent_gateway.auth.access import Readable
