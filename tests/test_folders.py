@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from latent_client import AsyncClient, ingest_file, plan_folder, sync_folder
-from latent_client.announcing import parts
 from latent_client.folder import FolderReport
+from latent_client.folder_listing import parts
 from latent_client.watching import Change, Pace, Watched, WatchEvent, watch_folder
 from latent_core.domain.errors import Invalid
 from latent_core.domain.job import JobState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from datetime import datetime
 
-from latent_client.calls import Calls, part
+from latent_client.transport import Calls, part
 from latent_core.domain.audit import AuditLine
 from latent_core.domain.container import ContainerState
 from latent_core.domain.token import Scope, TokenView

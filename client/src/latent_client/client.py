@@ -10,20 +10,19 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 from uuid import UUID
 
 from pydantic import ValidationError
 
 from latent_client.access import AccessCalls
-from latent_client.calls import part
 from latent_client.files import read_blocks
+from latent_client.folder import IndexReport, ensure_index_up_to_date
 from latent_client.processing import ProcessingCalls
-from latent_client.refresh import RefreshCalls
 from latent_client.streams import JobEvents, JobNews
 from latent_client.transfers import TransferCalls
-from latent_client.transport import Blob, Transport
-from latent_client.waiting import OnWait, Waiting
+from latent_client.transport import Blob, Transport, part
+from latent_client.waiting import HOUR, OnWait, Waiting
 from latent_core.domain.container import ContainerSummary
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import RateLimited, Unavailable
@@ -32,6 +31,7 @@ from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.query import SearchRequest, SearchResponse
+from latent_core.domain.refresh import RefreshRequest
 from latent_core.wire.chunks import ChunkAnswer, ChunkPage, ChunkView, SizesAnswer
 from latent_core.wire.containers import (
     ContainerCreated,
@@ -46,14 +46,11 @@ from latent_core.wire.health import Readiness
 from latent_core.wire.jobs import JobAccepted, JobAnswer, JobPage, RequeueAnswer
 from latent_core.wire.listing import ListedFile, ListingAnswer
 from latent_core.wire.pages import PageAnswer, PagePdfAnswer, PagesPage, PageView
+from latent_core.wire.refresh import PlanAnswer, RefreshAnswer, RollbackAnswer
 from latent_core.wire.tools import ToolList, ToolView
 from latent_core.wire.uploads import UploadAnswer, UploadView
 
-if TYPE_CHECKING:
-    from latent_client.index import IndexReport
-
 DEFAULT_URL: Final = "http://127.0.0.1:7801"
-HOUR: Final = 3600.0
 DOCTOR_SECONDS: Final = 6 * HOUR
 """A comparison of everything is answered when it has ended; who gives up meanwhile cannot ask for another one."""
 PAGE_PDF_SECONDS: Final = 10.0
@@ -63,7 +60,7 @@ UNKNOWN_MIME: Final = "application/octet-stream"
 """The server goes by the name then."""
 
 
-class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
+class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
     """A gateway at ``url``. Use it as an async context manager, or ``close`` it."""
 
     def __init__(
@@ -385,9 +382,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         timeout_seconds: float = HOUR,
     ) -> IndexReport:
         """Make the documents of a root those of ``folder``, and wait until they are searchable."""
-        from latent_client import index  # it stands on this module
-
-        return await index.ensure_index_up_to_date(
+        return await ensure_index_up_to_date(
             self, container_id, folder, root_name, meta=meta, timeout_seconds=timeout_seconds
         )
 
@@ -403,6 +398,26 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         """The last run of each set of queries and setup that was kept."""
         path = f"/v1/containers/{part(container_id)}/eval"
         return [run async for page in self._pages(EvalRuns, path) for run in page.runs]
+
+    # refresh
+
+    async def refresh(
+        self, container_id: str, request: RefreshRequest, *, dry_run: bool = False
+    ) -> RefreshAnswer | PlanAnswer:
+        """Begin a refresh; ``Conflict`` when one is under way. ``dry_run`` tells what it would cost."""
+        body = request.model_dump(mode="json", exclude_none=True)
+        return await self._transport.ask(
+            PlanAnswer if dry_run else RefreshAnswer,
+            "POST",
+            "/v1/admin/refresh",
+            json={"container_id": container_id, "dry_run": dry_run, **body},
+        )
+
+    async def rollback(self, container_id: str) -> RollbackAnswer:
+        """Back to the space before, at once; ``Conflict`` when there is none."""
+        return await self._transport.ask(
+            RollbackAnswer, "POST", "/v1/admin/rollback", json={"container_id": container_id}
+        )
 
     # operations
 

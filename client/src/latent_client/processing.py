@@ -9,8 +9,8 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from latent_client.calls import Calls
-from latent_client.sse import read_events
+from latent_client.streams import read_events
+from latent_client.transport import Calls
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.pdf_status import PdfState, PdfStatus, PdfTotals
 from latent_core.wire.processing import PdfStatusPage, ProcessAnswer

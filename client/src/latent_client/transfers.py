@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Final
 
-from latent_client.calls import Calls, part
 from latent_client.files import read_blocks
+from latent_client.transport import Calls, part
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.transfers import (

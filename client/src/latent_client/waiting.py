@@ -17,6 +17,7 @@ from latent_core.domain.job import JobState, JobView
 FINAL: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 PROBES: Final = 32
 """Of the oldest, and of the others: asked about together."""
+HOUR: Final = 3600.0
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 """Also whenever there are more than are asked about: the end of one is no news then."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
-from latent_client.client import AsyncClient
 from latent_client.walk import FoundFile
 from latent_core.wire.listing import ListedFile, ListingAnswer, RefusedFile
 
@@ -47,10 +46,26 @@ class Part:
     through: str | None
 
 
+class ListingClient(Protocol):
+    """The part of ``AsyncClient`` that lists a folder."""
+
+    async def listing(
+        self,
+        container_id: str,
+        root: str,
+        files: Sequence[ListedFile],
+        *,
+        after: str | None = None,
+        through: str | None = None,
+        delete_vanished: bool = False,
+        count_vanished: bool = False,
+    ) -> ListingAnswer: ...
+
+
 class Announcer:
     """The files of one root. Those of a call are sorted by path, and so are the calls."""
 
-    def __init__(self, client: AsyncClient, target: Target) -> None:
+    def __init__(self, client: ListingClient, target: Target) -> None:
         self._client = client
         self._target = target
 
