@@ -15,13 +15,13 @@ import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient
-from latent_client.transfers import ArchiveLink
 from latent_core.domain.errors import Conflict, NotFound, TimedOut, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.refresh import RefreshRequest, Strategy, Target, Way
 from latent_core.testing.embedding_server import EmbeddingServer
+from latent_core.wire.transfers import ArchiveAnswer
 from tests.conftest import DIMS
 from tests.harness import Installation, eventually
 
@@ -229,7 +229,7 @@ async def copied(house: House, container: str, target: str, *, vectors: bool, fo
         if answer.archive is None:
             await idle(house)
             return False
-        link = ArchiveLink(url=answer.url or "", archive=answer.archive)
+        link = ArchiveAnswer(url=answer.url or "", archive=answer.archive)
         await house.ask(lambda client: client.download(link, folder / f"{target}.llc"))
         return True
 

@@ -15,14 +15,14 @@ import httpx
 import pytest
 
 from latent_client import AsyncClient, ingest_file, plan_folder, sync_folder
-from latent_client.announcing import parts
-from latent_client.answers import ListedFile
 from latent_client.folder import FolderReport
+from latent_client.folder_listing import parts
 from latent_client.watching import Change, Pace, Watched, WatchEvent, watch_folder
 from latent_core.domain.errors import Invalid
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import SearchMode
 from latent_core.testing.embedding_server import EmbeddingServer
+from latent_core.wire.listing import ListedFile
 from tests.harness import LATENT, Installation, eventually
 from tests.test_http_surface import add, manifest, search
 

@@ -21,9 +21,9 @@ import pytest_asyncio
 from starlette.routing import BaseRoute, Mount, Route
 
 from latent_core.blobs.keeping import store
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.manifest import Manifest
 from latent_core.registry import archives
-from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.tokens import NOTE_USE
 from latent_core.testing.archives import empty_archive
 from latent_gateway.app import ROUTERS

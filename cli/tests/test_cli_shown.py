@@ -18,10 +18,10 @@ from latent_cli.output import moment, safe, size
 from latent_cli.testing import Latent
 from latent_client.testing.find import find
 from latent_client.testing.gateway import FakeGateway
-from latent_client.transfers import ImportAnswer
 from latent_core.domain.hit import AlsoInDocument, PlaceView
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.domain.query import SearchRequest
+from latent_core.wire.transfers import ImportAnswer
 
 
 def ended_job(state: JobState, *, cancel_requested: bool = False, **more: Any) -> JobView:

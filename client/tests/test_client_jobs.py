@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_client import AsyncClient
-from latent_client.answers import WaitProgress
-from latent_client.sse import read_events
+from latent_client.streams import read_events
 from latent_client.testing.gateway import FakeGateway
+from latent_client.waiting import WaitProgress
 from latent_core.domain.errors import NotFound, TimedOut
 from latent_core.domain.job import JobState
 

@@ -12,18 +12,18 @@ from hypothesis import given, strategies as st
 from latent_client import (
     AsyncClient,
     FolderProgress,
-    announcing,
+    folder_listing,
     ingest_file,
     plan_folder,
     sync_folder,
 )
-from latent_client.announcing import parts
-from latent_client.answers import ListedFile
 from latent_client.folder import name_of
+from latent_client.folder_listing import parts
 from latent_client.testing.gateway import MAX_UPLOAD, FakeGateway
 from latent_client.testing.http import Answer, failure
 from latent_core.domain.errors import Conflict, Invalid, NotFound, RateLimited, Unavailable
 from latent_core.domain.job import JobState
+from latent_core.wire.listing import ListedFile
 
 UPLOADS = "POST .*/uploads"
 NOBODY = 65534
@@ -98,7 +98,7 @@ async def test_what_vanished_is_deleted_unless_it_is_to_be_kept(
 async def test_a_large_folder_is_announced_in_parts_that_together_cover_it(
     client: AsyncClient, gateway: FakeGateway, museum: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(announcing, "LISTING_FILES", 2)
+    monkeypatch.setattr(folder_listing, "LISTING_FILES", 2)
     old = [f"file:///museum/{name}" for name in ("a", "j", "k", "l", "rooms/lb.md", "z")]
     for uri in (*old, "file:///other/a.md", "file:///museumm/a.md"):
         gateway.put("notes", uri, b"text")

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from latent_core.registry.listings import LastJob, Listed
-from latent_gateway.api.bodies import ListedFile
+from latent_core.wire.listing import ListedFile
 from latent_gateway.api.listing import (
     DELETIONS_AT_ONCE,
     MOST_DELETIONS,

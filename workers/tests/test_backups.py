@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import Conflict
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
@@ -19,7 +20,6 @@ from latent_core.ingest.delete import delete_container, enqueue_removal
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.reaper import reap
 from latent_core.registry import archives, containers
-from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import expire, sql
 from latent_workers import scheduler

@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 
 from latent_core.doctor.repair import Repairer
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import Damaged
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
 from latent_core.generations.transfers import ExportPayload, request_backup, request_export
 from latent_core.registry import archives, containers, listings
-from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
 from latent_workers.testing.house import CONTAINER, House, open_house

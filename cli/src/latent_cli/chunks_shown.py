@@ -11,7 +11,7 @@ from rich.text import Text
 
 from latent_cli.commands.search import place_of
 from latent_cli.output import moment, safe, table
-from latent_client.answers import ChunkSizes, ChunkView, Distribution, SizesAnswer
+from latent_core.wire.chunks import ChunkSizes, ChunkView, Distribution, SizesAnswer
 
 BEGINNING: Final = 60
 """Characters of a chunk's text in a list."""

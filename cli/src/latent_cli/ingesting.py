@@ -14,13 +14,13 @@ from pydantic import BaseModel
 
 from latent_cli.progress import IngestBars
 from latent_client import AsyncClient, FolderReport, ingest_file, sync_folder
-from latent_client.answers import Added
 from latent_client.folder import name_of
 from latent_client.walk import SIDECAR
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.job import JobView
 from latent_core.domain.web_address import WebAddress
+from latent_core.wire.documents import AddAnswer
 
 FEW = 100
 """Documents up to which each is asked for; beyond that the container is listed."""
@@ -49,7 +49,7 @@ Source = FolderSource | FileSource | WebSource
 class IngestReport(BaseModel):
     container_id: str
     folders: list[FolderReport] = []
-    files: list[Added] = []
+    files: list[AddAnswer] = []
     waited: bool = False
     jobs: list[JobView] = []
     """In their final states, when they were waited for."""

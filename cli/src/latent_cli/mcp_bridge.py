@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 import orjson
 
-from latent_client.sse import read_events
+from latent_client.streams import read_events
 from latent_core.domain.errors import LatentError
 
 MOST_OPEN: Final = 32

@@ -15,8 +15,8 @@ from rich.progress import (
 )
 
 from latent_cli.output import notes, safe
-from latent_client.answers import WaitProgress
 from latent_client.folder import FolderProgress
+from latent_client.waiting import WaitProgress
 from latent_core.domain.job import JobView
 
 STAGES = {"list": "announced", "hash": "hashed", "upload": "sent"}

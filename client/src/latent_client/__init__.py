@@ -10,11 +10,12 @@ from latent_client.folder import (
     FolderPlan,
     FolderProgress,
     FolderReport,
+    IndexReport,
+    ensure_index_up_to_date,
     ingest_file,
     plan_folder,
     sync_folder,
 )
-from latent_client.index import IndexReport, ensure_index_up_to_date
 from latent_client.pages import PagesReport, export_pages
 from latent_client.recall import (
     PageFound,

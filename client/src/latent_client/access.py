@@ -5,35 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from datetime import datetime
 
-from latent_client.answers import Paged
-from latent_client.calls import Calls, part
+from latent_client.transport import Calls, part
 from latent_core.domain.audit import AuditLine
-from latent_core.domain.container import ContainerState, ContainerSummary
-from latent_core.domain.envelope import Envelope
+from latent_core.domain.container import ContainerState
 from latent_core.domain.token import Scope, TokenView
-
-
-class TokenCreated(Envelope):
-    token: TokenView
-    secret: str
-    """The token itself, which is told here and nowhere else."""
-
-
-class TokenAnswer(Envelope):
-    token: TokenView
-
-
-class TokensPage(Paged):
-    tokens: list[TokenView]
-
-
-class AuditPage(Paged):
-    audit: list[AuditLine]
-
-
-class StateAnswer(Envelope):
-    container: ContainerSummary
-    changed: bool
+from latent_core.wire.audit import AuditPage
+from latent_core.wire.containers import ContainerStateAnswer
+from latent_core.wire.tokens import TokenAnswer, TokenCreated, TokenPage
 
 
 class AccessCalls(Calls):
@@ -67,9 +45,7 @@ class AccessCalls(Calls):
     ) -> AsyncIterator[TokenView]:
         """Newest first; live ones, or with ``all`` also those that are expired or revoked."""
         everything = "true" if all else None
-        async for page in self._pages(
-            TokensPage, "/v1/tokens", principal=principal, all=everything
-        ):
+        async for page in self._pages(TokenPage, "/v1/tokens", principal=principal, all=everything):
             for token in page.tokens:
                 yield token
 
@@ -92,7 +68,9 @@ class AccessCalls(Calls):
             for line in page.audit:
                 yield line
 
-    async def set_state(self, container_id: str, state: ContainerState) -> StateAnswer:
+    async def set_state(self, container_id: str, state: ContainerState) -> ContainerStateAnswer:
         """``active``, ``readonly`` (no changes) or ``archived`` (neither searched nor changed)."""
         path = f"/v1/containers/{part(container_id)}/state"
-        return await self._transport.ask(StateAnswer, "PUT", path, json={"state": state.value})
+        return await self._transport.ask(
+            ContainerStateAnswer, "PUT", path, json={"state": state.value}
+        )

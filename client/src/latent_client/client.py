@@ -10,63 +10,47 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 from uuid import UUID
 
+from pydantic import ValidationError
+
 from latent_client.access import AccessCalls
-from latent_client.answers import (
-    Added,
-    Blob,
-    ChunkAnswer,
-    ChunksPage,
-    ChunkView,
-    ContainersAnswer,
-    Description,
-    DoctorAnswer,
-    DocumentAnswer,
-    DocumentsPage,
-    EvalRuns,
-    JobAnswer,
-    JobNews,
-    JobsPage,
-    ListedFile,
-    ListingAnswer,
-    PageAnswer,
-    PagePdf,
-    PagesPage,
-    PageView,
-    Queued,
-    Readiness,
-    RequeuedJobs,
-    SizesAnswer,
-    ToolsAnswer,
-    ToolView,
-    UploadAnswer,
-    UploadView,
-    Written,
-)
-from latent_client.calls import part
 from latent_client.files import read_blocks
+from latent_client.folder import IndexReport, ensure_index_up_to_date
 from latent_client.processing import ProcessingCalls
-from latent_client.refresh import RefreshCalls
-from latent_client.streams import JobEvents
+from latent_client.streams import JobEvents, JobNews
 from latent_client.transfers import TransferCalls
-from latent_client.transport import Transport
-from latent_client.waiting import OnWait, Waiting
+from latent_client.transport import Blob, Transport, part
+from latent_client.waiting import HOUR, OnWait, Waiting
 from latent_core.domain.container import ContainerSummary
 from latent_core.domain.document import DocumentView
-from latent_core.domain.errors import RateLimited
+from latent_core.domain.errors import RateLimited, Unavailable
 from latent_core.domain.evaluation import EvalRequest, KeptRun
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.query import SearchRequest, SearchResponse
-
-if TYPE_CHECKING:
-    from latent_client.index import IndexReport
+from latent_core.domain.refresh import RefreshRequest
+from latent_core.wire.chunks import ChunkAnswer, ChunkPage, ChunkView, SizesAnswer
+from latent_core.wire.containers import (
+    ContainerCreated,
+    ContainerList,
+    ContainerUpdated,
+    Description,
+)
+from latent_core.wire.doctor import DoctorAnswer
+from latent_core.wire.documents import AddAnswer, DocumentAnswer, DocumentPage
+from latent_core.wire.eval import EvalRuns
+from latent_core.wire.health import Readiness
+from latent_core.wire.jobs import JobAccepted, JobAnswer, JobPage, RequeueAnswer
+from latent_core.wire.listing import ListedFile, ListingAnswer
+from latent_core.wire.pages import PageAnswer, PagePdfAnswer, PagesPage, PageView
+from latent_core.wire.refresh import PlanAnswer, RefreshAnswer, RollbackAnswer
+from latent_core.wire.tools import ToolList, ToolView
+from latent_core.wire.uploads import UploadAnswer, UploadView
 
 DEFAULT_URL: Final = "http://127.0.0.1:7801"
-HOUR: Final = 3600.0
 DOCTOR_SECONDS: Final = 6 * HOUR
 """A comparison of everything is answered when it has ended; who gives up meanwhile cannot ask for another one."""
 PAGE_PDF_SECONDS: Final = 10.0
@@ -76,7 +60,7 @@ UNKNOWN_MIME: Final = "application/octet-stream"
 """The server goes by the name then."""
 
 
-class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
+class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
     """A gateway at ``url``. Use it as an async context manager, or ``close`` it."""
 
     def __init__(
@@ -101,32 +85,36 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
     # containers
 
     async def containers(self) -> list[ContainerSummary]:
-        answer = await self._transport.ask(ContainersAnswer, "GET", "/v1/containers/list")
+        answer = await self._transport.ask(ContainerList, "GET", "/v1/containers/list")
         return answer.containers
 
     async def describe(self, container_id: str) -> Description:
         query = {"container_id": container_id}
         return await self._transport.ask(Description, "GET", "/v1/containers/describe", query=query)
 
-    async def create(self, manifest: Manifest, *, idempotency_key: str | None = None) -> Written:
+    async def create(
+        self, manifest: Manifest, *, idempotency_key: str | None = None
+    ) -> ContainerCreated:
         """``Conflict`` when the container exists; sent again with its key, it gets the first answer again."""
         body = {"manifest": _written_keys(manifest)}
         return await self._transport.ask(
-            Written, "POST", "/v1/containers", json=body, idempotency_key=idempotency_key
+            ContainerCreated, "POST", "/v1/containers", json=body, idempotency_key=idempotency_key
         )
 
-    async def update(self, manifest: Manifest, *, if_match: str) -> Written:
+    async def update(self, manifest: Manifest, *, if_match: str) -> ContainerUpdated:
         """Replace the manifest of ``manifest.id``; ``PreconditionFailed`` when its etag is another."""
         return await self._transport.ask(
-            Written,
+            ContainerUpdated,
             "PUT",
             f"/v1/containers/{part(manifest.id)}",
             json={"manifest": _written_keys(manifest)},
             headers={"If-Match": f'"{if_match}"'},
         )
 
-    async def delete(self, container_id: str) -> Queued:
-        return await self._transport.ask(Queued, "DELETE", f"/v1/containers/{part(container_id)}")
+    async def delete(self, container_id: str) -> JobAccepted:
+        return await self._transport.ask(
+            JobAccepted, "DELETE", f"/v1/containers/{part(container_id)}"
+        )
 
     # content
 
@@ -165,7 +153,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         meta: dict[str, Any] | None = None,
         rebuild: bool = False,
         idempotency_key: str | None = None,
-    ) -> Added:
+    ) -> AddAnswer:
         """Have an upload (``file_ref``) or what stands at ``uri`` ingested; with ``rebuild``, even if unchanged."""
         body = {
             "container_id": container_id,
@@ -181,7 +169,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         }
         given = {name: value for name, value in body.items() if value is not None}
         return await self._transport.ask(
-            Added, "POST", "/v1/containers/add", json=given, idempotency_key=idempotency_key
+            AddAnswer, "POST", "/v1/containers/add", json=given, idempotency_key=idempotency_key
         )
 
     async def listing(
@@ -215,7 +203,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         self, container_id: str, *, uri_prefix: str | None = None
     ) -> AsyncIterator[DocumentView]:
         path = f"/v1/containers/{part(container_id)}/documents"
-        async for page in self._pages(DocumentsPage, path, uri_prefix=uri_prefix):
+        async for page in self._pages(DocumentPage, path, uri_prefix=uri_prefix):
             for document in page.documents:
                 yield document
 
@@ -223,9 +211,9 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         path = f"/v1/containers/{part(container_id)}/documents/{doc_id}"
         return (await self._transport.ask(DocumentAnswer, "GET", path)).document
 
-    async def delete_document(self, container_id: str, doc_id: UUID) -> Queued:
+    async def delete_document(self, container_id: str, doc_id: UUID) -> JobAccepted:
         path = f"/v1/containers/{part(container_id)}/documents/{doc_id}"
-        return await self._transport.ask(Queued, "DELETE", path)
+        return await self._transport.ask(JobAccepted, "DELETE", path)
 
     async def chunks(
         self,
@@ -250,7 +238,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
             "duplicates": str(duplicates).lower() if duplicates is not None else None,
             **{f"meta.{name}": value for name, value in (meta or {}).items()},
         }
-        async for found in self._pages(ChunksPage, path, **asked):
+        async for found in self._pages(ChunkPage, path, **asked):
             for chunk in found.chunks:
                 yield chunk
 
@@ -275,11 +263,11 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
 
     async def page_pdf(
         self, doc_id: UUID, number: int, *, wait_seconds: float = PAGE_PDF_SECONDS
-    ) -> PagePdf:
+    ) -> PagePdfAnswer:
         """A link to page ``number`` of a PDF as a file of its own; ``pending``, with its job, when it takes longer."""
         query = {"wait_ms": round(wait_seconds * 1000)}
         path = f"/v1/documents/{doc_id}/pages/{number}/pdf"
-        return await self._transport.ask(PagePdf, "GET", path, query=query)
+        return await self._transport.ask(PagePdfAnswer, "GET", path, query=query)
 
     async def fetch(self, link: str) -> Blob:
         """The bytes behind a signed link, such as a hit's ``page_uri``."""
@@ -318,7 +306,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         """Newest first; by default in all states."""
         status = sorted(state.value for state in states) or None
         async for page in self._pages(
-            JobsPage, "/v1/jobs", container_id=container_id, status=status
+            JobPage, "/v1/jobs", container_id=container_id, status=status
         ):
             for job in page.jobs:
                 yield job
@@ -332,7 +320,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
     async def requeue(self, job_id: int) -> JobView:
         return (await self._transport.ask(JobAnswer, "POST", f"/v1/jobs/{job_id}/requeue")).job
 
-    async def requeue_failed(self, container_id: str) -> RequeuedJobs:
+    async def requeue_failed(self, container_id: str) -> RequeueAnswer:
         """All failed jobs of a container, but for refreshes: as many as the queue takes, ``RateLimited`` when it
         takes none."""
         job_ids: list[int] = []
@@ -341,13 +329,13 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
             body = {"container_id": container_id} | ({"cursor": cursor} if cursor else {})
             try:
                 told = await self._transport.ask(
-                    RequeuedJobs, "POST", "/v1/requeue", json=body, repeatable=True
+                    RequeueAnswer, "POST", "/v1/requeue", json=body, repeatable=True
                 )
             except RateLimited as full:
                 if not job_ids:
                     raise
                 remaining = int(full.details.get("remaining", 0))
-                told = RequeuedJobs(
+                told = RequeueAnswer(
                     job_ids=[], left=0, remaining=remaining, partial=True, issues=[full.issue()]
                 )
             job_ids, left, cursor = job_ids + told.job_ids, left + told.left, told.next_cursor
@@ -376,7 +364,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         listed: list[JobView] = []
         if len(job_ids) > FEW_JOBS:
             query = {"job_id": [str(job_id) for job_id in job_ids]}
-            listed = (await self._transport.ask(JobsPage, "GET", "/v1/jobs", query=query)).jobs
+            listed = (await self._transport.ask(JobPage, "GET", "/v1/jobs", query=query)).jobs
         found = {job.job_id: job for job in listed}
         rest = [job_id for job_id in job_ids if job_id not in found]
         found |= {job.job_id: job for job in await asyncio.gather(*map(self.job, rest))}
@@ -394,24 +382,42 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         timeout_seconds: float = HOUR,
     ) -> IndexReport:
         """Make the documents of a root those of ``folder``, and wait until they are searchable."""
-        from latent_client import index  # it stands on this module
-
-        return await index.ensure_index_up_to_date(
+        return await ensure_index_up_to_date(
             self, container_id, folder, root_name, meta=meta, timeout_seconds=timeout_seconds
         )
 
     # quality
 
-    async def evaluate(self, container_id: str, request: EvalRequest) -> Queued:
+    async def evaluate(self, container_id: str, request: EvalRequest) -> JobAccepted:
         """Have judged queries asked; the job's ``result`` is an ``EvalReport``."""
         body = request.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         path = f"/v1/containers/{part(container_id)}/eval"
-        return await self._transport.ask(Queued, "POST", path, json=body)
+        return await self._transport.ask(JobAccepted, "POST", path, json=body)
 
     async def eval_runs(self, container_id: str) -> list[KeptRun]:
         """The last run of each set of queries and setup that was kept."""
         path = f"/v1/containers/{part(container_id)}/eval"
         return [run async for page in self._pages(EvalRuns, path) for run in page.runs]
+
+    # refresh
+
+    async def refresh(
+        self, container_id: str, request: RefreshRequest, *, dry_run: bool = False
+    ) -> RefreshAnswer | PlanAnswer:
+        """Begin a refresh; ``Conflict`` when one is under way. ``dry_run`` tells what it would cost."""
+        body = request.model_dump(mode="json", exclude_none=True)
+        return await self._transport.ask(
+            PlanAnswer if dry_run else RefreshAnswer,
+            "POST",
+            "/v1/admin/refresh",
+            json={"container_id": container_id, "dry_run": dry_run, **body},
+        )
+
+    async def rollback(self, container_id: str) -> RollbackAnswer:
+        """Back to the space before, at once; ``Conflict`` when there is none."""
+        return await self._transport.ask(
+            RollbackAnswer, "POST", "/v1/admin/rollback", json={"container_id": container_id}
+        )
 
     # operations
 
@@ -430,7 +436,10 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
             repeatable=True,
             read_seconds=DOCTOR_SECONDS,
         )
-        return answer.report
+        try:
+            return DoctorReport.model_validate(answer.report)
+        except ValidationError as exc:
+            raise Unavailable(f"the report of the doctor cannot be read: {exc}") from exc
 
     async def healthy(self) -> bool:
         """Whether the gateway answers at all."""
@@ -443,7 +452,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
 
     async def tools(self) -> list[ToolView]:
         """What this token may call over MCP."""
-        return (await self._transport.ask(ToolsAnswer, "GET", "/mcp/tools")).tools
+        return (await self._transport.ask(ToolList, "GET", "/mcp/tools")).tools
 
     async def metrics(self) -> str:
         """Prometheus text."""

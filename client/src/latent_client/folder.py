@@ -7,24 +7,35 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from latent_client.announcing import Announcer, Target, Verdict, listed_file, parts
-from latent_client.answers import Added, ListedFile
-from latent_client.client import AsyncClient
 from latent_client.files import sha256_of
-from latent_client.sending import Sending, in_parallel, ingest_file, send
+from latent_client.folder_listing import (
+    Announcer,
+    ListingClient,
+    Target,
+    Verdict,
+    listed_file,
+    parts,
+)
+from latent_client.sending import Sending, SendingClient, in_parallel, ingest_file, send
 from latent_client.sidecars import Metas, read_sidecars
+from latent_client.waiting import HOUR, OnWait
 from latent_client.walk import FoundFile, Walk, walk
 from latent_core.domain.doc_meta import given_digest
 from latent_core.domain.errors import Forbidden, IngestFailed, Invalid, TooLarge
+from latent_core.domain.job import JobState, JobView
+from latent_core.wire.documents import AddAnswer
+from latent_core.wire.listing import ListedFile
 
 __all__ = [
     "FolderPlan",
     "FolderProgress",
     "FolderReport",
+    "IndexReport",
+    "ensure_index_up_to_date",
     "ingest_file",
     "name_of",
     "plan_folder",
@@ -34,6 +45,20 @@ __all__ = [
 AS_BEFORE = "as when it was last sent, and it has not changed; --rebuild tries again: job"
 R = TypeVar("R")
 Stage = Literal["list", "hash", "upload"]
+
+
+class FolderClient(ListingClient, SendingClient, Protocol):
+    """The part of ``AsyncClient`` that syncs a folder."""
+
+
+class IndexClient(FolderClient, Protocol):
+    async def wait(
+        self,
+        job_ids: Sequence[int],
+        on_progress: OnWait | None = None,
+        *,
+        timeout_seconds: float = HOUR,
+    ) -> list[JobView]: ...
 
 
 class SkippedFile(BaseModel):
@@ -62,7 +87,7 @@ class FolderReport(BaseModel):
     unchanged: int = 0
     open_jobs: list[int] = []
     """Of unchanged files that were sent by an earlier run and are not searchable yet."""
-    added: list[Added] = []
+    added: list[AddAnswer] = []
     deleted: list[str] = []
     """Source uris that vanished from the folder."""
     delete_jobs: list[int] = []
@@ -97,7 +122,7 @@ class FolderPlan:
 
 
 async def sync_folder(
-    client: AsyncClient,
+    client: FolderClient,
     container_id: str,
     folder: Path,
     root_name: str | None = None,
@@ -118,7 +143,7 @@ async def sync_folder(
 
 
 async def plan_folder(
-    client: AsyncClient,
+    client: FolderClient,
     container_id: str,
     folder: Path,
     root_name: str | None = None,
@@ -138,7 +163,7 @@ def name_of(folder: Path) -> str:
 
 
 async def _opened(
-    client: AsyncClient,
+    client: FolderClient,
     container_id: str,
     folder: Path,
     root_name: str | None,
@@ -172,7 +197,7 @@ class _Sync:
 
     def __init__(
         self,
-        client: AsyncClient,
+        client: FolderClient,
         target: Target,
         found: Walk,
         metas: Metas,
@@ -278,8 +303,8 @@ class _Sync:
             self._skips.add(file.path, "cannot be read: permission denied")
         return file.readable and file.path not in self._metas.broken
 
-    async def _upload(self, files: Sequence[FoundFile], *, rebuild: bool) -> list[Added]:
-        async def one(file: FoundFile) -> Added | None:
+    async def _upload(self, files: Sequence[FoundFile], *, rebuild: bool) -> list[AddAnswer]:
+        async def one(file: FoundFile) -> AddAnswer | None:
             uri = f"file:///{self._target.root}/{file.path}"
             meta = self._metas.of(file.path)
             sending = Sending(file.file, uri, file.mtime_ns, meta, rebuild)
@@ -324,3 +349,41 @@ def _refuse_empty(folder: Path, found: Walk) -> None:
         f"({left_out} skipped, {found.ignored} ignored by the defaults or .latentignore)",
         skipped=[f"{s.path}: {s.reason}" for s in found.skipped[:20]],
     )
+
+
+class IndexReport(BaseModel):
+    """What was done to bring an index up to date."""
+
+    folder: FolderReport
+    jobs: list[JobView]
+    """Of the documents added, in their final states."""
+
+    @property
+    def failed(self) -> list[JobView]:
+        return [job for job in self.jobs if job.state is not JobState.DONE]
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether every file that was taken in is searchable as it stands, and none that vanished."""
+        return not self.failed and not self.folder.skipped and self.folder.kept is None
+
+
+async def ensure_index_up_to_date(
+    client: IndexClient,
+    container_id: str,
+    folder: Path,
+    root_name: str | None = None,
+    *,
+    meta: Mapping[str, Any] | None = None,
+    timeout_seconds: float = HOUR,
+    on_folder: OnFolder | None = None,
+    on_wait: OnWait | None = None,
+) -> IndexReport:
+    """``sync_folder``, then wait until its documents are searchable; ``TimedOut`` names open jobs.
+
+    What vanished is invisible when the folder is synced: nothing is waited for there. When nothing has
+    changed this costs one call for every 5,000 files.
+    """
+    report = await sync_folder(client, container_id, folder, root_name, on_folder, meta=meta)
+    jobs = await client.wait(report.job_ids, on_wait, timeout_seconds=timeout_seconds)
+    return IndexReport(folder=report, jobs=jobs)

@@ -13,11 +13,11 @@ from uuid import UUID
 import orjson
 from pydantic import BaseModel
 
-from latent_client.answers import ListedPage, PagesPage
 from latent_client.client import AsyncClient
 from latent_client.files import sha256_of
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Forbidden, NotFound, Unauthorized, Unavailable
+from latent_core.wire.pages import ListedPage, PagesPage
 
 CONCURRENCY: Final = 8
 LISTING: Final = "pages.jsonl"

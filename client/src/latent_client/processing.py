@@ -9,30 +9,15 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from latent_client.answers import Paged
-from latent_client.calls import Calls
-from latent_client.sse import read_events
-from latent_core.domain.envelope import Envelope
+from latent_client.streams import read_events
+from latent_client.transport import Calls
 from latent_core.domain.errors import Unavailable
-from latent_core.domain.pdf_status import PdfState, PdfStatus, PdfTotals, Selected
+from latent_core.domain.pdf_status import PdfState, PdfStatus, PdfTotals
+from latent_core.wire.processing import PdfStatusPage, ProcessAnswer
 
 PATH: Final = "/v1/admin/process-selected"
 QUIET_SECONDS: Final = 60.0
 """Of silence: the server says something every quarter of a minute."""
-
-
-class PdfStatusPage(Paged):
-    totals: PdfTotals | None = None
-    """On the first page."""
-    documents: list[PdfStatus]
-
-
-class Processing(Envelope):
-    """What becomes of each selected document."""
-
-    container_id: str
-    queued: int
-    documents: list[Selected]
 
 
 class ProcessingCalls(Calls):
@@ -64,11 +49,11 @@ class ProcessingCalls(Calls):
         doc_ids: Collection[UUID],
         *,
         idempotency_key: str | None = None,
-    ) -> Processing:
+    ) -> ProcessAnswer:
         """Have PDFs read and drawn to their end; the jobs that do it, to be waited for or not."""
         body = _body(container_id, doc_ids, stream=False)
         return await self._transport.ask(
-            Processing, "POST", PATH, json=body, repeatable=True, idempotency_key=idempotency_key
+            ProcessAnswer, "POST", PATH, json=body, repeatable=True, idempotency_key=idempotency_key
         )
 
     async def follow_selected(

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from latent_client.answers import Added
-from latent_client.client import AsyncClient
 from latent_client.sidecars import beside, read_meta
 from latent_core.domain.errors import Invalid, RateLimited
+from latent_core.wire.documents import AddAnswer
+from latent_core.wire.uploads import UploadView
 
 CONCURRENCY: Final = 4
 RATE_ATTEMPTS: Final = 6
@@ -33,15 +33,33 @@ class Sending:
     rebuild: bool = False
 
 
+class SendingClient(Protocol):
+    """The part of ``AsyncClient`` that sends a document."""
+
+    async def upload(self, container_id: str, file: Path) -> UploadView: ...
+
+    async def add(
+        self,
+        container_id: str,
+        *,
+        file_ref: str | None = None,
+        source_uri: str | None = None,
+        modified_at: datetime | None = None,
+        mtime_ns: int | None = None,
+        meta: dict[str, Any] | None = None,
+        rebuild: bool = False,
+    ) -> AddAnswer: ...
+
+
 async def ingest_file(
-    client: AsyncClient,
+    client: SendingClient,
     container_id: str,
     file: Path,
     source_uri: str | None = None,
     *,
     meta: Mapping[str, Any] | None = None,
     rebuild: bool = False,
-) -> Added:
+) -> AddAnswer:
     """Send one file; it is the document ``source_uri``, by default ``file:///<its name>``.
 
     A sidecar beside it is read; ``meta`` wins over it. With ``rebuild`` it is made anew even if unchanged.
@@ -61,7 +79,7 @@ async def ingest_file(
     return await send(client, container_id, sending)
 
 
-async def send(client: AsyncClient, container_id: str, sending: Sending) -> Added:
+async def send(client: SendingClient, container_id: str, sending: Sending) -> AddAnswer:
     upload = await _rate_limited(lambda: client.upload(container_id, sending.file))
     return await _rate_limited(
         lambda: client.add(

@@ -1,4 +1,4 @@
-"""A job's history as it happens: one stream, taken up again where it broke off."""
+"""Server-sent events (WHATWG HTML), and a job's history as it happens: one stream, resumed where it broke off."""
 
 from __future__ import annotations
 
@@ -6,21 +6,36 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from latent_client.answers import JobNews
-from latent_client.sse import ServerEvent, read_events
 from latent_client.transport import Transport
 from latent_core.domain.errors import TimedOut, Unavailable
+from latent_core.domain.job import JobView
 
 END: Final = "end"
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 QUIET_SECONDS: Final = 60.0
 """Silence after which the stream is opened again."""
 PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds after a connection that brought nothing, in a row: long enough for a gateway to restart."""
+
+
+class JobNews(BaseModel):
+    """Something that happened to a job, or (``progress``) how far it has come."""
+
+    event: str
+    """``end`` is the last: the job is in a final state."""
+    id: int | None = None
+    """Of a line of the job's history."""
+    at: datetime | None = None
+    details: dict[str, Any] = {}
+    job: JobView | None = None
+    """The job at that time; None when it no longer exists."""
 
 
 class JobEvents:
@@ -79,3 +94,40 @@ class JobEvents:
             return JobNews.model_validate({**data, "event": event.event, "id": number})
         except (ValueError, TypeError, ValidationError) as exc:
             raise Unavailable(f"the history of job {self._job_id} cannot be read: {exc}") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    event: str
+    data: str
+    id: str | None
+
+
+async def read_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEvent]:
+    """Events of a stream of bytes; one that the end of the stream cuts off is dropped."""
+    event, event_id = "message", None
+    data: list[str] = []
+    async for line in read_lines(chunks):
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if not line and data:
+            yield ServerEvent(event, "\n".join(data), event_id)
+        if not line:
+            event, event_id, data = "message", None, []
+        elif name == "event":
+            event = value
+        elif name == "data":
+            data.append(value)
+        elif name == "id":
+            event_id = value
+
+
+async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """Complete lines without their ends. Split at LF only: JSON may hold the other separators."""
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r").decode("utf-8", errors="replace")
+        if len(rest) > MAX_LINE_BYTES:
+            raise Unavailable(f"an event stream sent a line of more than {MAX_LINE_BYTES} bytes")

@@ -5,63 +5,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
-from pydantic import BaseModel
-
-from latent_client.answers import Paged, Queued
-from latent_client.calls import Calls, part
 from latent_client.files import read_blocks
-from latent_core.domain.envelope import Envelope
+from latent_client.transport import Calls, part
 from latent_core.domain.errors import Invalid, Unavailable
+from latent_core.wire.jobs import JobAccepted
+from latent_core.wire.transfers import (
+    ArchiveAnswer,
+    ArchiveView,
+    BackupList,
+    BackupRemoved,
+    ExportAnswer,
+    ImportAnswer,
+)
 
 READ_SECONDS: Final = 300.0
 """Of silence while an archive is sent."""
-
-
-class ArchiveView(BaseModel):
-    """A file that holds a container."""
-
-    id: int
-    kind: str
-    container_id: str
-    sha256: str
-    bytes: int
-    filename: str
-    vectors: bool
-    blobs: bool
-    totals: dict[str, int]
-    created_at: datetime
-    verified_at: datetime | None
-
-
-class ExportAnswer(Envelope):
-    status: str
-    """``ready``, with the link and the archive, or ``queued``, with the job that makes it."""
-    url: str | None = None
-    archive: ArchiveView | None = None
-    job_id: int | None = None
-
-
-class ArchiveLink(Envelope):
-    url: str
-    archive: ArchiveView
-
-
-class ImportAnswer(Queued):
-    container_id: str
-
-
-class BackupRemoved(Queued):
-    """``job_id`` is of the collection that removes the bytes."""
-
-    backup: ArchiveView
-
-
-class BackupsPage(Paged):
-    backups: list[ArchiveView]
 
 
 OnBytes = Callable[[int, int], None]
@@ -80,9 +41,9 @@ class TransferCalls(Calls):
             ExportAnswer, "POST", "/v1/containers/export", json=body, repeatable=True
         )
 
-    async def exported(self, archive_id: int) -> ArchiveLink:
+    async def exported(self, archive_id: int) -> ArchiveAnswer:
         """An export by the ``archive_id`` that its job answered."""
-        return await self._transport.ask(ArchiveLink, "GET", f"/v1/exports/{archive_id}")
+        return await self._transport.ask(ArchiveAnswer, "GET", f"/v1/exports/{archive_id}")
 
     async def import_archive(
         self,
@@ -105,22 +66,26 @@ class TransferCalls(Calls):
 
     async def backups(self, container_id: str | None = None) -> list[ArchiveView]:
         """Newest first."""
-        pages = self._pages(BackupsPage, "/v1/backups", container_id=container_id)
+        pages = self._pages(BackupList, "/v1/backups", container_id=container_id)
         return [one async for page in pages for one in page.backups]
 
-    async def backup(self, container_id: str) -> Queued:
+    async def backup(self, container_id: str) -> JobAccepted:
         """Back a container up now."""
         body = {"container_id": container_id}
-        return await self._transport.ask(Queued, "POST", "/v1/backups", json=body, repeatable=True)
+        return await self._transport.ask(
+            JobAccepted, "POST", "/v1/backups", json=body, repeatable=True
+        )
 
-    async def backup_link(self, backup_id: int) -> ArchiveLink:
+    async def backup_link(self, backup_id: int) -> ArchiveAnswer:
         """A backup, with a link to its file."""
-        return await self._transport.ask(ArchiveLink, "GET", f"/v1/backups/{part(str(backup_id))}")
+        return await self._transport.ask(
+            ArchiveAnswer, "GET", f"/v1/backups/{part(str(backup_id))}"
+        )
 
-    async def verify_backup(self, backup_id: int) -> Queued:
+    async def verify_backup(self, backup_id: int) -> JobAccepted:
         """Have a backup read to its end."""
         path = f"/v1/backups/{part(str(backup_id))}/verify"
-        return await self._transport.ask(Queued, "POST", path, repeatable=True)
+        return await self._transport.ask(JobAccepted, "POST", path, repeatable=True)
 
     async def delete_backup(self, backup_id: int) -> BackupRemoved:
         """Delete a backup."""
@@ -143,7 +108,7 @@ class TransferCalls(Calls):
         return await self._transport.ask(ImportAnswer, "POST", path, json=body)
 
     async def download(
-        self, link: ArchiveLink, file: Path, on_progress: OnBytes | None = None
+        self, link: ArchiveAnswer, file: Path, on_progress: OnBytes | None = None
     ) -> None:
         """Write an archive to ``file``, all of it or nothing; its hash is compared."""
         draft = file.with_name(f"{file.name}.part")
@@ -160,7 +125,7 @@ class TransferCalls(Calls):
             await asyncio.to_thread(draft.unlink, missing_ok=True)
 
     async def _received(
-        self, link: ArchiveLink, out: IO[bytes], on_progress: OnBytes | None
+        self, link: ArchiveAnswer, out: IO[bytes], on_progress: OnBytes | None
     ) -> str:
         digest, size = hashlib.sha256(), 0
         async with self._transport.open_link(link.url, read_seconds=READ_SECONDS) as response:

@@ -8,12 +8,17 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from ipaddress import ip_address
 from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from latent_client.errors import Unreachable, from_failure, from_response
 from latent_core.domain.errors import Invalid, Unavailable
+from latent_core.wire.base import PagedEnvelope
+
+PAGE: Final = 200
+P = TypeVar("P", bound=PagedEnvelope)
 
 CONNECT_SECONDS: Final = 5.0
 RECONNECT_PAUSES: Final = (0.1, 0.3)
@@ -22,6 +27,13 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 
 Query = Mapping[str, str | int | list[str] | None]
 A = TypeVar("A", bound=BaseModel)
+
+
+class Blob(BaseModel):
+    """Bytes behind a signed link."""
+
+    mime: str
+    content: bytes
 
 
 class Transport:
@@ -208,3 +220,26 @@ def _checked(url: str) -> httpx.URL:
 
 def _given(query: Query | None) -> dict[str, str | int | list[str]]:
     return {name: value for name, value in (query or {}).items() if value is not None}
+
+
+class Calls:
+    """Base of ``AsyncClient`` and of the mixins it is put together from."""
+
+    _transport: Transport
+
+    async def _pages(
+        self, answer: type[P], path: str, **query: str | list[str] | None
+    ) -> AsyncIterator[P]:
+        cursor: str | None = None
+        while True:
+            params = {**query, "limit": PAGE, "cursor": cursor}
+            page = await self._transport.ask(answer, "GET", path, query=params)
+            yield page
+            if page.next_cursor is None or page.next_cursor == cursor:
+                return
+            cursor = page.next_cursor
+
+
+def part(identifier: str) -> str:
+    """As one part of a path, whatever it holds."""
+    return quote(identifier, safe="")

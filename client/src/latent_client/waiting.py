@@ -9,16 +9,31 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
-from latent_client.answers import WaitProgress
+from pydantic import BaseModel
+
 from latent_core.domain.errors import TimedOut
 from latent_core.domain.job import JobState, JobView
 
 FINAL: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 PROBES: Final = 32
 """Of the oldest, and of the others: asked about together."""
+HOUR: Final = 3600.0
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 """Also whenever there are more than are asked about: the end of one is no news then."""
+
+
+class WaitProgress(BaseModel):
+    """How far the jobs that are waited for have come."""
+
+    total: int
+    done: int
+    """In a final state."""
+    failed: int
+    running: list[JobView]
+    """As they were last seen."""
+    at: datetime
+
 
 OnWait = Callable[[WaitProgress], None]
 AskJobs = Callable[[Sequence[int]], Awaitable[list[JobView]]]

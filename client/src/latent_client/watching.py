@@ -19,9 +19,10 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 from watchfiles import awatch
 
-from latent_client.client import HOUR, AsyncClient
+from latent_client.client import AsyncClient
 from latent_client.folder import FolderReport, OnFolder, sync_folder
 from latent_client.ignore import IGNORE_FILE, Tree
+from latent_client.waiting import HOUR
 from latent_core.domain.errors import Invalid, LatentError
 from latent_core.domain.job import JobState, JobView
 

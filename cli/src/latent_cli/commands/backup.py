@@ -15,8 +15,8 @@ from latent_cli.output import answers, emit, moment, size, table
 from latent_cli.progress import Bars
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_client.transfers import ArchiveLink, ArchiveView
 from latent_core.domain.errors import Invalid
+from latent_core.wire.transfers import ArchiveAnswer, ArchiveView
 
 app = command_app()
 
@@ -116,7 +116,7 @@ def delete(
     finish_jobs([removed.job_id], wait=wait, as_json=as_json)
 
 
-async def _fetched(client: AsyncClient, bars: Bars, backup_id: int, to: Path) -> ArchiveLink:
+async def _fetched(client: AsyncClient, bars: Bars, backup_id: int, to: Path) -> ArchiveAnswer:
     link = await client.backup_link(backup_id)
     await client.download(link, to, lambda done, total: bars.set("bytes", done, total))
     return link

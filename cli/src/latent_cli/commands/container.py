@@ -13,12 +13,12 @@ from latent_cli.options import Json, Wait, Yes, command_app
 from latent_cli.output import amount, answers, emit, moment, safe, size, table
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_client.answers import Description
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.job import JobEmbedding
 from latent_core.domain.manifest import Manifest, parse_manifest
 from latent_core.manifests import load_manifest
+from latent_core.wire.containers import Description
 
 app = command_app()
 

@@ -13,10 +13,10 @@ from latent_cli.options import InContainer, Json, Wait, Yes, command_app
 from latent_cli.output import amount, answers, emit, moment, size, table
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_client.answers import Queued
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import document_id
+from latent_core.wire.jobs import JobAccepted
 
 app = command_app()
 
@@ -81,7 +81,7 @@ async def _some(
     return found
 
 
-async def _delete(client: AsyncClient, container: str, ids: Sequence[UUID]) -> list[Queued]:
+async def _delete(client: AsyncClient, container: str, ids: Sequence[UUID]) -> list[JobAccepted]:
     return [await client.delete_document(container, doc_id) for doc_id in ids]
 
 

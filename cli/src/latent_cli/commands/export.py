@@ -14,8 +14,8 @@ from latent_cli.output import amount, answers, emit, safe, size
 from latent_cli.progress import JobsBar
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_client.transfers import ArchiveLink
 from latent_core.domain.job import JobState, JobView
+from latent_core.wire.transfers import ArchiveAnswer
 
 app = command_app()
 
@@ -55,10 +55,10 @@ def export(
 
 async def _made(
     client: AsyncClient, bar: JobsBar, container: str, *, vectors: bool, blobs: bool
-) -> tuple[ArchiveLink | None, list[JobView]]:
+) -> tuple[ArchiveAnswer | None, list[JobView]]:
     answer = await client.export(container, vectors=vectors, blobs=blobs)
     if answer.url is not None and answer.archive is not None:
-        return ArchiveLink(url=answer.url, archive=answer.archive), []
+        return ArchiveAnswer(url=answer.url, archive=answer.archive), []
     jobs = await client.wait([answer.job_id or 0], bar.show, timeout_seconds=WAIT_SECONDS)
     (job,) = jobs
     if job.state is not JobState.DONE or job.result is None:
@@ -66,11 +66,11 @@ async def _made(
     return await client.exported(int(job.result["archive_id"])), jobs
 
 
-async def _fetched(client: AsyncClient, bar: JobsBar, link: ArchiveLink, to: Path) -> None:
+async def _fetched(client: AsyncClient, bar: JobsBar, link: ArchiveAnswer, to: Path) -> None:
     await client.download(link, to, lambda done, total: bar.set("bytes", done, total))
 
 
-def show_file(to: Path, link: ArchiveLink) -> None:
+def show_file(to: Path, link: ArchiveAnswer) -> None:
     """What stands in a file that was just written."""
     totals = link.archive.totals
     held = f"{amount(totals.get('documents', 0), 'document')}, {amount(totals.get('chunks', 0), 'chunk')}"

@@ -14,9 +14,9 @@ from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, safe
 from latent_cli.progress import JobsBar
 from latent_cli.session import ask
-from latent_client.transfers import ImportAnswer
 from latent_core.domain.errors import Invalid
 from latent_core.domain.job import JobState
+from latent_core.wire.transfers import ImportAnswer
 
 app = command_app()
 

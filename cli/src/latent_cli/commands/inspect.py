@@ -13,9 +13,9 @@ from latent_cli.options import InContainer, Json, command_app
 from latent_cli.output import answers, emit, notes
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_client.answers import ChunkView
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import Invalid
+from latent_core.wire.chunks import ChunkView
 
 app = command_app()
 

@@ -20,7 +20,7 @@ from latent_cli.output import answers, emit, moment, safe
 from latent_cli.progress import JobsBar
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_client.answers import JobNews
+from latent_client.streams import JobNews
 from latent_core.domain.errors import Invalid
 from latent_core.domain.job import JobState, JobView
 

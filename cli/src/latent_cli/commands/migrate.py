@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latent_cli.announce import overridden
+from latent_cli.banner import overridden
 from latent_cli.options import DataDir, Json, command_app
 from latent_cli.output import answers, emit
 from latent_cli.processes import run_migrate

@@ -20,7 +20,7 @@ from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit, safe
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_client.answers import Blob
+from latent_client.transport import Blob
 from latent_core.domain.errors import Invalid, NotFound, Unavailable
 
 app = command_app()

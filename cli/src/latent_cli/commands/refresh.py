@@ -12,9 +12,9 @@ from latent_cli.jobs_shown import finish_jobs
 from latent_cli.options import Json, Wait, command_app
 from latent_cli.output import amount, answers, emit, safe
 from latent_cli.session import ask
-from latent_client.refresh import RolledBack
 from latent_core.domain.errors import Invalid
 from latent_core.domain.refresh import ModelView, RefreshPlan, RefreshRequest, Strategy, Way
+from latent_core.wire.refresh import PlanAnswer, RollbackAnswer
 
 app = command_app()
 
@@ -70,9 +70,9 @@ def refresh(
         strategy=strategy, to=given or None, way=way, keep_days=keep_days, force=force
     )
     begun = ask(lambda client: client.refresh(container, request, dry_run=dry_run))
-    if begun.plan is not None:
+    if isinstance(begun, PlanAnswer):
         emit(begun.plan) if as_json else _show(answers(), begun.plan)
-    elif begun.job_id is not None:
+    else:
         finish_jobs([begun.job_id], wait=wait, as_json=as_json)
 
 
@@ -96,7 +96,7 @@ def _roll_back(container: str, *, as_json: bool) -> None:
         answers().print(safe(_back(container, done)))
 
 
-def _back(container: str, done: RolledBack) -> str:
+def _back(container: str, done: RollbackAnswer) -> str:
     if done.given_up is not None:
         return f"'{container}': the build of {_model(done.given_up)} is given up; {_model(done.now)} stays"
     was = _model(done.was) if done.was is not None else "another space"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latent_cli.announce import announcing, overridden
+from latent_cli.banner import announcing, overridden
 from latent_cli.options import Bind, DataDir, Json, Port, command_app
 from latent_cli.processes import run_up
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from latent_client.answers import ChunkView
 from latent_client.testing.world import StoredDocument, World
 from latent_core.domain.hit import Hit, PlaceView, Provenance, Reason
 from latent_core.domain.ids import chunk_id, content_hash
 from latent_core.domain.query import SearchRequest
+from latent_core.wire.chunks import ChunkView
 
 
 def find(world: World, asked: SearchRequest) -> list[Hit]:
@@ -33,6 +33,7 @@ def whole_chunk(stored: StoredDocument, number: int) -> ChunkView:
         chunk_id=chunk_id(view.doc_id, content_hash(stored.text), 0),
         doc_id=view.doc_id,
         source_uri=view.source_uri,
+        file_hash=None,
         ord=number,
         ordinal=0,
         modality="text",
@@ -41,9 +42,15 @@ def whole_chunk(stored: StoredDocument, number: int) -> ChunkView:
         text=stored.text,
         embed_text=stored.text,
         place=PlaceView(page=1),
+        parent_section=None,
+        key_path=None,
+        table_id=None,
+        row_group=None,
         offsets=(0, len(stored.text)),
         content_hash=content_hash(stored.text),
         token_count=len(stored.text.split()),
+        windows=1,
+        duplicate_of=None,
         provenance={},
         meta={},
         indexed_at=view.updated_at,

@@ -12,7 +12,6 @@ from uuid import UUID
 import orjson
 from pydantic import ValidationError
 
-from latent_client.answers import Blob
 from latent_client.testing.find import find, whole_chunk
 from latent_client.testing.http import (
     Answer,
@@ -26,6 +25,7 @@ from latent_client.testing.http import (
     send_answer,
 )
 from latent_client.testing.world import FINAL, StoredDocument, World, now
+from latent_client.transport import Blob
 from latent_core.domain.container import ContainerSizes, ContainerState, ContainerSummary
 from latent_core.domain.doc_meta import given_digest
 from latent_core.domain.errors import (
@@ -233,7 +233,9 @@ def listing(gateway: FakeGateway, request: Request, container_id: str) -> Answer
     return reply(
         need=[path for path, verdict in verdicts.items() if verdict == "need"],
         hash=[path for path, verdict in verdicts.items() if verdict == "hash"],
+        refused=[],
         unchanged=sum(verdict == "same" for verdict in verdicts.values()),
+        open_jobs=[],
         vanished=len(gone) if deleted or body.get("count_vanished") else 0,
         deleted=[prefix + path for path in deleted],
         delete_jobs=[job.job_id for job in jobs],
@@ -345,6 +347,8 @@ def page(gateway: FakeGateway, _: Request, doc_id: str, number: str) -> Answer:
             "page": 1,
             "pages": 1,
             "text": stored.text,
+            "width": 4,
+            "height": 3,
             "page_uri": gateway.page_uri(stored),
             "page_image": "ready",
         }

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import orjson
 
-from latent_client.answers import Blob
+from latent_client.transport import Blob
 from latent_core.domain.document import DocumentState, DocumentView
 from latent_core.domain.errors import (
     IngestFailed,

@@ -9,11 +9,11 @@ from uuid import UUID
 
 from latent_core.blobs.port import BlobStore
 from latent_core.doctor.pace import MAX_DIFFERENCES, PAGE, Pace
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import NotFound
 from latent_core.domain.findings import Difference, Remedy
 from latent_core.domain.ids import Sha256
 from latent_core.registry import archives, checks
-from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from latent_core.doctor.context import IN_MOTION, NotRepairable, RepairContext, lock_document
 from latent_core.doctor.reingest import reingest_document
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.findings import Difference
 from latent_core.domain.ids import Sha256
 from latent_core.ingest.delete import (
@@ -26,7 +27,6 @@ from latent_core.registry import (
     proofs,
     repairs,
 )
-from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container
 

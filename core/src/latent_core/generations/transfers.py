@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import NO_CONTAINER, PRIORITY_LATER, PRIORITY_NORMAL, JobKind, NewJob
 from latent_core.generations.importing.payload import ImportPayload
 from latent_core.queue.enqueue import enqueue
 from latent_core.registry import archives
-from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Connection
 
 

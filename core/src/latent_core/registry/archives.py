@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from pydantic import BaseModel
 
+from latent_core.domain.archive import ArchiveKind
 from latent_core.registry.connection import Connection
+from latent_core.wire.transfers import ArchiveView
 
 MOST_NAMED: Final = 100
 """Archives in the proof of a deletion."""
 LAST: Final = 2**63 - 1
-
-
-class ArchiveKind(StrEnum):
-    EXPORT = "export"
-    BACKUP = "backup"
-    IMPORT = "import"
-
-
-class ArchiveView(BaseModel):
-    """An archive as the surfaces show it."""
-
-    id: int
-    kind: ArchiveKind
-    container_id: str
-    sha256: str
-    bytes: int
-    filename: str
-    vectors: bool
-    blobs: bool
-    totals: dict[str, int]
-    created_at: datetime
-    verified_at: datetime | None
 
 
 INSERT: Final = """

@@ -13,8 +13,8 @@ from latent_core.domain.errors import Invalid, TimedOut
 from latent_core.domain.findings import Difference, DoctorReport
 from latent_core.domain.token import Scope
 from latent_core.registry import audit, checks, containers
+from latent_core.wire.doctor import DoctorAnswer, DoctorBody
 from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import DoctorAnswer, DoctorBody
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.manifest_sync import read_folder

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Response
 
 from latent_core.domain import cursors
 from latent_core.domain.audit import AuditLine
-from latent_core.domain.envelope import Envelope
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.registry import audit
 from latent_core.registry.audit import Asked
 from latent_core.registry.connection import Connection
+from latent_core.wire.audit import AuditPage
 from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
@@ -22,11 +22,6 @@ from latent_gateway.context import Caller, RequestId, Shared
 router = APIRouter(tags=["access"])
 
 LAST: Final = 2**63 - 1
-
-
-class AuditPage(Envelope):
-    audit: list[AuditLine]
-    next_cursor: str | None
 
 
 @router.get("/v1/audit", response_model=AuditPage)

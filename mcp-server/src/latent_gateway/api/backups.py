@@ -6,11 +6,11 @@ import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from latent_core.archive.reader import Opening, read_opening
 from latent_core.domain import cursors
-from latent_core.domain.envelope import Envelope
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.text import Text
@@ -19,13 +19,19 @@ from latent_core.generations.importing.payload import ImportPayload, Policy, pol
 from latent_core.generations.transfers import request_backup
 from latent_core.ingest.delete import enqueue_collection
 from latent_core.registry import archives, audit
-from latent_core.registry.archives import ArchiveKind, ArchiveView
 from latent_core.registry.connection import Connection
-from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import JobAccepted
-from latent_gateway.api.transfers import (
+from latent_core.wire.base import RequestBody
+from latent_core.wire.jobs import JobAccepted
+from latent_core.wire.transfers import (
     ArchiveAnswer,
+    ArchiveView,
+    BackupBody,
+    BackupList,
+    BackupRemoved,
     ImportAnswer,
+)
+from latent_gateway.answers import json_answer
+from latent_gateway.api.transfers import (
     begin_import,
     is_whole,
     link_of,
@@ -40,29 +46,12 @@ router = APIRouter(tags=["backups"])
 BackupId = Annotated[int, Path(ge=1, lt=2**63)]
 
 
-class BackupBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    container_id: Annotated[Text, Field(max_length=64)]
-
-
-class RestoreBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class RestoreBody(RequestBody):
     container_id: Annotated[Text, Field(max_length=64)] | None = None
     """Default that of the backup."""
     merge: bool = False
     policy: Policy | None = None
     """Of a merge; default ``skip``."""
-
-
-class BackupList(Envelope):
-    backups: list[ArchiveView]
-    next_cursor: str | None
-
-
-class BackupRemoved(JobAccepted):
-    backup: ArchiveView
 
 
 @router.get("/v1/backups", response_model=BackupList)

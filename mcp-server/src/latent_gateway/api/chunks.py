@@ -16,16 +16,16 @@ from latent_core.domain.text import Text, unsound
 from latent_core.registry import inspection
 from latent_core.registry.inspection import CHARACTER_STEPS, TOKEN_STEPS, Found, Sizes, Wanted
 from latent_core.search.render import place_view
-from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import (
+from latent_core.wire.chunks import (
     ChunkAnswer,
     ChunkPage,
     ChunkSizes,
     ChunkView,
-    Class,
     Distribution,
+    SizeClass,
     SizesAnswer,
 )
+from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
 
@@ -154,7 +154,7 @@ def _distribution(
         p50=found.row[f"{measure}_p50"],
         p95=found.row[f"{measure}_p95"],
         max=found.row[f"{measure}_max"],
-        histogram=[Class(at_least=low, below=high, chunks=n) for low, high, n in bounds],
+        histogram=[SizeClass(at_least=low, below=high, chunks=n) for low, high, n in bounds],
     )
 
 

@@ -18,17 +18,17 @@ from latent_core.ingest.delete import delete_container
 from latent_core.ingest.likenesses import judge_anew
 from latent_core.registry import audit, containers, embed_usage
 from latent_core.registry.containers import Container
-from latent_gateway.answers import PreconditionRequired, json_answer
-from latent_gateway.api.bodies import (
+from latent_core.wire.containers import (
     ContainerCreated,
     ContainerList,
     ContainerStateAnswer,
     ContainerUpdated,
     Description,
-    JobAccepted,
     ManifestBody,
     StateBody,
 )
+from latent_core.wire.jobs import JobAccepted
+from latent_gateway.answers import PreconditionRequired, json_answer
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.conditional import IfNoneMatch, tagged_answer, version_of

@@ -13,12 +13,9 @@ from latent_core.domain.text import Text
 from latent_core.ingest.delete import delete_documents, delete_records
 from latent_core.processes.crash import crash_point
 from latent_core.registry import audit, documents
+from latent_core.wire.documents import DocumentAnswer, DocumentPage
+from latent_core.wire.jobs import JobAccepted
 from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import (
-    DocumentAnswer,
-    DocumentPage,
-    JobAccepted,
-)
 from latent_gateway.auth import access
 from latent_gateway.conditional import IfNoneMatch, tagged_answer
 from latent_gateway.context import Caller, RequestId, Shared

@@ -16,8 +16,9 @@ from latent_core.evaluation.datasets import read_golden
 from latent_core.evaluation.run import questions_of, setups_of
 from latent_core.queue.enqueue import enqueue
 from latent_core.registry import audit, eval_runs
+from latent_core.wire.eval import EvalRuns
+from latent_core.wire.jobs import JobAccepted
 from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import EvalRuns, JobAccepted
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
 

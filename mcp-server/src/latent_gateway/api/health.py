@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel
 
+from latent_core.wire.health import Health, Readiness
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, Shared
 
 router = APIRouter(tags=["health"])
-
-
-class Health(BaseModel):
-    status: Literal["ok"] = "ok"
-
-
-class Readiness(BaseModel):
-    status: Literal["ok", "degraded"]
-    services: dict[str, Literal["ok", "down"]]
 
 
 DEGRADED: Final[dict[int | str, dict[str, Any]]] = {

@@ -24,12 +24,9 @@ from latent_core.registry import audit, uploads
 from latent_core.registry.connection import Connection
 from latent_core.registry.documents import Source
 from latent_core.settings import Settings
+from latent_core.wire.documents import AddAnswer, AddBody
+from latent_core.wire.fields import MAX_URI_BYTES
 from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import (
-    MAX_URI_BYTES,
-    AddBody,
-    Added,
-)
 from latent_gateway.api.uploads import guess_mime, safe_filename
 from latent_gateway.api.web import check_fetchable, page_name
 from latent_gateway.auth import access
@@ -54,7 +51,7 @@ class Bytes:
     default_uri: str = ""
 
 
-@router.post("/v1/containers/add", response_model=Added, status_code=202)
+@router.post("/v1/containers/add", response_model=AddAnswer, status_code=202)
 async def add(body: AddBody, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
     """Accept an upload, a file below an ingest root, or a page. When this is answered, nothing of it is lost."""
     return json_answer(
@@ -64,7 +61,7 @@ async def add(body: AddBody, shared: Shared, caller: Caller, request_id: Request
 
 async def accept_source(
     body: AddBody, shared: Gateway, caller: Principal, request_id: str
-) -> Added:
+) -> AddAnswer:
     """The document and the job that ingests it, once both are stored."""
     reference = _reference(body)
     async with shared.stack.db.transaction() as conn:
@@ -113,7 +110,7 @@ async def accept_source(
             request_id=request_id,
         )
     shared.stack.wake()
-    return Added(job_id=accepted.job_id, doc_id=accepted.doc_id, source_uri=uri)
+    return AddAnswer(job_id=accepted.job_id, doc_id=accepted.doc_id, source_uri=uri)
 
 
 def _kind(name: str, mime: str) -> JobKind:

@@ -21,8 +21,8 @@ from latent_core.domain.token import Scope as TokenScope
 from latent_core.queue import admin
 from latent_core.registry import audit, containers, spaces
 from latent_core.registry.connection import Connection
+from latent_core.wire.jobs import JobAnswer, JobPage, RequeueAnswer, RequeueBody
 from latent_gateway.answers import json_answer, waiting_headers
-from latent_gateway.api.bodies import JobAnswer, JobPage, RequeueAnswer, RequeueBody
 from latent_gateway.api.server_events import (
     KEEP_ALIVE,
     LONGEST_STREAM_SECONDS,

@@ -15,8 +15,8 @@ from latent_core.domain.recipe import recipe
 from latent_core.ingest.delete import delete_documents, delete_records
 from latent_core.registry import audit, listings
 from latent_core.registry.listings import LastJob, Listed, Span
+from latent_core.wire.listing import ListedFile, ListingAnswer, ListingBody, RefusedFile
 from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import ListedFile, Listing, ListingBody, RefusedFile
 from latent_gateway.api.ingest import file_uri
 from latent_gateway.auth import access
 from latent_gateway.auth.access import Writable
@@ -37,7 +37,7 @@ class Gone:
     uri: str
 
 
-@router.post("/v1/containers/{container_id}/listing", response_model=Listing)
+@router.post("/v1/containers/{container_id}/listing", response_model=ListingAnswer)
 async def listing(
     container_id: str, body: ListingBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
@@ -62,7 +62,7 @@ async def listing(
     for batch in batches:
         jobs += await _delete(shared, caller, container, batch, request_id)
     partial = body.delete_vanished and len(gone) > MOST_DELETIONS
-    answer = Listing(
+    answer = ListingAnswer(
         need=wanted.need,
         hash=wanted.unsure,
         refused=wanted.refused,

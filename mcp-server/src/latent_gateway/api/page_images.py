@@ -15,7 +15,7 @@ from latent_core.domain.errors import NotFound
 from latent_core.registry import documents, pages
 from latent_core.registry.connection import Connection
 from latent_core.registry.pages import NO_IMAGE, Lack
-from latent_gateway.api.bodies import ListedPage, PageAnswer, PagesPage, PageView
+from latent_core.wire.pages import ListedPage, PageAnswer, PagesPage, PageView
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.conditional import IfNoneMatch, tagged_answer

@@ -13,8 +13,8 @@ from latent_core.ingest.page_pdf import request_page_pdf
 from latent_core.registry import page_pdfs
 from latent_core.registry.connection import Connection
 from latent_core.registry.page_pdfs import PageSource
+from latent_core.wire.pages import PagePdfAnswer
 from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import PagePdfAnswer
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks

@@ -9,16 +9,13 @@ from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
 
 from latent_core.domain import cursors
-from latent_core.domain.envelope import Envelope
 from latent_core.domain.errors import Forbidden, Invalid, NotFound, Unauthorized
 from latent_core.domain.pdf_status import (
     Action,
     PdfState,
     PdfStatus,
-    PdfTotals,
     Selected,
 )
 from latent_core.domain.text import Text
@@ -26,6 +23,7 @@ from latent_core.domain.token import Scope
 from latent_core.ingest.processing import process
 from latent_core.registry import audit, documents, pdf_status
 from latent_core.registry.connection import Connection
+from latent_core.wire.processing import PdfStatusPage, ProcessAnswer, ProcessBody
 from latent_gateway.answers import json_answer
 from latent_gateway.api.server_events import (
     KEEP_ALIVE,
@@ -41,33 +39,9 @@ from latent_gateway.context import Caller, Gateway, RequestId, Shared
 
 router = APIRouter(tags=["admin"])
 
-MOST_SELECTED: Final = 100
 EVENTS: Final = described(
     "Server-sent events: `accepted` with what becomes of each, `document` whenever one has come further, `end`"
 )
-
-
-class PdfStatusPage(Envelope):
-    totals: PdfTotals | None
-    """On the first page: they are counted over all PDFs, whatever a page lists."""
-    documents: list[PdfStatus]
-    next_cursor: str | None
-
-
-class ProcessBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    container_id: Annotated[Text, Field(max_length=64)]
-    doc_ids: Annotated[list[UUID], Field(min_length=1, max_length=MOST_SELECTED)]
-    stream: bool = True
-    """Follow them until they are done; else the jobs are answered at once (202), and a key keeps the answer."""
-
-
-class Processing(Envelope):
-    container_id: str
-    queued: int
-    """Documents that a job works on now."""
-    documents: list[Selected]
 
 
 @router.get("/v1/admin/pdf-status", response_model=PdfStatusPage)
@@ -110,7 +84,7 @@ def _after(cursor: str | None) -> UUID | None:
 
 @router.post(
     "/v1/admin/process-selected",
-    response_model=Processing,
+    response_model=ProcessAnswer,
     status_code=202,
     responses=EVENTS,
 )
@@ -123,7 +97,7 @@ async def process_selected(
     """
     doc_ids = list(dict.fromkeys(body.doc_ids))
     selected = await _begun(shared, caller, body.container_id, doc_ids, request_id)
-    answer = Processing(
+    answer = ProcessAnswer(
         container_id=body.container_id,
         queued=sum(one.job_id is not None for one in selected),
         documents=selected,
@@ -164,7 +138,7 @@ async def _begun(
 
 
 async def _followed(
-    shared: Gateway, caller: Principal, accepted: Processing
+    shared: Gateway, caller: Principal, accepted: ProcessAnswer
 ) -> AsyncIterator[bytes]:
     """How far each has come whenever that changes, until no job works on any.
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import orjson
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field
 
-from latent_core.domain.envelope import Envelope
 from latent_core.domain.golden import GoldenSet
 from latent_core.domain.refresh import (
     ModelView,
     RefreshPayload,
-    RefreshPlan,
-    RefreshRequest,
     Strategy,
 )
-from latent_core.domain.text import Text
 from latent_core.evaluation.datasets import read_golden
 from latent_core.processes.crash import crash_point
 from latent_core.refresh.plan import plan
 from latent_core.refresh.refresh import begin, note_before_rollback, rollback
 from latent_core.registry.containers import Space
+from latent_core.wire.refresh import (
+    PlanAnswer,
+    RefreshAnswer,
+    RefreshBody,
+    RollbackAnswer,
+    RollbackBody,
+)
 from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
@@ -36,50 +38,9 @@ MOST_GOLDEN: Final = 500
 """Queries that a switch is judged by: each is asked some times on both spaces."""
 
 
-class RefreshBody(RefreshRequest):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    container_id: Annotated[Text, Field(max_length=64)]
-    dry_run: bool = False
-
-    def request(self) -> RefreshRequest:
-        return RefreshRequest.model_validate(
-            self.model_dump(exclude={"container_id", "dry_run"}, exclude_none=True)
-        )
-
-
-class RefreshAnswer(Envelope):
-    job_id: int
-    status: Literal["queued"] = "queued"
-    space_id: int
-    """The embedding space that is built, or written anew."""
-
-
-class PlanAnswer(Envelope):
-    """Of a dry run."""
-
-    status: Literal["planned"] = "planned"
-    plan: RefreshPlan
-
-
 PLANNED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"model": PlanAnswer, "description": "The plan of a dry run"}
 }
-
-
-class RollbackBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    container_id: Annotated[Text, Field(max_length=64)]
-
-
-class RollbackAnswer(Envelope):
-    """What one step back did."""
-
-    given_up: ModelView | None
-    """A build that nobody had switched to."""
-    was: ModelView | None
-    now: ModelView
 
 
 @router.post(

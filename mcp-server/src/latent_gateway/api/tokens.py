@@ -6,67 +6,25 @@ from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from latent_core.domain import cursors
-from latent_core.domain.envelope import Envelope
 from latent_core.domain.errors import Invalid, NotFound
-from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.text import Text
-from latent_core.domain.token import Scope, TokenView, check_principal, digest, new_token
+from latent_core.domain.token import TokenView, check_principal, digest, new_token
 from latent_core.registry import audit, tokens
 from latent_core.registry.connection import Connection
 from latent_core.registry.tokens import NewToken
+from latent_core.wire.tokens import TokenAnswer, TokenBody, TokenCreated, TokenPage
 from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import Moment
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, RequestId, Shared
 
 router = APIRouter(tags=["access"])
 
-MOST_CONTAINERS: Final = 100
 LAST: Final = 2**63 - 1
 UNCACHED: Final = {"Cache-Control": "no-store"}
 """The one answer that holds a token is nobody's to keep but the asker's."""
-
-
-def _slug(value: str) -> str:
-    if not CONTAINER_SLUG.fullmatch(value):
-        raise ValueError(f"'{value[:80]}' cannot be a container's id")
-    return value
-
-
-class TokenBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    principal: Annotated[Text, Field(min_length=3, max_length=128)]
-    """As manifests name it in their roles: ``agent:claude``."""
-    name: Annotated[Text, Field(min_length=1, max_length=64)] = "default"
-    """What it is for; two of a name may live at a time."""
-    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))] = [Scope.READ]
-    containers: Annotated[
-        list[Annotated[str, AfterValidator(_slug)]] | None,
-        Field(min_length=1, max_length=MOST_CONTAINERS),
-    ] = None
-    """Default: all that the principal's roles reach."""
-    expires_at: Moment | None = None
-    """Default: never."""
-
-
-class TokenCreated(Envelope):
-    token: TokenView
-    secret: str
-    """The token itself, which is told here and nowhere else."""
-
-
-class TokenAnswer(Envelope):
-    token: TokenView
-
-
-class TokenPage(Envelope):
-    tokens: list[TokenView]
-    next_cursor: str | None
 
 
 @router.post("/v1/tokens", response_model=TokenCreated, status_code=201)

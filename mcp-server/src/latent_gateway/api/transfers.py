@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path as FilePath
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
 
 from latent_core.archive.reader import Opening, read_opening
 from latent_core.archive.records import MEDIA_TYPE
 from latent_core.blobs.keeping import store_file
-from latent_core.domain.envelope import Envelope
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import Conflict, Invalid, NotFound
 from latent_core.domain.ids import CONTAINER_SLUG, Sha256
 from latent_core.domain.text import Text
@@ -23,9 +22,15 @@ from latent_core.generations.importing.payload import ImportPayload, Policy, pol
 from latent_core.generations.transfers import ExportPayload, request_export, request_import
 from latent_core.processes.crash import crash_point
 from latent_core.registry import archives, audit, containers
-from latent_core.registry.archives import ArchiveKind, ArchiveView
 from latent_core.registry.connection import Connection
 from latent_core.search.readable import Readable
+from latent_core.wire.transfers import (
+    ArchiveAnswer,
+    ArchiveView,
+    ExportAnswer,
+    ExportBody,
+    ImportAnswer,
+)
 from latent_gateway.answers import json_answer
 from latent_gateway.api.uploads import declared_bytes, receive, safe_filename
 from latent_gateway.auth import access
@@ -35,36 +40,6 @@ from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLin
 from latent_gateway.links import BlobLinks
 
 router = APIRouter(tags=["transfers"])
-
-
-class ExportBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    container_id: Annotated[Text, Field(max_length=64)]
-    vectors: bool = True
-    """Without them an import embeds everything again."""
-    blobs: bool = True
-    """Without them originals and page images are named, and not in the file."""
-
-
-class ExportAnswer(Envelope):
-    status: Literal["ready", "queued"]
-    url: str | None = None
-    """Of the archive, for some minutes."""
-    archive: ArchiveView | None = None
-    job_id: int | None = None
-
-
-class ArchiveAnswer(Envelope):
-    url: str
-    archive: ArchiveView
-
-
-class ImportAnswer(Envelope):
-    job_id: int
-    status: Literal["queued"] = "queued"
-    container_id: str
-    """That takes it in."""
 
 
 @router.post(

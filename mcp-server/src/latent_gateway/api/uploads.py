@@ -19,8 +19,8 @@ from latent_core.blobs.keeping import store_file
 from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, TooLarge
 from latent_core.domain.ids import Sha256
 from latent_core.registry import audit, uploads
+from latent_core.wire.uploads import UploadAnswer, UploadView
 from latent_gateway.answers import json_answer
-from latent_gateway.api.bodies import Uploaded, UploadView
 from latent_gateway.auth import access
 from latent_gateway.auth.quotas import Meter, check_room
 from latent_gateway.context import Caller, RequestId, Shared
@@ -34,7 +34,7 @@ BODY: Final = {"content": {"application/octet-stream": _BINARY}, "required": Tru
 
 @router.post(
     "/v1/containers/{container_id}/uploads",
-    response_model=Uploaded,
+    response_model=UploadAnswer,
     status_code=201,
     openapi_extra={"requestBody": BODY},
 )
@@ -87,7 +87,7 @@ async def upload(
         bytes=stored.bytes,
         sha256=stored.sha256,
     )
-    return json_answer(Uploaded(upload=view), request_id, status=201)
+    return json_answer(UploadAnswer(upload=view), request_id, status=201)
 
 
 def safe_filename(filename: str) -> str:

@@ -14,7 +14,7 @@ from latent_core.domain.errors import NotFound
 from latent_core.registry import inspection, pages as page_rows
 from latent_core.registry.connection import Connection
 from latent_core.registry.inspection import Wanted
-from latent_gateway.api.bodies import ChunkView
+from latent_core.wire.chunks import ChunkView
 from latent_gateway.api.chunks import view
 from latent_gateway.api.page_images import FoundPage, page_of, readable_document
 from latent_gateway.console.routing import pages

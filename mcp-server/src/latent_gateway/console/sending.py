@@ -19,9 +19,10 @@ from starlette.types import Message, Receive
 from typing_extensions import override
 
 from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TimedOut, TooLarge
+from latent_core.wire.documents import AddBody
+from latent_core.wire.uploads import UploadAnswer
 from latent_gateway.admission import SECONDS_BETWEEN_PIECES
 from latent_gateway.api import uploads
-from latent_gateway.api.bodies import AddBody, Uploaded
 from latent_gateway.api.ingest import accept_source
 from latent_gateway.auth import access
 from latent_gateway.auth.quotas import check_room
@@ -133,7 +134,7 @@ async def _take(
     answer = await uploads.upload(
         container_id, _as_upload(request, file), name, shared, visitor.principal, visitor.request_id
     )
-    stored = Uploaded.model_validate_json(bytes(answer.body)).upload
+    stored = UploadAnswer.model_validate_json(bytes(answer.body)).upload
     body = AddBody(container_id=container_id, file_ref=stored.file_ref)
     await accept_source(body, shared, visitor.principal, visitor.request_id)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field
 
-from latent_core.domain.envelope import Envelope
 from latent_core.domain.errors import NotFound
+from latent_core.wire.tools import ToolList, ToolView
 from latent_gateway.answers import json_answer
 from latent_gateway.context import Caller, RequestId, Shared
 from latent_gateway.mcp.may import may
@@ -16,22 +13,6 @@ from latent_gateway.mcp.schema import schema_of
 from latent_gateway.mcp.tools.registry import tools_of
 
 router = APIRouter(tags=["mcp"])
-
-
-class ToolView(BaseModel):
-    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
-
-    name: str
-    """With dots; ``/mcp`` takes it as well."""
-    mcp_name: str = Field(serialization_alias="mcpName")
-    """As MCP clients are told: some of them take no dots."""
-    title: str
-    description: str
-    input_schema: dict[str, Any] = Field(serialization_alias="inputSchema")
-
-
-class ToolList(Envelope):
-    tools: list[ToolView]
 
 
 @router.get("/mcp/tools", response_model=ToolList)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.generations.exporting import Exported, Wanted
@@ -11,7 +12,6 @@ from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_core.registry import archives, containers
-from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
 from latent_workers.jobs.archiving import (

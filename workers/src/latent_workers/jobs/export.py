@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from latent_core.domain.archive import ArchiveKind
 from latent_core.generations.exporting import Exported, Wanted
 from latent_core.generations.transfers import ExportPayload
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
@@ -11,7 +12,6 @@ from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_core.registry import archives
-from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
 from latent_workers.jobs.archiving import archive_name, lacking_words, make_archive

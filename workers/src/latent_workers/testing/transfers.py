@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from latent_core.blobs.keeping import store
+from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
 from latent_core.generations.importing.payload import ImportPayload
@@ -15,7 +16,6 @@ from latent_core.generations.transfers import (
 )
 from latent_core.ingest.delete import delete_container
 from latent_core.registry import archives, containers
-from latent_core.registry.archives import ArchiveKind
 from latent_core.testing.queue import sql
 from latent_workers.testing.house import CONTAINER, House
 

@@ -8,7 +8,8 @@ from pydantic import Field, ValidationError
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.text import Meta, Text
-from latent_gateway.api.bodies import MAX_PATH, AddBody
+from latent_core.wire.documents import AddBody
+from latent_core.wire.fields import MAX_PATH
 from latent_gateway.api.ingest import accept_source
 from latent_gateway.mcp.calls import Call
 from latent_gateway.mcp.may import Scope

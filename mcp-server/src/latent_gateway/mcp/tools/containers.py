@@ -13,7 +13,7 @@ from latent_core.domain.manifest import OFFERED_MODES
 from latent_core.domain.query import Detail
 from latent_core.domain.text import Text
 from latent_core.search.readable import Readable
-from latent_gateway.api.bodies import Description
+from latent_core.wire.containers import Description
 from latent_gateway.api.containers import description
 from latent_gateway.auth import access
 from latent_gateway.mcp.calls import Call

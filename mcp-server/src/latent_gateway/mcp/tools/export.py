@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from latent_gateway.api.transfers import ExportBody, exported
+from latent_core.wire.transfers import ExportBody
+from latent_gateway.api.transfers import exported
 from latent_gateway.mcp.calls import Call
 from latent_gateway.mcp.may import Scope
 from latent_gateway.mcp.results import Answer

@@ -8,7 +8,8 @@ from pydantic import Field, ValidationError
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.refresh import RefreshPlan, Strategy, Way
-from latent_gateway.api.refresh import PlanAnswer, RefreshBody, refreshed
+from latent_core.wire.refresh import PlanAnswer, RefreshBody
+from latent_gateway.api.refresh import refreshed
 from latent_gateway.mcp.calls import Call
 from latent_gateway.mcp.may import Scope
 from latent_gateway.mcp.results import Answer, problems

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
-from latent_client.answers import ListedFile, ListingAnswer, RefusedFile
-from latent_client.client import AsyncClient
 from latent_client.walk import FoundFile
+from latent_core.wire.listing import ListedFile, ListingAnswer, RefusedFile
 
 LISTING_FILES: Final = 5_000
 """Files announced in one call."""
@@ -47,10 +46,26 @@ class Part:
     through: str | None
 
 
+class ListingClient(Protocol):
+    """The part of ``AsyncClient`` that lists a folder."""
+
+    async def listing(
+        self,
+        container_id: str,
+        root: str,
+        files: Sequence[ListedFile],
+        *,
+        after: str | None = None,
+        through: str | None = None,
+        delete_vanished: bool = False,
+        count_vanished: bool = False,
+    ) -> ListingAnswer: ...
+
+
 class Announcer:
     """The files of one root. Those of a call are sorted by path, and so are the calls."""
 
-    def __init__(self, client: AsyncClient, target: Target) -> None:
+    def __init__(self, client: ListingClient, target: Target) -> None:
         self._client = client
         self._target = target
 
@@ -99,7 +114,8 @@ def parts(listed: Sequence[ListedFile], size: int | None = None) -> Iterator[Par
 def listed_file(
     file: FoundFile, digests: Mapping[str, str | None], sha256: str | None = None
 ) -> ListedFile:
-    return ListedFile(
+    # Unchecked: the server refuses what it cannot take, such as a time before 1970, with its reason.
+    return ListedFile.model_construct(
         path=file.path,
         bytes=file.bytes,
         mtime_ns=file.mtime_ns,

@@ -1,0 +1,11 @@
+"""Files that hold a container."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ArchiveKind(StrEnum):
+    EXPORT = "export"
+    BACKUP = "backup"
+    IMPORT = "import"

@@ -1,0 +1,82 @@
+"""Chunks as they are stored, and their sizes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.hit import PlaceView
+from latent_core.wire.base import PagedEnvelope
+
+
+class ChunkView(BaseModel):
+    chunk_id: UUID
+    doc_id: UUID
+    source_uri: str
+    file_hash: str | None
+    """SHA-256 of the document's bytes; of a record, of what it says."""
+    ord: int
+    ordinal: int
+    modality: str
+    source_type: str
+    block_type: str
+    text: str
+    embed_text: str
+    place: PlaceView
+    parent_section: str | None
+    key_path: str | None
+    table_id: str | None
+    row_group: int | None
+    offsets: tuple[int, int]
+    content_hash: str
+    token_count: int
+    windows: int
+    """Vectors it has."""
+    duplicate_of: UUID | None
+    """The earlier chunk that it nearly repeats."""
+    provenance: dict[str, Any]
+    meta: dict[str, Any]
+    indexed_at: datetime
+
+
+class ChunkPage(PagedEnvelope):
+    chunks: list[ChunkView]
+
+
+class ChunkAnswer(Envelope):
+    chunk: ChunkView
+
+
+class SizeClass(BaseModel):
+    """Of a histogram; the last one has no end."""
+
+    at_least: int
+    below: int | None
+    chunks: int
+
+
+class Distribution(BaseModel):
+    min: int
+    p50: int
+    p95: int
+    max: int
+    histogram: list[SizeClass]
+
+
+class ChunkSizes(BaseModel):
+    chunks: int
+    duplicates: int
+    """Those that nearly repeat an earlier one."""
+    tokens: Distribution
+    """Of what was embedded."""
+    characters: Distribution
+    """Of the raw text."""
+
+
+class SizesAnswer(Envelope):
+    total: ChunkSizes | None
+    by_source_type: dict[str, ChunkSizes]

@@ -1,0 +1,42 @@
+"""Jobs: accepted, listed, requeued."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.job import JobView
+from latent_core.domain.text import Text
+from latent_core.wire.base import PagedEnvelope, RequestBody
+
+
+class JobAccepted(Envelope):
+    job_id: int
+    status: Literal["queued"] = "queued"
+
+
+class JobAnswer(Envelope):
+    job: JobView
+
+
+class JobPage(PagedEnvelope):
+    jobs: list[JobView]
+
+
+class RequeueBody(RequestBody):
+    container_id: Text
+    cursor: Annotated[Text, Field(max_length=128)] | None = None
+    """``next_cursor`` of the answer before: one request requeues as many jobs as one transaction can."""
+
+
+class RequeueAnswer(PagedEnvelope):
+    """What was tried again; ``next_cursor`` when there may be more."""
+
+    job_ids: list[int]
+    left: int
+    """That stay failed: a newer job does their work already, or runs in their place."""
+    remaining: int = 0
+    """That the queue does not take now: ask again with ``next_cursor``, or from the beginning, when it has room."""
+    next_cursor: str | None = None

@@ -1,0 +1,58 @@
+"""Pages of documents: their text, their images, and each as a PDF of its own."""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from latent_core.domain.envelope import Envelope
+from latent_core.wire.base import PagedEnvelope
+
+PageImage = Literal["ready", "pending", "failed", "none"]
+
+
+class PageView(BaseModel):
+    page: int
+    pages: int
+    text: str
+    width: int | None
+    height: int | None
+    page_uri: str | None
+    page_image: PageImage
+    page_image_cause: str | None = None
+
+
+class PageAnswer(Envelope):
+    page: PageView
+
+
+class ListedPage(BaseModel):
+    page: int
+    page_uri: str | None
+    page_image: PageImage
+    sha256: str | None
+    bytes: int | None
+    mime: str | None
+    width: int | None
+    height: int | None
+
+
+class PagesPage(PagedEnvelope):
+    doc_id: UUID
+    container_id: str
+    source_uri: str
+    source_type: str | None
+    page_images: PageImage
+    """Of the pages that are listed; of a text without pages yet, of all of it."""
+    page_images_cause: str | None
+    pages: list[ListedPage]
+
+
+class PagePdfAnswer(Envelope):
+    page: int
+    page_pdf: Literal["ready", "pending"]
+    pdf_uri: str | None
+    job_id: int | None
+    """Of the job that makes it, while it is pending."""

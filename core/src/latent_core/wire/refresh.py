@@ -1,0 +1,51 @@
+"""Refresh: another embedding space or new vectors, and one step back."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.refresh import ModelView, RefreshPlan, RefreshRequest
+from latent_core.wire.base import RequestBody
+from latent_core.wire.fields import ContainerId
+
+
+class RefreshBody(RefreshRequest):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    container_id: ContainerId
+    dry_run: bool = False
+
+    def request(self) -> RefreshRequest:
+        return RefreshRequest.model_validate(
+            self.model_dump(exclude={"container_id", "dry_run"}, exclude_none=True)
+        )
+
+
+class RefreshAnswer(Envelope):
+    job_id: int
+    status: Literal["queued"] = "queued"
+    space_id: int
+    """The embedding space that the job builds or writes again."""
+
+
+class PlanAnswer(Envelope):
+    """Of a dry run."""
+
+    status: Literal["planned"] = "planned"
+    plan: RefreshPlan
+
+
+class RollbackBody(RequestBody):
+    container_id: ContainerId
+
+
+class RollbackAnswer(Envelope):
+    """What one step back did."""
+
+    given_up: ModelView | None
+    """A build that was never switched to."""
+    was: ModelView | None
+    now: ModelView

@@ -1,0 +1,51 @@
+"""Tokens: create, list, revoke."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.ids import CONTAINER_SLUG
+from latent_core.domain.text import Text
+from latent_core.domain.token import Scope, TokenView
+from latent_core.wire.base import PagedEnvelope, RequestBody
+from latent_core.wire.fields import Moment
+
+MAX_CONTAINERS: Final = 100
+
+
+def _slug(value: str) -> str:
+    if not CONTAINER_SLUG.fullmatch(value):
+        raise ValueError(f"'{value[:80]}' cannot be a container's id")
+    return value
+
+
+class TokenBody(RequestBody):
+    principal: Annotated[Text, Field(min_length=3, max_length=128)]
+    """As manifests name it in their roles: ``agent:claude``."""
+    name: Annotated[Text, Field(min_length=1, max_length=64)] = "default"
+    """Purpose of the token; at most two tokens of one name are live at a time."""
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))] = [Scope.READ]
+    containers: Annotated[
+        list[Annotated[str, AfterValidator(_slug)]] | None,
+        Field(min_length=1, max_length=MAX_CONTAINERS),
+    ] = None
+    """Default: all that the principal's roles reach."""
+    expires_at: Moment | None = None
+    """Default: never."""
+
+
+class TokenCreated(Envelope):
+    token: TokenView
+    secret: str
+    """The token itself. No other answer contains it."""
+
+
+class TokenAnswer(Envelope):
+    token: TokenView
+
+
+class TokenPage(PagedEnvelope):
+    tokens: list[TokenView]

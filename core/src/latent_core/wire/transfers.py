@@ -1,0 +1,71 @@
+"""Exports, imports and backups: a container as one file."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel
+
+from latent_core.domain.archive import ArchiveKind
+from latent_core.domain.envelope import Envelope
+from latent_core.wire.base import PagedEnvelope, RequestBody
+from latent_core.wire.fields import ContainerId
+from latent_core.wire.jobs import JobAccepted
+
+
+class ArchiveView(BaseModel):
+    """An archive as the surfaces show it."""
+
+    id: int
+    kind: ArchiveKind
+    container_id: str
+    sha256: str
+    bytes: int
+    filename: str
+    vectors: bool
+    blobs: bool
+    totals: dict[str, int]
+    created_at: datetime
+    verified_at: datetime | None
+
+
+class ExportBody(RequestBody):
+    container_id: ContainerId
+    vectors: bool = True
+    """Without them an import embeds everything again."""
+    blobs: bool = True
+    """Without them originals and page images are named, and not in the file."""
+
+
+class ExportAnswer(Envelope):
+    status: Literal["ready", "queued"]
+    url: str | None = None
+    """Link to the archive, valid for some minutes."""
+    archive: ArchiveView | None = None
+    job_id: int | None = None
+
+
+class ArchiveAnswer(Envelope):
+    url: str
+    archive: ArchiveView
+
+
+class ImportAnswer(Envelope):
+    job_id: int
+    status: Literal["queued"] = "queued"
+    container_id: str
+    """The container that is imported into."""
+
+
+class BackupBody(RequestBody):
+    container_id: ContainerId
+
+
+class BackupList(PagedEnvelope):
+    backups: list[ArchiveView]
+
+
+class BackupRemoved(JobAccepted):
+    backup: ArchiveView
+    """``job_id`` names the collection that removes its bytes."""
