@@ -108,12 +108,10 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         query = {"container_id": container_id}
         return await self._transport.ask(Description, "GET", "/v1/containers/describe", query=query)
 
-    async def create(self, manifest: Manifest, *, idempotency_key: str | None = None) -> Written:
-        """``Conflict`` when the container exists; sent again with its key, it gets the first answer again."""
+    async def create(self, manifest: Manifest) -> Written:
+        """``Conflict`` when the container exists, also after a call whose answer was lost."""
         body = {"manifest": _written_keys(manifest)}
-        return await self._transport.ask(
-            Written, "POST", "/v1/containers", json=body, idempotency_key=idempotency_key
-        )
+        return await self._transport.ask(Written, "POST", "/v1/containers", json=body)
 
     async def update(self, manifest: Manifest, *, if_match: str) -> Written:
         """Replace the manifest of ``manifest.id``; ``PreconditionFailed`` when its etag is another."""
@@ -137,7 +135,6 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         *,
         filename: str | None = None,
         mime: str = UNKNOWN_MIME,
-        idempotency_key: str | None = None,
     ) -> UploadView:
         """Send the bytes of ``file``, streamed."""
         answer = await self._transport.ask(
@@ -147,7 +144,6 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
             query={"filename": filename or file.name},
             headers={"Content-Type": mime},
             body=read_blocks(file),
-            idempotency_key=idempotency_key,
         )
         return answer.upload
 
@@ -164,7 +160,6 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         mtime_ns: int | None = None,
         meta: dict[str, Any] | None = None,
         rebuild: bool = False,
-        idempotency_key: str | None = None,
     ) -> Added:
         """Have an upload (``file_ref``) or what stands at ``uri`` ingested; with ``rebuild``, even if unchanged."""
         body = {
@@ -181,7 +176,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, RefreshCalls, TransferCalls):
         }
         given = {name: value for name, value in body.items() if value is not None}
         return await self._transport.ask(
-            Added, "POST", "/v1/containers/add", json=given, idempotency_key=idempotency_key
+            Added, "POST", "/v1/containers/add", json=given, repeatable=True
         )
 
     async def listing(
