@@ -17,6 +17,7 @@ from latent_core.domain.errors import (
     Misconfigured,
     RateLimited,
     Unavailable,
+    UpstreamTimeout,
 )
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest import Manifest
@@ -200,7 +201,7 @@ class TestPictures:
     ) -> None:
         embedder = embedder_for(server, dialect, patience=Patience(attempts=2), seconds=0.05)
         server.misbehave(Misbehaviour.SILENT, times=99)
-        with pytest.raises(Unavailable, match="deadline"):
+        with pytest.raises(UpstreamTimeout, match="deadline"):
             await embedder.embed_query_image(shows("gulls"))
         await embedder.close()
         assert server.stats.requests == 2

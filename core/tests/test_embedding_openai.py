@@ -22,14 +22,16 @@ from hypothesis import given, settings, strategies as st
 from pydantic import SecretStr
 
 from latent_core.domain.errors import (
-    Away,
-    Failing,
     IngestFailed,
     Invalid,
     LatentError,
     Misconfigured,
     RateLimited,
     Unavailable,
+    Unreachable,
+    UpstreamError,
+    UpstreamOverload,
+    UpstreamTimeout,
 )
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding.openai import OpenAiEmbedder
@@ -152,16 +154,16 @@ class TestTrouble:
         async with EmbeddingServer() as gone:
             address = gone.base_url
         embedder = embedder_for(address, time=time)
-        with pytest.raises(Away, match="cannot be reached"):
+        with pytest.raises(Unreachable, match="cannot be reached"):
             await embedder.embed_query("x")
         await embedder.close()
 
-    async def test_a_silent_server_is_unavailable_when_the_deadline_passes(
+    async def test_a_silent_server_times_out_when_the_deadline_passes(
         self, server: EmbeddingServer
     ) -> None:
         server.misbehave(Misbehaviour.SILENT, times=99)
         embedder = embedder_for(server.base_url, seconds=0.05, patience=Patience(attempts=2))
-        with pytest.raises(Unavailable, match="deadline"):
+        with pytest.raises(UpstreamTimeout, match="deadline"):
             await embedder.embed_query("x")
         await embedder.close()
 
@@ -183,7 +185,7 @@ class TestTrouble:
 
     @pytest.mark.parametrize(
         ("kind", "error"),
-        [(Misbehaviour.RATE_LIMITED, RateLimited), (Misbehaviour.OVERLOADED, Failing)],
+        [(Misbehaviour.RATE_LIMITED, RateLimited), (Misbehaviour.OVERLOADED, UpstreamOverload)],
     )
     async def test_a_longer_pause_than_ours_is_left_to_the_queue(
         self,
@@ -197,7 +199,7 @@ class TestTrouble:
         with pytest.raises(error) as caught:
             await patient.embed_documents(TEXTS)
         assert caught.value.details["retry_after"] == 3600
-        assert caught.value.blameless
+        assert not caught.value.counts_as_attempt
         assert time.slept == []
         with pytest.raises(RateLimited, match=r"60\d s"):  # whoever shares the key is held too
             await patient.embed_query("another")
@@ -215,7 +217,7 @@ class TestTrouble:
         self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
     ) -> None:
         server.misbehave(Misbehaviour.OVERLOADED, times=99, retry_after="7")
-        with pytest.raises(Failing, match="503") as caught:
+        with pytest.raises(UpstreamOverload, match="503") as caught:
             await patient.embed_documents(TEXTS)
         assert caught.value.details["retry_after"] == 7
         assert server.stats.requests == Patience().attempts
@@ -229,23 +231,39 @@ class TestTrouble:
         ends = await asyncio.gather(*asked, return_exceptions=True)
         for end in ends:
             assert isinstance(end, Unavailable)
-            assert not end.blameless  # it spends an attempt, so it ends
-        patient.raise_if_away()
+            assert end.counts_as_attempt
+        patient.raise_if_unreachable()
         assert (await patient.embed_documents(["harmless"])).shape == (1, DIMS)
 
-    async def test_a_server_that_fails_at_any_text_is_away_and_one_that_fails_at_ours_is_not(
+    async def test_an_error_answer_counts_and_a_server_that_is_left_alone_costs_nothing(
         self, server: EmbeddingServer, patient: OpenAiEmbedder
     ) -> None:
         server.misbehave(Misbehaviour.SERVER_ERROR, times=Patience().attempts, only_with="third")
         with pytest.raises(Unavailable, match="500") as ours:
             await patient.embed_documents(TEXTS)
-        assert not ours.value.blameless
-        patient.raise_if_away()
+        assert ours.value.counts_as_attempt
+        patient.raise_if_unreachable()
         server.misbehave(Misbehaviour.SERVER_ERROR, times=99)
-        with pytest.raises(Away, match="500"):
+        with pytest.raises(UpstreamError, match="500") as all_texts:
             await patient.embed_documents(TEXTS)
-        with pytest.raises(Away, match="times in a row"):
-            patient.raise_if_away()
+        assert all_texts.value.counts_as_attempt
+        with pytest.raises(Unreachable, match="times in a row") as left_alone:
+            patient.raise_if_unreachable()
+        assert not left_alone.value.counts_as_attempt
+
+    async def test_a_timeout_counts_once_the_server_has_answered_others(
+        self, server: EmbeddingServer
+    ) -> None:
+        embedder = embedder_for(server.base_url, seconds=0.5, patience=Patience(attempts=1))
+        server.misbehave(Misbehaviour.SILENT, times=99, only_with="poison")
+        with pytest.raises(UpstreamTimeout) as alone:
+            await embedder.embed_documents(["poison"])
+        assert not alone.value.counts_as_attempt
+        await embedder.embed_documents(["harmless"])
+        with pytest.raises(UpstreamTimeout) as among_others:
+            await embedder.embed_documents(["poison"])
+        assert among_others.value.counts_as_attempt
+        await embedder.close()
 
     async def test_a_model_unknown_to_the_server_is_no_fault_of_the_text(
         self, server: EmbeddingServer

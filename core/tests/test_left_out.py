@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from latent_core.domain.errors import (
-    Away,
     IngestFailed,
     Invalid,
     LatentError,
@@ -15,6 +14,7 @@ from latent_core.domain.errors import (
     RateLimited,
     TooLarge,
     Unavailable,
+    Unreachable,
 )
 from latent_core.domain.left_out import PLAINLY, LeftOut, is_about_the_picture
 
@@ -24,7 +24,7 @@ def test_what_is_refused_or_lost_is_about_the_picture(kind: type[LatentError]) -
     assert is_about_the_picture(kind("no"), last_attempt=False)
 
 
-@pytest.mark.parametrize("kind", [Away, Misconfigured, OutOfSpace, RateLimited])
+@pytest.mark.parametrize("kind", [Unreachable, Misconfigured, OutOfSpace, RateLimited])
 def test_trouble_of_the_service_is_never_about_a_picture(kind: type[LatentError]) -> None:
     assert not is_about_the_picture(kind("no"), last_attempt=True)
 
@@ -66,7 +66,7 @@ def test_a_document_lives_without_its_only_picture_if_it_has_words(
 
 
 def test_an_error_that_is_not_about_the_picture_is_raised_as_it_is() -> None:
-    trouble = Away("gone")
-    with pytest.raises(Away) as raised:
+    trouble = Unreachable("gone")
+    with pytest.raises(Unreachable) as raised:
         LeftOut(last_attempt=True).add("a", trouble)
     assert raised.value is trouble

@@ -251,5 +251,5 @@ async def test_thousands_of_jobs_of_a_busy_key_are_looked_at_once(database: Data
     await must_take(database)
     other = await must_take(database)
     assert other.doc_key is None
-    (row,) = await sql(database, "SELECT count(*) AS n FROM jobs WHERE lane = 'waiting'")
+    (row,) = await sql(database, "SELECT count(*) AS n FROM jobs WHERE waits_for = 'key'")
     assert row["n"] == 2999

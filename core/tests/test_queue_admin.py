@@ -119,7 +119,7 @@ async def test_depth_counts_jobs_and_tells_how_late_the_oldest_is(database: Data
     await must_take(database)
     await sql(
         database, "UPDATE jobs SET created_at = now() - interval '90s', run_at = created_at"
-        " WHERE lane = 'ready'",
+        " WHERE waits_for IS NULL",
     )  # fmt: skip
     async with database.transaction() as conn:
         depth = await admin.depth(conn)

@@ -18,16 +18,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from latent_core.domain import outage
-from latent_core.domain.errors import Conflict, Failing, IngestFailed, Unavailable
+from latent_core.domain.errors import Conflict, IngestFailed, UpstreamError, UpstreamOverload
 from latent_core.domain.job import ClaimedJob, JobKind, NewJob
-from latent_core.queue import admin, clock
-from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE, Lane
+from latent_core.queue import admin, clock, reaper
 from latent_core.queue.comeback import release, requeue_with, retry_or_fail
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import Cancelled, LeaseLost
 from latent_core.queue.lease import HeldClaim
-from latent_core.queue.reaper import LOSSES_BEFORE_FAILURE, reap
+from latent_core.queue.reaper import reap
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import expire, finished, let_delays_pass, put, sql, take
 
@@ -39,9 +37,10 @@ DEEDS = ("finish", "fail", "retry", "cursor", "release", "progress", "pause", "p
 HEALTH = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 
 ROWS = """
-SELECT id, state, attempts, lost_leases AS lost, claim_id AS claim, cancel_requested, payload->'v' AS version
+SELECT id, state, attempts, paused_since IS NOT NULL AS paused, claim_id AS claim, cancel_requested, payload->'v' AS version
 FROM jobs ORDER BY id
 """
+A_DAY_PASSES = "UPDATE jobs SET paused_since = paused_since - interval '25 hours'"
 
 
 @dataclass
@@ -78,22 +77,20 @@ class Known:
     version: int
     state: str = "queued"
     attempts: int = 0
-    lost: int = 0
+    paused: bool = False
     claim: int | None = None
     cancel_requested: bool = False
     delayed: bool = False
     expired: bool = False
     in_line: bool = True
     """Whether it never left the line it was put into, so that its place is known."""
-    pauses: int = 0
-    """In a row."""
-    since: int = 0
-    """The last claim of all before the first of these."""
-    refuted: bool = False
-    """Whether another job began after the first of these, and was done since the last."""
+    paused_too_long: bool = False
+    """Whether its first pause was more than a day ago …"""
+    claimed_late: bool = False
+    """… when it was claimed."""
 
     def row(self) -> dict[str, Any]:
-        names = ("id", "state", "attempts", "lost", "claim", "cancel_requested", "version")
+        names = ("id", "state", "attempts", "paused", "claim", "cancel_requested", "version")
         return {name: getattr(self, name) for name in names}
 
 
@@ -115,15 +112,9 @@ class Queue(RuleBasedStateMachine):
         same = [j for j in self.queued() if dedupe_key is not None and j.dedupe_key == dedupe_key]
         return same[0] if same else None
 
-    def claimable(self, *, alone: bool) -> list[Known]:
+    def claimable(self) -> list[Known]:
         busy = {job.doc_key for job in self.jobs.values() if job.state == "running"} - {None}
-        return [
-            job
-            for job in self.queued()
-            if not job.delayed
-            and job.doc_key not in busy
-            and (job.lost >= LOSSES_BEFORE_QUARANTINE) == alone
-        ]
+        return [job for job in self.queued() if not job.delayed and job.doc_key not in busy]
 
     def holder(self, held: ClaimedJob) -> Known | None:
         job = self.jobs[held.id]
@@ -133,7 +124,6 @@ class Queue(RuleBasedStateMachine):
         """Back into the queue, unless its end was asked for or a newer job does its work."""
         job.expired = False
         job.in_line = False
-        job.pauses = 0
         if job.cancel_requested or self.twin(job.dedupe_key):
             job.state = "cancelled"
             return
@@ -191,26 +181,23 @@ class Queue(RuleBasedStateMachine):
             assert job_id not in self.jobs
         else:
             assert job_id == old.id
-            known = replace(
-                old, attempts=0, lost=0, pauses=0, priority=max(old.priority, new.priority)
-            )
+            known = replace(old, attempts=0, paused=False, priority=max(old.priority, new.priority))
             known.delayed = old.delayed and delayed
             known.in_line = old.in_line and new.priority <= old.priority
         self.jobs[job_id] = replace(known, version=new.payload["v"])
 
-    @rule(alone=st.booleans())
-    def claim(self, alone: bool) -> None:
-        candidates = self.claimable(alone=alone)
-        lane = Lane.QUARANTINE if alone else Lane.READY
-        held = self.world.run(take(self.world.db, lane=lane))
+    @rule()
+    def claim(self) -> None:
+        candidates = self.claimable()
+        held = self.world.run(take(self.world.db))
         if held is None:
             assert candidates == []
             return
         job = self.jobs[held.id]
         assert job in candidates
         assert held.claim_id > max((c.claim_id for c in self.claims), default=0)
-        if not alone:
-            self.check_place(job, candidates)
+        self.check_place(job, candidates)
+        job.claimed_late = job.paused and job.paused_too_long
         job.state, job.claim, job.attempts = "running", held.claim_id, job.attempts + 1
         job.in_line = False
         assert (held.attempts, held.payload) == (job.attempts, {"v": job.version})
@@ -258,9 +245,9 @@ class Queue(RuleBasedStateMachine):
             case "fail":
                 await retry_or_fail(db, held, IngestFailed("bad"))
             case "retry":
-                await retry_or_fail(db, held, Unavailable("away", retry_after=3600))
+                await retry_or_fail(db, held, UpstreamError("500", retry_after=3600))
             case "pause":
-                await retry_or_fail(db, held, Failing("500", retry_after=3600))
+                await retry_or_fail(db, held, UpstreamOverload("503", retry_after=3600))
             case "cursor":
                 async with db.transaction() as conn:
                     await requeue_with(conn, held, {"v": -held.claim_id})
@@ -277,16 +264,12 @@ class Queue(RuleBasedStateMachine):
         match deed:
             case "finish":
                 job.state = "done"
-                for other in self.jobs.values():
-                    later = other.pauses > 0 and (job.claim or 0) > other.since
-                    other.refuted = other.refuted or (other is not job and later)
-            case "pause" if job.refuted and job.pauses + 1 >= outage.MOST_PAUSES:
+            case "pause" if job.claimed_late:
                 job.state = "failed"
             case "pause":
-                pauses = job.pauses + 1
-                since = job.since if job.pauses else self.claims[-1].claim_id
-                self.come_back(job, attempts=job.attempts - 1, delayed=True)
-                job.pauses, job.since, job.refuted = pauses, since, False
+                late = job.paused and job.paused_too_long
+                again = {"paused": True, "paused_too_long": late}
+                self.come_back(job, attempts=job.attempts - 1, delayed=True, **again)
             case "fail":
                 job.state = "failed"
             case "retry" if job.attempts >= MAX_ATTEMPTS:
@@ -294,7 +277,7 @@ class Queue(RuleBasedStateMachine):
             case "retry":
                 self.come_back(job, delayed=True)
             case "cursor":
-                self.come_back(job, version=-(job.claim or 0), attempts=0, lost=0)
+                self.come_back(job, version=-(job.claim or 0), attempts=0, paused=False)
             case "release":
                 self.come_back(job, attempts=job.attempts - 1)
             case "fence" | "last fence":
@@ -317,14 +300,20 @@ class Queue(RuleBasedStateMachine):
             job.delayed = False
 
     @rule()
+    def let_a_day_pass(self) -> None:
+        self.world.sql(A_DAY_PASSES)
+        for job in self.jobs.values():
+            job.paused_too_long = True
+
+    @rule()
     def reap(self) -> None:
         expired = [job for job in self.jobs.values() if job.state == "running" and job.expired]
         assert self.world.run(reap(self.world.db)) == [job.id for job in expired]
         for job in expired:
-            if job.lost + 1 >= LOSSES_BEFORE_FAILURE or job.attempts >= MAX_ATTEMPTS:
-                job.state, job.lost, job.expired = "failed", job.lost + 1, False
+            if job.attempts >= MAX_ATTEMPTS:
+                job.state, job.expired = "failed", False
             else:
-                self.come_back(job, lost=job.lost + 1)
+                self.come_back(job, delayed=job.attempts > 1)
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), action=st.sampled_from([admin.cancel, admin.requeue]))
@@ -341,9 +330,8 @@ class Queue(RuleBasedStateMachine):
             return
         assert not refused
         if action is admin.requeue:
-            job.state, job.attempts, job.lost, job.cancel_requested = "queued", 0, 0, False
-            job.delayed = job.in_line = job.refuted = False
-            job.pauses = 0
+            job.state, job.attempts, job.paused, job.cancel_requested = "queued", 0, False, False
+            job.delayed = job.in_line = False
         elif job.state != "cancelled":
             job.cancel_requested = True
             job.state = "cancelled" if job.state == "queued" else job.state
@@ -371,7 +359,7 @@ class Queue(RuleBasedStateMachine):
 
 
 def test_the_queue_behaves_as_its_model(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outage, "MOST_PAUSES", 2)
+    monkeypatch.setattr(reaper, "backoff_seconds", lambda _: 3600.0)
     run_state_machine_as_test(
         lambda: Queue(world),  # type: ignore[arg-type]  # a factory is documented to do
         settings=settings(

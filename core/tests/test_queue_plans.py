@@ -27,11 +27,11 @@ from latent_core.registry.connection import Connection, Database
 
 # 50,000 done, 5,000 queued in 50 containers (a tenth delayed, some waiting), 20 running, 4 of them expired.
 FILL = """
-INSERT INTO jobs (kind, container_id, doc_key, dedupe_key, state, lane, rank, priority, run_at, claim_id,
+INSERT INTO jobs (kind, container_id, doc_key, dedupe_key, state, waits_for, rank, priority, run_at, claim_id,
                   lease_expires, attempts, finished_at, principal)
 SELECT 'ingest', 'c' || n % 50, 'd' || n, 'i' || n, state,
-       CASE WHEN state = 'queued' AND n % 10 = 0 THEN 'delayed'
-            WHEN state = 'queued' AND n % 100 = 1 THEN 'waiting' ELSE 'ready' END,
+       CASE WHEN state = 'queued' AND n % 10 = 0 THEN 'time'
+            WHEN state = 'queued' AND n % 100 = 1 THEN 'key' END,
        n / 50, 0, now() + CASE WHEN n % 10 = 0 THEN '1h' ELSE '-1h' END::interval,
        CASE WHEN state = 'running' THEN nextval('claim_ids') END,
        CASE WHEN state = 'running' THEN now() + CASE WHEN n % 5 = 0 THEN '-1s' ELSE '1h' END::interval END, 1,
@@ -43,10 +43,10 @@ HELD = {"id": 55016, "claim_id": 16}
 STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "claim": (
         claim.CLAIM,
-        {"lane": "ready", "kinds": sorted(JobKind), "worker": "w", "lease_seconds": 60.0},
+        {"kinds": sorted(JobKind), "worker": "w", "lease_seconds": 60.0},
         20,
     ),
-    "promote": (claim.PROMOTE, {"losses": 2}, 700),  # the fifty waiting keys, and perhaps all delayed jobs
+    "promote": (claim.PROMOTE, {}, 700),  # the fifty waiting keys, and perhaps all delayed jobs
     "park": (claim.PARK, {"doc_key": "d50002"}, 10),
     "enqueue": (
         enqueue.ENQUEUE,
@@ -66,13 +66,13 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
         70,  # the running jobs, at most three times
     ),
     "finish": (finish.FINISH, HELD | {"warnings": Jsonb([]), "result": None}, 10),
-    "fail": (finish.FAIL, HELD | {"cause": Jsonb({}), "lost": 0}, 10),
+    "fail": (finish.FAIL, HELD | {"cause": Jsonb({})}, 10),
     "retry": (comeback.RETRY, HELD | {"cause": Jsonb({}), "delay_seconds": 1.0}, 10),
     "continue": (comeback.CONTINUE, HELD | {"payload": Jsonb({}), "delay_seconds": 0.0}, 10),
     "progress": (context.PROGRESS, HELD | {"done": 1, "total": 2, "note": None}, 10),
     "last progress": (context.LAST_PROGRESS, HELD | {"done": 1, "lease_seconds": 60.0}, 10),
     "expired": (reaper.EXPIRED, {"after": 0, "limit": 100}, 25),
-    "rescue": (reaper.RESCUE, {"id": 55005, "claim_id": 5, "losses": 2, "cause": Jsonb({})}, 10),
+    "rescue": (reaper.RESCUE, {"id": 55005, "claim_id": 5, "delay_seconds": 0.0, "cause": Jsonb({})}, 10),
     "list": (
         admin.PAGE,
         {"container_ids": ["c1", "c2"], "states": sorted(JobState), "before": 2**62, "limit": 20},
@@ -132,9 +132,9 @@ async def explain(conn: Connection, statement: str, parameters: dict[str, Any]) 
     async with conn.transaction(force_rollback=True):
         await conn.execute(f"PREPARE guarded AS {numbered}")
         try:
-            arguments = ", ".join(f"%({name})s" for name in names)
+            arguments = f"({', '.join(f'%({name})s' for name in names)})" if names else ""
             async with conn.cursor() as cursor:
-                text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) EXECUTE guarded ({arguments})"
+                text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) EXECUTE guarded {arguments}"
                 bound = parameters if names else None
                 await cursor.execute(_literal(text, bound, conn))
                 row = await cursor.fetchone()

@@ -11,7 +11,6 @@ import psycopg
 import pytest
 
 from latent_core.domain.errors import (
-    Away,
     IngestFailed,
     Issue,
     IssueCode,
@@ -19,6 +18,7 @@ from latent_core.domain.errors import (
     StoreFull,
     TimedOut,
     Unavailable,
+    Unreachable,
 )
 from latent_core.domain.job import JobKind, JobState
 from latent_core.queue import admin, clock
@@ -94,7 +94,7 @@ async def test_jobs_are_run_and_finished_at_most_so_many_at_a_time(database: Dat
     [
         (IngestFailed("bad"), JobState.FAILED, IssueCode.INGEST_FAIL, "failed"),
         (Unavailable("away"), JobState.QUEUED, IssueCode.UNAVAILABLE, "retried"),
-        (Away("away"), JobState.QUEUED, IssueCode.UNAVAILABLE, "paused"),
+        (Unreachable("away"), JobState.QUEUED, IssueCode.UNAVAILABLE, "paused"),
         (LimitReached("no more"), JobState.QUEUED, IssueCode.RATE_LIMIT, "paused"),
         (KeyError("oops"), JobState.QUEUED, IssueCode.UNAVAILABLE, "retried"),
         (
@@ -128,14 +128,14 @@ async def test_the_last_attempt_at_a_job_fails_and_one_before_it_is_tried_again(
 ) -> None:
     await put(database, job(max_attempts=2))
     assert await retry_or_fail(database, await must_take(database), KeyError("x")) == "retried"
-    await sql(database, "UPDATE jobs SET lane = 'ready', run_at = now()")
+    await sql(database, "UPDATE jobs SET waits_for = NULL, run_at = now()")
     assert await retry_or_fail(database, await must_take(database), KeyError("x")) == "failed"
 
 
 async def test_a_job_whose_end_was_asked_for_is_cancelled_and_not_tried_again(
     database: Database,
 ) -> None:
-    for error in (Unavailable("away"), Away("away")):
+    for error in (Unavailable("away"), Unreachable("away")):
         await put(database)
         held = await must_take(database)
         async with database.transaction() as conn:
@@ -337,30 +337,6 @@ async def test_what_a_dead_worker_of_the_same_name_held_is_taken_back_at_the_sta
 
     async with running(database, handler, worker_id="w"):
         await until(is_in(database, job_id, JobState.DONE))
-
-
-async def test_a_job_in_quarantine_runs_only_when_nothing_else_does(database: Database) -> None:
-    suspect, *_ = await put(database, *(job() for _ in range(6)))
-    await sql(
-        database,
-        "UPDATE jobs SET lane = 'quarantine', lost_leases = 2 WHERE id = %(i)s",
-        i=suspect,
-    )
-    busy: set[int] = set()
-    beside: list[set[int]] = []
-
-    async def handler(context: JobContext) -> None:
-        busy.add(context.job.id)
-        if context.job.id == suspect:
-            await put(database)
-        await context.fence()
-        if context.job.id == suspect:
-            beside.append(busy - {suspect})
-        busy.discard(context.job.id)
-
-    async with running(database, handler, concurrency=4) as runner:
-        await until(lambda: runner.tally.settled == 7)
-    assert beside == [set()]
 
 
 async def test_a_full_database_is_not_waited_out_with_the_job_in_hand(database: Database) -> None:

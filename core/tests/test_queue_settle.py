@@ -11,25 +11,25 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import (
-    Away,
     IngestFailed,
     Issue,
     IssueCode,
     LatentError,
     LimitReached,
-    NoAnswer,
     RateLimited,
     Unavailable,
+    Unreachable,
+    UpstreamTimeout,
 )
 from latent_core.domain.job import ClaimedJob, JobState
+from latent_core.queue import reaper
 from latent_core.queue.backoff import CAP_SECONDS, backoff_seconds
-from latent_core.queue.claim import Lane
 from latent_core.queue.comeback import release, requeue_with, retry_or_fail
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import finish, finish_all, hold
 from latent_core.queue.issues import clean
-from latent_core.queue.reaper import LOSSES_BEFORE_FAILURE, disown, reap, reap_one, release_all
+from latent_core.queue.reaper import disown, reap, reap_one, release_all
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import (
     expire,
@@ -122,10 +122,10 @@ async def test_a_job_that_waits_for_a_service_outside_spends_no_attempt_however_
     await retry_or_fail(database, await must_take(database), KeyError("of its own"))
     error: LatentError
     for error in [
-        Away("refused"),
+        Unreachable("refused"),
         LimitReached("used up"),
-        NoAnswer("it hangs"),
-        *[Away("refused")] * 7,
+        UpstreamTimeout("it hangs", counts_as_attempt=False),
+        *[Unreachable("refused")] * 7,
     ]:
         await let_delays_pass(database)
         held = await must_take(database)
@@ -151,7 +151,7 @@ async def test_a_job_that_waits_for_a_service_outside_spends_no_attempt_however_
 
 async def test_an_outage_after_another_error_counts_anew(database: Database) -> None:
     (job_id,) = await put(database)
-    for error in (Away("refused"), Unavailable("of its own"), Away("refused")):
+    for error in (Unreachable("refused"), Unavailable("of its own"), Unreachable("refused")):
         await let_delays_pass(database)
         await retry_or_fail(database, await must_take(database), error)
     events = await sql(
@@ -327,20 +327,35 @@ async def test_one_job_that_cannot_be_rescued_now_does_not_keep_the_others_f5_f1
     assert (await view(database, stuck)).state is JobState.CANCELLED
 
 
-async def test_a_job_that_lost_two_workers_runs_alone_and_fails_after_two_more(
+async def test_a_job_that_kills_its_worker_each_time_fails_after_max_attempts(
     database: Database,
 ) -> None:
-    (job_id,) = await put(database, job(max_attempts=9))
+    (job_id,) = await put(database, job(max_attempts=3))
     await lose(database)
-    await lose(database)
-    assert await take(database) is None
-    await lose(database, Lane.QUARANTINE)
-    assert await take(database) is None
-    await lose(database, Lane.QUARANTINE)
+    for _ in range(2):
+        await let_delays_pass(database)
+        await lose(database)
     shown = await view(database, job_id)
-    assert (shown.state, shown.attempts) == (JobState.FAILED, 4)
+    assert (shown.state, shown.attempts) == (JobState.FAILED, 3)
     assert shown.cause is not None
-    assert "vanished 4 times" in shown.cause.message
+    assert "vanished" in shown.cause.message
+    assert "attempt 3 of 3" in shown.cause.message
+
+
+async def test_jobs_that_were_lost_twice_with_their_worker_do_not_come_back_together(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays = iter([100.0, 200.0])
+    monkeypatch.setattr(reaper, "backoff_seconds", lambda _: next(delays))
+    ids = await put(database, job(), job())
+    for _ in range(2):
+        held = [await must_take(database) for _ in ids]
+        await expire(database, *(one.id for one in held))
+        await reap(database)
+    assert await take(database) is None
+    rows = await sql(database, "SELECT round(extract(epoch FROM run_at - now())) AS s FROM jobs")
+    assert {int(row["s"]) // 100 for row in rows} <= {0, 1, 2}
+    assert len({int(row["s"]) // 99 for row in rows}) == 2
 
 
 async def test_a_lost_lease_in_the_last_attempt_fails_the_job(database: Database) -> None:
@@ -357,15 +372,14 @@ async def test_only_the_claims_of_a_dead_worker_are_taken_back(database: Databas
     assert await reap(database) == [dead.id]
 
 
-async def test_when_all_workers_are_gone_no_job_is_given_up_but_one_that_was_there_twice_runs_alone(
+async def test_when_all_workers_are_gone_every_claim_is_taken_back_and_counts(
     database: Database,
 ) -> None:
-    ids = await put(database, job(max_attempts=1), job(max_attempts=1))
-    for lane in (Lane.READY, Lane.READY, *[Lane.QUARANTINE] * (LOSSES_BEFORE_FAILURE + 1)):
-        held = {(await must_take(database, worker=f"w{n}", lane=lane)).id for n in range(2)}
-        assert held == set(ids)
-        assert await release_all(database) == 2
-    assert {(await view(database, job_id)).attempts for job_id in ids} == {0}
+    ids = await put(database, job(), job())
+    held = {(await must_take(database, worker=f"w{n}")).id for n in range(2)}
+    assert held == set(ids)
+    assert await release_all(database) == 2
+    assert {(await must_take(database)).attempts for _ in ids} == {2}
 
 
 async def test_a_transaction_that_holds_its_claim_first_may_end_it_last(database: Database) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from latent_core.backing import Place, open_blobs, open_vectors
-from latent_core.domain.errors import Away, OutOfSpace, Service, StoreFull
+from latent_core.domain.errors import OutOfSpace, Service, StoreFull, Unreachable
 from latent_core.domain.job import JobState
 from latent_core.queue.comeback import retry_or_fail
 from latent_core.registry import full_stores
@@ -67,7 +67,7 @@ async def test_what_a_worker_met_is_known_to_every_gateway_that_asks(conn: Conne
 
 async def test_other_errors_and_stores_of_this_machine_are_not_remembered(conn: Connection) -> None:
     room = Room(servers=frozenset({"postgres"}))
-    room.heard(Away("gone"))
+    room.heard(Unreachable("gone"))
     room.heard(OutOfSpace("of one upload"))
     room.heard(StoreFull("on this disk", service="minio"))
     await full_stores.note(conn, "minio")

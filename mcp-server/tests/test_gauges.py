@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from latent_core.domain.errors import Away, StoreFull
+from latent_core.domain.errors import StoreFull, Unreachable
 from latent_core.observability import Metrics
 from latent_core.room import Room
 from latent_core.stack import Stack
@@ -73,7 +73,7 @@ async def test_many_probes_at_once_are_one_look_which_outlives_whoever_hangs_up(
 
 
 async def test_an_error_that_nobody_foresaw_makes_a_service_down_and_no_more() -> None:
-    services = Services(trouble={"qdrant": KeyError("odd"), "minio": Away("gone")})
+    services = Services(trouble={"qdrant": KeyError("odd"), "minio": Unreachable("gone")})
     services.answers.set()
     told = await gauges_of(services).services()
     assert told == {"postgres": True, "qdrant": False, "minio": False}
@@ -87,7 +87,7 @@ async def test_a_gauge_that_cannot_be_read_leaves_the_others_and_the_page() -> N
 
 
 async def test_a_store_that_said_it_is_full_is_told_even_when_it_has_stopped_altogether() -> None:
-    services = Services(trouble={"postgres": Away("its log cannot grow")})
+    services = Services(trouble={"postgres": Unreachable("its log cannot grow")})
     services.answers.set()
     services.room.heard(StoreFull("no space left", service="postgres"))
     await gauges_of(services).refresh()

@@ -35,7 +35,7 @@ class Here:
 class Far(Here):
     """One behind a network."""
 
-    def raise_if_away(self) -> None:
+    def raise_if_unreachable(self) -> None:
         pass
 
 

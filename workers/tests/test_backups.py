@@ -225,7 +225,7 @@ async def test_a_document_of_an_archived_container_waits_until_it_is_active_agai
 ) -> None:
     async def state(value: str) -> None:
         await sql(house.stack.db, f"UPDATE containers SET state = '{value}'")
-        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready'")
+        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
 
     await house.add("a.md", b"# A\n\nThe lamp.\n")
     await house.add_corpus({"r1": "gulls"})

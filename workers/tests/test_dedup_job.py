@@ -51,7 +51,7 @@ CONTAINER: Final = "notes"
 DEGREES: Final = 23
 NOW: Final = datetime(2026, 11, 20, tzinfo=UTC)
 DUE: Final = (
-    "UPDATE jobs SET run_at = now(), lane = 'ready' WHERE kind = 'dedup' AND state = 'queued'"
+    "UPDATE jobs SET run_at = now(), waits_for = NULL WHERE kind = 'dedup' AND state = 'queued'"
 )
 LIVE: Final = """
 SELECT c.ord, c.text, c.id FROM chunks c

@@ -14,7 +14,7 @@ import orjson
 import pytest
 from PIL import Image
 
-from latent_core.domain.errors import Away, IngestFailed, TooLarge, Unavailable
+from latent_core.domain.errors import IngestFailed, TooLarge, Unavailable, Unreachable
 from latent_core.domain.job import JobKind
 from latent_core.generations.delete import delete_container, delete_documents
 from latent_core.registry.connection import Database
@@ -213,12 +213,12 @@ async def test_a_document_whose_embedder_is_away_waits_with_that_cause_and_is_sw
 ) -> None:
     await house.add("a.txt", b"the lamp is lit")
     await sql(house.stack.db, "UPDATE jobs SET max_attempts = 1")
-    house.embedder.away = Away("the embedder cannot be reached")
+    house.embedder.away = Unreachable("the embedder cannot be reached")
     for _ in range(3):
-        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready'")
+        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
         job = await house.claim()
         assert job is not None
-        assert isinstance(await house.run(job), Away)
+        assert isinstance(await house.run(job), Unreachable)
     (row,) = await sql(house.stack.db, "SELECT kind, state, attempts, cause FROM jobs")
     assert (row["kind"], row["state"], row["attempts"]) == ("ingest", "queued", 0)
     assert row["cause"]["message"] == "the embedder cannot be reached"
@@ -292,7 +292,7 @@ async def test_a_collection_comes_back_for_what_is_still_too_young(house: House)
         )
     await house.work()
     await sql(
-        house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready' WHERE kind = 'garbage'"
+        house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL WHERE kind = 'garbage'"
     )
     assert await house.work(JobKind.GARBAGE) == []
     assert len(await house.stored()) > 1

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from latent_core.domain.chunk import Modality, SourceType, number
-from latent_core.domain.errors import Away, IngestFailed, LatentError, NotFound, Unavailable
+from latent_core.domain.errors import IngestFailed, LatentError, NotFound, Unavailable, Unreachable
 from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
 from latent_core.domain.job import JobKind
@@ -421,17 +421,17 @@ async def test_an_embedder_that_fails_on_one_picture_is_believed_at_the_last_att
     for _ in range(4):
         (trouble,) = await house.work(JobKind.INGEST)
         assert "failed (500)" in str(trouble)
-        await sql(house.stack.db, "UPDATE jobs SET run_at = now() WHERE lane = 'delayed'")
+        await sql(house.stack.db, "UPDATE jobs SET run_at = now() WHERE waits_for = 'time'")
     assert await house.work(JobKind.INGEST) == []
     assert await seen(house) == [(1, 1), (2, 0)]
 
 
 async def test_an_embedder_that_is_away_costs_no_page_its_vector(house: House) -> None:
-    eyes(house).refused, eyes(house).refusal = {"shade0"}, Away("the embedder is away")
+    eyes(house).refused, eyes(house).refusal = {"shade0"}, Unreachable("the embedder is away")
     await house.add("plates.pdf", leaves(255, 0))
     assert len(await house.work(JobKind.INGEST)) == 1
     eyes(house).refused = set()
-    await sql(house.stack.db, "UPDATE jobs SET run_at = now() WHERE lane = 'delayed'")
+    await sql(house.stack.db, "UPDATE jobs SET run_at = now() WHERE waits_for = 'time'")
     assert await house.work(JobKind.INGEST) == []
     assert await seen(house) == [(1, 1), (2, 1)]
 

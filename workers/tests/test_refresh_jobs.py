@@ -78,7 +78,7 @@ WORDS: Final = [
     "pilot",
 ]
 
-DUE: Final = "UPDATE jobs SET run_at = now(), lane = 'ready' WHERE state = 'queued'"
+DUE: Final = "UPDATE jobs SET run_at = now(), waits_for = NULL WHERE state = 'queued'"
 KEPT_LONG_ENOUGH: Final = "UPDATE spaces SET keep_until = now() WHERE keep_until IS NOT NULL"
 EMBEDDED_BY: Final = (
     "SELECT doc_id, mapped, job_id FROM embedded WHERE stored_in = {} ORDER BY doc_id"
@@ -429,7 +429,9 @@ async def test_what_comes_and_goes_while_a_space_is_built_is_right_in_both(house
     assert await house.work(JobKind.REFRESH) == []
     container = await house.container()
     assert container.space.embedder == "openai/new"
-    await sql(house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready' WHERE kind = 'purge'")
+    await sql(
+        house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL WHERE kind = 'purge'"
+    )
     assert await house.work(JobKind.PURGE) == []
     for space in (container.space, spaces["openai/old"]):
         assert await house.lacking(space) == 0
@@ -609,7 +611,7 @@ async def test_a_job_that_finds_the_collection_just_emptied_is_not_given_up(hous
     assert trouble.transient
     await house.add("late.txt", told(70))
     (trouble,) = await house.work(JobKind.INGEST)
-    assert trouble.blameless
+    assert not trouble.counts_as_attempt
     await house.begin(strategy="inplace", force=True)
     assert await house.work(JobKind.REFRESH) == []
     await sql(house.stack.db, DUE)

@@ -551,7 +551,7 @@ async def test_what_an_import_brings_outlives_a_collection_of_garbage_until_it_i
     if killed:  # nobody runs: what it brought may go, and is brought again
         await collect()
         assert not blobs & (await house.stored())
-        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready'")
+        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
         assert await house.work(JobKind.IMPORT) == []
     (job,) = await sql(
         house.stack.db, f"SELECT state, result, warnings FROM jobs WHERE id = {job_id}"
@@ -587,7 +587,7 @@ async def test_an_import_whose_bytes_vanish_before_its_commit_repeats_the_step(
     (trouble,) = await house.work(JobKind.IMPORT)
     assert isinstance(trouble, BlobsGone)
     assert lost
-    await sql(house.stack.db, "UPDATE jobs SET run_at = now(), lane = 'ready'")
+    await sql(house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
     assert await house.work(JobKind.IMPORT) == []
     (job,) = await sql(house.stack.db, f"SELECT result, warnings FROM jobs WHERE id = {job_id}")
     assert (job["result"]["lacking_blobs"], job["warnings"]) == (0, [])

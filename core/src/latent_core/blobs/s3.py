@@ -33,6 +33,7 @@ from latent_core.blobs.port import BlobStore
 from latent_core.blobs.s3_errors import mapped_errors, refused
 from latent_core.domain.errors import Damaged, Invalid, NotFound, Unavailable
 from latent_core.domain.ids import Sha256
+from latent_core.domain.service_health import ServiceHealth
 
 PIECE: Final = 256 * 1024
 KEY: Final = re.compile("sha256/[0-9a-f]{2}/[0-9a-f]{2}/([0-9a-f]{64})")
@@ -77,6 +78,7 @@ class S3BlobStore(BlobStore):
         self._tmp = tmp
         self._copies = Copies(tmp / "blobs")
         self._if_absent = if_absent
+        self._health = ServiceHealth()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
 
     @classmethod
@@ -166,7 +168,7 @@ class S3BlobStore(BlobStore):
         """In a thread; the server's errors leave as ours. The sockets' own deadlines bound it."""
 
         def mapped() -> T:
-            with mapped_errors():
+            with mapped_errors(self._health):
                 return work()
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, mapped)

@@ -9,19 +9,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import urllib3
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from urllib3.exceptions import (
+    HTTPError,
+    MaxRetryError,
+    ProtocolError,
+    ReadTimeoutError,
+    ResponseError,
+)
 
 from latent_core.domain.errors import (
-    Away,
-    Failing,
     Invalid,
     LatentError,
-    NoAnswer,
     OutOfSpace,
     StoreFull,
     Unavailable,
+    Unreachable,
+    UpstreamError,
+    UpstreamOverload,
 )
+from latent_core.domain.service_health import ServiceHealth
 
 logger = logging.getLogger(__name__)
 
@@ -37,25 +44,23 @@ _FULL: Final = frozenset(
 _KEYS: Final = frozenset(
     {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "RequestTimeTooSkewed"}
 )
-_FAILING: Final = frozenset({"InternalError", "ServiceUnavailable", "SlowDown"})
+_OVERLOADED: Final = frozenset({"SlowDown", "SlowDownRead", "SlowDownWrite"})
+_FAILING: Final = frozenset({"InternalError", "ServiceUnavailable"})
+_ANSWERS: Final = (InvalidResponseError, ServerError, ResponseError, ProtocolError)
+"""The server is there and failed at this request."""
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9.]{1,80})</Code>")
 
 
 @contextmanager
-def mapped_errors() -> Iterator[None]:
+def mapped_errors(health: ServiceHealth) -> Iterator[None]:
     """Errors of one call leave as ours, with their cause."""
     try:
         yield
+        health.succeeded()
     except S3Error as exc:
         raise _of_code(exc.code or "", 0) from exc
-    except (urllib3.exceptions.TimeoutError, TimeoutError) as exc:
-        raise NoAnswer("the S3 server did not answer in time") from exc
-    except (MinioException, urllib3.exceptions.HTTPError) as exc:
-        # The cause names hosts, which are not the reader's business.
-        logger.warning("s3_not_available", extra={"cause": str(exc) or type(exc).__name__})
-        if _answered(exc):
-            raise Failing("the S3 server failed; the log says how") from exc
-        raise Away("the S3 server is not available; the log says why") from exc
+    except (MinioException, HTTPError, TimeoutError) as exc:
+        raise _failed(exc, health) from exc
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OutOfSpace(
@@ -64,11 +69,15 @@ def mapped_errors() -> Iterator[None]:
         raise Unavailable(f"a blob cannot be copied on this machine: {exc.strerror}") from exc
 
 
-def _answered(exc: Exception) -> bool:
-    """Whether it is there, and says that it failed."""
-    if isinstance(exc, urllib3.exceptions.MaxRetryError):
-        return isinstance(exc.reason, urllib3.exceptions.ResponseError)
-    return isinstance(exc, InvalidResponseError | ServerError)
+def _failed(exc: Exception, health: ServiceHealth) -> LatentError:
+    reason = exc.reason if isinstance(exc, MaxRetryError) else exc
+    if isinstance(reason, ReadTimeoutError | TimeoutError):
+        return health.timeout("the S3 server did not answer in time")
+    # The cause names hosts, which are not the reader's business.
+    logger.warning("s3_not_available", extra={"cause": str(exc) or type(exc).__name__})
+    if isinstance(reason, _ANSWERS):
+        return UpstreamError("the S3 server failed; the log says how")
+    return Unreachable("the S3 server is not available; the log says why")
 
 
 def refused(status: int, body: bytes) -> LatentError:
@@ -83,12 +92,14 @@ def _of_code(code: str, status: int) -> LatentError:
             "the S3 server has no space left: make room and try again", service="minio"
         )
     if code in _KEYS:
-        return Away(
+        return Unreachable(
             f"the S3 server refuses the key ({code}): check LLC_S3_ACCESS_KEY, LLC_S3_SECRET_KEY and the clock"
         )
     if code == "NoSuchBucket":
-        return Away("the S3 bucket is gone: restore it, or check LLC_S3_BUCKET")
+        return Unreachable("the S3 bucket is gone: restore it, or check LLC_S3_BUCKET")
     if code in ("InvalidBucketName", "EntityTooLarge"):
         return Invalid(f"the S3 server refuses the request ({code})")
-    failed = Failing if status >= 500 or code in _FAILING else Unavailable
+    if code in _OVERLOADED or status == 429:
+        return UpstreamOverload(f"the S3 server accepts no more now ({code or status})")
+    failed = UpstreamError if status >= 500 or code in _FAILING else Unavailable
     return failed(f"the S3 server failed ({code or status})")

@@ -9,16 +9,21 @@ LatentError
 ├── TooLarge      413  over a stated limit
 ├── IngestFailed  422  the content cannot be ingested
 ├── RateLimited   429  too many requests
-│   └── LimitReached   a limit outside of us: whose work it delays is not to blame
+│   └── LimitReached   the shared limit of a service
 ├── Unavailable   503  a backing service is away; try again
-│   ├── Away           it answers nobody: whose work needs it is not to blame
-│   │   └── Failing    it answers that it failed: that of others tells whether it does for all
+│   ├── Unreachable       no request gets through to it
+│   ├── UpstreamError     it answered this request with an error
+│   ├── UpstreamOverload  it asks for fewer requests, as 429 does
 │   ├── Misconfigured  it refuses us until a person changes a setting
 │   ├── Damaged        what it keeps is not what was stored
 │   └── OutOfSpace     507, there is no room for it
-│       └── StoreFull  a store says that it is full: as ``Away``
+│       └── StoreFull  a store says that it is full
 └── TimedOut      504  a deadline has passed
-    └── NoAnswer       a backing service hangs: as ``Away``
+    └── UpstreamTimeout   a backing service did not answer this request
+
+A job whose attempt ends with an error that counts (``counts_as_attempt``) is tried ``max_attempts`` times. The others
+say nothing of the request: ``Unreachable``, ``UpstreamOverload``, ``LimitReached``, ``StoreFull``, and ``UpstreamTimeout``
+while no other call to that service succeeds (``domain.service_health``). See ``queue.comeback``.
 """
 
 from __future__ import annotations
@@ -59,10 +64,8 @@ class LatentError(Exception):
     status: ClassVar[int] = 400
     transient: ClassVar[bool] = False
     """Whether the same call may succeed later without a change by the user."""
-    blameless: ClassVar[bool] = False
-    """Whether whatever is asked would have ended so: a job waits then, and has spent no attempt."""
-    doubtful: ClassVar[bool] = False
-    """Blameless by its looks, and yet one request alone may end so, again and again: see ``domain.outage``."""
+    counts_as_attempt: bool = True
+    """Whether it is an answer to this very request. If not, the job waits for the service and spends no attempt."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -135,7 +138,7 @@ class RateLimited(LatentError):
 class LimitReached(RateLimited):
     """A limit that all who use a service outside share."""
 
-    blameless = True
+    counts_as_attempt = False
 
 
 class Unavailable(LatentError):
@@ -146,16 +149,20 @@ class Unavailable(LatentError):
     transient = True
 
 
-class Away(Unavailable):
-    """A backing service cannot be reached, or fails whatever it is asked."""
+class Unreachable(Unavailable):
+    """No request gets through to a backing service: it refuses connections, or our key."""
 
-    blameless = True
+    counts_as_attempt = False
 
 
-class Failing(Away):
-    """A backing service is there and says that it failed."""
+class UpstreamError(Unavailable):
+    """A backing service answered this request with an error (5xx), or broke off while it worked on it."""
 
-    doubtful = True
+
+class UpstreamOverload(Unavailable):
+    """A backing service asks for fewer requests: 429 of a store, ``SlowDown``, 503 with ``Retry-After``."""
+
+    counts_as_attempt = False
 
 
 class Misconfigured(Unavailable):
@@ -181,7 +188,7 @@ Service = Literal["postgres", "qdrant", "minio"]
 class StoreFull(OutOfSpace):
     """A store says that it is full: nothing can be written, whatever it is."""
 
-    blameless = True
+    counts_as_attempt = False
 
     def __init__(self, message: str, *, service: Service, **details: Any) -> None:
         super().__init__(message, service=service, **details)
@@ -196,8 +203,9 @@ class TimedOut(LatentError):
     transient = True
 
 
-class NoAnswer(TimedOut):
-    """A backing service did not answer in time, whatever it was asked."""
+class UpstreamTimeout(TimedOut):
+    """A backing service did not answer in time. ``ServiceHealth`` knows whether it answers other calls."""
 
-    blameless = True
-    doubtful = True
+    def __init__(self, message: str, *, counts_as_attempt: bool, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.counts_as_attempt = counts_as_attempt

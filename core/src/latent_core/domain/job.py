@@ -93,6 +93,8 @@ class ClaimedJob:
     """This attempt included: 1 at the first claim."""
     max_attempts: int
     principal: str
+    paused_seconds: float = 0.0
+    """How long it had waited for services when it was claimed, its time in line not counted."""
 
 
 class JobEmbedding(BaseModel):

@@ -32,7 +32,7 @@ def is_about_the_picture(error: LatentError, *, last_attempt: bool) -> bool:
     if isinstance(error, _OF_THE_PICTURE):
         return True
     fails = isinstance(error, Unavailable | TimedOut) and not isinstance(error, OutOfSpace)
-    return last_attempt and fails and error.transient and not error.blameless
+    return last_attempt and fails and error.transient and error.counts_as_attempt
 
 
 class LeftOut:

@@ -86,9 +86,9 @@ class AdaptedEmbedder:
         adapter = await self._adapters.get(self._adapter_id)
         return adapter.adapt_queries(await self._inner.embed_documents(texts))
 
-    def raise_if_away(self) -> None:
+    def raise_if_unreachable(self) -> None:
         if isinstance(self._inner, Guarded):
-            self._inner.raise_if_away()
+            self._inner.raise_if_unreachable()
 
     async def embed_query(self, text: str) -> Vector:
         adapter = await self._adapters.get(self._adapter_id)

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from latent_core.domain.errors import Away, LatentError, TimedOut
+from latent_core.domain.errors import LatentError, TimedOut, Unreachable
 from latent_core.domain.vector import Matrix
 from latent_core.embedding.port import IN_FLIGHT, MOST_TEXTS, Embedder, Requesting
 
@@ -131,7 +131,7 @@ class Batcher:
             return np.empty((0, self.embedder.model.dims), np.float32)
         async with self._admission:
             if self._closed:
-                raise Away("the embedder is closed: the process is ending")
+                raise Unreachable("the embedder is closed: the process is ending")
             caller = self._caller(texts, checkpoint, keep)
             self._callers.append(caller)
             self._wake()
@@ -231,7 +231,7 @@ class Batcher:
         try:
             await self._serve(batch)
         except asyncio.CancelledError:
-            self._fail(batch, Away("the embedder is closed: the process is ending"))
+            self._fail(batch, Unreachable("the embedder is closed: the process is ending"))
             raise
         except Exception as exc:  # a defect: its callers must not wait for ever
             logger.exception("embedding_batch_failed", extra={"texts": batch.texts})
@@ -273,7 +273,7 @@ class Batcher:
             caller.fail(_copy(error))
 
     async def close(self) -> None:
-        """End what is under way; its callers get ``Away``. The embedder stays open."""
+        """End what is under way; its callers get ``Unreachable``. The embedder stays open."""
         self._closed = True
         tasks = [*self._running, *([self._dispatcher] if self._dispatcher else [])]
         for task in tasks:
@@ -281,7 +281,7 @@ class Batcher:
         if tasks:
             await asyncio.wait(tasks)
         for caller in self._callers:
-            caller.fail(Away("the embedder is closed: the process is ending"))
+            caller.fail(Unreachable("the embedder is closed: the process is ending"))
 
 
 async def _hand_out(caller: _Caller, indices: Sequence[int], rows: Matrix) -> None:

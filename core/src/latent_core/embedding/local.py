@@ -23,7 +23,7 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 
 from latent_core.cores import cores
-from latent_core.domain.errors import Away
+from latent_core.domain.errors import Unreachable
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.once import Once
 from latent_core.embedding.port import EmbeddingModel, TextsOnly
@@ -152,7 +152,7 @@ class LocalEmbedder(TextsOnly):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Away("the embedder is closed: the process is ending")
+            raise Unreachable("the embedder is closed: the process is ending")
 
     async def close(self) -> None:
         """Waits for the runs that are under way, which are short."""

@@ -56,7 +56,7 @@ class Embedder(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        """One row a text, in order. Transient trouble raises ``Unavailable`` or ``RateLimited``."""
+        """One row a text, in order. Transient trouble raises ``Unavailable``, ``UpstreamTimeout`` or ``RateLimited``."""
         ...
 
     async def embed_query(self, text: str) -> Vector: ...
@@ -74,8 +74,8 @@ class Embedder(Protocol):
 class Guarded(Protocol):
     """An embedder that may be away for long."""
 
-    def raise_if_away(self) -> None:
-        """``Away`` while it is known to be: who has work to do before asking it can save that."""
+    def raise_if_unreachable(self) -> None:
+        """``Unreachable`` while it is known to be: who has work to do before asking it can save that."""
         ...
 
 

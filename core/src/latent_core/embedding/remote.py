@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 
 from latent_core.domain.errors import (
-    Away,
-    Failing,
     LatentError,
     Misconfigured,
     RateLimited,
     Unavailable,
+    Unreachable,
+    UpstreamTimeout,
 )
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.bill import Bill
@@ -31,9 +31,11 @@ from latent_core.together import all_or_first_failure
 
 QUERY_CONNECTIONS: Final = 4
 HARMLESS: Final = "a test"
-"""Sent when a request failed to the end, to see whether any would."""
+"""Sent when requests fail in a row, to see whether any would."""
 MOST_ASKED: Final = 600.0
 """Seconds that a server may have all of us wait: one that says a day is asked again sooner."""
+_PASSING: Final = (Unavailable, UpstreamTimeout)
+"""Errors of the server that may pass."""
 Send = Callable[[], Awaitable[Matrix]]
 """One request. It may be sent again."""
 
@@ -192,34 +194,21 @@ class RemoteEmbedder:
                     raise
             except Misconfigured:
                 raise
-            except Unavailable as exc:
+            except _PASSING as exc:
                 if _says_when(exc):
                     held = await self._hold(exc, attempt)
                     if urgent or held > self._patience.longest_wait:
-                        raise Failing(exc.message, **exc.details) from exc
+                        raise
                     continue
                 closed = exc.details.get("retry_after")
                 if urgent and closed is not None:
                     raise  # whoever asks would rather have an answer without us
                 await self._sleep(max(self._backoff(attempt, None), closed or 0.0))
-        return await self._last_attempt(send, size, urgent=urgent)
-
-    async def _last_attempt(self, send: Send, size: int, *, urgent: bool) -> Matrix:
         try:
             return await self._attempt(send, size, urgent=urgent)
-        except RateLimited as exc:
-            if _is_the_servers(exc):
+        except LatentError as exc:
+            if _says_when(exc) or (isinstance(exc, RateLimited) and _is_the_servers(exc)):
                 await self._hold(exc, self._patience.attempts)
-            raise
-        except (Away, Misconfigured):
-            raise
-        except Unavailable as exc:
-            if _says_when(exc):
-                await self._hold(exc, self._patience.attempts)
-                raise Failing(exc.message, **exc.details) from exc
-            # Where this one closed the breaker for good, a harmless one was tried already.
-            if not urgent and (self._breaker.left() > 0 or await self._fails_for_all()):
-                raise Away(exc.message, **exc.details) from exc
             raise
 
     async def _fails_for_all(self) -> bool:
@@ -228,12 +217,12 @@ class RemoteEmbedder:
             await self._rate.take(1, urgent=True, within=self._patience.query_turn)
             await self._client.embed(self._prefixes.put([HARMLESS], query=False), query=False)
         except LatentError as exc:
-            return isinstance(exc, Unavailable | RateLimited)
+            return isinstance(exc, (*_PASSING, RateLimited))
         self._breaker.good()
         return False
 
-    def raise_if_away(self) -> None:
-        """``Away`` while the server is left alone: who has work to do before it asks can save that."""
+    def raise_if_unreachable(self) -> None:
+        """``Unreachable`` while the server is left alone: who has work to do before it asks can save that."""
         seconds = self._breaker.left()
         if seconds > 0:
             raise self._closed(seconds)
@@ -247,10 +236,10 @@ class RemoteEmbedder:
         except Misconfigured:
             self._breaker.good()
             raise
-        except Unavailable as exc:
+        except _PASSING as exc:
             self._breaker.bad()
             if not urgent and self._breaker.left() > 0 and not _says_when(exc):
-                # One that makes the server fail must not close the way of all others: nor is it then away.
+                # One that makes the server fail must not close the way of all others.
                 await self._fails_for_all()
             raise
         except LatentError:
@@ -264,8 +253,8 @@ class RemoteEmbedder:
         if seconds > 0:
             raise self._closed(seconds)
 
-    def _closed(self, seconds: float) -> Away:
-        return Away(
+    def _closed(self, seconds: float) -> Unreachable:
+        return Unreachable(
             f"{self._client.name} failed {self._breaker.failures} times in a row: it is asked again in "
             f"{seconds:.0f} s",
             retry_after=seconds,

@@ -16,15 +16,17 @@ import orjson
 from pydantic import SecretStr
 
 from latent_core.domain.errors import (
-    Away,
     IngestFailed,
     Invalid,
     LatentError,
     LimitReached,
     Misconfigured,
-    Unavailable,
+    Unreachable,
+    UpstreamError,
+    UpstreamOverload,
 )
 from latent_core.domain.retry_after import seconds_to_wait
+from latent_core.domain.service_health import ServiceHealth
 from latent_core.redaction import OwnKey
 
 CONNECT_SECONDS: Final = 10.0
@@ -69,6 +71,7 @@ class Wire:
         self._url = _url(endpoint, path)
         self._key = OwnKey(endpoint.api_key, endpoint.key_setting)
         self._headers = {"Accept-Encoding": "identity", **self._key.header}
+        self._health = ServiceHealth()
         self._http = httpx.AsyncClient(
             trust_env=False,
             follow_redirects=False,
@@ -83,7 +86,8 @@ class Wire:
     async def ask(self, request: dict[str, Any], asked: int) -> Any:
         """The JSON of the answer to ``request``, which asks for so many vectors.
 
-        ``RateLimited`` and ``Unavailable`` may pass; ``IngestFailed`` and ``Misconfigured`` will not.
+        ``RateLimited``, ``Unavailable`` and ``UpstreamTimeout`` may pass; ``IngestFailed`` and ``Misconfigured``
+        will not.
         """
         headers = {**self._headers, "Content-Type": "application/json"}
         return await self._asked(
@@ -105,16 +109,20 @@ class Wire:
     async def _asked(self, request: httpx.Request, asked: int) -> Any:
         try:
             async with asyncio.timeout(self.endpoint.seconds):
-                return await self._sent(request, asked)
+                answer = await self._sent(request, asked)
         except httpx.ConnectTimeout as exc:
-            raise Away(f"{self.name} cannot be reached within {CONNECT_SECONDS:g} s") from exc
+            raise Unreachable(
+                f"{self.name} cannot be reached within {CONNECT_SECONDS:g} s"
+            ) from exc
         except (TimeoutError, httpx.TimeoutException) as exc:
-            raise Unavailable(f"{self.name} did not answer within its deadline") from exc
+            raise self._health.timeout(f"{self.name} did not answer within its deadline") from exc
         except httpx.HTTPError as exc:
-            # Who does not take the connection has not seen the texts.
-            lost = Away if isinstance(exc, httpx.ConnectError) else Unavailable
             why = self._key.hidden_in(str(exc)) or type(exc).__name__
-            raise lost(f"{self.name} cannot be reached: {why}") from exc
+            if isinstance(exc, httpx.ConnectError):
+                raise Unreachable(f"{self.name} cannot be reached: {why}") from exc
+            raise UpstreamError(f"{self.name} broke off the connection: {why}") from exc
+        self._health.succeeded()
+        return answer
 
     def rows(self, vectors: Sequence[Any]) -> Rows:
         """``vectors`` of an answer as numbers, of the width that the manifest says."""
@@ -136,7 +144,9 @@ class Wire:
         try:
             return _parsed(content)
         except (ValueError, RecursionError) as exc:
-            raise Unavailable(f"{self.name} sent an answer that is not whole JSON: {exc}") from exc
+            raise UpstreamError(
+                f"{self.name} sent an answer that is not whole JSON: {exc}"
+            ) from exc
 
     async def _read(self, response: httpx.Response, most: int) -> bytes:
         content = bytearray()
@@ -164,7 +174,8 @@ class Wire:
                 **details,
             )
         if status >= 500 or status in _TRY_AGAIN:
-            return Unavailable(
+            failed = UpstreamOverload if status == 503 and details else UpstreamError
+            return failed(
                 f"{self.name} failed ({status}): {said}", upstream_status=status, **details
             )
         if status in _UNUSABLE_TEXT and not _MODEL_UNKNOWN.search(said):

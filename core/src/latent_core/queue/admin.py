@@ -60,11 +60,11 @@ REQUEUE: Final = """
 WITH requeued AS (
     UPDATE jobs SET
         state = 'queued',
-        lane = 'ready',
+        waits_for = NULL,
         rank = queue_end(priority, container_id),
         run_at = clock_timestamp(),
         attempts = 0,
-        lost_leases = 0,
+        paused_since = NULL,
         cancel_requested = false,
         cause = NULL,
         progress_done = 0, progress_total = NULL, progress_note = NULL, warnings = '[]', result = NULL,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields
-from enum import StrEnum
 from typing import Any, Final
 
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import ClaimedJob, JobKind
 from latent_core.registry.connection import Database
 
-LOSSES_BEFORE_QUARANTINE: Final = 2
 PARKINGS_A_CLAIM: Final = 100
 
 _FIELDS: Final = tuple(field.name for field in fields(ClaimedJob))
@@ -21,7 +19,7 @@ _FIELDS: Final = tuple(field.name for field in fields(ClaimedJob))
 CLAIM: Final = """
 WITH head AS MATERIALIZED (
     SELECT id, doc_key FROM jobs
-    WHERE state = 'queued' AND lane = %(lane)s AND kind = ANY(%(kinds)s)
+    WHERE state = 'queued' AND waits_for IS NULL AND kind = ANY(%(kinds)s)
     ORDER BY priority DESC, rank, id
     LIMIT 1
     FOR NO KEY UPDATE SKIP LOCKED
@@ -34,19 +32,22 @@ WITH head AS MATERIALIZED (
         claim_id = nextval('claim_ids'),
         lease_owner = %(worker)s,
         lease_expires = clock_timestamp() + make_interval(secs => %(lease_seconds)s),
-        started_at = coalesce(started_at, clock_timestamp())
+        started_at = coalesce(started_at, clock_timestamp()),
+        -- What it has stood in line is not the service's doing.
+        paused_since = paused_since + greatest(clock_timestamp() - run_at, interval '0')
     FROM judged
     WHERE jobs.id = judged.id AND judged.free
-    RETURNING jobs.id, claim_id, kind, container_id, doc_id, payload, attempts, max_attempts, principal
+    RETURNING jobs.id, claim_id, kind, container_id, doc_id, payload, attempts, max_attempts, principal,
+              coalesce(extract(epoch FROM clock_timestamp() - paused_since)::float, 0) AS paused_seconds
 ), noted AS (
     INSERT INTO job_events (job_id, event, details)
     SELECT id, 'claimed', jsonb_build_object('claim_id', claim_id, 'worker', %(worker)s::text, 'attempt', attempts)
     FROM claimed
 )
 SELECT judged.free, judged.doc_key, claimed.*,
-       coalesce((SELECT run_at <= now() FROM jobs WHERE state = 'queued' AND lane = 'delayed'
+       coalesce((SELECT run_at <= now() FROM jobs WHERE state = 'queued' AND waits_for = 'time'
                  ORDER BY run_at LIMIT 1), false)
-       OR EXISTS (SELECT 1 FROM jobs WHERE state = 'queued' AND lane = 'waiting' AND doc_key IS NOT NULL) AS others
+       OR EXISTS (SELECT 1 FROM jobs WHERE state = 'queued' AND waits_for = 'key' AND doc_key IS NOT NULL) AS others
 FROM (SELECT) AS always LEFT JOIN judged ON true LEFT JOIN claimed ON true
 """
 
@@ -55,10 +56,10 @@ FROM (SELECT) AS always LEFT JOIN judged ON true LEFT JOIN claimed ON true
 # OFFSET 0 and the arrays keep the planner to index probes, whatever it believes about the table.
 PROMOTE: Final = """
 WITH RECURSIVE keys (doc_key) AS (
-    (SELECT doc_key FROM jobs WHERE state = 'queued' AND lane = 'waiting' AND doc_key IS NOT NULL
+    (SELECT doc_key FROM jobs WHERE state = 'queued' AND waits_for = 'key' AND doc_key IS NOT NULL
      ORDER BY doc_key LIMIT 1)
     UNION ALL
-    SELECT (SELECT j.doc_key FROM jobs j WHERE j.state = 'queued' AND j.lane = 'waiting' AND j.doc_key > keys.doc_key
+    SELECT (SELECT j.doc_key FROM jobs j WHERE j.state = 'queued' AND j.waits_for = 'key' AND j.doc_key > keys.doc_key
             ORDER BY j.doc_key LIMIT 1)
     FROM keys WHERE keys.doc_key IS NOT NULL
 ), free AS MATERIALIZED (
@@ -69,18 +70,18 @@ WITH RECURSIVE keys (doc_key) AS (
     SELECT w.id, queue_head(w.priority) + 1 AS rank
     FROM free CROSS JOIN LATERAL (
         SELECT id, doc_key, priority FROM jobs
-        WHERE state = 'queued' AND lane = 'waiting' AND doc_key = free.doc_key
+        WHERE state = 'queued' AND waits_for = 'key' AND doc_key = free.doc_key
         ORDER BY priority DESC, rank, id
         LIMIT 1
         FOR NO KEY UPDATE SKIP LOCKED) w
     WHERE NOT EXISTS (
         SELECT 1 FROM jobs r
-        WHERE r.state = 'queued' AND r.lane = 'ready' AND r.doc_key = w.doc_key
+        WHERE r.state = 'queued' AND r.waits_for IS NULL AND r.doc_key = w.doc_key
           AND (r.priority > w.priority OR r.priority = w.priority AND r.id < w.id)
         OFFSET 0)
 ), due AS MATERIALIZED (
     SELECT id, container_id, priority, run_at FROM jobs
-    WHERE state = 'queued' AND lane = 'delayed' AND run_at <= now()
+    WHERE state = 'queued' AND waits_for = 'time' AND run_at <= now()
     ORDER BY run_at, id
     LIMIT 100
     FOR NO KEY UPDATE SKIP LOCKED
@@ -92,7 +93,7 @@ WITH RECURSIVE keys (doc_key) AS (
     FROM due
 )
 UPDATE jobs SET
-    lane = CASE WHEN lost_leases >= %(losses)s THEN 'quarantine' ELSE 'ready' END,
+    waits_for = NULL,
     rank = (SELECT rank FROM placed WHERE placed.id = jobs.id)
 WHERE id = ANY (ARRAY(SELECT id FROM placed)) AND state = 'queued'
 """
@@ -100,21 +101,12 @@ WHERE id = ANY (ARRAY(SELECT id FROM placed)) AND state = 'queued'
 PARK: Final = """
 WITH blocked AS MATERIALIZED (
     SELECT id FROM jobs
-    WHERE state = 'queued' AND lane IN ('ready', 'quarantine') AND doc_key = %(doc_key)s
+    WHERE state = 'queued' AND waits_for IS NULL AND doc_key = %(doc_key)s
     LIMIT 1000
     FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE jobs SET lane = 'waiting' WHERE id = ANY (ARRAY(SELECT id FROM blocked)) AND state = 'queued'
+UPDATE jobs SET waits_for = 'key' WHERE id = ANY (ARRAY(SELECT id FROM blocked)) AND state = 'queued'
 """
-
-
-class Lane(StrEnum):
-    """Where a queued job stands (``latent_core.queue``)."""
-
-    READY = "ready"
-    DELAYED = "delayed"
-    WAITING = "waiting"
-    QUARANTINE = "quarantine"
 
 
 async def claim(
@@ -123,9 +115,8 @@ async def claim(
     worker: str,
     lease_seconds: float,
     kinds: Collection[JobKind] | None = None,
-    lane: Lane = Lane.READY,
 ) -> ClaimedJob | None:
-    """Claim the first job of ``lane`` whose ``doc_key`` is free, or None.
+    """Claim the first job in line whose ``doc_key`` is free, or None.
 
     The lease runs from now, by the database's clock.
     """
@@ -133,7 +124,6 @@ async def claim(
         "worker": worker,
         "lease_seconds": lease_seconds,
         "kinds": sorted(JobKind if kinds is None else kinds),
-        "lane": lane,
     }
     row = await _next(db, parameters)
     if row["others"] and await promote(db) and row["id"] is None:
@@ -144,7 +134,7 @@ async def claim(
 async def promote(db: Database) -> int:
     """Bring jobs whose time has come, or whose key is free, back into line; how many."""
     async with db.single() as conn:
-        return (await conn.execute(PROMOTE, {"losses": LOSSES_BEFORE_QUARANTINE})).rowcount
+        return (await conn.execute(PROMOTE)).rowcount
 
 
 async def _next(db: Database, parameters: dict[str, Any]) -> dict[str, Any]:

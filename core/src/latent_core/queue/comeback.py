@@ -15,20 +15,21 @@ from psycopg.types.json import Jsonb
 
 from latent_core.domain.errors import Issue, LatentError, StoreFull
 from latent_core.domain.job import ClaimedJob
-from latent_core.domain.outage import Outage
 from latent_core.queue.backoff import PAUSE_CAP_SECONDS, backoff_seconds
-from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE
 from latent_core.queue.finish import Fence, end_cancelled, fail, fenced
 from latent_core.queue.issues import issue_of, stored
 from latent_core.queue.outcome import Outcome
 from latent_core.registry import full_stores
 from latent_core.registry.connection import Connection, Database
 
+MAX_PAUSED_SECONDS: Final = 24 * 3600.0
+"""A job that has waited so long for a service fails."""
+
 RETRY: Final = """
 WITH retried AS (
     UPDATE jobs SET
         state = 'queued',
-        lane = 'delayed',
+        waits_for = 'time',
         run_at = clock_timestamp() + make_interval(secs => %(delay_seconds)s),
         cause = %(cause)s,
         lease_expires = NULL,
@@ -44,14 +45,15 @@ FROM retried
 """
 
 # A service outside is away: the attempt is refunded, the claim is burnt. Of an outage that lasts the history keeps one
-# line, with its beginning and how often it was tried: ten thousand jobs may wait for days.
+# line, with its beginning and how often it was tried: ten thousand jobs may wait for a day.
 PAUSE: Final = """
 WITH paused AS (
     UPDATE jobs SET
         state = 'queued',
-        lane = 'delayed',
+        waits_for = 'time',
         run_at = clock_timestamp() + make_interval(secs => %(delay_seconds)s),
         attempts = attempts - 1,
+        paused_since = coalesce(paused_since, clock_timestamp()),
         cause = %(cause)s,
         lease_expires = NULL,
         started_at = NULL, progress_done = 0, progress_total = NULL, progress_note = NULL, warnings = '[]'
@@ -74,31 +76,17 @@ LAST_EVENT: Final = """
 SELECT event, details FROM job_events WHERE job_id = %(id)s AND event <> 'claimed' ORDER BY id DESC LIMIT 1
 """
 
-# Others count that began after this one was first paused, and were done after it was last: what was nearly done when
-# the outage came needed the store no more, and one that got through a gap says nothing of the time since. One that
-# found nothing to do has asked no store for much: it says so in its result.
-OTHERS: Final = """
-SELECT extract(epoch FROM clock_timestamp() - %(since)s::timestamptz)::float AS seconds,
-       EXISTS (SELECT 1 FROM jobs
-               WHERE state = 'done' AND kind = %(kind)s AND started_at > %(since)s::timestamptz AND id <> %(id)s
-                 AND finished_at > (SELECT max(at) FROM job_events WHERE job_id = %(id)s AND event = 'paused')
-                 AND NOT coalesce((result ->> 'unchanged')::boolean, false)) AS served,
-       EXISTS (SELECT 1 FROM jobs
-               WHERE state = 'queued' AND lane = 'delayed' AND id <> %(id)s
-                 AND cause ->> 'code' IN ('UNAVAILABLE', 'TIMEOUT')) AS wait
-"""
-
 # The job made progress: it starts with fresh attempts, and what it told so far stays.
 CONTINUE: Final = """
 WITH continued AS (
     UPDATE jobs SET
         state = 'queued',
         payload = %(payload)s,
-        lane = CASE WHEN %(delay_seconds)s::float > 0 THEN 'delayed' ELSE 'ready' END,
+        waits_for = CASE WHEN %(delay_seconds)s::float > 0 THEN 'time' END,
         rank = queue_end(priority, container_id),
         run_at = clock_timestamp() + make_interval(secs => %(delay_seconds)s),
         attempts = 0,
-        lost_leases = 0,
+        paused_since = NULL,
         cause = NULL,
         lease_expires = NULL
     WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running' AND NOT cancel_requested
@@ -114,7 +102,6 @@ RELEASE: Final = """
 WITH released AS (
     UPDATE jobs SET
         state = 'queued',
-        lane = CASE WHEN lost_leases >= %(losses)s THEN 'quarantine' ELSE 'ready' END,
         rank = queue_head(priority) + 1,
         run_at = clock_timestamp(),
         attempts = attempts - 1,
@@ -140,12 +127,11 @@ async def requeue_with(
 
 
 async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> Outcome:
-    """Try ``job`` again later if that may help and an attempt is left, else fail it with its cause. ``LeaseLost``.
+    """Try ``job`` again later, or fail it with its cause. ``LeaseLost``.
 
-    Errors that the job is not to blame for spend no attempt: it waits for as long as they last, unless what becomes
-    of others shows that they are of this job.
+    An error that counts as an attempt is retried up to ``max_attempts``. Any other spends no attempt: the job is
+    paused, for 24 hours at most.
     """
-    transient = error.transient if isinstance(error, LatentError) else True
     cause = issue_of(error)
     async with db.transaction() as conn:
         if isinstance(error, StoreFull):
@@ -153,31 +139,35 @@ async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> Outc
             with suppress(psycopg.Error):
                 async with conn.transaction():
                     await full_stores.note(conn, error.service)
-        if isinstance(error, LatentError) and error.blameless:
-            outage = await refuted(conn, job, error)
-            if outage is None:
-                queued = await _pause(conn, job, cause, at_least=_retry_after(error))
-                return "paused" if queued else "cancelled"
-            cause = _told(cause, outage)
-        elif transient and job.attempts < job.max_attempts:
-            delay = backoff_seconds(job.attempts, at_least=_retry_after(error))
-            queued = await come_back(conn, RETRY, job, cause=stored(cause), delay_seconds=delay)
-            return "retried" if queued else "cancelled"
-        await fail(conn, job, cause)
-    return "failed"
+        if is_final(job, error):
+            await fail(conn, job, cause if counts_as_attempt(error) else _after_waiting(job, cause))
+            return "failed"
+        outcome: Outcome = "retried" if counts_as_attempt(error) else "paused"
+        again = _retry if outcome == "retried" else _pause
+        queued = await again(conn, job, cause, at_least=_retry_after(error))
+        return outcome if queued else "cancelled"
 
 
-async def refuted(conn: Connection, job: ClaimedJob, error: LatentError) -> Outage | None:
-    """The outage that ``error`` is by its looks, when it is none and the job is to be given up."""
-    before = await _paused_before(conn, job)
-    if not error.doubtful or "since" not in before:
-        return None
-    parameters = {"id": job.id, "kind": job.kind, "since": before["since"]}
-    row = await (await conn.execute(OTHERS, parameters)).fetchone()
-    if row is None:
-        return None
-    outage = Outage(int(before["times"]) + 1, row["seconds"], row["served"], row["wait"])
-    return outage if outage.is_of_this_job else None
+def counts_as_attempt(error: Exception) -> bool:
+    """Whether ``error`` is an answer to what the job asked for. Unexpected errors are."""
+    return not isinstance(error, LatentError) or error.counts_as_attempt
+
+
+def is_final(job: ClaimedJob, error: Exception) -> bool:
+    """Whether ``job`` fails for good when its attempt ends with ``error``."""
+    if isinstance(error, LatentError) and not error.transient:
+        return True
+    if counts_as_attempt(error):
+        return job.attempts >= job.max_attempts
+    return job.paused_seconds >= MAX_PAUSED_SECONDS
+
+
+def _after_waiting(job: ClaimedJob, cause: Issue) -> Issue:
+    message = (
+        f"{cause.message}. The job waited for this service for {job.paused_seconds / 3600:.0f} hours. Check the "
+        f"service and its log, then requeue the job (latent jobs requeue {job.id})"
+    )
+    return cause.model_copy(update={"message": message})
 
 
 async def _paused_before(conn: Connection, job: ClaimedJob) -> dict[str, Any]:
@@ -186,8 +176,9 @@ async def _paused_before(conn: Connection, job: ClaimedJob) -> dict[str, Any]:
     return dict(last["details"]) if last is not None and last["event"] == "paused" else {}
 
 
-def _told(cause: Issue, outage: Outage) -> Issue:
-    return cause.model_copy(update={"message": f"{cause.message}; {outage.words()}"})
+async def _retry(conn: Connection, job: ClaimedJob, cause: Issue, *, at_least: float) -> bool:
+    delay = backoff_seconds(job.attempts, at_least=at_least)
+    return await come_back(conn, RETRY, job, cause=stored(cause), delay_seconds=delay)
 
 
 async def _pause(conn: Connection, job: ClaimedJob, cause: Issue, *, at_least: float) -> bool:
@@ -208,7 +199,7 @@ async def _pause(conn: Connection, job: ClaimedJob, cause: Issue, *, at_least: f
 async def release(db: Database, job: ClaimedJob) -> None:
     """Give ``job`` back unharmed, since its worker stops. ``LeaseLost``."""
     async with db.transaction() as conn:
-        await come_back(conn, RELEASE, job, losses=LOSSES_BEFORE_QUARANTINE)
+        await come_back(conn, RELEASE, job)
 
 
 async def come_back(

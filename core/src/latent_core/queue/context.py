@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 from latent_core.domain.errors import Issue, LatentError, StoreFull, TimedOut, Unavailable
 from latent_core.domain.job import ClaimedJob
 from latent_core.queue import clock
-from latent_core.queue.comeback import refuted
 from latent_core.queue.finish import fenced, lease_lost
 from latent_core.queue.issues import clean, stored
 from latent_core.queue.lease import BEAT, HeldClaim, beat_parameters
@@ -149,11 +148,6 @@ class JobContext:
             )
         if not held:
             raise self._lost()
-
-    async def is_given_up(self, error: LatentError) -> bool:
-        """Whether ``error``, which looks like an outage, ends the job for good."""
-        async with self._db.transaction() as conn:
-            return await refuted(conn, self.job, error) is not None
 
     async def transact(
         self, write: Callable[[Connection], Awaitable[T]], *, last: bool = False

@@ -33,11 +33,11 @@ WITH given AS MATERIALIZED (
     SELECT given.*, next_rank + row_number() OVER (PARTITION BY container_id, priority ORDER BY n) - 1 AS rank
     FROM given JOIN line USING (container_id, priority)
 ), stored AS (
-    INSERT INTO jobs (id, kind, container_id, doc_id, doc_key, dedupe_key, payload, priority, lane, rank, run_at,
+    INSERT INTO jobs (id, kind, container_id, doc_id, doc_key, dedupe_key, payload, priority, waits_for, rank, run_at,
                       max_attempts, principal)
     OVERRIDING SYSTEM VALUE
     SELECT id, kind, container_id, doc_id, doc_key, dedupe_key, payload, priority,
-           CASE WHEN delay_seconds > 0 THEN 'delayed' ELSE 'ready' END, rank,
+           CASE WHEN delay_seconds > 0 THEN 'time' END, rank,
            clock_timestamp() + make_interval(secs => delay_seconds), max_attempts, principal
     FROM placed
     ORDER BY dedupe_key, n
@@ -46,11 +46,11 @@ WITH given AS MATERIALIZED (
         principal = EXCLUDED.principal,
         priority = greatest(jobs.priority, EXCLUDED.priority),
         run_at = least(jobs.run_at, EXCLUDED.run_at),
-        lane = CASE WHEN jobs.lane = 'quarantine' OR jobs.lane = 'ready' AND EXCLUDED.priority > jobs.priority
-                    THEN 'delayed' ELSE jobs.lane END,
+        waits_for = CASE WHEN jobs.waits_for IS NULL AND EXCLUDED.priority > jobs.priority
+                         THEN 'time' ELSE jobs.waits_for END,
         max_attempts = EXCLUDED.max_attempts,
         attempts = 0,
-        lost_leases = 0,
+        paused_since = NULL,
         cause = NULL
     RETURNING id, dedupe_key, principal, xmax = 0 AS created
 ), noted AS (
@@ -66,7 +66,7 @@ SELECT given.n, coalesce(stored.id, given.id) AS id FROM given LEFT JOIN stored 
 # still sees what the caller's transaction writes.
 ALIKE: Final = """
 SELECT 1 FROM jobs
-WHERE dedupe_key = %(dedupe_key)s AND state = 'queued' AND lane <> 'quarantine' AND attempts = 0 AND lost_leases = 0
+WHERE dedupe_key = %(dedupe_key)s AND state = 'queued' AND attempts = 0
   AND payload = %(payload)s AND priority >= %(priority)s AND max_attempts = %(max_attempts)s
   AND run_at <= clock_timestamp() + make_interval(secs => %(delay_seconds)s)
 FOR SHARE

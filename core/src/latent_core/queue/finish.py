@@ -63,7 +63,6 @@ WITH failed AS (
     UPDATE jobs SET
         state = 'failed',
         cause = %(cause)s,
-        lost_leases = lost_leases + %(lost)s,
         lease_expires = NULL,
         finished_at = clock_timestamp()
     WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
@@ -146,9 +145,9 @@ async def hold(conn: Connection, job: ClaimedJob) -> None:
         raise lease_lost(job)
 
 
-async def fail(conn: Connection, job: Fence, cause: Issue, *, lost: int = 0) -> None:
+async def fail(conn: Connection, job: Fence, cause: Issue) -> None:
     """Give ``job`` up with its cause; it stays as a dead letter until somebody requeues it. ``LeaseLost``."""
-    if not await fenced(conn, FAIL, job, cause=stored(cause), lost=lost):
+    if not await fenced(conn, FAIL, job, cause=stored(cause)):
         raise lease_lost(job)
 
 

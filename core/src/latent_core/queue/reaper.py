@@ -13,7 +13,7 @@ from typing import Final
 
 from latent_core.domain.errors import Issue, IssueCode, TimedOut
 from latent_core.domain.ids import JobId
-from latent_core.queue.claim import LOSSES_BEFORE_QUARANTINE
+from latent_core.queue.backoff import backoff_seconds
 from latent_core.queue.comeback import come_back
 from latent_core.queue.finish import fail
 from latent_core.queue.issues import stored
@@ -21,8 +21,6 @@ from latent_core.registry.connection import Connection, Database
 
 logger = logging.getLogger(__name__)
 
-LOSSES_BEFORE_FAILURE: Final = 4
-"""Twice among others, then twice alone: only then it is the job that is to blame, not the machine."""
 JOBS_A_ROUND: Final = 100
 
 EXPIRED: Final = """
@@ -39,43 +37,36 @@ SELECT set_config('lock_timeout', '1s', true),
 """
 
 HOLD: Final = """
-SELECT id, claim_id, attempts, max_attempts, lost_leases
+SELECT id, claim_id, attempts, max_attempts
 FROM jobs
 WHERE id = %(id)s AND state = 'running' AND lease_expires < now()
 FOR NO KEY UPDATE SKIP LOCKED
 """
 
+# Without a delay it is the next job. A job that kills its workers takes others with it: those are not to come back
+# together with it each time, therefore the delay from the second loss on.
 RESCUE: Final = """
 WITH rescued AS (
     UPDATE jobs SET
         state = 'queued',
-        lost_leases = lost_leases + 1,
-        lane = CASE WHEN lost_leases + 1 >= %(losses)s THEN 'quarantine' ELSE 'ready' END,
+        waits_for = CASE WHEN %(delay_seconds)s::float > 0 THEN 'time' END,
         rank = queue_head(priority) + 1,
-        run_at = clock_timestamp(),
+        run_at = clock_timestamp() + make_interval(secs => %(delay_seconds)s),
         cause = %(cause)s,
         lease_expires = NULL,
         started_at = NULL, progress_done = 0, progress_total = NULL, progress_note = NULL, warnings = '[]'
     WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running' AND lease_expires < now()
       AND NOT cancel_requested
       AND NOT EXISTS (SELECT 1 FROM jobs newer WHERE newer.state = 'queued' AND newer.dedupe_key = jobs.dedupe_key)
-    RETURNING id, claim_id, lease_owner, lost_leases
+    RETURNING id, claim_id, lease_owner, attempts
 )
 INSERT INTO job_events (job_id, event, details)
-SELECT id, 'lost', jsonb_build_object('claim_id', claim_id, 'worker', lease_owner, 'losses', lost_leases) FROM rescued
+SELECT id, 'lost', jsonb_build_object('claim_id', claim_id, 'worker', lease_owner, 'attempt', attempts) FROM rescued
 """
 
 DISOWN: Final = "UPDATE jobs SET lease_expires = '-infinity' WHERE state = 'running' AND lease_owner = %(worker)s"
 
-# Whoever owns the data directory alone knows that every worker on it is gone. The jobs are hardly to blame,
-# so none is ever given up for it; but one that was there at two ends of the process runs alone from then on.
-RELEASE_ALL: Final = """
-UPDATE jobs SET
-    lease_expires = '-infinity',
-    lost_leases = least(lost_leases, 1),
-    attempts = greatest(attempts - 1, 0)
-WHERE state = 'running'
-"""
+DISOWN_ALL: Final = "UPDATE jobs SET lease_expires = '-infinity' WHERE state = 'running'"
 
 VANISHED: Final = Issue(
     code=IssueCode.UNAVAILABLE, message="the worker that ran it vanished, so it is tried again"
@@ -90,19 +81,17 @@ class Expired:
     claim_id: int
     attempts: int
     max_attempts: int
-    lost_leases: int
-    """Without this loss."""
 
     @property
-    def hopeless(self) -> bool:
-        return self.lost_leases + 1 >= LOSSES_BEFORE_FAILURE or self.attempts >= self.max_attempts
+    def is_last_attempt(self) -> bool:
+        return self.attempts >= self.max_attempts
 
     def cause(self) -> Issue:
-        """What its owner is told when it is given up."""
+        """Of its failure."""
         return Issue(
             code=IssueCode.UNAVAILABLE,
-            message=f"the worker vanished {self.lost_leases + 1} times while it ran this job, in attempt "
-            f"{self.attempts} of {self.max_attempts}: see the worker's log, then requeue it",
+            message=f"the worker vanished while it ran this job, in attempt {self.attempts} of "
+            f"{self.max_attempts}: see the worker's log, then requeue it",
         )
 
 
@@ -145,12 +134,12 @@ async def disown(db: Database, worker: str) -> None:
 
 
 async def release_all(db: Database) -> int:
-    """Take back every claim, since all workers are known to be gone; how many. No attempt is counted.
+    """Take back every claim, since all workers are known to be gone; how many.
 
     For the owner of an embedded data directory at its start.
     """
     async with db.transaction() as conn:
-        await conn.execute(RELEASE_ALL)
+        await conn.execute(DISOWN_ALL)
     return len(await reap(db))
 
 
@@ -161,7 +150,8 @@ async def _expired(db: Database, after: int) -> list[JobId]:
 
 
 async def _take(conn: Connection, job: Expired) -> None:
-    if job.hopeless:
-        await fail(conn, job, job.cause(), lost=1)
-    else:
-        await come_back(conn, RESCUE, job, losses=LOSSES_BEFORE_QUARANTINE, cause=stored(VANISHED))
+    if job.is_last_attempt:
+        await fail(conn, job, job.cause())
+        return
+    delay = backoff_seconds(job.attempts) if job.attempts > 1 else 0.0
+    await come_back(conn, RESCUE, job, delay_seconds=delay, cause=stored(VANISHED))

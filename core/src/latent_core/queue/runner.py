@@ -16,7 +16,7 @@ from latent_core.domain.errors import IssueCode, LatentError, Unavailable
 from latent_core.domain.job import ClaimedJob, JobKind
 from latent_core.observability import bound
 from latent_core.queue import clock
-from latent_core.queue.claim import Lane, claim
+from latent_core.queue.claim import claim
 from latent_core.queue.comeback import release, retry_or_fail
 from latent_core.queue.context import JobContext, until_lost
 from latent_core.queue.errors import Cancelled, LeaseLost
@@ -100,7 +100,6 @@ class Runner:
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._alive = False
-        self._alone = False
         self.tally = Tally()
 
     async def run(self, *, stop_seconds: float = 20.0) -> None:
@@ -150,24 +149,17 @@ class Runner:
         """Claim until all slots are taken or nothing is left."""
         if self._waiting is not None and not await self._waiting():
             return
-        while self._has_room() and not self._stopping.is_set():
-            if await self._claim(Lane.READY):
-                continue
-            if not self._tasks:
-                self._alone = await self._claim(Lane.QUARANTINE)
-            return
+        while len(self._tasks) < self._concurrency and not self._stopping.is_set():
+            if not await self._claim():
+                return
 
-    def _has_room(self) -> bool:
-        return len(self._tasks) < self._concurrency and not self._alone
-
-    async def _claim(self, lane: Lane) -> bool:
+    async def _claim(self) -> bool:
         since = clock.now()
         job = await claim(
             self._db,
             worker=self._worker_id,
             lease_seconds=self._lease_seconds,
             kinds=self._handlers,
-            lane=lane,
         )
         if job is not None:
             self._attend(HeldClaim(job, lease_seconds=self._lease_seconds, since=since))
@@ -183,7 +175,6 @@ class Runner:
     def _leave(self, held: HeldClaim, task: asyncio.Task[None]) -> None:
         self._heartbeat.drop(held)
         self._tasks.discard(task)
-        self._alone = False
         self._stir.set()
 
     async def _run_job(self, held: HeldClaim) -> None:

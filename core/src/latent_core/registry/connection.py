@@ -26,12 +26,12 @@ from psycopg.types.json import set_json_dumps, set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from latent_core.domain.errors import (
-    Away,
     Invalid,
     LatentError,
     StoreFull,
     TimedOut,
     Unavailable,
+    Unreachable,
 )
 from latent_core.registry import arrays
 
@@ -288,9 +288,9 @@ def translate(exc: psycopg.Error) -> LatentError | None:
     if isinstance(exc, errors.IdleInTransactionSessionTimeout):
         return TimedOut("the transaction was idle for too long, and Postgres ended it")
     if isinstance(exc, PoolTimeout):
-        return Away("no connection to Postgres became free in time: try again")
+        return Unreachable("no connection to Postgres became free in time: try again")
     if isinstance(exc, PoolClosed):
-        return Away("the process is shutting down")
+        return Unreachable("the process is shutting down")
     if isinstance(exc, psycopg.DataError | errors.ProgramLimitExceeded):
         return Invalid(f"Postgres cannot store a value: {_first_line(exc)}")
     if isinstance(exc, errors.TransactionRollback | errors.OutOfMemory):
@@ -300,7 +300,7 @@ def translate(exc: psycopg.Error) -> LatentError | None:
     if isinstance(exc, psycopg.OperationalError) or _is_lost(exc):
         # The cause names sockets and hosts, which are not the reader's business.
         logger.warning("postgres_not_available", extra={"cause": _first_line(exc)})
-        return Away("Postgres is not available; the log says why")
+        return Unreachable("Postgres is not available; the log says why")
     return None
 
 

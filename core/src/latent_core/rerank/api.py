@@ -14,8 +14,18 @@ import httpx
 import orjson
 from pydantic import SecretStr
 
-from latent_core.domain.errors import Invalid, LatentError, RateLimited, TimedOut, Unavailable
+from latent_core.domain.errors import (
+    Invalid,
+    LatentError,
+    LimitReached,
+    RateLimited,
+    Unavailable,
+    Unreachable,
+    UpstreamError,
+    UpstreamOverload,
+)
 from latent_core.domain.retry_after import seconds_to_wait
+from latent_core.domain.service_health import ServiceHealth
 from latent_core.redaction import OwnKey
 from latent_core.rerank.dialects import SHAPES, Dialect, Named, dialect_of, endpoint_of, parse_url
 from latent_core.rerank.scores import read_scores
@@ -74,6 +84,7 @@ class ApiReranker:
         self._patience = patience
         self._paused_until = -math.inf
         """A time of the event loop."""
+        self._health = ServiceHealth()
         self._sleep = sleep
         self._jitter = jitter
         self._headers = {
@@ -102,7 +113,7 @@ class ApiReranker:
                     part = texts[start : start + self._shape.most]
                     scores += await self._persist(query, part, deadline)
         except TimeoutError as exc:
-            raise TimedOut(f"{self.name} did not answer within its deadline") from exc
+            raise self._health.timeout(f"{self.name} did not answer within its deadline") from exc
         return scores
 
     async def _persist(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
@@ -128,7 +139,7 @@ class ApiReranker:
     def _refuse_while_paused(self) -> None:
         left = self._paused_until - asyncio.get_running_loop().time()
         if left > 0:
-            raise RateLimited(
+            raise LimitReached(
                 f"{self.name} asked not to be called for another {left:.0f} s", retry_after=left
             )
 
@@ -144,7 +155,10 @@ class ApiReranker:
             answer = await self._post(body, len(texts))
         except httpx.HTTPError as exc:
             why = self._key.hidden_in(str(exc)) or type(exc).__name__
-            raise Unavailable(f"{self.name} cannot be reached: {why}") from exc
+            if isinstance(exc, httpx.ConnectError):
+                raise Unreachable(f"{self.name} cannot be reached: {why}") from exc
+            raise UpstreamError(f"{self.name} broke off the connection: {why}") from exc
+        self._health.succeeded()
         return read_scores(answer, len(texts), self.name)
 
     async def _post(self, body: bytes, texts: int) -> Any:
@@ -157,7 +171,7 @@ class ApiReranker:
         try:
             return _parsed(content)
         except (ValueError, RecursionError) as exc:
-            raise Unavailable(f"{self.name} sent an answer that is not whole JSON") from exc
+            raise UpstreamError(f"{self.name} sent an answer that is not whole JSON") from exc
 
     async def _read(self, response: httpx.Response, most: int) -> bytes:
         good = response.status_code == 200
@@ -180,11 +194,12 @@ class ApiReranker:
         seconds = seconds_to_wait(response.headers.get("Retry-After"))
         details = {} if seconds is None else {"retry_after": seconds}
         if status == 429:
-            return RateLimited(
+            return LimitReached(
                 f"{self.name} accepts no more now (429): {said}", upstream_status=status, **details
             )
         if status >= 500 or status in _TRY_AGAIN:
-            return Unavailable(
+            failed = UpstreamOverload if status == 503 and details else UpstreamError
+            return failed(
                 f"{self.name} failed ({status}): {said}", upstream_status=status, **details
             )
         if status in (401, 403):  # what it says may show a part of the key

@@ -9,7 +9,7 @@ from typing import Any
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import ClaimedJob, JobKind, JobView, NewJob
 from latent_core.queue import admin, clock
-from latent_core.queue.claim import Lane, claim
+from latent_core.queue.claim import claim
 from latent_core.queue.enqueue import enqueue_many
 from latent_core.queue.finish import finish
 from latent_core.queue.lease import HeldClaim
@@ -29,12 +29,12 @@ async def put(db: Database, *jobs: NewJob) -> list[JobId]:
         return await enqueue_many(conn, jobs or [job()])
 
 
-async def take(db: Database, *, lane: Lane = Lane.READY, worker: str = "w") -> ClaimedJob | None:
-    return await claim(db, worker=worker, lease_seconds=60, lane=lane)
+async def take(db: Database, *, worker: str = "w") -> ClaimedJob | None:
+    return await claim(db, worker=worker, lease_seconds=60)
 
 
-async def must_take(db: Database, *, lane: Lane = Lane.READY, worker: str = "w") -> ClaimedJob:
-    taken = await take(db, lane=lane, worker=worker)
+async def must_take(db: Database, *, worker: str = "w") -> ClaimedJob:
+    taken = await take(db, worker=worker)
     assert taken is not None
     return taken
 
@@ -83,12 +83,12 @@ async def expire(db: Database, *ids: int) -> None:
 
 
 async def let_delays_pass(db: Database) -> None:
-    await sql(db, "UPDATE jobs SET run_at = now() WHERE lane = 'delayed'")
+    await sql(db, "UPDATE jobs SET run_at = now() WHERE waits_for = 'time'")
 
 
-async def lose(db: Database, lane: Lane = Lane.READY) -> ClaimedJob:
+async def lose(db: Database) -> ClaimedJob:
     """Claim a job, let the lease run out and the reaper take it back."""
-    held = await must_take(db, lane=lane)
+    held = await must_take(db)
     await expire(db, held.id)
     await reap(db)
     return held

@@ -25,6 +25,7 @@ from qdrant_client import AsyncQdrantClient, models
 
 from latent_core.domain.errors import Conflict, Invalid, NotFound, Unavailable
 from latent_core.domain.ids import PointId
+from latent_core.domain.service_health import ServiceHealth
 from latent_core.domain.vector import Vector
 from latent_core.vectors.checks import checked_points, checked_query
 from latent_core.vectors.gathering import Gathering
@@ -74,6 +75,7 @@ class QdrantVectorIndex:
         self._client = client
         self._prefix = prefix
         self._deadline_seconds = deadline_seconds
+        self._health = ServiceHealth()
         self._gathering = Gathering(self._store)
         self._dims: dict[str, int] = {}
         self._limits: dict[str, Limits] = {}
@@ -230,7 +232,7 @@ class QdrantVectorIndex:
 
     @asynccontextmanager
     async def _call(self, collection: str) -> AsyncIterator[None]:
-        with mapped_errors(collection, self._deadline_seconds):
+        with mapped_errors(collection, self._deadline_seconds, self._health):
             try:
                 async with asyncio.timeout(self._deadline_seconds):
                     yield

@@ -17,17 +17,18 @@ from qdrant_client.http.exceptions import (
 )
 
 from latent_core.domain.errors import (
-    Away,
     Conflict,
-    Failing,
     Invalid,
     LatentError,
-    NoAnswer,
     NotFound,
     StoreFull,
     TimedOut,
     Unavailable,
+    Unreachable,
+    UpstreamError,
+    UpstreamOverload,
 )
+from latent_core.domain.service_health import ServiceHealth
 from latent_core.redaction import redacted
 
 logger = logging.getLogger(__name__)
@@ -38,34 +39,38 @@ _KEY_REFUSED: Final = (401, 403)
 
 
 @contextmanager
-def mapped_errors(collection: str, seconds: float) -> Iterator[None]:
+def mapped_errors(collection: str, seconds: float, health: ServiceHealth) -> Iterator[None]:
     """Errors of one call on ``collection`` leave as ours, with their cause."""
     try:
         yield
+        health.succeeded()
     except (TimeoutError, httpx.TimeoutException) as exc:
-        raise _late(seconds) from exc
+        raise _late(seconds, health) from exc
     except UnexpectedResponse as exc:
         raise _refused(exc.status_code or 0, _message(exc.content), collection) from exc
     except ResponseHandlingException as exc:
-        raise _broken(exc.source, seconds) from exc
+        raise _broken(exc.source, seconds, health) from exc
     except ResourceExhaustedResponse as exc:
-        raise Away(
+        raise UpstreamOverload(
             f"Qdrant accepts no more requests now: {exc}", retry_after=exc.retry_after_s
         ) from exc
     except (ApiException, QdrantException) as exc:
         raise Unavailable(f"Qdrant failed: {exc}") from exc
 
 
-def _late(seconds: float) -> NoAnswer:
-    return NoAnswer(f"Qdrant did not answer within {seconds:g} s")
+def _late(seconds: float, health: ServiceHealth) -> LatentError:
+    return health.timeout(f"Qdrant did not answer within {seconds:g} s")
 
 
-def _broken(source: Exception, seconds: float) -> LatentError:
-    if isinstance(source, httpx.TimeoutException):
-        return _late(seconds)
+def _broken(source: Exception, seconds: float, health: ServiceHealth) -> LatentError:
+    connecting = isinstance(source, httpx.ConnectError | httpx.ConnectTimeout)
+    if isinstance(source, httpx.TimeoutException) and not connecting:
+        return _late(seconds, health)
     # The cause names hosts, which are not the reader's business.
     logger.warning("qdrant_not_available", extra={"cause": str(source) or type(source).__name__})
-    return Away("Qdrant is not available; the log says why")
+    if isinstance(source, httpx.TransportError) and not connecting:
+        return UpstreamError("Qdrant broke off the connection; the log says how")
+    return Unreachable("Qdrant is not available; the log says why")
 
 
 def _refused(status: int, said: str, collection: str) -> LatentError:
@@ -79,12 +84,12 @@ def _refused(status: int, said: str, collection: str) -> LatentError:
     if status == 409:
         return Conflict(f"vector collection {collection} exists already", **details)
     if status in _KEY_REFUSED:
-        return Away("Qdrant refuses the key: check LLC_QDRANT_API_KEY")
+        return Unreachable("Qdrant refuses the key: check LLC_QDRANT_API_KEY")
     if status in (400, 413, 422):
         return Invalid(f"Qdrant refuses the request ({status}): {said}", **details)
     if status == 408:
         return TimedOut(f"Qdrant gave up waiting: {said}")
-    return Failing(f"Qdrant failed ({status}): {said}", **details)
+    return UpstreamError(f"Qdrant failed ({status}): {said}", **details)
 
 
 def _message(content: bytes) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from latent_core.domain.errors import Away, LatentError, TimedOut, Unavailable
+from latent_core.domain.errors import LatentError, TimedOut, Unavailable, Unreachable
 from latent_core.vectors.holder import wait_until_free
 from latent_core.vectors.link import Link, LinkLostError
 from latent_core.vectors.protocol import BUSY_BYTES, BUSY_FILE, Op, Reply
@@ -152,14 +152,14 @@ class Supervisor:
     async def _ready(self) -> Link:
         while self._link is None:
             if self._closed:
-                raise Away("the vector engine is closed")
+                raise Unreachable("the vector engine is closed")
             await self._running.wait()
         return self._link
 
     def _late(self, op: Op, seconds: float) -> LatentError:
         if self._running.is_set():
             return TimedOut(f"the vector engine did not answer {op} within {seconds:g} s")
-        return Away(f"the vector engine is not running ({self._cause}): try again")
+        return Unreachable(f"the vector engine is not running ({self._cause}): try again")
 
     def _suspect(self, link: Link) -> None:
         """A call was given up: see whether the child still answers at all."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from latent_core.domain.errors import LatentError, OutOfSpace, StoreFull
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
+from latent_core.queue.comeback import is_final
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import Cancelled, LeaseLost
 from latent_core.registry import containers
@@ -31,7 +32,7 @@ async def swept_if_given_up(
     except LeaseLost:
         raise
     except Exception as error:
-        if was_the_last(ctx, error) or await _is_refuted(ctx, error):
+        if was_the_last(ctx, error):
             await _sweep(ctx, deps, staged)
         raise
 
@@ -40,12 +41,7 @@ def was_the_last(ctx: JobContext, error: Exception) -> bool:
     """Whether no other attempt follows one that ended so."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    if isinstance(error, LatentError) and error.blameless:
-        return False
-    for_good = isinstance(error, Cancelled) or (
-        isinstance(error, LatentError) and not error.transient
-    )
-    return for_good or ctx.job.attempts >= ctx.job.max_attempts
+    return isinstance(error, Cancelled) or is_final(ctx.job, error)
 
 
 @asynccontextmanager
@@ -59,17 +55,6 @@ async def room_of_its_own() -> AsyncIterator[None]:
         yield
     except StoreFull as exc:
         raise OutOfSpace(exc.message, **exc.details) from exc
-
-
-async def _is_refuted(ctx: JobContext, error: Exception) -> bool:
-    """Whether what looks like an outage is none, so that the job is given up."""
-    if not (isinstance(error, LatentError) and error.doubtful):
-        return False
-    try:
-        return await ctx.is_given_up(error)
-    except LatentError as trouble:
-        logger.warning("job %s may leave garbage behind: %s", ctx.job.id, trouble)
-        return False
 
 
 async def _sweep(ctx: JobContext, deps: Deps, staged: Sequence[tuple[UUID, int]]) -> None:

@@ -99,7 +99,7 @@ async def _ingest(
     doc_id = _document(ctx)
     embedder = deps.embedder(container.space)
     if isinstance(embedder, Guarded):
-        embedder.raise_if_away()
+        embedder.raise_if_unreachable()
     if awaits_fetch(payload):
         known = await known_page(deps, container, doc_id, payload)
         javascript = container.manifest.web.javascript

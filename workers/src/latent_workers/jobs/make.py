@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from latent_core.domain.chunk import DraftChunk, SourceType, number
-from latent_core.domain.errors import Away, NotFound
+from latent_core.domain.errors import NotFound, Unreachable
 from latent_core.domain.languages import language_named
 from latent_core.domain.manifest import Chunker
 from latent_core.domain.recipe import recipe
@@ -249,7 +249,7 @@ async def embed(
     async def store() -> None:
         crash_point("ingest.before_vectors")
         # No document is to blame for that; one whose container is deleted is cancelled.
-        with emptied.comes_back(as_=Away):
+        with emptied.comes_back(as_=Unreachable):
             await stage_vectors(
                 deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint
             )

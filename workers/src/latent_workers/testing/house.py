@@ -54,7 +54,7 @@ CONTAINER: Final = "notes"
 LEASE_SECONDS: Final = 60.0
 
 TIME_PASSES: Final = """
-WITH due AS (UPDATE jobs SET run_at = now(), lane = 'ready' WHERE state = 'queued'),
+WITH due AS (UPDATE jobs SET run_at = now(), waits_for = NULL WHERE state = 'queued'),
      old AS (UPDATE uploads SET created_at = created_at - interval '10 minutes')
 UPDATE blobs SET touched_at = touched_at - interval '10 minutes'
 """

@@ -1,0 +1,121 @@
+"""What documents cost attempts, with an embedder over HTTP: one that makes it fail, and one that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+from latent_core.domain.errors import Unreachable, UpstreamError
+from latent_core.domain.job import JobKind
+from latent_core.domain.manifest import Manifest
+from latent_core.embedding.breaker import Breaker
+from latent_core.embedding.openai import OpenAiEmbedder
+from latent_core.embedding.port import EmbeddingModel
+from latent_core.embedding.rate import TextRate
+from latent_core.embedding.remote import Patience
+from latent_core.embedding.wire import Endpoint
+from latent_core.registry.connection import Database
+from latent_core.settings import Settings
+from latent_core.testing.clock import Time
+from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
+from latent_core.testing.queue import sql
+from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_deps
+
+MAX_ATTEMPTS: Final = 5
+PAUSE_SECONDS: Final = 120
+OUTAGE_SECONDS: Final = 30 * 60
+TIME_PASSES: Final = """
+UPDATE jobs SET run_at = run_at - make_interval(secs => %(seconds)s),
+                paused_since = paused_since - make_interval(secs => %(seconds)s)
+WHERE kind = 'ingest' AND state = 'queued'
+"""
+INGEST_OF: Final = """
+SELECT state, attempts, cause ->> 'message' AS cause FROM jobs
+WHERE kind = 'ingest' AND doc_id = %(doc_id)s
+"""
+
+
+@dataclass
+class RemoteEmbedders:
+    """The embedder of all containers, over HTTP; time passes only when a test says so."""
+
+    base_url: str
+    time: Time = field(default_factory=Time)
+    embedder: OpenAiEmbedder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.model = EmbeddingModel("openai/test", "1", DIMS, 128)
+        self.embedder = OpenAiEmbedder(
+            self.model,
+            Endpoint(self.base_url, None, "test", DIMS),
+            TextRate(10**9, clock=self.time.clock, sleep=self.time.sleep),
+            patience=Patience(attempts=2),
+            breaker=Breaker(clock=self.time.clock),
+            sleep=self.time.sleep,
+            jitter=lambda _, most: most,
+        )
+
+    def for_space(self, space: object) -> OpenAiEmbedder:
+        return self.embedder
+
+    def model_of(self, manifest: Manifest) -> EmbeddingModel:
+        return self.model
+
+
+@asynccontextmanager
+async def open_house(
+    database: Database, folder: Path, embedders: RemoteEmbedders
+) -> AsyncIterator[House]:
+    settings = Settings(data_dir=folder, lease_seconds=LEASE_SECONDS)
+    manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
+    async with open_deps(database, settings, embedders, manifest) as deps:
+        yield House(deps, cast(Any, embedders.embedder), folder)
+    await embedders.embedder.close()
+
+
+async def test_a_document_that_makes_a_healthy_embedder_fail_is_dead_after_max_attempts(
+    database: Database, tmp_path: Path
+) -> None:
+    async with EmbeddingServer(dims=DIMS) as server:
+        server.misbehave(Misbehaviour.SERVER_ERROR, times=10**6, only_with="poison")
+        async with open_house(database, tmp_path, RemoteEmbedders(server.base_url)) as house:
+            poison = await house.add("poison.txt", b"the poison of the harbour")
+            for n in range(MAX_ATTEMPTS):
+                await house.add(f"{n}.txt", f"the lamp {n} is lit".encode())
+                (trouble,) = await house.work(JobKind.INGEST)
+                assert isinstance(trouble, UpstreamError)
+                await sql(database, TIME_PASSES, seconds=PAUSE_SECONDS)
+            assert await house.work(JobKind.INGEST) == []
+            (row,) = await sql(database, INGEST_OF, doc_id=poison)
+            assert (row["state"], row["attempts"]) == ("failed", MAX_ATTEMPTS)
+            assert "failed (500)" in row["cause"]
+            assert len(await house.texts()) == MAX_ATTEMPTS
+
+
+async def test_an_embedder_that_is_not_there_for_30_minutes_costs_no_attempt(
+    database: Database, tmp_path: Path
+) -> None:
+    server = EmbeddingServer(dims=DIMS)
+    await server.start()
+    embedders = RemoteEmbedders(server.base_url)
+    port = urlsplit(server.base_url).port or 0
+    await server.close()
+    async with open_house(database, tmp_path, embedders) as house:
+        doc_id = await house.add("a.txt", b"the lamp is lit")
+        for _ in range(OUTAGE_SECONDS // PAUSE_SECONDS):
+            (trouble,) = await house.work(JobKind.INGEST)
+            assert isinstance(trouble, Unreachable)
+            embedders.time.now += PAUSE_SECONDS
+            await sql(database, TIME_PASSES, seconds=PAUSE_SECONDS)
+        (row,) = await sql(database, INGEST_OF, doc_id=doc_id)
+        assert (row["state"], row["attempts"]) == ("queued", 0)
+        await server.start(port)
+        assert await house.work(JobKind.INGEST) == []
+        (row,) = await sql(database, INGEST_OF, doc_id=doc_id)
+        assert (row["state"], row["attempts"]) == ("done", 1)
+        assert await house.texts() == ["the lamp is lit"]
+    await server.close()
