@@ -17,7 +17,6 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 import httpx
 
@@ -34,8 +33,6 @@ CONTAINER: Final = "fuzzed"
 DOOMED: Final = tuple(f"doomed-{n}" for n in range(4))
 """What may be deleted, so that there is something left to ask for."""
 AGENT: Final = "agent:fuzz"
-KEYS: Final = 2000
-"""Idempotency keys: one that is used twice is answered before its request is looked at."""
 SLOWEST_SECONDS: Final = 2
 PATIENCE_SECONDS: Final = 30
 """For one request, before it is given up as hung."""
@@ -266,7 +263,6 @@ def configuration(known: Known) -> str:
         "sources": [*known.uploads, *known.documents],
         "pages": [1, 2],
         "waits": [0, 200],
-        "keys": [uuid4().hex for _ in range(KEYS)],
     }
     bound = {
         "path.container_id": "containers",
@@ -278,7 +274,6 @@ def configuration(known: Known) -> str:
         "path.job_id": "jobs",
         "path.page": "pages",
         "body.file_ref": "sources",
-        "header.Idempotency-Key": "keys",
     }
     lines = []
     for name, values in lists.items():

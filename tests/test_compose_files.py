@@ -479,7 +479,6 @@ def test_the_adapters_are_tried_on_real_servers_and_the_schema_is_fuzzed() -> No
     assert {
         "LLC_TEST_POSTGRES_DSN",
         "LLC_TEST_QDRANT_URL",
-        "LLC_TEST_QDRANT_GRPC_PORT",
         "LLC_TEST_S3_ENDPOINT",
     } <= set(servers["env"])
     legs = servers["strategy"]["matrix"]["include"]

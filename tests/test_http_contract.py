@@ -1,4 +1,4 @@
-"""The finer points of the HTTP contract on a running installation: keys, tags, quotas, pages, compression."""
+"""The finer points of the HTTP contract on a running installation: repeated writes, tags, quotas, pages, compression."""
 
 from __future__ import annotations
 
@@ -89,42 +89,41 @@ async def guest(
     return httpx.AsyncClient(base_url=installation.url, trust_env=False, timeout=30), headers
 
 
-async def test_a_write_with_a_key_is_done_once(http: httpx.AsyncClient) -> None:
+async def test_a_container_created_again_after_a_lost_answer_is_a_conflict_and_unchanged(
+    http: httpx.AsyncClient,
+) -> None:
     body = {"manifest": manifest("once").model_dump(mode="json", exclude_unset=True)}
-    sent = [
-        http.post("/v1/containers", json=body, headers={"Idempotency-Key": "make-once"})
-        for _ in range(3)
-    ]
-    answers = await asyncio.gather(*sent)
-    assert [answer.status_code for answer in answers] == [201] * 3
-    assert len({answer.content for answer in answers}) == 1
-    assert sum("idempotency-replayed" in answer.headers for answer in answers) == 2
-    other = {"manifest": {**body["manifest"], "name": "Other"}}
-    refused = await http.post(
-        "/v1/containers", json=other, headers={"Idempotency-Key": "make-once"}
-    )
-    assert (refused.status_code, refused.json()["issues"][0]["code"]) == (409, "CONFLICT")
+    answers = await asyncio.gather(*[http.post("/v1/containers", json=body) for _ in range(3)])
+    assert sorted(answer.status_code for answer in answers) == [201, 409, 409]
+    stored = await http.get("/v1/containers/describe", params={"container_id": "once"})
+    [created] = [answer for answer in answers if answer.status_code == 201]
+    assert stored.json()["etag"] == created.json()["etag"]
 
 
-async def test_an_upload_with_a_key_is_one_upload(http: httpx.AsyncClient) -> None:
-    async def send(data: bytes) -> httpx.Response:
-        return await http.post(
-            "/v1/containers/notes/uploads",
-            params={"filename": "a.md"},
-            content=data,
-            headers={"Idempotency-Key": "one-upload"},
-        )
+async def test_an_upload_and_an_add_sent_again_after_a_lost_answer_make_one_document(
+    http: httpx.AsyncClient, client: AsyncClient
+) -> None:
+    await client.create(manifest("repeats"))
 
-    first, again = await send(b"lens"), await send(b"lens")
-    assert first.json()["upload"]["file_ref"] == again.json()["upload"]["file_ref"]
-    assert (await send(b"lamp")).status_code == 409
+    async def upload() -> Any:
+        path, query = "/v1/containers/repeats/uploads", {"filename": "a.md"}
+        return (await http.post(path, params=query, content=b"# Lens")).json()["upload"]
 
+    async def add_it(file_ref: str) -> Any:
+        body = {"container_id": "repeats", "file_ref": file_ref}
+        return (await http.post("/v1/containers/add", json=body)).json()
 
-async def test_a_new_token_is_never_kept_to_be_told_again(http: httpx.AsyncClient) -> None:
-    body = {"principal": AGENT, "name": "keyed"}
-    headers = {"Idempotency-Key": "token"}
-    first, again = [await http.post("/v1/tokens", json=body, headers=headers) for _ in range(2)]
-    assert first.json()["secret"] != again.json()["secret"]
+    uploads = [await upload() for _ in range(2)]
+    assert uploads[0]["sha256"] == uploads[1]["sha256"]
+    added = [await add_it(one["file_ref"]) for one in (*uploads, uploads[1])]
+    await client.wait([one["job_id"] for one in added], timeout_seconds=60)
+    first = await client.document("repeats", added[0]["doc_id"])
+    late = await add_it(uploads[0]["file_ref"])
+    await client.wait([late["job_id"]], timeout_seconds=60)
+    assert {one["doc_id"] for one in (*added, late)} == {added[0]["doc_id"]}
+    assert [one.doc_id async for one in client.documents("repeats")] == [first.doc_id]
+    again = await client.document("repeats", added[0]["doc_id"])
+    assert again.generation == first.generation
 
 
 async def test_what_has_not_changed_is_not_sent_again_and_what_has_is(
@@ -246,4 +245,3 @@ async def test_the_served_schema_says_what_the_routes_do(http: httpx.AsyncClient
     assert schema["openapi"].startswith("3.1")
     add_source = schema["paths"]["/v1/containers/add"]["post"]
     assert {"401", "413", "429", "507"} <= set(add_source["responses"])
-    assert "Idempotency-Key" in {p["name"] for p in add_source["parameters"]}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +26,6 @@ from latent_core.registry import archives
 from latent_core.registry.tokens import NOTE_USE
 from latent_core.testing.archives import empty_archive
 from latent_gateway.app import ROUTERS
-from latent_gateway.idempotency import METHODS, READS, REPLAYED
 from latent_gateway.mcp.tools.registry import tools_of
 from tests.house import (
     BASE,
@@ -402,64 +400,6 @@ async def _same_as_nothing(house: House, role: str, method: str, asked: Asked) -
         cost.append([statement for statement in sent if statement != NOTE_USE])
     assert told[0] == told[1], role
     assert cost[0] == cost[1], role
-
-
-KEYED: Final = tuple(
-    (method, path)
-    for (method, path), row in TABLE.items()
-    if method in METHODS and path.startswith("/v1/") and path not in READS
-    if row.expected is not OWNER
-)
-NEVER_LOST: Final = {
-    ("DELETE", "/v1/containers/{container_id}"): "what is deleted is nobody's",
-    ("POST", "/v1/imports"): "its container is made by the job",
-}
-
-
-@pytest.mark.parametrize(("method", "path"), KEYED, ids=lambda part: str(part).strip("/"))
-async def test_an_answer_kept_by_a_key_is_not_told_again_to_who_lost_the_right(
-    house: House, method: str, path: str
-) -> None:
-    row = TABLE[method, path]
-    asked = await row.build(house)
-    asked.headers["Idempotency-Key"] = f"kept-{house.number()}"
-    first = await _ask(house, "writer", method, asked)
-    assert first.status_code in row.ok or first.status_code == 409, first.text
-    again = await _ask(house, "writer", method, asked)
-    if first.is_success:
-        assert (again.content, REPLAYED in again.headers) == (first.content, True)
-    named = [VAULT, *([asked.body["manifest"]["id"]] if path == "/v1/containers" else [])]
-    async with without_writers(house, named):
-        refused = await _ask(house, "writer", method, asked)
-    if (method, path) in NEVER_LOST:
-        assert refused.content == first.content
-    else:
-        assert refused.status_code == 404, refused.text
-        assert REPLAYED not in refused.headers
-        assert SECRET not in refused.text
-    if first.is_success:  # the right is back, and so is the answer
-        assert (await _ask(house, "writer", method, asked)).content == first.content
-
-
-@asynccontextmanager
-async def without_writers(house: House, containers: list[str]) -> AsyncIterator[None]:
-    """While the block lasts the containers are the owner's alone."""
-    before = {}
-    for container_id in containers:
-        path = f"/v1/containers/describe?container_id={container_id}"
-        before[container_id] = (await house.told("owner", "GET", path))["manifest"]
-        closed = {**before[container_id], "acl": {"roles": {"owner": ["local:you"], "reader": []}}}
-        await _apply(house, closed)
-    yield
-    for given in before.values():
-        await _apply(house, given)
-
-
-async def _apply(house: House, given: dict[str, Any]) -> None:
-    path = f"/v1/containers/describe?container_id={given['id']}"
-    known = {"If-Match": f'"{(await house.told("owner", "GET", path))["etag"]}"'}
-    path = f"/v1/containers/{given['id']}"
-    await house.told("owner", "PUT", path, body={"manifest": given}, headers=known)
 
 
 async def test_selected_documents_are_followed_until_no_job_works_on_any(house: House) -> None:

@@ -30,6 +30,7 @@ from latent_core.domain.errors import (
     Unauthorized,
     Unavailable,
 )
+from latent_core.domain.manifest import Manifest
 from latent_core.domain.query import SearchRequest
 
 ALL = [
@@ -193,7 +194,7 @@ async def test_only_a_call_that_is_safe_to_repeat_is_tried_again_when_nothing_li
             assert (await client.delete("notes")).job_id == 1
         else:
             with pytest.raises(Unreachable):
-                await client.add("notes", uri="https://a.example")
+                await client.create(Manifest(id="notes", name="Notes"))
     assert len(tried) == attempts
     for server in servers:
         server.close()

@@ -160,24 +160,7 @@ async def test_what_does_not_exist_is_not_found(client: AsyncClient) -> None:
         await client.job(99)
 
 
-async def test_a_call_with_a_key_is_sent_again_when_its_connection_breaks(
-    client: AsyncClient, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send, broken = httpx.AsyncClient.send, iter([True])
-
-    async def breaking(http: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
-        response = await send(http, request)
-        if next(broken, False):
-            raise httpx.RemoteProtocolError("the answer was lost")
-        return response
-
-    monkeypatch.setattr(httpx.AsyncClient, "send", breaking)
-    written = await client.create(Manifest(id="art", name="Art"), idempotency_key="k-1")
-    assert written.container.id == "art"
-    assert [r.headers.get("idempotency-key") for r in gateway.asked("POST .*")] == ["k-1", "k-1"]
-
-
-async def test_a_call_without_a_key_is_not_sent_again_when_it_may_have_been_received(
+async def test_a_call_is_not_sent_again_when_it_may_have_been_received(
     client: AsyncClient, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send = httpx.AsyncClient.send

@@ -269,8 +269,7 @@ class TestTrouble:
         self, server: EmbeddingServer
     ) -> None:
         wire = Wire(Endpoint(server.base_url, KEY, "test", DIMS), "/embeddings", connections=1)
-        said = b'{"error": {"message": "The model `test` does not exist"}}'
-        error = wire._refusal(httpx.Response(400), said)
+        error = wire._refused(400, '{"error": {"message": "The model `test` does not exist"}}')
         await wire.close()
         assert isinstance(error, Misconfigured)
         assert "serves the model 'test'" in error.message

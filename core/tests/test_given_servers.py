@@ -12,13 +12,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from latent_core.testing.servers import POSTGRES, QDRANT, QDRANT_GRPC, S3, qdrant_address
+from latent_core.testing.servers import POSTGRES, QDRANT, S3, qdrant_address
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = "core/tests"
-REST, GRPC = (
-    f"{TESTS}/test_vectors_qdrant.py::{name}::test_an_empty_collection_answers_nothing"
-    for name in ("TestContractByRest", "TestContractByGrpc")
+REST = (
+    f"{TESTS}/test_vectors_qdrant.py::TestContractByRest::test_an_empty_collection_answers_nothing"
 )
 BLOBS = f"{TESTS}/test_blobs_s3.py::TestContractOfTheGivenServer::test_what_is_absent_is_not_found"
 ROWS = f"{TESTS}/test_observability.py::test_the_oldest_transaction_is_that_of_somebody_else"
@@ -62,19 +61,18 @@ def test_a_suite_whose_address_is_given_and_leads_to_nobody_fails_and_is_not_ski
         QDRANT: f"http://{nobody}",
         S3: f"http://{nobody}",
     }
-    ends = run_of(tmp_path, (REST, GRPC, BLOBS, ROWS), given)
+    ends = run_of(tmp_path, (REST, BLOBS, ROWS), given)
     assert sorted(ends.pop("error")) == [
         "TestContractByRest",
         "TestContractOfTheGivenServer",
         "test_observability",
     ]
-    assert ends == {"skipped": ["TestContractByGrpc"]}, "no port of gRPC was given"
+    assert ends == {}
 
 
 def test_a_suite_whose_address_is_not_given_is_skipped_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in (QDRANT, QDRANT_GRPC):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv(QDRANT, raising=False)
     with pytest.raises(pytest.skip.Exception, match=f"VectorIndex: not run, since {QDRANT}"):
         qdrant_address("VectorIndex")

@@ -49,7 +49,6 @@ DELIVERED = {
     "postgres_dsn": "that server instead of the embedded one",
     "qdrant_url": "that server instead of the embedded engine",
     "qdrant_api_key": "its key",
-    "qdrant_grpc_port": "points travel by gRPC",
     "qdrant_prefix": "names of its collections",
     "s3_endpoint": "that server instead of files",
     "s3_access_key": "its key",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
 from enum import StrEnum
 from typing import Any
 
@@ -22,8 +21,6 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.testing import servers
-from latent_core.testing.qdrant_engine import Engine
-from latent_core.testing.qdrant_grpc import grpc_side
 from latent_core.testing.qdrant_server import Misbehaviour, QdrantServer
 from latent_core.testing.vector_oracle import named, points_of, random_vectors, unit
 from latent_core.testing.vectors import VectorIndexContract, fresh
@@ -60,25 +57,18 @@ class Way(StrEnum):
     """How a class of tests reaches which server."""
 
     STAND_IN = "stand-in"
-    STAND_IN_GRPC = "stand-in by gRPC"
     REST = "Qdrant server by REST"
-    GRPC = "Qdrant server by gRPC"
 
 
 @pytest_asyncio.fixture(scope="class", loop_scope="class", name="index")
 async def index_of_the_class(
     request: pytest.FixtureRequest, server: QdrantServer
 ) -> AsyncIterator[QdrantVectorIndex]:
-    with ExitStack() as running:
-        match way := getattr(request.cls, "WAY", Way.STAND_IN):
-            case Way.STAND_IN:
-                given = address(server)
-            case Way.STAND_IN_GRPC:
-                given = address(server, grpc_port=running.enter_context(grpc_side(Engine())))
-            case _:
-                given = servers.qdrant_address(f"VectorIndex, {way}", grpc=way is Way.GRPC)
-        async for index in opened(given):
-            yield index
+    way = getattr(request.cls, "WAY", Way.STAND_IN)
+    stands_in = way is Way.STAND_IN
+    given = address(server) if stands_in else servers.qdrant_address(f"VectorIndex, {way}")
+    async for index in opened(given):
+        yield index
 
 
 @pytest.mark.asyncio(loop_scope="class")
@@ -87,18 +77,8 @@ class TestContractOfTheStandIn(VectorIndexContract):
 
 
 @pytest.mark.asyncio(loop_scope="class")
-class TestContractOfTheStandInByGrpc(VectorIndexContract):
-    WAY = Way.STAND_IN_GRPC
-
-
-@pytest.mark.asyncio(loop_scope="class")
 class TestContractByRest(VectorIndexContract):
     WAY = Way.REST
-
-
-@pytest.mark.asyncio(loop_scope="class")
-class TestContractByGrpc(VectorIndexContract):
-    WAY = Way.GRPC
 
 
 @pytest.mark.asyncio(loop_scope="class")

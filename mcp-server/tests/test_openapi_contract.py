@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from latent_gateway.app import ROUTERS
-from latent_gateway.idempotency import READS
 from latent_gateway.openapi import Api, operations
 
 SHORT: Final = {
@@ -270,11 +269,3 @@ def test_every_text_number_and_list_of_a_parameter_has_a_bound(served: Json) -> 
                     assert bounds & set(schema), place
                 if schema.get("type") == "integer":
                     assert {"maximum", "exclusiveMaximum"} & set(schema), place
-
-
-def test_a_key_is_offered_where_it_is_taken(served: Json) -> None:
-    def named(path: str) -> set[str]:
-        return {one["name"] for one in served["paths"][path]["post"].get("parameters", [])}
-
-    assert "Idempotency-Key" in named("/v1/containers/add")
-    assert not any("Idempotency-Key" in named(path) for path in READS)

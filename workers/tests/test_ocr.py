@@ -21,7 +21,7 @@ from latent_workers.ocr.engine import Choice, Engine, NoEngine, find
 from latent_workers.ocr.merge import merged
 from latent_workers.ocr.reader import PageReader
 from latent_workers.ocr.reading import Reading
-from latent_workers.ocr.scans import Scan, is_read, read_scans
+from latent_workers.ocr.scans import Scan, read_scans
 from latent_workers.ocr.words import Word, reading_of
 from latent_workers.parse import mupdf
 from latent_workers.parse.parsed import Block, Parsed, ParsedPage
@@ -158,7 +158,7 @@ async def test_without_an_engine_it_is_said_what_to_install(
     assert "1, 2, 3" in told
     assert "tesseract-ocr" in told
     assert "latent-workers[ocr]" in told
-    assert not is_read(parsed)
+    assert parsed.ocr is None
     stand_in("print('nothing')", version="no version at all")
     assert isinstance(await find("auto"), NoEngine)
 
@@ -201,7 +201,7 @@ async def test_pages_are_read_one_by_one_and_put_in_their_places(
     assert parsed.ocr is not None
     assert (parsed.ocr.engine, parsed.ocr.pages) == ("tesseract 9.8.7", (1, 2, 3))
     assert messages(parsed) == []
-    assert is_read(parsed)
+    assert parsed.ocr.complete
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,8 @@ async def test_a_page_that_cannot_be_read_costs_only_itself(
     (told,) = messages(parsed)
     assert told.startswith("The text of page 1 was not read: ")
     assert re.search(why, told), told
-    assert not is_read(parsed)
+    assert parsed.ocr is not None
+    assert not parsed.ocr.complete
 
 
 async def test_an_engine_that_fails_again_and_again_is_left_alone(

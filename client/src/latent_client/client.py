@@ -92,14 +92,10 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         query = {"container_id": container_id}
         return await self._transport.ask(Description, "GET", "/v1/containers/describe", query=query)
 
-    async def create(
-        self, manifest: Manifest, *, idempotency_key: str | None = None
-    ) -> ContainerCreated:
-        """``Conflict`` when the container exists; sent again with its key, it gets the first answer again."""
+    async def create(self, manifest: Manifest) -> ContainerCreated:
+        """``Conflict`` when the container exists, also after a call whose answer was lost."""
         body = {"manifest": _written_keys(manifest)}
-        return await self._transport.ask(
-            ContainerCreated, "POST", "/v1/containers", json=body, idempotency_key=idempotency_key
-        )
+        return await self._transport.ask(ContainerCreated, "POST", "/v1/containers", json=body)
 
     async def update(self, manifest: Manifest, *, if_match: str) -> ContainerUpdated:
         """Replace the manifest of ``manifest.id``; ``PreconditionFailed`` when its etag is another."""
@@ -125,7 +121,6 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         *,
         filename: str | None = None,
         mime: str = UNKNOWN_MIME,
-        idempotency_key: str | None = None,
     ) -> UploadView:
         """Send the bytes of ``file``, streamed."""
         answer = await self._transport.ask(
@@ -135,7 +130,6 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
             query={"filename": filename or file.name},
             headers={"Content-Type": mime},
             body=read_blocks(file),
-            idempotency_key=idempotency_key,
         )
         return answer.upload
 
@@ -152,7 +146,6 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         mtime_ns: int | None = None,
         meta: dict[str, Any] | None = None,
         rebuild: bool = False,
-        idempotency_key: str | None = None,
     ) -> AddAnswer:
         """Have an upload (``file_ref``) or what stands at ``uri`` ingested; with ``rebuild``, even if unchanged."""
         body = {
@@ -169,7 +162,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         }
         given = {name: value for name, value in body.items() if value is not None}
         return await self._transport.ask(
-            AddAnswer, "POST", "/v1/containers/add", json=given, idempotency_key=idempotency_key
+            AddAnswer, "POST", "/v1/containers/add", json=given, repeatable=True
         )
 
     async def listing(

@@ -43,18 +43,10 @@ class ProcessingCalls(Calls):
             raise Unavailable("the gateway told no totals: it is of another version")
         return page.totals
 
-    async def process_selected(
-        self,
-        container_id: str,
-        doc_ids: Collection[UUID],
-        *,
-        idempotency_key: str | None = None,
-    ) -> ProcessAnswer:
+    async def process_selected(self, container_id: str, doc_ids: Collection[UUID]) -> ProcessAnswer:
         """Have PDFs read and drawn to their end; the jobs that do it, to be waited for or not."""
         body = _body(container_id, doc_ids, stream=False)
-        return await self._transport.ask(
-            ProcessAnswer, "POST", PATH, json=body, repeatable=True, idempotency_key=idempotency_key
-        )
+        return await self._transport.ask(ProcessAnswer, "POST", PATH, json=body, repeatable=True)
 
     async def follow_selected(
         self, container_id: str, doc_ids: Collection[UUID]

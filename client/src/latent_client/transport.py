@@ -85,30 +85,24 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
         accept: frozenset[int] = frozenset(),
-        idempotency_key: str | None = None,
         read_seconds: float | None = None,
     ) -> httpx.Response:
         """A read answer of status 2xx or one of ``accept``.
 
         ``repeatable`` says that the call may be sent again when nothing answered; by default the
-        method decides, or that there is an ``idempotency_key``. ``read_seconds`` is the least time that the
-        answer is waited for.
+        method decides. ``read_seconds`` is the least time that the answer is waited for.
         """
-        own = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         request = self._http.build_request(
             method,
             path,
             params=_given(query),
             json=json,
             content=body,
-            headers={**(headers or {}), **own},
+            headers=headers,
             timeout=self._patience(read_seconds),
         )
-        once = idempotency_key is not None and body is None
-        safe = method in SAFE_METHODS or once if repeatable is None else repeatable
-        # With a key even a request that may have been received is sent again: it is done once.
-        lost = Unavailable if once else Unreachable
-        response = await self._send(request, RECONNECT_PAUSES if safe else (), lost)
+        safe = method in SAFE_METHODS if repeatable is None else repeatable
+        response = await self._send(request, RECONNECT_PAUSES if safe else ())
         if response.is_success or response.status_code in accept:
             return response
         raise from_response(response)
@@ -170,16 +164,11 @@ class Transport:
         except httpx.HTTPError as exc:
             raise from_failure(exc, self._base) from exc
 
-    async def _send(
-        self,
-        request: httpx.Request,
-        pauses: tuple[float, ...],
-        lost: type[Unavailable] = Unreachable,
-    ) -> httpx.Response:
+    async def _send(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
         for pause in pauses:
             try:
                 return await self._once(request)
-            except lost:
+            except Unreachable:
                 await asyncio.sleep(pause)
         return await self._once(request)
 

@@ -21,9 +21,7 @@ except ModuleNotFoundError as exc:
 
 
 async def open_qdrant(settings: Settings, url: str) -> QdrantVectorIndex:
-    address = QdrantAddress(
-        url, settings.qdrant_api_key, settings.qdrant_grpc_port, settings.qdrant_prefix
-    )
+    address = QdrantAddress(url, settings.qdrant_api_key, settings.qdrant_prefix)
     return await QdrantVectorIndex.open(address)
 
 

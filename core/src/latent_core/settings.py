@@ -118,8 +118,6 @@ class Settings(BaseSettings):
     postgres_dsn: SecretStr | None = _named("LLC_POSTGRES_DSN", "REG_DB_DSN")
     qdrant_url: str | None = _named("LLC_QDRANT_URL", "QDRANT_URL")
     qdrant_api_key: SecretStr | None = _named("LLC_QDRANT_API_KEY", "QDRANT_API_KEY")
-    qdrant_grpc_port: int | None = _named("LLC_QDRANT_GRPC_PORT", least=1, most=65_535)
-    """Given, points travel by gRPC."""
     qdrant_prefix: str = _named("LLC_QDRANT_PREFIX", default="")
     """Begins the names of our collections, where the server holds others too."""
     s3_endpoint: str | None = _named("LLC_S3_ENDPOINT", "LLC_MINIO_ENDPOINT", "MINIO_ENDPOINT")

@@ -9,12 +9,10 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
-from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.routing import Match
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 from typing_extensions import override
 
 from latent_core.background import ended
@@ -56,7 +54,6 @@ from latent_gateway.compression import Compression
 from latent_gateway.console import site
 from latent_gateway.context import Gateway
 from latent_gateway.gauges import Gauges
-from latent_gateway.idempotency import Idempotency
 from latent_gateway.manifest_sync import sync_manifests
 from latent_gateway.mcp import discovery
 from latent_gateway.mcp.guard import Guard, Names
@@ -121,22 +118,12 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     site.install(app)
     answers.install(app, stack.room.heard)
     # The last one stands outermost.
-    app.add_middleware(
-        Idempotency,
-        db=stack.db,
-        max_bytes=max(settings.max_upload_bytes, settings.max_import_bytes),
-        serves=partial(_serves, app),
-    )
     app.add_middleware(Admission, check=tokens.authenticate, count=quotas.take_request)
     app.add_middleware(Guard, names=Names.of(settings))
     app.add_middleware(Compression)
     app.add_middleware(Telemetry, metrics=RequestMetrics(stack.metrics))
     app.add_middleware(ResponseHeaders)  # around all that answer, errors that nobody foresaw too
     return app
-
-
-def _serves(app: FastAPI, scope: Scope) -> bool:
-    return any(route.matches(scope)[0] is Match.FULL for route in app.router.routes)
 
 
 async def serve(settings: Settings, *, announce: Announce, beside: Beside | None = None) -> None:

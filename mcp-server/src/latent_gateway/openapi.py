@@ -1,7 +1,7 @@
 """The served schema: what FastAPI reads off the routes, and what it cannot know.
 
-Every error of a route is an envelope (``answers``), tokens are bearer tokens, parts of paths look like what they
-name, and writes take an ``Idempotency-Key``. ``docs/openapi.yaml`` holds what the schema must never contradict.
+Every error of a route is an envelope (``answers``), tokens are bearer tokens, and parts of paths look like what they
+name. ``docs/openapi.yaml`` holds what the schema must never contradict.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from latent_core.domain.envelope import Envelope
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.manifest import Manifest
 from latent_gateway.admission import OPEN
-from latent_gateway.idempotency import BELOW, METHODS, READS
 
 Json = dict[str, Any]
 
@@ -62,14 +61,6 @@ PARTS_OF_PATHS: Final[dict[str, Json]] = {
 }
 """What they look like. What looks otherwise names nothing, and is not found."""
 
-IDEMPOTENCY_KEY: Final[Json] = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": False,
-    "schema": {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"},
-    "description": "Sent again within a day with the same request, it gets the first answer again.",
-}
-
 
 class Api(FastAPI):
     """FastAPI whose schema is completed. It is made when it is first asked for, in a thread: that takes a second."""
@@ -110,8 +101,6 @@ def completed(schema: Json) -> Json:
         for parameter in operation.get("parameters", []):
             if parameter["in"] == "path":
                 parameter["schema"] |= PARTS_OF_PATHS.get(parameter["name"], {})
-        if verb.upper() in METHODS and path.startswith(BELOW) and path not in READS:
-            operation.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
     _require_what_is_always_there(schema)
     return schema
 

@@ -11,7 +11,7 @@ from latent_core.domain.errors import LatentError
 from latent_core.ingest.abandon import purge_abandoned
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.ingest.likenesses import enqueue_judging
-from latent_core.registry import idempotency, image_texts, likenesses, usage
+from latent_core.registry import image_texts, likenesses, usage
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 
@@ -35,14 +35,13 @@ async def tidy(settings: Settings, stack: Stack) -> None:
 
 async def look(settings: Settings, stack: Stack) -> None:
     """One look: generations that nobody will publish, blobs that nothing refers to, texts of pictures,
-    keys of requests and counts of uploads that are old."""
+    counts of uploads that are old."""
     lease = settings.lease_seconds
     found = await purge_abandoned(stack.db, principal=PRINCIPAL, lease_seconds=lease)
     if found:
         logger.info("abandoned_generations", extra={"documents": found})
     async with stack.db.transaction() as conn:
         await image_texts.forget(conn)
-        await idempotency.forget(conn)
         await usage.forget(conn)
         for container_id in await likenesses.with_backlog(conn):
             await enqueue_judging(conn, container_id, principal=PRINCIPAL)

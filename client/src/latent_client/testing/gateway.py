@@ -64,14 +64,12 @@ class FakeGateway(World):
     requests: list[Request] = field(default_factory=list)
     failures: list[tuple[str, Answer]] = field(default_factory=list)
     """Pattern of "METHOD path" and the answer given instead, once each."""
-    kept: dict[str, tuple[Request, Answer]] = field(default_factory=dict)
-    """By idempotency key: what was asked, and what was answered to it."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         request = await read_request(scope, receive)
         self.requests.append(request)
         try:
-            answer = self._ordered_failure(request) or self._once(request)
+            answer = self._ordered_failure(request) or self._route(request)
         except LatentError as exc:
             answer = failure(exc)
         except ValidationError as exc:
@@ -88,24 +86,6 @@ class FakeGateway(World):
                 del self.failures[index]
                 return answer
         return None
-
-    def _once(self, request: Request) -> Answer:
-        """A request with a key that was answered before gets the same answer again."""
-        key = request.headers.get("idempotency-key")
-        if key is None:
-            return self._route(request)
-        if key in self.kept:
-            first, answer = self.kept[key]
-            if (first.method, first.path, first.body) != (
-                request.method,
-                request.path,
-                request.body,
-            ):
-                raise Conflict("this Idempotency-Key was sent with another request before")
-            return answer
-        answer = self._route(request)
-        self.kept[key] = (request, answer)
-        return answer
 
     def _route(self, request: Request) -> Answer:
         allowed = request.headers.get("authorization") == f"Bearer {self.token}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,11 +20,6 @@ OF_CONTAINER: Final = """
 SELECT coalesce(sum(texts), 0)::bigint AS texts, coalesce(sum(tokens), 0)::bigint AS tokens,
        coalesce(sum(cost), 0) AS cost
 FROM embed_usage WHERE container_id = %(container_id)s
-"""
-
-OF_JOBS: Final = """
-SELECT job_id, sum(texts)::bigint AS texts, sum(tokens)::bigint AS tokens, sum(cost) AS cost
-FROM embed_usage WHERE job_id = ANY(%(ids)s) GROUP BY job_id
 """
 
 
@@ -56,12 +51,6 @@ async def add(
 async def of_container(conn: Connection, container_id: str) -> Usage:
     row = await (await conn.execute(OF_CONTAINER, {"container_id": container_id})).fetchone()
     return _usage(row or {"texts": 0, "tokens": 0, "cost": 0.0})
-
-
-async def of_jobs(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, Usage]:
-    """Of those jobs that sent anything."""
-    cursor = await conn.execute(OF_JOBS, {"ids": list(ids)})
-    return {JobId(row["job_id"]): _usage(row) for row in await cursor.fetchall()}
 
 
 def _usage(row: Mapping[str, Any]) -> Usage:

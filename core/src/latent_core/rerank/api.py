@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import httpx
-import orjson
 from pydantic import SecretStr
 
 from latent_core.domain.errors import (
@@ -20,12 +17,9 @@ from latent_core.domain.errors import (
     LimitReached,
     RateLimited,
     Unavailable,
-    Unreachable,
-    UpstreamError,
-    UpstreamOverload,
 )
-from latent_core.domain.retry_after import seconds_to_wait
-from latent_core.domain.service_health import ServiceHealth
+from latent_core.models.http.client import ModelHttpClient, ModelServer
+from latent_core.models.http.errors import TRANSIENT
 from latent_core.redaction import OwnKey
 from latent_core.rerank.dialects import SHAPES, Dialect, Named, dialect_of, endpoint_of, parse_url
 from latent_core.rerank.scores import read_scores
@@ -37,7 +31,6 @@ BYTES_AROUND: Final = 64 * 1024
 """… what may stand around them …"""
 ESCAPED: Final = 6
 """… and by how much a text grows that is sent back, as vLLM does, when each of its bytes is escaped."""
-_TRY_AGAIN: Final = frozenset({408, 409, 424, 425})  # 424: TEI, when its model fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +55,7 @@ class Patience:
 
 
 class ApiReranker:
-    """Implements ``Reranker``. Proxies and credentials of the environment are not used, redirects not followed."""
+    """Implements ``Reranker``."""
 
     def __init__(
         self,
@@ -78,30 +71,23 @@ class ApiReranker:
         self._shape = SHAPES[dialect]
         if self._shape.model is Named.ALWAYS and endpoint.model is None:
             raise Invalid(f"the {dialect} dialect names a model: set LLC_RERANK_MODEL")
-        self._url = endpoint_of(given, dialect)
+        url = endpoint_of(given, dialect)
+        self.name = f"the reranker at {url.host}"
         self._model = endpoint.model
-        self._key = OwnKey(endpoint.api_key, "LLC_RERANK_API_KEY")
         self._patience = patience
         self._paused_until = -math.inf
         """A time of the event loop."""
-        self._health = ServiceHealth()
         self._sleep = sleep
         self._jitter = jitter
-        self._headers = {
-            "Content-Type": "application/json",
-            "Accept-Encoding": "identity",
-            **self._key.header,
-        }
-        self._http = httpx.AsyncClient(
-            trust_env=False,
-            follow_redirects=False,
-            timeout=None,  # each call has its deadline
-            limits=httpx.Limits(max_connections=CONNECTIONS),
+        server = ModelServer(
+            name=self.name,
+            url=url,
+            key=OwnKey(endpoint.api_key, "LLC_RERANK_API_KEY"),
+            refused=self._refused,
+            too_long=self._too_long,
+            transient=TRANSIENT | {424},  # TEI, when its model fails
         )
-
-    @property
-    def name(self) -> str:
-        return f"the reranker at {self._url.host}"
+        self._http = ModelHttpClient(server, connections=CONNECTIONS)
 
     async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
         """As of the port. More texts than a request may hold go in several, one after the other."""
@@ -113,7 +99,7 @@ class ApiReranker:
                     part = texts[start : start + self._shape.most]
                     scores += await self._persist(query, part, deadline)
         except TimeoutError as exc:
-            raise self._health.timeout(f"{self.name} did not answer within its deadline") from exc
+            raise self._http.timed_out() from exc
         return scores
 
     async def _persist(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
@@ -151,57 +137,18 @@ class ApiReranker:
 
     async def _ask(self, query: str, texts: Sequence[str]) -> list[float]:
         body = self._shape.body(query, texts, self._model)
-        try:
-            answer = await self._post(body, len(texts))
-        except httpx.HTTPError as exc:
-            why = self._key.hidden_in(str(exc)) or type(exc).__name__
-            if isinstance(exc, httpx.ConnectError):
-                raise Unreachable(f"{self.name} cannot be reached: {why}") from exc
-            raise UpstreamError(f"{self.name} broke off the connection: {why}") from exc
-        self._health.succeeded()
+        max_bytes = BYTES_AROUND + len(texts) * BYTES_A_SCORE + ESCAPED * len(body)
+        answer = await self._http.post_json(body, max_bytes=max_bytes)
         return read_scores(answer, len(texts), self.name)
 
-    async def _post(self, body: bytes, texts: int) -> Any:
-        request = self._http.stream("POST", self._url, content=body, headers=self._headers)
-        async with request as response:
-            most = BYTES_AROUND + texts * BYTES_A_SCORE + ESCAPED * len(body)
-            content = await self._read(response, most)
-        if response.status_code != 200:
-            raise self._refusal(response, content)
-        try:
-            return _parsed(content)
-        except (ValueError, RecursionError) as exc:
-            raise UpstreamError(f"{self.name} sent an answer that is not whole JSON") from exc
+    def _too_long(self, max_bytes: int) -> LatentError:
+        return Invalid(
+            f"{self.name} answers more than {max_bytes} bytes, which no scores need:"
+            " check LLC_RERANK_API_URL"
+        )
 
-    async def _read(self, response: httpx.Response, most: int) -> bytes:
-        good = response.status_code == 200
-        content = bytearray()
-        async for piece in response.aiter_bytes():
-            content += piece
-            if good and len(content) > most:
-                raise Invalid(
-                    f"{self.name} answers more than {most} bytes, which no scores need:"
-                    " check LLC_RERANK_API_URL"
-                )
-            if not good and len(content) > BYTES_AROUND:
-                break
-        return bytes(content)
-
-    def _refusal(self, response: httpx.Response, content: bytes) -> LatentError:
-        """The error for an answer that is not a success."""
-        status = response.status_code
-        said = self._key.said(content)
-        seconds = seconds_to_wait(response.headers.get("Retry-After"))
-        details = {} if seconds is None else {"retry_after": seconds}
-        if status == 429:
-            return LimitReached(
-                f"{self.name} accepts no more now (429): {said}", upstream_status=status, **details
-            )
-        if status >= 500 or status in _TRY_AGAIN:
-            failed = UpstreamOverload if status == 503 and details else UpstreamError
-            return failed(
-                f"{self.name} failed ({status}): {said}", upstream_status=status, **details
-            )
+    def _refused(self, status: int, said: str) -> LatentError:
+        """The error for a status that will not pass."""
         if status in (401, 403):  # what it says may show a part of the key
             told = f"{self.name} does not accept the key ({status}): check LLC_RERANK_API_KEY"
         elif 300 <= status < 400:
@@ -214,12 +161,4 @@ class ApiReranker:
         return Invalid(told, upstream_status=status)
 
     async def close(self) -> None:
-        await self._http.aclose()
-
-
-def _parsed(content: bytes) -> Any:
-    """The JSON of an answer. The slow parser reads the ``NaN`` of sloppy servers, to be refused by name later."""
-    try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError:
-        return json.loads(content)
+        await self._http.close()

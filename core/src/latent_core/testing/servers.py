@@ -25,11 +25,10 @@ from latent_core.vectors.qdrant import QdrantAddress
 POSTGRES: Final = "LLC_TEST_POSTGRES_DSN"
 QDRANT: Final = "LLC_TEST_QDRANT_URL"
 QDRANT_KEY: Final = "LLC_TEST_QDRANT_API_KEY"
-QDRANT_GRPC: Final = "LLC_TEST_QDRANT_GRPC_PORT"
 S3: Final = "LLC_TEST_S3_ENDPOINT"
 S3_ACCESS_KEY: Final = "LLC_TEST_S3_ACCESS_KEY"
 S3_SECRET_KEY: Final = "LLC_TEST_S3_SECRET_KEY"
-ADDRESSES: Final = (POSTGRES, QDRANT, QDRANT_KEY, QDRANT_GRPC, S3, S3_ACCESS_KEY, S3_SECRET_KEY)
+ADDRESSES: Final = (POSTGRES, QDRANT, QDRANT_KEY, S3, S3_ACCESS_KEY, S3_SECRET_KEY)
 STOP_SECONDS: Final = 60.0
 
 
@@ -46,12 +45,11 @@ def wanted(name: str, suite: str) -> str:
     return value
 
 
-def qdrant_address(suite: str, *, grpc: bool = False) -> QdrantAddress:
+def qdrant_address(suite: str) -> QdrantAddress:
     """A place of this run's own on the given Qdrant server."""
-    port = int(wanted(QDRANT_GRPC, suite)) if grpc else None
     key = given(QDRANT_KEY)
     return QdrantAddress(
-        wanted(QDRANT, suite), SecretStr(key) if key else None, port, f"t{uuid4().hex[:8]}_"
+        wanted(QDRANT, suite), SecretStr(key) if key else None, f"t{uuid4().hex[:8]}_"
     )
 
 

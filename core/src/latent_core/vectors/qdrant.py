@@ -1,4 +1,4 @@
-"""The vector engine as a server: Qdrant 1.16 or newer, by REST, or by gRPC where a port is given.
+"""The vector engine as a server: Qdrant 1.16 or newer, by REST.
 
 The server is never the source of truth: a write counts only when its status is ``completed`` and every
 point is there by id, a search only after the join in Postgres. Searches go through HNSW, so that beyond
@@ -63,7 +63,6 @@ class QdrantAddress:
 
     url: str
     api_key: SecretStr | None = None
-    grpc_port: int | None = None
     prefix: str = ""
 
 
@@ -431,8 +430,6 @@ def _client(address: QdrantAddress, deadline_seconds: float) -> AsyncQdrantClien
             return AsyncQdrantClient(
                 url=address.url,
                 api_key=address.api_key.get_secret_value() if address.api_key else None,
-                prefer_grpc=address.grpc_port is not None,
-                grpc_port=address.grpc_port or 6334,
                 timeout=math.ceil(deadline_seconds),
                 check_compatibility=False,  # it would print, from a thread of its own
                 # Said, or connections to this machine would not be kept.

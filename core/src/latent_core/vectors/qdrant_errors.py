@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import grpc
 import httpx
 import orjson
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
@@ -37,15 +36,6 @@ logger = logging.getLogger(__name__)
 _SAID: Final = 300
 _FULL: Final = ("no space left", "disk space", "out of disk")
 _KEY_REFUSED: Final = (401, 403)
-_OF_GRPC: Final = {
-    grpc.StatusCode.NOT_FOUND: 404,
-    grpc.StatusCode.ALREADY_EXISTS: 409,
-    grpc.StatusCode.INVALID_ARGUMENT: 400,
-    grpc.StatusCode.FAILED_PRECONDITION: 400,
-    grpc.StatusCode.UNAUTHENTICATED: 401,
-    grpc.StatusCode.PERMISSION_DENIED: 403,
-    grpc.StatusCode.DEADLINE_EXCEEDED: 408,
-}
 
 
 @contextmanager
@@ -60,8 +50,6 @@ def mapped_errors(collection: str, seconds: float, health: ServiceHealth) -> Ite
         raise _refused(exc.status_code or 0, _message(exc.content), collection) from exc
     except ResponseHandlingException as exc:
         raise _broken(exc.source, seconds, health) from exc
-    except grpc.RpcError as exc:
-        raise _rpc(exc, collection, seconds, health) from exc
     except ResourceExhaustedResponse as exc:
         raise UpstreamOverload(
             f"Qdrant accepts no more requests now: {exc}", retry_after=exc.retry_after_s
@@ -83,17 +71,6 @@ def _broken(source: Exception, seconds: float, health: ServiceHealth) -> LatentE
     if isinstance(source, httpx.TransportError) and not connecting:
         return UpstreamError("Qdrant broke off the connection; the log says how")
     return Unreachable("Qdrant is not available; the log says why")
-
-
-def _rpc(exc: grpc.RpcError, collection: str, seconds: float, health: ServiceHealth) -> LatentError:
-    code = exc.code() if hasattr(exc, "code") else None
-    said = str(exc.details() or "") if hasattr(exc, "details") else ""
-    status = _OF_GRPC.get(code, 0) if code is not None else 0
-    if status == 408:
-        return _late(seconds, health)
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return _broken(exc, seconds, health)
-    return _refused(status, said, collection)
 
 
 def _refused(status: int, said: str, collection: str) -> LatentError:

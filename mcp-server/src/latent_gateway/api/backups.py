@@ -37,7 +37,7 @@ from latent_gateway.api.transfers import (
     link_of,
     reaches,
 )
-from latent_gateway.auth import access, rights
+from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, RequestId, Shared, SignedLinks
 
@@ -199,8 +199,6 @@ async def _owned(conn: Connection, caller: Principal, backup_id: int) -> Archive
     gone = await archives.ownerless(conn) if caller.is_owner else []
     if found is None or not (found.container_id in gone or reaches(caller, own, found)):
         raise _unknown(backup_id)
-    if found.container_id in own:
-        rights.note(found.container_id, owns=True)
     return found
 
 

@@ -7,7 +7,7 @@ read looks as if it did not exist: the same answer, by the same query.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NewType
 
 from latent_core.domain.container import ContainerState
@@ -18,7 +18,6 @@ from latent_core.registry import containers, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container
 from latent_core.search.readable import Readable
-from latent_gateway.auth import rights
 from latent_gateway.auth.principal import Principal
 
 Writable = NewType("Writable", Container)
@@ -43,7 +42,6 @@ async def readable(
         container = found.get(container_id)
         if container is None or not _may_see(principal, container):
             raise unknown(container_id)
-        rights.note(container_id, owns=False)
     return {c: Readable(found[c]) for c in unique}
 
 
@@ -60,7 +58,6 @@ async def readable_of(
     container = (await _known(conn, principal, [asked])).get(asked)
     if container is None or not _may_see(principal, container):
         return None
-    rights.note(container.id, owns=False)
     return Readable(container)
 
 
@@ -102,7 +99,6 @@ async def owned(
     require(principal, scope)
     container = (await _known(conn, principal, [container_id])).get(container_id)
     if container is not None and _owns(principal, container):
-        rights.note(container.id, owns=True)
         return Readable(container)
     raise _not_owned(principal, container_id, container)
 
@@ -168,13 +164,11 @@ async def job_seen(
         gone = asked not in await containers.find(conn, [asked]) and container_id is not None
         return gone and (principal.is_owner or (not to_change and _asked(principal, asked_by)))
     if _owns(principal, container):
-        rights.note(container.id, owns=to_change)
         return True
     if not _may_see(principal, container) or Scope.READ not in principal.scopes:
         return False
     if to_change:
         raise _only_read(container.id)
-    rights.note(container.id, owns=False)
     return True
 
 
@@ -200,23 +194,6 @@ def check_creation(principal: Principal, container_id: str) -> None:
         raise Forbidden(
             f"this token is for certain containers, and '{container_id}' is none of them"
         )
-    rights.note(container_id, owns=True)
-
-
-async def check_still(conn: Connection, principal: Principal, relied: Mapping[str, bool]) -> None:
-    """``NotFound`` or ``Forbidden`` when one of the rights that an answer was given by (``rights``) is lost since.
-
-    Tokens do not change, containers do. One that is deleted is nobody's: what was said of it may be said again.
-    """
-    found = await containers.find(conn, sorted(relied))
-    for container_id, owns in sorted(relied.items()):
-        container = found.get(container_id)
-        if container is None or _owns(principal, container):
-            continue
-        if owns:
-            raise _not_owned(principal, container_id, container)
-        if not _may_see(principal, container):
-            raise unknown(container_id)
 
 
 def check_kept(principal: Principal, manifest: Manifest) -> Manifest:

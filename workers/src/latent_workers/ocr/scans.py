@@ -65,11 +65,6 @@ async def read_scans(reader: PageReader, scan: Scan, parsed: Parsed, tell: Tell)
     return _warned(_told_of_blanks(read, outcome), _warnings(scan, outcome))
 
 
-def is_read(parsed: Parsed) -> bool:
-    """Whether every scanned page was read, whatever was on it."""
-    return not parsed.scanned_pages or (parsed.ocr is not None and parsed.ocr.complete)
-
-
 async def _read(
     reader: PageReader, engine: Engine, scan: Scan, pages: Sequence[int], tell: Tell
 ) -> Outcome:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from latent_gateway.mcp.calls import Call
 from latent_gateway.mcp.may import Scope
-from latent_gateway.mcp.results import DEFAULT_CHARS, LEAST_CHARS, MOST_CHARS, Answer
+from latent_gateway.mcp.results import LEAST_CHARS, MOST_CHARS, Answer
 from latent_gateway.mcp.schema import schema_of
 
 SECONDS: Final = 30.0
@@ -36,7 +36,6 @@ Cursor = Annotated[
     str | None,
     Field(max_length=200, description="next_cursor of the answer before, with the same arguments."),
 ]
-DEFAULT_MAX_CHARS: Final = DEFAULT_CHARS
 
 
 def _identity(value: Any) -> Any:

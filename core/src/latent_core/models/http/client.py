@@ -1,0 +1,132 @@
+"""The HTTP client of all model servers: one request, its deadline, the limit of its answer, and its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+import orjson
+
+from latent_core.domain.errors import LatentError, Unreachable, UpstreamError, UpstreamTimeout
+from latent_core.domain.service_health import ServiceHealth
+from latent_core.models.http.errors import TRANSIENT, transient_error
+from latent_core.redaction import OwnKey
+
+CONNECT_SECONDS: Final = 10.0
+MAX_ERROR_BYTES: Final = 64 * 1024
+"""Read of an answer that is no success."""
+
+Files = Sequence[tuple[str, tuple[str, bytes, str]]]
+"""Of a form: field, and the file's name, bytes and media type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelServer:
+    """A server as its errors describe it, and as whom it is called."""
+
+    name: str
+    url: httpx.URL
+    key: OwnKey
+    refused: Callable[[int, str], LatentError]
+    """The error of a status that will not pass, with what the server says."""
+    too_long: Callable[[int], LatentError]
+    """The error of an answer over so many bytes."""
+    transient: frozenset[int] = TRANSIENT
+
+
+class ModelHttpClient:
+    """POST requests to one address. It uses no proxies or credentials of the environment and follows no redirects."""
+
+    def __init__(
+        self, server: ModelServer, *, connections: int, seconds: float | None = None
+    ) -> None:
+        """``seconds`` limits a request from its first byte to the answer's last; without it, the caller does."""
+        self._server = server
+        self._seconds = seconds
+        self._health = ServiceHealth()
+        self._headers = {"Accept-Encoding": "identity", **server.key.header}
+        timeout = None if seconds is None else httpx.Timeout(seconds, connect=CONNECT_SECONDS)
+        self._http = httpx.AsyncClient(
+            trust_env=False,
+            follow_redirects=False,
+            timeout=timeout,
+            limits=httpx.Limits(max_connections=connections),
+        )
+
+    async def post_json(self, body: bytes, *, max_bytes: int) -> Any:
+        """The JSON of the answer to ``body``."""
+        headers = {**self._headers, "Content-Type": "application/json"}
+        url = self._server.url
+        request = self._http.build_request("POST", url, content=body, headers=headers)
+        return await self._answer(request, max_bytes)
+
+    async def post_form(self, fields: dict[str, str], files: Files, *, max_bytes: int) -> Any:
+        """The same for a form with files."""
+        url, headers = self._server.url, self._headers
+        request = self._http.build_request("POST", url, data=fields, files=files, headers=headers)
+        return await self._answer(request, max_bytes)
+
+    def timed_out(self) -> UpstreamTimeout:
+        """The error of a request that was not answered in time."""
+        return self._health.timeout(f"{self._server.name} did not answer within its deadline")
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _answer(self, request: httpx.Request, max_bytes: int) -> Any:
+        name = self._server.name
+        try:
+            async with asyncio.timeout(self._seconds):
+                answer = await self._send(request, max_bytes)
+        except httpx.ConnectTimeout as exc:
+            raise Unreachable(f"{name} cannot be reached within {CONNECT_SECONDS:g} s") from exc
+        except (TimeoutError, httpx.TimeoutException) as exc:
+            raise self.timed_out() from exc
+        except httpx.HTTPError as exc:
+            why = self._server.key.hidden_in(str(exc)) or type(exc).__name__
+            if isinstance(exc, httpx.ConnectError):
+                raise Unreachable(f"{name} cannot be reached: {why}") from exc
+            raise UpstreamError(f"{name} broke off the connection: {why}") from exc
+        self._health.succeeded()
+        return answer
+
+    async def _send(self, request: httpx.Request, max_bytes: int) -> Any:
+        async with aclosing(await self._http.send(request, stream=True)) as response:
+            content = await self._read(response, max_bytes)
+        if response.status_code != 200:
+            raise self._error(response, content)
+        try:
+            return _parsed(content)
+        except (ValueError, RecursionError) as exc:
+            name = self._server.name
+            raise UpstreamError(f"{name} sent an answer that is not whole JSON: {exc}") from exc
+
+    async def _read(self, response: httpx.Response, max_bytes: int) -> bytes:
+        success = response.status_code == 200
+        content = bytearray()
+        async for piece in response.aiter_bytes():
+            content += piece
+            if success and len(content) > max_bytes:
+                raise self._server.too_long(max_bytes)
+            if not success and len(content) > MAX_ERROR_BYTES:
+                break
+        return bytes(content)
+
+    def _error(self, response: httpx.Response, content: bytes) -> LatentError:
+        server = self._server
+        reason = server.key.said(content)
+        error = transient_error(server.name, response, reason, transient=server.transient)
+        return error or server.refused(response.status_code, reason)
+
+
+def _parsed(content: bytes) -> Any:
+    """The JSON of an answer. The slow parser reads the ``NaN`` of sloppy servers, to be refused by name later."""
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return json.loads(content)
