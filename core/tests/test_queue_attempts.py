@@ -121,6 +121,15 @@ async def test_the_time_that_a_job_stands_in_line_is_not_time_it_waits_for_a_ser
     assert not is_final(held, UNCOUNTED[2])
 
 
+async def test_a_service_that_asks_for_days_is_tried_again_after_an_hour(
+    database: Database,
+) -> None:
+    await put(database)
+    await meet(database, LimitReached("429", retry_after=7 * 24 * 3600.0))
+    (row,) = await sql(database, "SELECT run_at - now() < interval '61 minutes' AS soon FROM jobs")
+    assert row["soon"]
+
+
 async def test_a_job_that_is_enqueued_again_waits_from_then_on(database: Database) -> None:
     await put(database, job(dedupe_key="k"))
     await meet(database, UNCOUNTED[0])

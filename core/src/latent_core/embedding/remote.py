@@ -211,15 +211,14 @@ class RemoteEmbedder:
                 await self._hold(exc, self._patience.attempts)
             raise
 
-    async def _fails_for_all(self) -> bool:
-        """Whether it is the server that fails, and not what we send that makes it fail: a harmless one tells."""
+    async def _try_harmless(self) -> None:
+        """Close no way when a harmless text is embedded: then the server fails at what we sent."""
         try:
             await self._rate.take(1, urgent=True, within=self._patience.query_turn)
             await self._client.embed(self._prefixes.put([HARMLESS], query=False), query=False)
-        except LatentError as exc:
-            return isinstance(exc, (*_PASSING, RateLimited))
+        except LatentError:
+            return
         self._breaker.good()
-        return False
 
     def raise_if_unreachable(self) -> None:
         """``Unreachable`` while the server is left alone: who has work to do before it asks can save that."""
@@ -240,7 +239,7 @@ class RemoteEmbedder:
             self._breaker.bad()
             if not urgent and self._breaker.left() > 0 and not _says_when(exc):
                 # One that makes the server fail must not close the way of all others.
-                await self._fails_for_all()
+                await self._try_harmless()
             raise
         except LatentError:
             self._breaker.good()  # it answers, if not as we would like

@@ -24,6 +24,8 @@ from latent_core.registry.connection import Connection, Database
 
 MAX_PAUSED_SECONDS: Final = 24 * 3600.0
 """A job that has waited so long for a service fails."""
+MAX_RETRY_AFTER_SECONDS: Final = 3600.0
+"""A service that asks for a longer pause is tried again after this."""
 
 RETRY: Final = """
 WITH retried AS (
@@ -217,6 +219,8 @@ async def come_back(
 
 
 def _retry_after(error: Exception) -> float:
-    """Seconds a service asked us to wait; 0 when it did not."""
+    """Seconds a service asked us to wait, at most an hour; 0 when it did not."""
     seconds = error.details.get("retry_after") if isinstance(error, LatentError) else None
-    return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 0.0
+    return (
+        min(max(0.0, seconds), MAX_RETRY_AFTER_SECONDS) if isinstance(seconds, int | float) else 0.0
+    )
