@@ -47,7 +47,7 @@ async def listed(
                 conn, "notes", wanted, after=after, limit=limit, seconds=seconds
             )
         pages += 1
-        ords += [row["ord"] for row in found.rows]
+        ords += [row.ord for row in found.rows]
         assert len(found.rows) <= limit
         if found.more_after is None:
             assert found.in_time

@@ -1,11 +1,15 @@
-"""Exit codes of ``latent``."""
+"""Exit codes of ``latent``, and the one line that says what went wrong."""
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
+from typer import Abort, TyperException
+
+from latent_cli.output import emit, safe
 from latent_client.errors import Unreachable
-from latent_core.domain.errors import Invalid, LatentError
+from latent_core.domain.errors import Invalid, Issue, IssueCode, LatentError, Unavailable
 
 OK: Final = 0
 FAILED: Final = 1
@@ -23,3 +27,28 @@ def code_of(error: LatentError) -> int:
         case Invalid():
             return USAGE
     return FAILED
+
+
+def explain(exc: Exception, *, as_json: bool) -> int:
+    """Print the line (and with ``as_json`` the issue on stdout); the exit code."""
+    issue, code = _issue(exc)
+    if as_json:
+        emit({"issues": [issue]}, line=True)
+    line = safe(" ".join(issue.message.split()))
+    print(f"latent: {line}", file=sys.stderr)  # noqa: T201 - the one place
+    return code
+
+
+def _issue(exc: Exception) -> tuple[Issue, int]:
+    match exc:
+        case LatentError():
+            return exc.issue(), code_of(exc)
+        case TyperException():
+            message = f"{exc.format_message().rstrip('.')}; see `latent --help`"
+            return Issue(code=IssueCode.INVALID, message=message), USAGE
+        case Abort():
+            return Issue(code=IssueCode.INVALID, message="aborted"), FAILED
+    message = (
+        f"this should not happen ({type(exc).__name__}: {exc}); `latent --debug …` shows where"
+    )
+    return Unavailable(message).issue(), FAILED

@@ -134,6 +134,6 @@ def run(arguments: list[str]) -> int:
 
 
 def _report(exc: Exception, *, as_json: bool) -> int:
-    from latent_cli.failure import explain
+    from latent_cli.exits import explain
 
     return explain(exc, as_json=as_json)

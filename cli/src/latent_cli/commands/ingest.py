@@ -11,12 +11,13 @@ import typer
 from latent_cli.ingest_shown import show_report
 from latent_cli.ingesting import FolderSource, Ingestion, IngestReport, Source, plan
 from latent_cli.jobs_shown import WAIT_SECONDS, exit_for
-from latent_cli.meta_flags import meta_of
 from latent_cli.options import InContainer, Json, command_app
 from latent_cli.output import answers, emit
 from latent_cli.progress import IngestBars
 from latent_cli.session import ask
+from latent_client.sidecars import read_meta
 from latent_core.domain.errors import Invalid
+from latent_core.domain.text import unsound
 from latent_core.settings import load_settings
 
 app = command_app()
@@ -68,7 +69,7 @@ def ingest(
     a.md.meta.yaml holds meta of the a.md beside it.
     """
     sources = plan(paths, uri=uri, root=root)
-    given = meta_of(meta or [], meta_file)
+    given = _meta_of(meta or [], meta_file)
     if watch:
         _watch(container, sources, given, rebuild or dry_run or wait, keep_vanished, as_json)
         return
@@ -127,3 +128,25 @@ def _watch(
     with IngestBars() as bars:
         watching = Watching(answers(), bars, as_json=as_json)
         ask(lambda client: watching.run(client, watched))
+
+
+def _meta_of(pairs: Sequence[str], file: Path | None) -> dict[str, Any]:
+    """``--meta key=value`` over ``--meta-file``; a key given several times is a list.
+
+    Values are text; the server reads them as the container's schema says. ``Invalid`` names the flag, or file and line.
+    """
+    meta = read_meta(file) if file else {}
+    given: dict[str, list[str]] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise Invalid(
+                f"--meta '{pair[:80]}': write it as key=value, such as --meta city=Berlin"
+            )
+        given.setdefault(key.strip(), []).append(value)
+    meta |= {key: values[0] if len(values) == 1 else values for key, values in given.items()}
+    wrong = unsound(meta)
+    if wrong is not None:
+        key, why = wrong
+        raise Invalid(f"--meta {key}: {why}")
+    return meta

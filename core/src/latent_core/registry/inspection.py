@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from latent_core.registry.connection import Connection
@@ -96,6 +98,42 @@ GROUP BY 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkRow:
+    """A visible chunk; columns of ``FIND``."""
+
+    id: UUID
+    doc_id: UUID
+    generation: int
+    ordinal: int
+    ord: int
+    modality: str
+    source_type: str
+    block_type: str
+    text: str
+    embed_text: str
+    page: int | None
+    page_end: int | None
+    line_start: int | None
+    line_end: int | None
+    heading_path: list[str]
+    key_path: str | None
+    parent_section: str | None
+    table_id: str | None
+    row_group: int | None
+    offset_start: int
+    offset_end: int
+    content_hash: str
+    token_count: int
+    windows: int
+    provenance: dict[str, Any]
+    meta: dict[str, Any]
+    created_at: datetime
+    uri: str
+    sha256: str | None
+    duplicate_of: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What is asked of a chunk; None lets everything through."""
 
@@ -132,7 +170,7 @@ class Wanted:
 class Found:
     """Chunks in ord order."""
 
-    rows: list[dict[str, Any]]
+    rows: list[ChunkRow]
     more_after: int | None
     """The ord to go on after; None when nothing follows."""
     in_time: bool
@@ -144,7 +182,7 @@ async def find(
 ) -> Found:
     """Visible chunks after ``after`` (-1 for the first) that are as ``wanted``, read for ``seconds`` at most."""
     until = time.monotonic() + seconds
-    rows: list[dict[str, Any]] = []
+    rows: list[ChunkRow] = []
     last = await _last(conn, wanted)
     if last is not None:
         after = max(after, last[0] - 1)
@@ -154,9 +192,9 @@ async def find(
             return Found(rows, None, in_time=True)
         values = {"container_id": container_id, "after": after, "upto": reach[0]}
         more = {**wanted.values(), **values, "limit": limit + 1 - len(rows)}
-        rows += await (await conn.execute(FIND, more)).fetchall()
+        rows += await _chunks(conn, more)
         if len(rows) > limit:
-            return Found(rows[:limit], rows[limit - 1]["ord"], in_time=True)
+            return Found(rows[:limit], rows[limit - 1].ord, in_time=True)
         after = reach[0]
         if reach[1] < CHUNKS_A_LOOK:
             return Found(rows, None, in_time=True)
@@ -179,7 +217,7 @@ async def _reach(conn: Connection, container_id: str, after: int) -> tuple[int, 
     return (row["last"], row["chunks"]) if row and row["chunks"] else None
 
 
-async def one(conn: Connection, container_id: str, chunk_id: UUID) -> dict[str, Any] | None:
+async def one(conn: Connection, container_id: str, chunk_id: UUID) -> ChunkRow | None:
     """A visible chunk."""
     values = {"chunk_id": chunk_id, "container_id": container_id}
     row = await (await conn.execute(ORD_OF, values)).fetchone()
@@ -187,7 +225,14 @@ async def one(conn: Connection, container_id: str, chunk_id: UUID) -> dict[str, 
         return None
     bounds = {"after": row["ord"] - 1, "upto": row["ord"], "limit": 1}
     parameters = {**Wanted(chunk_id=chunk_id).values(), "container_id": container_id, **bounds}
-    return await (await conn.execute(FIND, parameters)).fetchone()
+    found = await _chunks(conn, parameters)
+    return found[0] if found else None
+
+
+async def _chunks(conn: Connection, parameters: Mapping[str, Any]) -> list[ChunkRow]:
+    async with conn.cursor(row_factory=class_row(ChunkRow)) as cursor:
+        await cursor.execute(FIND, parameters)
+        return await cursor.fetchall()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,17 @@ from fastapi import APIRouter, Query, Request, Response
 from latent_core.domain import cursors
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
+from latent_core.domain.hit import PlaceView
 from latent_core.domain.text import Text, unsound
 from latent_core.registry import inspection
-from latent_core.registry.inspection import CHARACTER_STEPS, TOKEN_STEPS, Found, Sizes, Wanted
-from latent_core.search.render import place_view
+from latent_core.registry.inspection import (
+    CHARACTER_STEPS,
+    TOKEN_STEPS,
+    ChunkRow,
+    Found,
+    Sizes,
+    Wanted,
+)
 from latent_core.wire.chunks import (
     ChunkAnswer,
     ChunkPage,
@@ -173,30 +180,39 @@ async def show(
     return json_answer(ChunkAnswer(chunk=view(row)), request_id)
 
 
-def view(row: dict[str, Any]) -> ChunkView:
+def view(row: ChunkRow) -> ChunkView:
     return ChunkView(
-        chunk_id=row["id"],
-        doc_id=row["doc_id"],
-        source_uri=row["uri"],
-        file_hash=row["sha256"],
-        ord=row["ord"],
-        ordinal=row["ordinal"],
-        modality=row["modality"],
-        source_type=row["source_type"],
-        block_type=row["block_type"],
-        text=row["text"],
-        embed_text=row["embed_text"],
-        place=place_view(row),
-        parent_section=row["parent_section"],
-        key_path=row["key_path"],
-        table_id=row["table_id"],
-        row_group=row["row_group"],
-        offsets=(row["offset_start"], row["offset_end"]),
-        content_hash=row["content_hash"],
-        token_count=row["token_count"],
-        windows=row["windows"],
-        duplicate_of=row["duplicate_of"],
-        provenance=row["provenance"],
-        meta=row["meta"],
-        indexed_at=row["created_at"],
+        chunk_id=row.id,
+        doc_id=row.doc_id,
+        source_uri=row.uri,
+        file_hash=row.sha256,
+        ord=row.ord,
+        ordinal=row.ordinal,
+        modality=row.modality,
+        source_type=row.source_type,
+        block_type=row.block_type,
+        text=row.text,
+        embed_text=row.embed_text,
+        place=PlaceView(
+            page=row.page,
+            page_end=row.page_end,
+            line_start=row.line_start,
+            line_end=row.line_end,
+            heading_path=" > ".join(row.heading_path),
+            key_path=row.key_path,
+            table_id=row.table_id,
+            row_group=row.row_group,
+        ),
+        parent_section=row.parent_section,
+        key_path=row.key_path,
+        table_id=row.table_id,
+        row_group=row.row_group,
+        offsets=(row.offset_start, row.offset_end),
+        content_hash=row.content_hash,
+        token_count=row.token_count,
+        windows=row.windows,
+        duplicate_of=row.duplicate_of,
+        provenance=row.provenance,
+        meta=row.meta,
+        indexed_at=row.created_at,
     )

@@ -110,8 +110,8 @@ async def _chunks(
     the document has changed since."""
     if chosen is not None:
         row = await inspection.one(conn, document.container_id, chosen)
-        if row is not None and row["doc_id"] == document.doc_id:
-            after = row["ord"] - 1
+        if row is not None and row.doc_id == document.doc_id:
+            after = row.ord - 1
         else:
             chosen = None
     found = await inspection.find(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from latent_core.domain import cursors
@@ -11,7 +11,7 @@ from latent_core.domain.chunk import Modality, SourceType
 from latent_core.domain.errors import Invalid
 from latent_core.registry import inspection
 from latent_core.registry.connection import Connection
-from latent_core.registry.inspection import Wanted
+from latent_core.registry.inspection import ChunkRow, Wanted
 from latent_gateway.mcp.results import longest, size
 
 CHUNKS_A_READ: Final = 50
@@ -65,7 +65,7 @@ async def read(
         if number == 0 and begin is not None:
             _check_unchanged(found.rows, begin)
         for row in found.rows:
-            asked = begin is not None and row["ord"] == begin.ord
+            asked = begin is not None and row.ord == begin.ord
             if _shows_a_page(row) and not asked:
                 continue
             stopped = written.add(row, begin.skip if begin and asked else 0)
@@ -77,14 +77,14 @@ async def read(
     return Piece(written.text, Place(after + 1))
 
 
-def _shows_a_page(row: dict[str, Any]) -> bool:
+def _shows_a_page(row: ChunkRow) -> bool:
     """Whether it is a page as a picture, whose text is that of the chunks before."""
-    return (row["modality"], row["source_type"] == SourceType.IMAGE) == (Modality.IMAGE, False)
+    return (row.modality, row.source_type == SourceType.IMAGE) == (Modality.IMAGE, False)
 
 
-def _check_unchanged(rows: list[dict[str, Any]], begin: Place) -> None:
+def _check_unchanged(rows: list[ChunkRow], begin: Place) -> None:
     """Numbers of chunks are never used twice: another first one means that the document is another."""
-    if not rows or rows[0]["ord"] != begin.ord:
+    if not rows or rows[0].ord != begin.ord:
         raise Invalid(
             "the document has changed since this cursor was given: begin again without it"
         )
@@ -96,17 +96,17 @@ class _Written:
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
         self._parts: list[str] = []
-        self._last: dict[str, Any] | None = None
+        self._last: ChunkRow | None = None
 
     @property
     def text(self) -> str:
         return "".join(self._parts)
 
-    def add(self, row: dict[str, Any], skip: int) -> Place | None:
+    def add(self, row: ChunkRow, skip: int) -> Place | None:
         """Take in a chunk; where to go on when it does not fit."""
         shared = skip or (_shared(self._last, row) if self._last else 0)
         between = _between(self._last, row, shared) if self._parts else ""
-        rest = between + row["text"][shared:]
+        rest = between + row.text[shared:]
         needed = size(rest) - 2
         if needed <= self._left:
             self._parts.append(rest)
@@ -117,24 +117,24 @@ class _Written:
         if not self._parts and not taken:
             taken = rest[:1]  # whatever the budget, the reading goes on
         if len(taken) <= len(between):
-            return Place(row["ord"], shared)
+            return Place(row.ord, shared)
         self._parts.append(taken)
-        return Place(row["ord"], shared + len(taken) - len(between))
+        return Place(row.ord, shared + len(taken) - len(between))
 
 
-def _shared(last: dict[str, Any], row: dict[str, Any]) -> int:
+def _shared(last: ChunkRow, row: ChunkRow) -> int:
     """Characters at the beginning of the chunk that the one before ended with."""
-    overlap: int = last["offset_end"] - row["offset_start"]
-    if not 0 < overlap < len(row["text"]):
+    overlap = last.offset_end - row.offset_start
+    if not 0 < overlap < len(row.text):
         return 0
-    return overlap if last["text"].endswith(row["text"][:overlap]) else 0
+    return overlap if last.text.endswith(row.text[:overlap]) else 0
 
 
-def _between(last: dict[str, Any] | None, row: dict[str, Any], shared: int) -> str:
+def _between(last: ChunkRow | None, row: ChunkRow, shared: int) -> str:
     """Line ends in place of what the chunker left out."""
     if last is None or shared:
         return ""
-    gap = row["offset_start"] - last["offset_end"]
+    gap = row.offset_start - last.offset_end
     return "\n" * min(gap, 2) if 0 <= gap <= 2 else "\n\n"
 
 

@@ -114,9 +114,9 @@ async def _around(conn: Connection, view: DocumentView, chunk_id: str | None) ->
     if piece.next_place is None or chunk_id is None:
         return piece
     row = await inspection.one(conn, container_id, UUID(chunk_id))
-    if row is None or row["doc_id"] != doc_id or row["ord"] < piece.next_place.ord:
+    if row is None or row.doc_id != doc_id or row.ord < piece.next_place.ord:
         return piece
-    return await read(conn, container_id, doc_id, begin=Place(row["ord"]), max_bytes=TEXT_BYTES)
+    return await read(conn, container_id, doc_id, begin=Place(row.ord), max_bytes=TEXT_BYTES)
 
 
 async def _page_link(call: Call, doc_id: UUID) -> str | None:
