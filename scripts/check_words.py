@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from typing_extensions import override
+
 ROOT: Final = Path(__file__).parent.parent
 
 IDENTIFIER_PART: Final = re.compile(
@@ -63,7 +65,7 @@ LOG_METHODS: Final = frozenset(
 SQL: Final = re.compile(
     r"\s*(?:--[^\n]*\n\s*)*(?:ALTER|COPY|CREATE|DELETE|DROP|INSERT|LOCK|SELECT|UPDATE|WITH)\s"
 )
-NOT_SQL_NAMES: Final = re.compile(r"--[^\n]*|'(?:[^']|'')*'")
+NOT_SQL_NAMES: Final = re.compile(r"--[^\n]*|'(?:[^']|'')*'|\bleast(?=\()", re.IGNORECASE)
 MAX_LINE: Final = 120
 PRODUCT: Final = re.compile(r"(?:cli|client|core|mcp-server|workers)/src/|migrations/")
 OWN_PACKAGES: Final = re.compile(r"latent_\w+|tests|scripts|benchmarks|conftest")
@@ -82,12 +84,13 @@ class Finding:
     rule: str
     text: str
 
+    @override
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.rule}: {self.text}"
 
 
 @dataclass(frozen=True)
-class SourceFile:
+class CheckedFile:
     path: str
     text: str
     tree: ast.Module | None
@@ -143,7 +146,7 @@ def _named(node: ast.AST) -> Iterable[str | None]:
             return []
 
 
-def identifiers(file: SourceFile) -> Iterator[Finding]:
+def identifiers(file: CheckedFile) -> Iterator[Finding]:
     if file.tree is None:
         return
     for part in PurePosixPath(file.path).with_suffix("").parts:
@@ -169,8 +172,8 @@ def _exceptions(trees: Iterable[ast.Module]) -> frozenset[str]:
     return frozenset(known)
 
 
-def class_names(exceptions: frozenset[str]) -> Callable[[SourceFile], Iterator[Finding]]:
-    def rule(file: SourceFile) -> Iterator[Finding]:
+def class_names(exceptions: frozenset[str]) -> Callable[[CheckedFile], Iterator[Finding]]:
+    def rule(file: CheckedFile) -> Iterator[Finding]:
         for node in ast.walk(file.tree) if file.tree is not None else ():
             if not isinstance(node, ast.ClassDef) or node.name in exceptions:
                 continue
@@ -201,7 +204,7 @@ def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def sql_names(file: SourceFile) -> Iterator[Finding]:
+def sql_names(file: CheckedFile) -> Iterator[Finding]:
     if file.tree is None or not file.is_product:
         return
     for node in ast.walk(file.tree):
@@ -220,7 +223,7 @@ def _is_logger(node: ast.expr) -> bool:
     return re.fullmatch(r"_?log(?:ger)?", ast.unparse(node).rpartition(".")[2].lower()) is not None
 
 
-def log_events(file: SourceFile) -> Iterator[Finding]:
+def log_events(file: CheckedFile) -> Iterator[Finding]:
     if file.tree is None or not file.is_product:
         return
     for node in ast.walk(file.tree):
@@ -243,15 +246,15 @@ def blanked(path: str, text: str) -> str:
     return re.sub(code, lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.DOTALL | re.M)
 
 
-def prose(file: SourceFile) -> Iterator[tuple[int, str]]:
+def prose(file: CheckedFile) -> Iterator[tuple[int, str]]:
     if file.tree is not None:
         yield from strings(file.tree) if file.is_product else ()
     elif TEXT_FILES.fullmatch(file.path):
         yield 1, blanked(file.path, file.text)
 
 
-def _in_prose(rule: str, pattern: re.Pattern[str]) -> Callable[[SourceFile], Iterator[Finding]]:
-    def found(file: SourceFile) -> Iterator[Finding]:
+def _in_prose(rule: str, pattern: re.Pattern[str]) -> Callable[[CheckedFile], Iterator[Finding]]:
+    def found(file: CheckedFile) -> Iterator[Finding]:
         for first, text in prose(file):
             for match in pattern.finditer(text):
                 around = text[max(0, match.start() - 30) : match.end() + 30]
@@ -274,7 +277,7 @@ def _breakable(line: str) -> int:
     return sum(3 + len(cell) for cell in cells if not whole.fullmatch(cell))
 
 
-def line_lengths(file: SourceFile) -> Iterator[Finding]:
+def line_lengths(file: CheckedFile) -> Iterator[Finding]:
     if not file.path.endswith(".md"):
         return
     fence = None
@@ -296,9 +299,9 @@ RULES: Final = (
 )
 
 
-def check(files: Sequence[SourceFile], rules: Iterable[str] = RULES) -> list[Finding]:
+def check(files: Sequence[CheckedFile], rules: Iterable[str] = RULES) -> list[Finding]:
     exceptions = _exceptions(file.tree for file in files if file.tree is not None)
-    by_name: dict[str, Callable[[SourceFile], Iterator[Finding]]] = {
+    by_name: dict[str, Callable[[CheckedFile], Iterator[Finding]]] = {
         "identifier": identifiers,
         "sql": sql_names,
         "log-event": log_events,
@@ -312,11 +315,11 @@ def check(files: Sequence[SourceFile], rules: Iterable[str] = RULES) -> list[Fin
     return sorted(kept, key=lambda one: (one.path, one.line, one.rule, one.text))
 
 
-def source_file(path: str, text: str) -> SourceFile:
-    return SourceFile(path, text, ast.parse(text) if path.endswith(".py") else None)
+def source_file(path: str, text: str) -> CheckedFile:
+    return CheckedFile(path, text, ast.parse(text) if path.endswith(".py") else None)
 
 
-def tracked(root: Path) -> list[SourceFile]:
+def tracked(root: Path) -> list[CheckedFile]:
     """Python, Markdown, console templates and the example of the environment, as git knows them."""
     command = ["git", "ls-files", "*.py", "*.md", "*.html", ".env.example"]
     listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout

@@ -68,6 +68,7 @@ FINE: Final = [
     (PRODUCT, "code = ord('a')"),
     (PRODUCT, "record = keyword = household = almost = 1"),
     (PRODUCT, "Q = \"SELECT chunk_no -- most of them\\nFROM chunks WHERE state = 'away'\""),
+    (PRODUCT, 'Q = "SELECT least(a, b) FROM chunks"'),
     (PRODUCT, 'logger.info("queue_maintenance_failed", extra={"cause": cause})'),
     (PRODUCT, "math.log(value)"),
     (PRODUCT, "class Unreachable(Exception): ...\nclass Closed(Unreachable): ..."),
@@ -146,7 +147,7 @@ def test_the_allow_list_is_empty() -> None:
 def test_findings_decide_the_exit_status(
     text: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files: Sequence[check_words.SourceFile] = [source_file(PRODUCT, text)]
+    files: Sequence[check_words.CheckedFile] = [source_file(PRODUCT, text)]
     monkeypatch.setattr(check_words, "tracked", lambda _root: files)
     assert main(["core/src", "--rule", "identifier"]) == status
     assert main(["workers"]) == 0, "another part of the tree"
