@@ -41,13 +41,13 @@ class Deps:
     def embedder(self, space: Space) -> Embedder:
         return self.stack.embedders.for_space(space)
 
-    def search_service(self) -> SearchService:
+    def search_service(self, seconds: float | None = None) -> SearchService:
         """For the searches of one job, one after the other. Its turns are its own: what is measured does not wait for
-        other searches."""
+        other searches. ``seconds``: the deadline of each, by default the setting."""
         return SearchService(
             self.stack.search_stores(QueryCache()),
             NoLinks(),
-            self.settings.search_timeout_ms / 1000,
+            seconds or self.settings.search_timeout_ms / 1000,
             self.stack.metrics,
             Turns(),
         )

@@ -19,13 +19,13 @@ from latent_core.search.budget import fit
 from latent_core.search.dedup import Candidate, Group, collapse, group
 from latent_core.search.diagnose import diagnose
 from latent_core.search.display import in_display_order
-from latent_core.search.embed import QueryVectors
+from latent_core.search.embed import FixedEmbedder, QueryVectors
 from latent_core.search.fuse import fuse
 from latent_core.search.hydrate import Hydrated, hydrate
 from latent_core.search.neighbours import with_neighbours
 from latent_core.search.order import Order
 from latent_core.search.paging import cursor_at
-from latent_core.search.plan import VECTOR, Plan, make_plan
+from latent_core.search.plan import VECTOR, Plan, SearchTarget, make_plan
 from latent_core.search.query_image import QueryImage
 from latent_core.search.readable import Readable
 from latent_core.search.render import Links, render
@@ -89,8 +89,10 @@ class SearchService:
         request: SearchRequest,
         readable: Mapping[str, Readable],
         image: QueryImage | None = None,
+        target: SearchTarget | None = None,
     ) -> SearchResponse:
-        """The answer; ``image`` is that of ``image_ref``, with its text or why there is none."""
+        """The answer; ``image`` is that of ``image_ref``, with its text or why there is none. ``target`` is the space
+        to search, if it is not the live one."""
         timings = Timings()
         plan = make_plan(
             request,
@@ -99,11 +101,13 @@ class SearchService:
             self.deadline_seconds,
             image.text if image is not None else "",
             seen=image is not None and image.picture is not None,
+            target=target,
         )
         if image is not None and not any(part.channels for part in plan.containers):
             return _with_image(SearchResponse(), image)
         seen = image.picture if image is not None else None
-        vectors = QueryVectors(self.stores.embedders, self.stores.queries, plan.query, seen)
+        embedders = self.stores.embedders if target is None else FixedEmbedder(target.embedder)
+        vectors = QueryVectors(embedders, self.stores.queries, plan.query, seen)
         timings.lap("plan")
         order = Order(self.stores, plan)
         try:
