@@ -22,6 +22,7 @@ from latent_core.search.display import in_display_order
 from latent_core.search.embed import FixedEmbedder, QueryVectors
 from latent_core.search.fuse import fuse
 from latent_core.search.hydrate import Hydrated, hydrate
+from latent_core.search.limiter import SearchLimiter, SearchSlot
 from latent_core.search.neighbours import with_neighbours
 from latent_core.search.order import Order
 from latent_core.search.paging import cursor_at
@@ -31,7 +32,6 @@ from latent_core.search.readable import Readable
 from latent_core.search.render import Links, render
 from latent_core.search.retrieve import ContainerSearch, Retrieved
 from latent_core.search.stores import SearchStores
-from latent_core.search.turns import Turn, Turns
 
 SLACK: Final = 5
 """More candidates than asked for: some may vanish between the join and the hydration."""
@@ -82,7 +82,7 @@ class SearchService:
     links: Links
     deadline_seconds: float
     metrics: Metrics
-    turns: Turns
+    limiter: SearchLimiter
 
     async def search(
         self,
@@ -112,15 +112,15 @@ class SearchService:
         order = Order(self.stores, plan)
         try:
             waited = await vectors.from_afar(_by_meaning(plan), AFAR_SHARE * plan.deadline_seconds)
-            async with self.turns.turn(
+            async with self.limiter.slot(
                 plan.deadline_seconds, exact=plan.matcher is not None
-            ) as turn:
+            ) as slot:
                 timings.lap("turn")
                 searches = [
                     ContainerSearch(self.stores, plan, part, vectors, waited)
                     for part in plan.containers
                 ]
-                page, retrieved = await self._rounds(plan, searches, order, timings, turn)
+                page, retrieved = await self._rounds(plan, searches, order, timings, slot)
         finally:
             await vectors.close()
         timings.stages["embed"] = round(vectors.milliseconds, 3)
@@ -145,7 +145,7 @@ class SearchService:
         searches: Sequence[ContainerSearch],
         order: Order,
         timings: Timings,
-        turn: Turn,
+        slot: SearchSlot,
     ) -> tuple[Page, list[Retrieved]]:
         """Retrieve and hydrate until the page is filled or nothing is left (DESIGN §7.2)."""
         wanted = max(plan.offset + plan.top_k + SLACK, plan.rerank.head)
@@ -154,7 +154,7 @@ class SearchService:
         for _ in range(MAX_ROUNDS):
             retrieved = await asyncio.gather(*(_bounded(s, wanted, plan) for s in searches))
             timings.lap("retrieve")
-            candidates = await _ordered(order, retrieved, turn)
+            candidates = await _ordered(order, retrieved, slot)
             groups = group(candidates, by_document=plan.dedup)
             timings.lap("fuse")
             page = await self._page(plan, groups, retrieved)
@@ -255,12 +255,14 @@ def _by_meaning(plan: Plan) -> list[Container]:
     return [part.container for part in plan.containers if VECTOR in part.channels]
 
 
-async def _ordered(order: Order, retrieved: Sequence[Retrieved], turn: Turn) -> list[Candidate]:
-    """In the order they are shown in. A reranker may be far away: others have the turn meanwhile."""
+async def _ordered(
+    order: Order, retrieved: Sequence[Retrieved], slot: SearchSlot
+) -> list[Candidate]:
+    """In the order they are shown in. A remote reranker is waited for without the slot."""
     candidates = [c for r in retrieved for c in _candidates(r)]
     if not order.asks_reranker:
         return await order.of(candidates)
-    async with turn.lent():
+    async with slot.released():
         return await order.of(candidates)
 
 
