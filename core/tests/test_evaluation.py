@@ -13,12 +13,12 @@ from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.evaluation import EvalRequest, JudgedQuery, KeptRun, Setup
-from latent_core.domain.golden import GoldenQuery, GoldenSet, Thresholds, measure
+from latent_core.domain.golden import GoldenQuery, GoldenSet, Thresholds
 from latent_core.domain.hit import Hit
 from latent_core.domain.manifest import Fusion, SearchMode
 from latent_core.evaluation.datasets import golden_in, golden_key, read_judged
 from latent_core.evaluation.intervals import mean_interval, paired_interval
-from latent_core.evaluation.metrics import of_documents, of_golden, of_ranking
+from latent_core.evaluation.metrics import of_documents, of_ranking
 from latent_core.evaluation.questions import Answered, Questions, judged
 from latent_core.evaluation.reporting import candidates, is_baseline, report, suggestion
 from latent_core.testing import hits as made
@@ -57,22 +57,6 @@ def test_a_document_counts_at_its_first_hit_and_without_hits_all_is_0() -> None:
     assert twice.ndcg == pytest.approx(1 / math.log2(3))
     nothing = of_documents({"a": 1.0}, [])
     assert (nothing.ndcg, nothing.recall_100, nothing.reciprocal_rank, nothing.hits) == (0, 0, 0, 0)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    ranked=st.lists(st.sampled_from(NAMES[:20]), min_size=1, max_size=30),
-    expected=st.lists(st.sampled_from(NAMES[:20]), unique=True, min_size=1, max_size=5),
-)
-def test_golden_queries_have_the_same_figures_by_either_module(
-    ranked: list[str], expected: list[str]
-) -> None:
-    hits = [hit(name, f"the text of {name}.") for name in ranked]
-    by_docs = GoldenQuery(query="q", expect_docs=expected)
-    by_words = GoldenQuery.model_validate({"q": "q", "expect": [f"of {n}." for n in expected]})
-    for query in (by_docs, by_words):
-        ours, theirs = of_golden(query, hits), measure(query, hits)
-        assert (ours.ndcg, ours.recall_20) == pytest.approx((theirs.ndcg, theirs.recall))
 
 
 def test_an_interval_holds_its_mean_and_a_paired_one_is_narrower_than_either() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from latent_core.blobs.keeping import store
+from latent_core.doctor.doctor import Doctor
 from latent_core.doctor.examine import Doctor
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import (
@@ -33,7 +34,7 @@ from latent_core.domain.refresh import RefreshPayload, RefreshRequest
 from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.adapted import AdaptedEmbedder, StoredAdapters
 from latent_core.embedding.port import Embedder, EmbeddingModel, TextsOnly
-from latent_core.generations import refresh_gates
+from latent_core.evaluation import gates
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
 from latent_core.ingest.delete import delete_container, delete_documents
@@ -762,7 +763,7 @@ async def test_a_container_that_is_to_be_evaluated_is_not_switched_unmeasured_un
 async def test_a_space_that_answers_as_well_passes_its_gates(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refresh_gates, "NOTICEABLE_MS", 1e6)  # what the machine does beside it
+    monkeypatch.setattr(gates, "NOTICEABLE_MS", 1e6)  # what the machine does beside it
     found = await house.stock(12)
     job_id = await house.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
     assert await house.work(JobKind.REFRESH) == []
@@ -916,7 +917,7 @@ async def test_thresholds_of_the_manifest_hold_where_the_golden_set_names_none(
 async def test_a_store_that_is_away_while_spaces_are_compared_is_no_reason_to_forget_the_old_one(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refresh_gates, "NOTICEABLE_MS", 1e6)
+    monkeypatch.setattr(gates, "NOTICEABLE_MS", 1e6)
     found = await house.stock(6)
     job_id = await house.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
 
@@ -924,7 +925,7 @@ async def test_a_store_that_is_away_while_spaces_are_compared_is_no_reason_to_fo
         raise Unavailable("the registry is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(refresh_gates.chunks, "hydrate", once(away, chunks.hydrate))
+        patch.setattr(chunks, "hydrate", once(away, chunks.hydrate))
         (trouble,) = await house.work(JobKind.REFRESH)
     assert isinstance(trouble, Unavailable)
     await sql(house.stack.db, DUE)

@@ -14,7 +14,7 @@ from fastapi import Depends, Request
 
 from latent_core.domain.errors import RateLimited
 from latent_core.search.embed import QueryCache
-from latent_core.search.turns import Turns
+from latent_core.search.limiter import SearchLimiter
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.auth.principal import Principal
@@ -70,7 +70,7 @@ class Gateway:
     gauges: Gauges
     streams: Streams = field(default_factory=Streams)
     queries: QueryCache = field(default_factory=QueryCache)
-    turns: Turns = field(default_factory=Turns)
+    limiter: SearchLimiter = field(default_factory=SearchLimiter)
 
 
 async def gateway(request: Request) -> Gateway:

@@ -9,9 +9,9 @@ from typing import Final
 from latent_core.embedding.port import Embedder
 from latent_core.registry.containers import Space
 from latent_core.search.embed import QueryCache
+from latent_core.search.limiter import SearchLimiter
 from latent_core.search.render import NoLinks
 from latent_core.search.service import SearchService
-from latent_core.search.turns import Turns
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_workers.embed import DocumentEmbedding
@@ -41,15 +41,15 @@ class Deps:
     def embedder(self, space: Space) -> Embedder:
         return self.stack.embedders.for_space(space)
 
-    def search_service(self) -> SearchService:
-        """For the searches of one job, one after the other. Its turns are its own: what is measured does not wait for
-        other searches."""
+    def search_service(self, seconds: float | None = None) -> SearchService:
+        """For the searches of one job, one after the other. Its limiter is its own: what is measured does not wait for
+        other searches. ``seconds``: the deadline of each, by default the setting."""
         return SearchService(
             self.stack.search_stores(QueryCache()),
             NoLinks(),
-            self.settings.search_timeout_ms / 1000,
+            seconds or self.settings.search_timeout_ms / 1000,
             self.stack.metrics,
-            Turns(),
+            SearchLimiter(),
         )
 
     def parse_budget(self) -> Budget:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from latent_core.domain.golden import GoldenQuery, folded
+from latent_core.domain.golden import GoldenQuery
 from latent_core.domain.hit import Hit
 
 GAIN_DEPTH: Final = 10
@@ -95,3 +95,8 @@ def _dcg(gains: Sequence[float]) -> float:
     return math.fsum(
         gain / math.log2(rank + 1) for rank, gain in enumerate(gains[:GAIN_DEPTH], start=1)
     )
+
+
+def folded(text: str) -> str:
+    """Case and runs of white space make no difference."""
+    return " ".join(text.casefold().split())

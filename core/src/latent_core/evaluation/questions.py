@@ -10,8 +10,9 @@ from typing import Any
 import orjson
 
 from latent_core.domain.evaluation import EvalRequest, JudgedQuery, QueryVerdict
-from latent_core.domain.golden import GoldenQuery, Thresholds, judge
+from latent_core.domain.golden import GoldenQuery, Thresholds
 from latent_core.domain.hit import Hit
+from latent_core.evaluation.gates import query_failures
 from latent_core.evaluation.metrics import Figures, of_documents, of_golden
 
 
@@ -50,16 +51,16 @@ def judged(query: GoldenQuery | JudgedQuery, hits: Sequence[Hit]) -> Answered:
     """The figures of an answer, and of a golden query the rules it breaks."""
     if isinstance(query, JudgedQuery):
         figures = of_documents(query.relevant, hits)
-        failures: tuple[str, ...] = () if hits else ("no hit",)
+        failures = [] if hits else ["no hit"]
     else:
         figures = of_golden(query, hits)
-        failures = judge(query, hits).failures
+        failures = query_failures(query, hits, figures)
     verdict = QueryVerdict(
         id=query.id,
         query=query.query,
         ndcg_at_10=figures.ndcg,
         recall_at_20=figures.recall_20,
         hits=figures.hits,
-        failures=list(failures),
+        failures=failures,
     )
     return Answered(query.id, figures, verdict)

@@ -10,29 +10,26 @@ from latent_core.domain.evaluation import (
     Comparison,
     EvalRequest,
     KeptRun,
-    Means,
     Setup,
     SetupReport,
     Suggestion,
 )
-from latent_core.domain.golden import (
-    MAX_NDCG_FALL,
-    Figures as GoldenFigures,
-    Latency,
-    Thresholds,
+from latent_core.domain.golden import Thresholds
+from latent_core.domain.manifest import Fusion, FusionMethod, SearchMode
+from latent_core.evaluation.gates import (
+    LATENCY,
+    METRICS,
+    is_slower,
+    means_of,
     percentile,
     regressions,
-    slower,
-    threshold_gates,
+    threshold_failures,
 )
-from latent_core.domain.manifest import Fusion, FusionMethod, SearchMode
 from latent_core.evaluation.intervals import mean_interval, paired_interval
 from latent_core.evaluation.questions import Answered
 
 SHOWN_FAILURES: Final = 50
 """Of the queries of a judged set."""
-LATENCY: Final = "latency"
-METRICS: Final = ("ndcg@10", "recall@20", LATENCY)
 RRF_CONSTANTS: Final = (10, 60)
 BM25_WEIGHTS: Final = (0.3, 0.5, 0.7)
 
@@ -52,11 +49,10 @@ def report(
 
     ``latencies_ms`` are one a query. ``metrics`` are those that must not have become worse than in the ``last`` run.
     """
-    means = _means(answers, latencies_ms)
-    mean, latency = _as_golden(means)
-    gates = threshold_gates(thresholds, mean, latency)
+    means = means_of([a.figures for a in answers], latencies_ms)
+    gates = threshold_failures(thresholds, means)
     if last is not None:
-        gates += _regressions(means, last.means, metrics)
+        gates += regressions(means, last.means, metrics)
     failed = [a.verdict for a in answers if a.verdict.failures]
     if golden and failed:
         gates.append(f"{len(failed)} of {len(answers)} queries fail")
@@ -77,9 +73,9 @@ def report(
     )
 
 
-def is_slower(latencies_ms: Sequence[float], last: KeptRun, metrics: Collection[str]) -> bool:
+def latency_fails(latencies_ms: Sequence[float], last: KeptRun, metrics: Collection[str]) -> bool:
     """Whether the gate of latencies would refuse these."""
-    return LATENCY in metrics and slower(percentile(latencies_ms, 0.95), last.means.p95_ms)
+    return LATENCY in metrics and is_slower(percentile(latencies_ms, 0.95), last.means.p95_ms)
 
 
 def is_baseline(request: EvalRequest, reports: Sequence[SetupReport]) -> bool:
@@ -119,42 +115,8 @@ def candidates() -> list[Setup]:
     return [Setup(mode=SearchMode.HYBRID, fusion=fusion) for fusion in fusions]
 
 
-def _means(answers: Sequence[Answered], latencies_ms: Sequence[float]) -> Means:
-    figures = [a.figures for a in answers]
-    n = len(figures)
-    return Means(
-        ndcg_at_10=_ndcg(answers),
-        recall_at_20=math.fsum(f.recall_20 for f in figures) / n,
-        recall_at_100=math.fsum(f.recall_100 for f in figures) / n,
-        mrr=math.fsum(f.reciprocal_rank for f in figures) / n,
-        zero_hit_rate=sum(f.hits == 0 for f in figures) / n,
-        p50_ms=percentile(latencies_ms, 0.50),
-        p95_ms=percentile(latencies_ms, 0.95),
-    )
-
-
 def _ndcg(answers: Sequence[Answered]) -> float:
     return math.fsum(a.figures.ndcg for a in answers) / len(answers)
-
-
-def _regressions(means: Means, last: Means, metrics: Collection[str]) -> list[str]:
-    """By the rules of golden queries; what is not among ``metrics`` counts as it was."""
-    (ours, latency), (before, latency_before) = _as_golden(means), _as_golden(last)
-    judged = ours if "ndcg@10" in metrics else before
-    found = regressions(
-        judged, latency if LATENCY in metrics else latency_before, (before, latency_before)
-    )
-    if "recall@20" in metrics and ours.recall < before.recall * (1 - MAX_NDCG_FALL):
-        fall = f"from {before.recall:.3f} to {ours.recall:.3f}"
-        found.append(f"Recall@20 fell {fall}, more than {MAX_NDCG_FALL:.0%}")
-    return found
-
-
-def _as_golden(means: Means) -> tuple[GoldenFigures, Latency]:
-    return (
-        GoldenFigures(ndcg=means.ndcg_at_10, recall=means.recall_at_20),
-        Latency(means.p50_ms, means.p95_ms),
-    )
 
 
 def _compared(answers: Sequence[Answered], last: KeptRun | None) -> Comparison | None:

@@ -19,17 +19,17 @@ from latent_core.domain.evaluation import (
 )
 from latent_core.domain.manifest import SearchMode
 from latent_core.domain.query import MAX_TOP_K, SearchRequest, SearchResponse
+from latent_core.evaluation.gates import LATENCY
 from latent_core.evaluation.questions import Answered, Questions, judged
 from latent_core.evaluation.reporting import (
-    LATENCY,
     candidates,
     is_baseline,
-    is_slower,
+    latency_fails,
     report,
     suggestion,
 )
 from latent_core.registry.containers import Container
-from latent_core.search.plan import require_offered
+from latent_core.search.plan import SearchTarget, require_offered
 from latent_core.search.readable import Readable
 from latent_core.search.service import SearchService
 
@@ -48,7 +48,11 @@ class TimedSearch:
 
 
 async def timed_search(
-    service: SearchService, container: Readable, setup: Setup, query: str
+    service: SearchService,
+    container: Readable,
+    setup: Setup,
+    query: str,
+    target: SearchTarget | None = None,
 ) -> TimedSearch:
     """Chunks, not documents: if a long document matches in many places, each place counts for recall."""
     request = SearchRequest(
@@ -61,7 +65,7 @@ async def timed_search(
         diagnostics=False,
     )
     begun = perf_counter()
-    response = await service.search(request, {container.id: container})
+    response = await service.search(request, {container.id: container}, target=target)
     return TimedSearch(response, (perf_counter() - begun) * 1000)
 
 
@@ -162,7 +166,7 @@ class Evaluation:
         if last is None:
             return
         for _ in range(self._request.rounds, MOST_ROUNDS):
-            if not is_slower(run.latencies_ms, last, self._metrics(last)):
+            if not latency_fails(run.latencies_ms, last, self._metrics(last)):
                 return
             self._total += len(self._questions.queries)
             await self._round(setup, run)

@@ -6,15 +6,17 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
 import numpy as np
+from typing_extensions import override
 
 from latent_core.domain.errors import LatentError
 from latent_core.domain.vector import Vector
 from latent_core.embedding.port import Embedder, Guarded
-from latent_core.registry.containers import Container
+from latent_core.registry.containers import Container, Space
 from latent_core.search.ports import Embedders
 from latent_core.search.query_image import Seen
 
@@ -42,6 +44,17 @@ class QueryCache:
         self._vectors[model, query] = vector
         while len(self._vectors) > self._most:
             self._vectors.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedEmbedder(Embedders):
+    """One embedder, whatever the space."""
+
+    embedder: Embedder
+
+    @override
+    def for_space(self, space: Space) -> Embedder:
+        return self.embedder
 
 
 class QueryVectors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
 from latent_core.domain.chunk import Modality
@@ -12,8 +12,9 @@ from latent_core.domain.errors import Forbidden, Invalid
 from latent_core.domain.filters import Column, Node, Op, Test, any_of
 from latent_core.domain.manifest import OFFERED_MODES, Freshness, Fusion, SearchMode
 from latent_core.domain.query import Detail, SearchRequest
+from latent_core.embedding.port import Embedder
 from latent_core.registry.conditions import Condition
-from latent_core.registry.containers import Container
+from latent_core.registry.containers import Container, Space
 from latent_core.rerank.resolve import Provider
 from latent_core.search.exact import ExactQuery, Matcher
 from latent_core.search.filters import read_filters
@@ -53,6 +54,14 @@ def is_foreign(container: Container) -> bool:
         if reads_language(container.space.embedder, language)
     )
     return read * 2 < sum(counts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTarget:
+    """A space that is searched in place of the containers' live one, live or not, and what embeds its queries."""
+
+    space: Space
+    embedder: Embedder
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +137,12 @@ def make_plan(
     image_text: str = "",
     *,
     seen: bool = False,
+    target: SearchTarget | None = None,
 ) -> Plan:
     """Plan a search over ``wanted`` (ids that the principal may read, each once).
 
     ``image_text`` is what the image of ``image_ref`` says: it is asked for with the query. ``seen``: the
-    picture itself is at hand, for embedders that read pictures.
+    picture itself is at hand, for embedders that read pictures. ``target``: the space to search.
     """
     exact = _exact(request)
     query = f"{request.query}\n{image_text}".strip() if image_text else request.query
@@ -142,6 +152,8 @@ def make_plan(
             "the query is empty: give it at least one word, or an image_ref, must_terms, regexes or path_like"
         )
     chosen = [containers[c] for c in wanted]
+    if target is not None:
+        chosen = [replace(c, space=target.space) for c in chosen]
     modes = [_mode(request, c) for c in chosen]
     asked = [_asked_by(mode, request, c) for mode, c in zip(modes, chosen, strict=True)]
     filters = read_filters(request.filters, [c.manifest for c in chosen], asked)

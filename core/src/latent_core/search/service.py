@@ -19,19 +19,19 @@ from latent_core.search.budget import fit
 from latent_core.search.dedup import Candidate, Group, collapse, group
 from latent_core.search.diagnose import diagnose
 from latent_core.search.display import in_display_order
-from latent_core.search.embed import QueryVectors
+from latent_core.search.embed import FixedEmbedder, QueryVectors
 from latent_core.search.fuse import fuse
 from latent_core.search.hydrate import Hydrated, hydrate
+from latent_core.search.limiter import SearchLimiter, SearchSlot
 from latent_core.search.neighbours import with_neighbours
 from latent_core.search.order import Order
 from latent_core.search.paging import cursor_at
-from latent_core.search.plan import VECTOR, Plan, make_plan
+from latent_core.search.plan import VECTOR, Plan, SearchTarget, make_plan
 from latent_core.search.query_image import QueryImage
 from latent_core.search.readable import Readable
 from latent_core.search.render import Links, render
 from latent_core.search.retrieve import ContainerSearch, Retrieved
 from latent_core.search.stores import SearchStores
-from latent_core.search.turns import Turn, Turns
 
 SLACK: Final = 5
 """More candidates than asked for: some may vanish between the join and the hydration."""
@@ -82,15 +82,17 @@ class SearchService:
     links: Links
     deadline_seconds: float
     metrics: Metrics
-    turns: Turns
+    limiter: SearchLimiter
 
     async def search(
         self,
         request: SearchRequest,
         readable: Mapping[str, Readable],
         image: QueryImage | None = None,
+        target: SearchTarget | None = None,
     ) -> SearchResponse:
-        """The answer; ``image`` is that of ``image_ref``, with its text or why there is none."""
+        """The answer; ``image`` is that of ``image_ref``, with its text or why there is none. ``target`` is the space
+        to search, if it is not the live one."""
         timings = Timings()
         plan = make_plan(
             request,
@@ -99,24 +101,26 @@ class SearchService:
             self.deadline_seconds,
             image.text if image is not None else "",
             seen=image is not None and image.picture is not None,
+            target=target,
         )
         if image is not None and not any(part.channels for part in plan.containers):
             return _with_image(SearchResponse(), image)
         seen = image.picture if image is not None else None
-        vectors = QueryVectors(self.stores.embedders, self.stores.queries, plan.query, seen)
+        embedders = self.stores.embedders if target is None else FixedEmbedder(target.embedder)
+        vectors = QueryVectors(embedders, self.stores.queries, plan.query, seen)
         timings.lap("plan")
         order = Order(self.stores, plan)
         try:
             waited = await vectors.from_afar(_by_meaning(plan), AFAR_SHARE * plan.deadline_seconds)
-            async with self.turns.turn(
+            async with self.limiter.slot(
                 plan.deadline_seconds, exact=plan.matcher is not None
-            ) as turn:
+            ) as slot:
                 timings.lap("turn")
                 searches = [
                     ContainerSearch(self.stores, plan, part, vectors, waited)
                     for part in plan.containers
                 ]
-                page, retrieved = await self._rounds(plan, searches, order, timings, turn)
+                page, retrieved = await self._rounds(plan, searches, order, timings, slot)
         finally:
             await vectors.close()
         timings.stages["embed"] = round(vectors.milliseconds, 3)
@@ -141,7 +145,7 @@ class SearchService:
         searches: Sequence[ContainerSearch],
         order: Order,
         timings: Timings,
-        turn: Turn,
+        slot: SearchSlot,
     ) -> tuple[Page, list[Retrieved]]:
         """Retrieve and hydrate until the page is filled or nothing is left (DESIGN §7.2)."""
         wanted = max(plan.offset + plan.top_k + SLACK, plan.rerank.head)
@@ -150,7 +154,7 @@ class SearchService:
         for _ in range(MAX_ROUNDS):
             retrieved = await asyncio.gather(*(_bounded(s, wanted, plan) for s in searches))
             timings.lap("retrieve")
-            candidates = await _ordered(order, retrieved, turn)
+            candidates = await _ordered(order, retrieved, slot)
             groups = group(candidates, by_document=plan.dedup)
             timings.lap("fuse")
             page = await self._page(plan, groups, retrieved)
@@ -251,12 +255,14 @@ def _by_meaning(plan: Plan) -> list[Container]:
     return [part.container for part in plan.containers if VECTOR in part.channels]
 
 
-async def _ordered(order: Order, retrieved: Sequence[Retrieved], turn: Turn) -> list[Candidate]:
-    """In the order they are shown in. A reranker may be far away: others have the turn meanwhile."""
+async def _ordered(
+    order: Order, retrieved: Sequence[Retrieved], slot: SearchSlot
+) -> list[Candidate]:
+    """In the order they are shown in. A remote reranker is waited for without the slot."""
     candidates = [c for r in retrieved for c in _candidates(r)]
     if not order.asks_reranker:
         return await order.of(candidates)
-    async with turn.lent():
+    async with slot.released():
         return await order.of(candidates)
 
 

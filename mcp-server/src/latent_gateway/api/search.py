@@ -43,7 +43,7 @@ async def find(
         links,
         shared.settings.search_timeout_ms / 1000,
         shared.stack.metrics,
-        shared.turns,
+        shared.limiter,
     ).search(body, readable, image)
     logger.info(
         "search_completed",

@@ -12,7 +12,6 @@ from typing import Final
 
 from latent_core.domain.errors import Conflict, NotFound
 from latent_core.domain.refresh import RefreshPayload, SpaceState, Strategy
-from latent_core.generations.refresh_gates import Searched
 from latent_core.ingest.containers import etag, layout_of
 from latent_core.ingest.likenesses import judge_anew
 from latent_core.processes.crash import crash_point
@@ -22,6 +21,7 @@ from latent_core.refresh.refresh import NotComplete, named_like, require_active
 from latent_core.registry import containers, space_points, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Space
+from latent_core.search.plan import SearchTarget
 from latent_workers.deps import Deps
 from latent_workers.jobs.refresh_drift import drift
 from latent_workers.jobs.refresh_fill import Filling, with_version
@@ -71,7 +71,7 @@ async def parallel(work: Refresh) -> None:
     await filling.run()
     await filling.verify()
     report = await work.judge(
-        work.searched(work.container.space), Searched(space, work.deps.embedder(space))
+        work.searched(work.container.space), SearchTarget(space, work.deps.embedder(space))
     )
     await switch_when_complete(work, filling, space, report)
 

@@ -22,7 +22,6 @@ from latent_core.embedding.adapted import AdaptedEmbedder
 from latent_core.embedding.drift import DriftAdapter, ForwardMap
 from latent_core.embedding.picture import Piece
 from latent_core.embedding.port import Embedder, EmbeddingModel
-from latent_core.generations.refresh_gates import Searched
 from latent_core.ingest.containers import layout_of
 from latent_core.processes.crash import crash_point
 from latent_core.queue.amend import amend
@@ -33,6 +32,7 @@ from latent_core.registry import containers, drift_adapters, refresh_sources, sp
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Space
 from latent_core.registry.refresh_sources import StoredText
+from latent_core.search.plan import SearchTarget
 from latent_workers.jobs.drift_measure import Sample, crossfit, questions_of, recall_at_10, split
 from latent_workers.jobs.refresh_fill import Filling, Mapping
 from latent_workers.jobs.refresh_work import (
@@ -157,7 +157,7 @@ async def _sampled(work: Refresh, new: Space) -> Sample:
 
 
 async def _by_old(
-    work: Refresh, ours: Searched | None, asked: Sequence[str], taught: Sequence[str]
+    work: Refresh, ours: SearchTarget | None, asked: Sequence[str], taught: Sequence[str]
 ) -> tuple[Matrix | None, Matrix | None]:
     """Questions by the old model; None for both when it is not to be had, which may be why it is changed."""
     if ours is None:
@@ -236,7 +236,7 @@ async def _query(
     old = work.container.space
     new = Space(SpaceId(0), work.container.id, model.embedder, model.version, model.dims)
     mapped = AdaptedEmbedder(work.deps.embedder(new), 0, old.dims, _Given(adapter))
-    gates = await work.judge(work.searched(old), Searched(old, mapped))
+    gates = await work.judge(work.searched(old), SearchTarget(old, mapped))
     packed = await asyncio.to_thread(adapter.to_bytes)
     await work.ctx.fence()
 
@@ -354,6 +354,6 @@ async def _forward(work: Refresh, space: Space) -> None:
     await filling.run()
     await filling.verify()
     gates = await work.judge(
-        work.searched(work.container.space), Searched(space, work.deps.embedder(space))
+        work.searched(work.container.space), SearchTarget(space, work.deps.embedder(space))
     )
     await switch_when_complete(work, filling, space, gates)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, NotFound
 from latent_core.domain.job import PRIORITY_LATER, NewJob
 from latent_core.domain.refresh import GateReport, RefreshPayload, SpaceState, Strategy
-from latent_core.generations.refresh_gates import Gates, Searched
+from latent_core.generations.refresh_gates import SEARCH_SECONDS, Gates
 from latent_core.processes.crash import crash_point
 from latent_core.queue.amend import amend
 from latent_core.queue.context import JobContext
@@ -25,6 +25,7 @@ from latent_core.refresh.refresh import (
 from latent_core.registry import containers, space_points, spaces
 from latent_core.registry.connection import Connection
 from latent_core.registry.containers import Container, Space
+from latent_core.search.plan import SearchTarget
 from latent_workers.deps import Deps
 from latent_workers.jobs.refresh_fill import Filling
 from latent_workers.jobs.unseen import unseen_words
@@ -67,12 +68,11 @@ class Refresh:
         await self.ctx.transact(lambda conn: amend(conn, self.ctx.job, payload.stored()))
         return Refresh(self.ctx, self.deps, self.container, payload)
 
-    async def judge(self, old: Searched | None, new: Searched) -> GateReport | None:
+    async def judge(self, old: SearchTarget | None, new: SearchTarget) -> GateReport | None:
         """Golden queries on both; None when there are none. ``GateFailed`` unless it is forced."""
         if self.payload.golden is None:
             return None
-        stack = self.deps.stack
-        gates = Gates(stack.db, stack.vectors, stack.keywords, self.container)
+        gates = Gates(self.deps.search_service(SEARCH_SECONDS), self.container)
         report = await gates.compare(self.payload.golden, old, new, self.ctx.checkpoint)
         if not report.passed and not self.payload.force:
             raise GateFailed(
@@ -82,10 +82,10 @@ class Refresh:
             )
         return report
 
-    def searched(self, space: Space) -> Searched | None:
+    def searched(self, space: Space) -> SearchTarget | None:
         """None when its embedder is not to be had."""
         try:
-            return Searched(space, self.deps.embedder(space))
+            return SearchTarget(space, self.deps.embedder(space))
         except LatentError as error:
             logger.warning("embedder_away", extra={"space": space.id, "cause": error.message})
             return None
