@@ -10,8 +10,8 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.manifest import SearchMode
-from latent_core.domain.query import SearchRequest
-from tests.harness import Installation
+from latent_core.domain.query import SearchRequest, SearchResponse
+from tests.harness import Installation, eventually
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -40,10 +40,17 @@ async def hits(client: AsyncClient, query: str, mode: str) -> list[dict[str, Any
     request = SearchRequest(
         containers=[CONTAINER], query=query, top_k=5, mode=SearchMode(mode), dedup=False
     )
-    answer = await client.search(request)
+    answers: list[SearchResponse] = []
+
+    async def complete() -> bool:
+        """Not while the embedder's model is still being loaded: then a channel misses its deadline."""
+        answers.append(await client.search(request))
+        return not answers[-1].partial
+
+    await eventually(complete, seconds=60, what=f"a complete answer to '{query}'")
     return [
         {"chunk_id": str(hit.chunk_id), "base_score": round(hit.base_score, 6)}
-        for hit in answer.hits
+        for hit in answers[-1].hits
     ]
 
 

@@ -20,7 +20,7 @@ from latent_core.generations.delete import (
     delete_records,
 )
 from latent_core.generations.repair import Repairer, Stores
-from latent_core.generations.transfers import request_backup
+from latent_core.generations.transfers import ExportPayload, request_export
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
 from latent_workers.jobs import purge as purge_job
@@ -155,7 +155,7 @@ async def test_the_archives_that_may_still_hold_a_deleted_document_are_named(hou
     second = await house.add("lens.md", b"# Lens\n\nThe lens.\n")
     assert await house.work() == []
     async with house.stack.db.transaction() as conn:
-        await request_backup(conn, CONTAINER, principal=OWNER)
+        await request_export(conn, CONTAINER, ExportPayload(kept=True), principal=OWNER)
     assert await house.work() == []
     for doc_id, kinds in ((first, ["backup", "export"]), (second, ["backup"])):
         answered = (await deleted(house, [doc_id])).job_id

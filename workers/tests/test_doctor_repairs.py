@@ -21,7 +21,7 @@ from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_container, delete_documents
 from latent_core.generations.doctor import Doctor
 from latent_core.generations.repair import Repairer, Stores
-from latent_core.generations.transfers import request_backup
+from latent_core.generations.transfers import ExportPayload, request_export
 from latent_core.registry import containers, tokens
 from latent_core.registry.connection import Database
 from latent_core.registry.tokens import NewToken
@@ -372,8 +372,8 @@ async def test_a_backup_that_is_lost_or_cut_off_is_told_with_its_container_and_a
     assert await house.work() == []
     for _ in range(2):
         async with house.stack.db.transaction() as conn:
-            await request_backup(conn, CONTAINER, principal="local:you")
-        assert await house.work(JobKind.BACKUP) == []
+            await request_export(conn, CONTAINER, ExportPayload(kept=True), principal="local:you")
+        assert await house.work(JobKind.EXPORT) == []
     lost, cut = [
         r["sha256"] for r in await sql(house.stack.db, "SELECT sha256 FROM archives ORDER BY id")
     ]

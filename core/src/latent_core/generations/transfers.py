@@ -1,11 +1,11 @@
-"""Ask for exports, imports and backups: the jobs that make them, and what these carry."""
+"""Request exports (a backup is an export that is kept) and imports: their jobs and the payloads of these."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
 from latent_core.domain.ids import JobId
-from latent_core.domain.job import NO_CONTAINER, PRIORITY_LATER, PRIORITY_NORMAL, JobKind, NewJob
+from latent_core.domain.job import NO_CONTAINER, PRIORITY_NORMAL, JobKind, NewJob
 from latent_core.generations.importing.payload import ImportPayload
 from latent_core.queue.enqueue import enqueue
 from latent_core.registry import archives
@@ -21,58 +21,34 @@ class ExportPayload(BaseModel):
     golden: str = ""
     """The key of the golden queries when it was asked for. Who asks compares it, and a worker may have another folder:
     by its own key an export might never be the one that is asked for."""
-
-
-class BackupPayload(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+    kept: bool = False
+    """A backup: kept until newer ones take its place. Another export is kept for a day."""
     verify: int | None = None
-    """A backup that is read to its end; None: a new one is made."""
+    """The backup to read to its end; None: write a new archive."""
 
 
 async def request_export(
-    conn: Connection, container_id: str, payload: ExportPayload, *, principal: str
+    conn: Connection,
+    container_id: str,
+    payload: ExportPayload,
+    *,
+    principal: str,
+    priority: int = PRIORITY_NORMAL,
 ) -> JobId:
     """Enqueue it; one that waits already is enough."""
+    role = "backup" if payload.kept else "export"
     return await enqueue(
         conn,
         NewJob(
             kind=JobKind.EXPORT,
             container_id=container_id,
-            doc_key=f"export:{container_id}",
-            dedupe_key=f"export:{container_id}:{payload.vectors}:{payload.blobs}",
+            doc_key=f"{role}:{container_id}",
+            dedupe_key=f"{role}:{container_id}:{payload.vectors}:{payload.blobs}:{payload.verify or 'new'}",
             payload=payload.model_dump(),
-            principal=principal,
-        ),
-    )
-
-
-async def request_backup(
-    conn: Connection,
-    container_id: str,
-    *,
-    verify: int | None = None,
-    principal: str,
-    priority: int = PRIORITY_NORMAL,
-) -> JobId:
-    """Enqueue one, or the verification of one."""
-    return await enqueue(
-        conn,
-        NewJob(
-            kind=JobKind.BACKUP,
-            container_id=container_id,
-            doc_key=f"backup:{container_id}",
-            dedupe_key=f"backup:{container_id}:{verify or 'new'}",
-            payload=BackupPayload(verify=verify).model_dump(),
             priority=priority,
             principal=principal,
         ),
     )
-
-
-async def scheduled_backup(conn: Connection, container_id: str, *, principal: str) -> JobId:
-    """A backup that nobody waits for."""
-    return await request_backup(conn, container_id, principal=principal, priority=PRIORITY_LATER)
 
 
 async def request_import(

@@ -8,7 +8,6 @@ from typing import Final
 from latent_core.domain.job import JobKind
 from latent_core.queue.context import JobContext
 from latent_workers.deps import Deps
-from latent_workers.jobs.backup import backup
 from latent_workers.jobs.compact import compact
 from latent_workers.jobs.corpus import corpus
 from latent_workers.jobs.dedup import dedup
@@ -41,7 +40,6 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.DROP_SPACE: drop_space,
     JobKind.EXPORT: export,
     JobKind.IMPORT: import_,
-    JobKind.BACKUP: backup,
 }
 
 
