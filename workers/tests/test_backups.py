@@ -15,13 +15,13 @@ from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Ingest, Manifest
 from latent_core.generations.containers import etag
 from latent_core.generations.delete import delete_container, enqueue_removal
-from latent_core.generations.transfers import ExportPayload, request_export
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.reaper import reap
 from latent_core.registry import archives, containers
 from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import expire, sql
+from latent_core.transfer.requests import ExportPayload, request_export
 from latent_workers import scheduler
 from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
 from latent_workers.testing.transfers import (

@@ -20,9 +20,9 @@ from latent_core.generations.delete import (
     delete_records,
 )
 from latent_core.generations.repair import Repairer, Stores
-from latent_core.generations.transfers import ExportPayload, request_export
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
+from latent_core.transfer.requests import ExportPayload, request_export
 from latent_workers.jobs import purge as purge_job
 from latent_workers.testing.house import CONTAINER, LEASE_SECONDS, TIME_PASSES, House, open_house
 from latent_workers.testing.transfers import OWNER, export

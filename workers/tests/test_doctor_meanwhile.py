@@ -15,14 +15,14 @@ from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
 from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_documents
-from latent_core.generations.importing.payload import Policy
 from latent_core.generations.repair import IN_MOTION, Repairer, Stores
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
+from latent_core.transfer.requests import Policy
 from latent_workers import tidy
-from latent_workers.jobs import import_steps
 from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
 from latent_workers.testing.transfers import OWNER, begin, delete, export, take_in
+from latent_workers.transfer import import_steps
 
 LAMP: Final = "file:///lamp.md"
 GENERATIONS: Final = "SELECT id AS doc_id, next_generation - 1 AS generation FROM documents"
@@ -66,13 +66,13 @@ async def generations(house: House, remedy: Remedy) -> DoctorReport:
 
 def after_staging(monkeypatch: pytest.MonkeyPatch, then: Callable[[], Awaitable[None]]) -> None:
     """Between the vectors of an import's step and its commit."""
-    stage = import_steps.vectors.stage
+    stage = import_steps.import_commit.stage
 
     async def staged(*args: Any) -> None:
         await stage(*args)
         await then()
 
-    monkeypatch.setattr(import_steps.vectors, "stage", staged)
+    monkeypatch.setattr(import_steps.import_commit, "stage", staged)
 
 
 async def anew(house: House) -> None:

@@ -21,11 +21,11 @@ from latent_core.generations import containers as founding
 from latent_core.generations.delete import delete_container, delete_documents
 from latent_core.generations.doctor import Doctor
 from latent_core.generations.repair import Repairer, Stores
-from latent_core.generations.transfers import ExportPayload, request_export
 from latent_core.registry import containers, tokens
 from latent_core.registry.connection import Database
 from latent_core.registry.tokens import NewToken
 from latent_core.testing.queue import sql
+from latent_core.transfer.requests import ExportPayload, request_export
 from latent_core.vectors.port import Points
 from latent_workers.testing.house import CONTAINER, DIMS, TIME_PASSES, House, open_house
 from latent_workers.testing.transfers import export

@@ -13,11 +13,11 @@ from latent_core.domain.errors import Damaged
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
 from latent_core.generations.repair import Repairer, Stores
-from latent_core.generations.transfers import ExportPayload, request_export
 from latent_core.registry import archives, listings
 from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
+from latent_core.transfer.requests import ExportPayload, request_export
 from latent_workers.testing.house import CONTAINER, House, open_house
 from latent_workers.testing.transfers import OWNER, delete, export, take_in
 

@@ -22,11 +22,11 @@ from latent_core.generations.delete import (
     enqueue_collection,
     enqueue_removal,
 )
-from latent_core.generations.transfers import ExportPayload, request_export
 from latent_core.registry import archives, audit, containers, documents, importing, schedules
 from latent_core.registry.connection import Connection, Database
 from latent_core.settings import Settings
 from latent_core.stack import Stack
+from latent_core.transfer.requests import ExportPayload, request_export
 
 logger = logging.getLogger(__name__)
 

@@ -8,18 +8,23 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from latent_core.archive.reader import Opening, read_opening
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.generations.delete import enqueue_collection
-from latent_core.generations.importing.payload import ImportPayload, Policy, policy_of
-from latent_core.generations.transfers import ExportPayload, request_export
 from latent_core.registry import archives, audit
 from latent_core.registry.archives import ArchiveKind, ArchiveView
 from latent_core.registry.connection import Connection
+from latent_core.transfer.reader import Opening, read_opening
+from latent_core.transfer.requests import (
+    ExportPayload,
+    ImportPayload,
+    Policy,
+    policy_of,
+    request_export,
+)
 from latent_gateway.answers import json_answer
 from latent_gateway.api import cursors
 from latent_gateway.api.bodies import JobAccepted

@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.generations.exporting import Exported, Wanted
-from latent_core.generations.transfers import ExportPayload
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_core.registry import archives, containers
 from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Connection
+from latent_core.transfer.exporting import Exported, Wanted
+from latent_core.transfer.requests import ExportPayload
 from latent_workers.deps import Deps
-from latent_workers.jobs.archiving import (
+from latent_workers.jobs.given_up import room_of_its_own, swept_if_given_up
+from latent_workers.transfer.archives import (
     archive_name,
     lacking_words,
     make_archive,
     verify_archive,
 )
-from latent_workers.jobs.given_up import room_of_its_own, swept_if_given_up
 
 
 async def export(ctx: JobContext, deps: Deps) -> None:

@@ -13,9 +13,6 @@ from uuid import UUID
 
 import orjson
 
-from latent_core.archive.batches import Batch, BlobFile, read_batches
-from latent_core.archive.reader import MOST_SMALL, ArchiveReader
-from latent_core.archive.records import GOLDEN, ChunkRecord
 from latent_core.background import ended
 from latent_core.blobs.keeping import store_file
 from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, OutOfSpace
@@ -24,12 +21,6 @@ from latent_core.domain.left_out import LeftOut
 from latent_core.domain.vector import Matrix
 from latent_core.generations.compaction import enqueue_if_needed
 from latent_core.generations.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
-from latent_core.generations.importing import choice, publication, vectors
-from latent_core.generations.importing.drafts import Drafts, draft_rows
-from latent_core.generations.importing.payload import FRESH, ImportPayload
-from latent_core.generations.importing.publication import Committed
-from latent_core.generations.importing.step import Step, Taken, Target, numbered
-from latent_core.generations.importing.tables import Written, write_rows
 from latent_core.generations.likenesses import enqueue_judging
 from latent_core.processes.crash import crash_point
 from latent_core.queue.amend import amend, payload_of
@@ -37,6 +28,14 @@ from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_core.registry import archives, importing as rows, space_points
 from latent_core.registry.connection import Connection
+from latent_core.transfer import import_choice, import_commit
+from latent_core.transfer.batches import Batch, BlobFile, read_batches
+from latent_core.transfer.import_choice import Step, Taken, Target, numbered
+from latent_core.transfer.import_commit import Committed
+from latent_core.transfer.import_rows import Drafts, Written, draft_rows, write_rows
+from latent_core.transfer.reader import MOST_SMALL, ArchiveReader
+from latent_core.transfer.records import GOLDEN, ChunkRecord
+from latent_core.transfer.requests import FRESH, ImportPayload
 from latent_workers.deps import Deps
 from latent_workers.jobs import emptied
 from latent_workers.jobs.unseen import kept_of, left_out_of, unseen_words
@@ -208,10 +207,10 @@ class Steps:
 
     async def _begin(self, read: _Read, under_way: AbstractSet[UUID]) -> _Begun:
         """Choose documents. Commits before the first outside write, and not while another step holds the job."""
-        next_n = choice.check_numbers(read.batches, self.next_n)
+        next_n = import_choice.check_numbers(read.batches, self.next_n)
         async with self.deps.stack.db.transaction() as conn:
             await hold(conn, self.ctx.job)
-            taken, skipped, first_ord = await choice.begin(
+            taken, skipped, first_ord = await import_choice.begin(
                 conn, self.target, read.batches, under_way
             )
         self.next_n = next_n
@@ -220,7 +219,7 @@ class Steps:
     async def _stored(self, begun: _Begun) -> _Ready:
         """Vectors in their place, and the rows made, while the vector engine stores them."""
         target, read = self.target, begun.read
-        counts, matrix, embedded = await vectors.vectors_of(
+        counts, matrix, embedded = await import_commit.vectors_of(
             target, begun.taken, read.batches, self._embed
         )
         chunks = await asyncio.to_thread(list, numbered(target, begun.taken, begun.first_ord))
@@ -229,7 +228,9 @@ class Steps:
         try:
             crash_point("import.before_vectors")
             with emptied.comes_back():
-                await vectors.stage(self.deps.stack.vectors, target, step, self.ctx.checkpoint)
+                await import_commit.stage(
+                    self.deps.stack.vectors, target, step, self.ctx.checkpoint
+                )
             crash_point("import.after_vectors")
         except BaseException:
             rows_made.cancel()
@@ -256,7 +257,7 @@ class Steps:
             stands = ImportPayload.model_validate(await payload_of(conn, self.ctx.job))
             if stands.next_batch != before.next_batch:
                 return stands  # committed already; only the answer was lost
-            done = await publication.commit(conn, target, ready.step, ready.written, self.brought)
+            done = await import_commit.commit(conn, target, ready.step, ready.written, self.brought)
             after = _advanced(before, ready, done)
             await self._follow(conn, done)
             await amend(conn, self.ctx.job, after.model_dump(mode="json"))

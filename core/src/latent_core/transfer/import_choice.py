@@ -1,21 +1,96 @@
-"""Which documents of an archive are taken in, and under which generations and ords."""
+"""The documents of one step of an import: which are taken in, and under which generations and ords."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set as AbstractSet
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from latent_core.archive.batches import Batch
-from latent_core.archive.records import DocumentRecord
+from latent_core.domain import versions
 from latent_core.domain.errors import Invalid
-from latent_core.domain.ids import document_id
-from latent_core.generations.importing.container import gone, hold_open
-from latent_core.generations.importing.payload import Policy
-from latent_core.generations.importing.step import Taken, Target
+from latent_core.domain.ids import ChunkId, chunk_id, document_id
+from latent_core.domain.recipe import recipe
+from latent_core.domain.vector import Matrix
 from latent_core.registry import containers, importing as rows, spaces
 from latent_core.registry.connection import Connection
+from latent_core.registry.containers import Container
+from latent_core.transfer.batches import Batch
+from latent_core.transfer.import_container import gone, hold_open
+from latent_core.transfer.records import ChunkRecord, DocumentRecord, Header, PageRecord
+from latent_core.transfer.requests import ImportPayload, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where documents go, and what is known of where they came from."""
+
+    container: Container
+    header: Header
+    payload: ImportPayload
+    same_space: bool
+
+    @property
+    def founded(self) -> bool:
+        """Whether this import made the container."""
+        return not self.payload.merge
+
+    @property
+    def recipe(self) -> str | None:
+        """Of documents that were made as this container makes them; None when another release made them."""
+        if self.header.handler != versions.HANDLER:
+            return None
+        return recipe(self.container.manifest)
+
+
+@dataclass(slots=True)
+class Taken:
+    """A document that is taken in, with its chunks in their order."""
+
+    record: DocumentRecord
+    doc_id: UUID
+    request: int
+    generation: int
+    pages: list[PageRecord] = field(default_factory=list)
+    chunks: list[ChunkRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A chunk with its document, where it belongs."""
+
+    document: Taken
+    chunk: ChunkRecord
+    ord: int
+    id: ChunkId
+
+
+@dataclass(slots=True)
+class Step:
+    """Documents of one transaction, and the chunks of them all, in the order of the ords."""
+
+    taken: list[Taken]
+    skipped: int
+    chunks: list[Numbered]
+    vectors: Matrix
+    windows: list[int]
+    embedded: int
+
+
+def numbered(target: Target, taken: Sequence[Taken], first_ord: int) -> Iterator[Numbered]:
+    """Every chunk of ``taken`` with its ord and id."""
+    ord_ = first_ord
+    for one in taken:
+        seen: Counter[str] = Counter()
+        for chunk in one.chunks:
+            occurrence = seen[chunk.content_hash]
+            seen[chunk.content_hash] += 1
+            number = chunk.n if target.founded else ord_
+            yield Numbered(one, chunk, number, chunk_id(one.doc_id, chunk.content_hash, occurrence))
+            ord_ += 1
+
 
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 

@@ -18,7 +18,9 @@ import orjson
 import zstandard
 from pydantic import ValidationError
 
-from latent_core.archive.records import (
+from latent_core.domain.errors import Invalid
+from latent_core.domain.manifest import Manifest, parse_manifest
+from latent_core.transfer.records import (
     BATCH,
     FORMAT,
     FORMAT_VERSION,
@@ -30,9 +32,7 @@ from latent_core.archive.records import (
     SEAL,
     Header,
 )
-from latent_core.archive.writer import seal
-from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest import Manifest, parse_manifest
+from latent_core.transfer.writer import seal
 
 BLOCK: Final = 512
 PIECE: Final = 256 * 1024

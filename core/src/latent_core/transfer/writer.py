@@ -12,7 +12,9 @@ from typing import IO, Final, cast
 import orjson
 import zstandard
 
-from latent_core.archive.records import (
+from latent_core.domain.errors import Conflict
+from latent_core.domain.ids import Sha256
+from latent_core.transfer.records import (
     INDEX,
     MARKER,
     SEAL,
@@ -22,8 +24,6 @@ from latent_core.archive.records import (
     MemberRecord,
     Totals,
 )
-from latent_core.domain.errors import Conflict
-from latent_core.domain.ids import Sha256
 
 LEVEL: Final = 3
 PIECE: Final = 256 * 1024

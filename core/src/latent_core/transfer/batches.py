@@ -12,9 +12,9 @@ from typing import IO, TypeVar
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from latent_core.archive.reader import MOST_PART, ArchiveReader, Member
-from latent_core.archive.records import BATCH, ChunkRecord, DocumentRecord, PageRecord
 from latent_core.domain.vector import Matrix
+from latent_core.transfer.reader import MOST_PART, ArchiveReader, Member
+from latent_core.transfer.records import BATCH, ChunkRecord, DocumentRecord, PageRecord
 
 R = TypeVar("R", bound=BaseModel)
 

@@ -8,7 +8,8 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from latent_core.archive.reader import (
+from latent_core.domain.errors import Invalid
+from latent_core.transfer.reader import (
     MOST_INDEX,
     MOST_PART,
     MOST_SMALL,
@@ -19,7 +20,7 @@ from latent_core.archive.reader import (
     json_in,
     manifest_in,
 )
-from latent_core.archive.records import (
+from latent_core.transfer.records import (
     BATCH,
     GOLDEN,
     HEADER,
@@ -32,7 +33,6 @@ from latent_core.archive.records import (
     MemberRecord,
     Totals,
 )
-from latent_core.domain.errors import Invalid
 
 VECTOR_NUMBER_BYTES = 4
 

@@ -21,7 +21,16 @@ from uuid import UUID
 import numpy as np
 import orjson
 
-from latent_core.archive.records import (
+from latent_core.blobs.port import BlobStore
+from latent_core.domain import versions
+from latent_core.domain.errors import Conflict, Damaged, NotFound
+from latent_core.domain.ids import Sha256, point_id
+from latent_core.domain.recipe import recipe
+from latent_core.generations.stage import Checkpoint
+from latent_core.registry import archives, exporting as rows
+from latent_core.registry.connection import Database
+from latent_core.registry.containers import Container
+from latent_core.transfer.records import (
     FORMAT,
     FORMAT_VERSION,
     GOLDEN,
@@ -35,16 +44,7 @@ from latent_core.archive.records import (
     SpaceRecord,
     Totals,
 )
-from latent_core.archive.writer import ArchiveWriter, holds
-from latent_core.blobs.port import BlobStore
-from latent_core.domain import versions
-from latent_core.domain.errors import Conflict, Damaged, NotFound
-from latent_core.domain.ids import Sha256, point_id
-from latent_core.domain.recipe import recipe
-from latent_core.generations.stage import Checkpoint
-from latent_core.registry import archives, exporting as rows
-from latent_core.registry.connection import Database
-from latent_core.registry.containers import Container
+from latent_core.transfer.writer import ArchiveWriter, holds
 from latent_core.vectors.port import VectorIndex
 
 DOCUMENTS_A_LOOK: Final = 200

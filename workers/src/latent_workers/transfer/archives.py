@@ -9,15 +9,15 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final
 
-from latent_core.archive.records import SUFFIX, Contents
-from latent_core.archive.verify import Verification
 from latent_core.blobs.keeping import store_file
 from latent_core.domain.errors import Issue, IssueCode, NotFound, OutOfSpace
 from latent_core.evaluation.datasets import golden_in
-from latent_core.generations.exporting import Export, Exported, Wanted
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.registry import containers
+from latent_core.transfer.exporting import Export, Exported, Wanted
+from latent_core.transfer.records import SUFFIX, Contents
+from latent_core.transfer.verify import Verification
 from latent_workers.deps import Deps
 from latent_workers.jobs import emptied
 
