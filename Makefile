@@ -18,7 +18,7 @@ COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose 
 	--project-name latent --file docker-compose.yml $(foreach name,$(WITH),--file docker/$(name).yml)
 
 .DEFAULT_GOAL := help
-.PHONY: stop logs ps shell-pg down secrets docker-trial conformance audit help setup smoke test test-all test-servers fuzz check fix up migrate golden-queries bench lock size ocr soak
+.PHONY: stop logs ps shell-pg down secrets docker-trial conformance audit help setup smoke test test-all test-servers fuzz check fix up migrate revision-dump golden-queries bench lock size ocr soak
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -114,6 +114,9 @@ audit:  ## known holes in the locked dependencies
 
 migrate: setup  ## apply the database migrations
 	$(BIN)/latent migrate
+
+revision-dump: setup  ## the dump that the upgrade test migrates; run it before a new revision is written
+	$(BIN)/python -m scripts.dump_revision
 
 golden-queries: setup  ## retrieval quality of the sample container against its gates
 	$(BIN)/python -m scripts.golden_queries $(ON)

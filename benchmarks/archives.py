@@ -15,13 +15,13 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from latent_core.archive.records import FORMAT, FORMAT_VERSION, HEADER, LINEAGE, MANIFEST
-from latent_core.archive.writer import ArchiveWriter
 from latent_core.domain import versions
 from latent_core.domain.ids import content_hash, document_id
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding.minilm import DIMS
 from latent_core.keywords.analyser import analyse, term_vector
+from latent_core.transfer.records import FORMAT, FORMAT_VERSION, HEADER, LINEAGE, MANIFEST
+from latent_core.transfer.writer import ArchiveWriter
 
 CHUNKS_A_DOCUMENT: Final = 10
 CHUNKS_A_BATCH: Final = 1000

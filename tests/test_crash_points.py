@@ -264,7 +264,7 @@ STORIES: Final[dict[Story, frozenset[str]]] = {
     anew_in_place: frozenset({"inplace"}),
     there_and_back: frozenset({"rollback"}),
     by_adapter: frozenset({"drift"}),
-    out_and_in: frozenset({"backup", "export", "import"}),
+    out_and_in: frozenset({"export", "import"}),
 }
 """Each with the operations whose points it comes by."""
 ALSO: Final[dict[Story, tuple[str, ...]]] = {

@@ -30,8 +30,6 @@ POINTS: Final = (
     "export.after_store",
     "export.before_commit",
     "export.after_commit",
-    "backup.before_commit",
-    "backup.after_commit",
     "import.before_store",
     "import.after_store",
     "import.before_collection",
@@ -125,8 +123,6 @@ async def test_a_crash_there_changes_nothing_in_the_end(
         match operation:
             case "export":
                 await exported(house, file, vectors=False)
-            case "backup":
-                await done(house, lambda client: client.backup("origin"))
             case _:
                 name = point.replace(".", "-").replace("_", "-")
                 await imported(house, file, name)

@@ -14,7 +14,6 @@ from latent_core.domain.errors import Conflict
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Ingest, Manifest
-from latent_core.generations.transfers import request_backup
 from latent_core.ingest.containers import etag
 from latent_core.ingest.delete import delete_container, enqueue_removal
 from latent_core.queue.errors import LeaseLost
@@ -22,6 +21,7 @@ from latent_core.queue.reaper import reap
 from latent_core.registry import archives, containers
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import expire, sql
+from latent_core.transfer.requests import ExportPayload, request_export
 from latent_workers import scheduler
 from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
 from latent_workers.testing.transfers import (
@@ -60,13 +60,15 @@ async def test_backups_are_kept_by_number_verified_and_restored(house: House) ->
     before = await everything(house, CONTAINER)
     for _ in range(3):
         async with house.stack.db.transaction() as conn:
-            await request_backup(conn, CONTAINER, principal=OWNER)
-        assert await house.work(JobKind.BACKUP) == []
+            await request_export(conn, CONTAINER, ExportPayload(kept=True), principal=OWNER)
+        assert await house.work(JobKind.EXPORT) == []
     async with house.stack.db.transaction() as conn:
         kept = await archives.listed(conn, ArchiveKind.BACKUP, [CONTAINER], 10)
         assert len(kept) == 2
-        await request_backup(conn, CONTAINER, verify=kept[0].id, principal=OWNER)
-    assert await house.work(JobKind.BACKUP) == []
+        await request_export(
+            conn, CONTAINER, ExportPayload(kept=True, verify=kept[0].id), principal=OWNER
+        )
+    assert await house.work(JobKind.EXPORT) == []
     await delete(house, CONTAINER)
     await house.settle()
     async with house.stack.db.transaction() as conn:
@@ -145,15 +147,17 @@ async def test_a_merge_into_a_container_that_is_deleted_meanwhile_leaves_nothing
 
 async def test_a_damaged_backup_fails_its_verification(house: House) -> None:
     async with house.stack.db.transaction() as conn:
-        await request_backup(conn, CONTAINER, principal=OWNER)
-    assert await house.work(JobKind.BACKUP) == []
+        await request_export(conn, CONTAINER, ExportPayload(kept=True), principal=OWNER)
+    assert await house.work(JobKind.EXPORT) == []
     async with house.stack.db.transaction() as conn:
         (one,) = await archives.listed(conn, ArchiveKind.BACKUP, [CONTAINER], 10)
-        await request_backup(conn, CONTAINER, verify=one.id, principal=OWNER)
+        await request_export(
+            conn, CONTAINER, ExportPayload(kept=True, verify=one.id), principal=OWNER
+        )
     path = await house.stack.blobs.local_copy(Sha256(one.sha256))
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-9])
-    (trouble,) = await house.work(JobKind.BACKUP)
+    (trouble,) = await house.work(JobKind.EXPORT)
     assert "truncated" in str(trouble)
 
 
@@ -178,7 +182,7 @@ async def test_what_came_due_is_enqueued_once_by_all_that_look_and_once_for_all_
     await sql(db, "UPDATE schedules SET last_at = last_at - interval '9 days'")
     assert await look() == 1
     assert await look() == 0
-    (count,) = await sql(db, "SELECT count(*) AS jobs FROM jobs WHERE kind = 'backup'")
+    (count,) = await sql(db, "SELECT count(*) AS jobs FROM jobs WHERE kind = 'export'")
     assert count["jobs"] == 1
 
 
@@ -245,8 +249,8 @@ async def test_the_proof_of_a_deletion_names_the_archives_that_still_hold_the_co
     assert await house.work() == []
     await export(house)
     async with house.stack.db.transaction() as conn:
-        await request_backup(conn, CONTAINER, principal=OWNER)
-    assert await house.work(JobKind.BACKUP) == []
+        await request_export(conn, CONTAINER, ExportPayload(kept=True), principal=OWNER)
+    assert await house.work(JobKind.EXPORT) == []
     for setup in ("hybrid", "lexical"):
         await sql(house.stack.db, KEPT_RUN, container_id=CONTAINER, setup=setup)
     await delete(house, CONTAINER)

@@ -13,7 +13,6 @@ from latent_core.doctor.repair import Repairer
 from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
-from latent_core.generations.transfers import request_backup
 from latent_core.ingest import purge as purging
 from latent_core.ingest.delete import (
     Deleted,
@@ -23,6 +22,7 @@ from latent_core.ingest.delete import (
 )
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
+from latent_core.transfer.requests import ExportPayload, request_export
 from latent_workers.jobs import purge as purge_job
 from latent_workers.testing.house import CONTAINER, LEASE_SECONDS, TIME_PASSES, House, open_house
 from latent_workers.testing.transfers import OWNER, export
@@ -155,7 +155,7 @@ async def test_the_archives_that_may_still_hold_a_deleted_document_are_named(hou
     second = await house.add("lens.md", b"# Lens\n\nThe lens.\n")
     assert await house.work() == []
     async with house.stack.db.transaction() as conn:
-        await request_backup(conn, CONTAINER, principal=OWNER)
+        await request_export(conn, CONTAINER, ExportPayload(kept=True), principal=OWNER)
     assert await house.work() == []
     for doc_id, kinds in ((first, ["backup", "export"]), (second, ["backup"])):
         answered = (await deleted(house, [doc_id])).job_id

@@ -15,15 +15,15 @@ from latent_core.domain.findings import ContainerReport, Difference, DoctorRepor
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
-from latent_core.generations.importing.payload import Policy
 from latent_core.ingest import containers as founding
 from latent_core.ingest.delete import delete_documents
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
+from latent_core.transfer.requests import Policy
 from latent_workers import tidy
-from latent_workers.jobs import import_steps
 from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
 from latent_workers.testing.transfers import OWNER, begin, delete, export, take_in
+from latent_workers.transfer import import_steps
 
 LAMP: Final = "file:///lamp.md"
 GENERATIONS: Final = "SELECT id AS doc_id, next_generation - 1 AS generation FROM documents"
@@ -73,13 +73,13 @@ async def orphans(house: House, kind: str) -> DoctorReport:
 
 def after_staging(monkeypatch: pytest.MonkeyPatch, then: Callable[[], Awaitable[None]]) -> None:
     """Between the vectors of an import's step and its commit."""
-    stage = import_steps.vectors.stage
+    stage = import_steps.import_commit.stage
 
     async def staged(*args: Any) -> None:
         await stage(*args)
         await then()
 
-    monkeypatch.setattr(import_steps.vectors, "stage", staged)
+    monkeypatch.setattr(import_steps.import_commit, "stage", staged)
 
 
 async def anew(house: House) -> None:

@@ -19,13 +19,13 @@ from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.token import Scope
-from latent_core.generations.transfers import request_backup
 from latent_core.ingest import containers as founding
 from latent_core.ingest.delete import delete_container, delete_documents
 from latent_core.registry import containers, tokens
 from latent_core.registry.connection import Database
 from latent_core.registry.tokens import NewToken
 from latent_core.testing.queue import sql
+from latent_core.transfer.requests import ExportPayload, request_export
 from latent_core.vectors.port import Points
 from latent_workers.testing.house import CONTAINER, DIMS, TIME_PASSES, House, open_house
 from latent_workers.testing.transfers import export
@@ -374,8 +374,8 @@ async def test_a_backup_that_is_lost_or_cut_off_is_told_with_its_container_and_a
     assert await house.work() == []
     for _ in range(2):
         async with house.stack.db.transaction() as conn:
-            await request_backup(conn, CONTAINER, principal="local:you")
-        assert await house.work(JobKind.BACKUP) == []
+            await request_export(conn, CONTAINER, ExportPayload(kept=True), principal="local:you")
+        assert await house.work(JobKind.EXPORT) == []
     lost, cut = [
         r["sha256"] for r in await sql(house.stack.db, "SELECT sha256 FROM archives ORDER BY id")
     ]

@@ -14,10 +14,10 @@ from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import Damaged
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
-from latent_core.generations.transfers import ExportPayload, request_backup, request_export
 from latent_core.registry import archives, containers, listings
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
+from latent_core.transfer.requests import ExportPayload, request_export
 from latent_workers.testing.house import CONTAINER, House, open_house
 from latent_workers.testing.transfers import OWNER, delete, export, take_in
 
@@ -75,27 +75,25 @@ async def last(house: House, kind: JobKind) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("spoil", [lose, damage, damage_on_a_server])
-@pytest.mark.parametrize("kind", [JobKind.EXPORT, JobKind.BACKUP])
+@pytest.mark.parametrize("kept", [False, True])
 async def test_what_is_lost_is_left_out_of_an_archive_counted_and_told(
-    house: House, spoil: Any, kind: JobKind
+    house: House, spoil: Any, kept: bool
 ) -> None:
     doc_id = await house.add("lamp.md", LAMP)
     assert await house.work() == []
     await spoil(house, await original_of(house, doc_id))
     async with house.stack.db.transaction() as conn:
-        if kind is JobKind.EXPORT:
-            await request_export(conn, CONTAINER, ExportPayload(), principal=OWNER)
-        else:
-            await request_backup(conn, CONTAINER, principal=OWNER)
-    assert await house.work(kind) == []
-    job = await last(house, kind)
+        await request_export(conn, CONTAINER, ExportPayload(kept=kept), principal=OWNER)
+    assert await house.work(JobKind.EXPORT) == []
+    job = await last(house, JobKind.EXPORT)
     assert (job["state"], job["result"]["documents"]) == ("done", 2)
     assert job["result"]["lacking_blobs"] == 1
     assert "1 originals or page images are lost or damaged" in job["warnings"][0]["message"]
     async with house.stack.db.transaction() as conn:
-        (kept,) = await archives.listed(conn, ArchiveKind(kind.value), [CONTAINER], 10)
-    assert kept.totals["lacking_blobs"] == 1
-    data = await house.stack.blobs.get(Sha256(kept.sha256))
+        kind = ArchiveKind.BACKUP if kept else ArchiveKind.EXPORT
+        (archive,) = await archives.listed(conn, kind, [CONTAINER], 10)
+    assert archive.totals["lacking_blobs"] == 1
+    data = await house.stack.blobs.get(Sha256(archive.sha256))
     await delete(house, CONTAINER)
     result = await take_in(house, data, CONTAINER)
     assert (result["documents"], result["embedded"], result["lacking_blobs"]) == (2, 0, 1)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from latent_core.blobs.keeping import store
-from latent_core.doctor.doctor import Doctor
 from latent_core.doctor.examine import Doctor
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import (

@@ -11,21 +11,20 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from latent_core.archive.verify import Verification
 from latent_core.domain.errors import Conflict, Invalid, StoreFull, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest import Manifest
 from latent_core.embedding.port import EmbeddingModel
-from latent_core.generations import exporting
-from latent_core.generations.importing.payload import Policy
-from latent_core.generations.importing.publication import BlobsGone
 from latent_core.ingest import containers as founding
 from latent_core.ingest.purge import purge_blobs
 from latent_core.registry import containers
 from latent_core.registry.connection import Database
 from latent_core.testing.queue import sql
-from latent_workers.jobs import import_steps
+from latent_core.transfer import exporting
+from latent_core.transfer.import_commit import BlobsGone
+from latent_core.transfer.requests import Policy
+from latent_core.transfer.verify import Verification
 from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
 from latent_workers.testing.transfers import (
     CHUNKS,
@@ -40,6 +39,7 @@ from latent_workers.testing.transfers import (
     rows,
     take_in,
 )
+from latent_workers.transfer import import_steps
 
 WAIT_SECONDS: Final = 60.0
 
@@ -328,7 +328,7 @@ async def test_vectors_of_a_step_are_stored_while_the_step_before_is_committed(
     monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 4)
     stored = asyncio.Queue[None]()
     committed: list[bool] = []
-    stage, commit = import_steps.vectors.stage, import_steps.publication.commit
+    stage, commit = import_steps.import_commit.stage, import_steps.import_commit.commit
 
     async def staged(*args: Any) -> None:
         await stage(*args)
@@ -341,8 +341,8 @@ async def test_vectors_of_a_step_are_stored_while_the_step_before_is_committed(
         committed.append(True)
         return await commit(*args)
 
-    monkeypatch.setattr(import_steps.vectors, "stage", staged)
-    monkeypatch.setattr(import_steps.publication, "commit", waiting)
+    monkeypatch.setattr(import_steps.import_commit, "stage", staged)
+    monkeypatch.setattr(import_steps.import_commit, "commit", waiting)
     async with asyncio.timeout(WAIT_SECONDS):
         await take_in(house, data, CONTAINER)
     assert len(committed) > 1
@@ -545,8 +545,8 @@ async def test_what_an_import_brings_outlives_a_collection_of_garbage_until_it_i
         if killed and len(seen) == 1:
             raise Unavailable("the attempt ends here")
 
-    stage = import_steps.vectors.stage
-    monkeypatch.setattr(import_steps.vectors, "stage", staged)
+    stage = import_steps.import_commit.stage
+    monkeypatch.setattr(import_steps.import_commit, "stage", staged)
     job_id = await begin(house, data, CONTAINER)
     assert len(await house.work(JobKind.IMPORT)) == killed
     if killed:  # nobody runs: what it brought may go, and is brought again
@@ -573,7 +573,7 @@ async def test_an_import_whose_bytes_vanish_before_its_commit_repeats_the_step(
     data = await export(house)
     await delete(house, CONTAINER)
     await house.settle()
-    stage = import_steps.vectors.stage
+    stage = import_steps.import_commit.stage
     lost: list[str] = []
 
     async def staged(*args: Any) -> None:
@@ -583,7 +583,7 @@ async def test_an_import_whose_bytes_vanish_before_its_commit_repeats_the_step(
             query = f"DELETE FROM blobs WHERE sha256 NOT IN ({held}) RETURNING sha256"
             lost.extend(row["sha256"] for row in await sql(house.stack.db, query))
 
-    monkeypatch.setattr(import_steps.vectors, "stage", staged)
+    monkeypatch.setattr(import_steps.import_commit, "stage", staged)
     job_id = await begin(house, data, CONTAINER)
     (trouble,) = await house.work(JobKind.IMPORT)
     assert isinstance(trouble, BlobsGone)

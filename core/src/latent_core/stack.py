@@ -40,7 +40,7 @@ from latent_core.queue.reaper import release_all
 from latent_core.queue.wakeup import Wakeup
 from latent_core.registry import secrets
 from latent_core.registry.connection import Database
-from latent_core.registry.migrate import migrate
+from latent_core.registry.migrate import current_revision, migrate
 from latent_core.registry.ownership import taking_part
 from latent_core.rerank.resolve import Rerankers
 from latent_core.room import Room
@@ -112,6 +112,10 @@ class Stack:
         """
         crash.arm(settings.crash_at)
         async with AsyncExitStack() as services:
+            if (
+                settings.postgres_dsn is not None
+            ):  # a database that is refused leaves no folder here
+                await current_revision(settings.postgres_dsn.get_secret_value())
             place = await open_place(services, settings)
             db = await _open_database(services, settings, place, name)
             vectors = await open_vectors(services, settings, place)

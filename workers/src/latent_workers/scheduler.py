@@ -13,8 +13,8 @@ from typing import Final
 
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import LatentError
+from latent_core.domain.job import PRIORITY_LATER
 from latent_core.domain.schedule import due_since
-from latent_core.generations.transfers import scheduled_backup
 from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
     delete_documents,
@@ -26,6 +26,7 @@ from latent_core.registry import archives, audit, containers, documents, importi
 from latent_core.registry.connection import Connection, Database
 from latent_core.settings import Settings
 from latent_core.stack import Stack
+from latent_core.transfer.requests import ExportPayload, request_export
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,13 @@ async def schedule_backups(conn: Connection) -> int:
             await schedules.keep(conn, container.id, BACKUP, cron, now)
         elif due_since(cron, row["last_at"], now) is not None:
             await schedules.keep(conn, container.id, BACKUP, cron, now)
-            await scheduled_backup(conn, container.id, principal=PRINCIPAL)
+            await request_export(
+                conn,
+                container.id,
+                ExportPayload(kept=True),
+                principal=PRINCIPAL,
+                priority=PRIORITY_LATER,
+            )
             enqueued += 1
     return enqueued
 

@@ -36,9 +36,8 @@ class JobKind(StrEnum):
     DROP_SPACE = "drop_space"
     """Remove an embedding space that is not searched any more, when it has been kept long enough."""
     EXPORT = "export"
+    """Write a container into an archive, or read a kept one (a backup) to its end to verify it."""
     IMPORT = "import"
-    BACKUP = "backup"
-    """Write a backup of a container, or read one to its end to see that it is whole."""
     EVAL = "eval"
     """Ask judged queries: claimed by the gateway, which is the one that searches (ADR 0010)."""
 

@@ -22,10 +22,15 @@ import orjson
 import psutil
 
 from latent_core.domain.errors import Conflict, Invalid, OutOfSpace
+from latent_core.domain.versions import too_old
 
 TOKEN_PREFIX = "llc_"
 TOKEN_BYTES = 32
 PRIVATE = 0o700
+FORMAT_FILE = "format"
+"""Present in every data directory whose database began at the initial revision. Written before the database is
+made, so a database without it is older."""
+FORMAT = "2\n"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _HELD = (errno.EAGAIN, errno.EACCES)
 _TAKE_SECONDS = 1.0  # an owner that is just ending, or a look by ``owner_of``, is waited for
@@ -80,12 +85,13 @@ class DataDirectory:
     def acquire(self) -> None:
         """Make the tree and become its owner, until ``release`` or the end of the process.
 
-        Raises ``Conflict`` naming the pid of another owner, ``Invalid`` when the folder cannot be
-        used, ``OutOfSpace`` when its disk is full.
+        Raises ``Conflict`` naming the pid of another owner, or for a directory of an older version, in which
+        nothing is written then; ``Invalid`` when the folder cannot be used, ``OutOfSpace`` when its disk is full.
         """
         if self._lock is not None:
             return
         with storage_errors(self.path):
+            self._refuse_older()
             self._make_root()
             lock = os.open(self.path / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -118,7 +124,14 @@ class DataDirectory:
         if (present := self.path.stat()).st_uid == os.geteuid() and _mode(present) != mode:
             self.path.chmod(mode)
 
+    def _refuse_older(self) -> None:
+        """Without starting the database: even a start writes to its files."""
+        if (self.postgres / "PG_VERSION").is_file() and not (self.path / FORMAT_FILE).is_file():
+            raise too_old(str(self.path), "LLC_DATA_DIR")
+
     def _make_tree(self) -> None:
+        self._refuse_older()  # again: another process may have made the database since
+        (self.path / FORMAT_FILE).write_text(FORMAT, encoding="ascii")
         for folder in (self.postgres, self.vectors, self.blobs, self.models, self.log):
             folder.mkdir(PRIVATE, exist_ok=True)
         self.manifests.mkdir(PRIVATE, exist_ok=True)

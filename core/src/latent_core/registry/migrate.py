@@ -6,6 +6,7 @@ Alembic is synchronous and keeps its context in module globals, so it runs in a 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,11 +26,15 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from latent_core.domain.errors import Conflict, TimedOut, Unavailable
+from latent_core.domain.versions import too_old
 from latent_core.registry.connection import CONNECT_SECONDS, check_server, mapped_errors
 
 LOCK_KEY = 0x6C6174656E74  # "latent"
 LOCK_SECONDS = 300.0
 _LOCK_POLL_SECONDS = 0.1
+
+BEFORE_INITIAL = re.compile(r"\d{4}")
+"""Revisions that were folded into ``0001_initial`` had numbers alone."""
 
 TRY_LOCK = "SELECT pg_try_advisory_lock(%(key)s)"
 
@@ -42,15 +47,18 @@ async def migrate(dsn: str) -> list[str]:
     """Bring the database to the newest revision; the revisions applied, oldest first.
 
     Several processes may call it at once: the others wait (at most five minutes), then find nothing
-    to do. Raises ``Conflict`` when the database was migrated by a newer release, ``Invalid`` when the
-    server itself is too old.
+    to do. Raises ``Conflict`` when the database was migrated by a newer release, or by one from before the
+    initial revision, ``Invalid`` when the server itself is too old.
     """
     await check_server(dsn)
     return await asyncio.to_thread(_migrate, dsn)
 
 
 async def current_revision(dsn: str) -> str | None:
-    """The revision the database is at; None when it is empty."""
+    """The revision the database is at; None when it is empty. ``Conflict`` for one from before the initial revision.
+
+    Writes nothing.
+    """
     return await asyncio.to_thread(_with_connection, dsn, _current)
 
 
@@ -107,7 +115,10 @@ def _pending(connection: Connection) -> list[str]:
 
 
 def _current(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+    revision = MigrationContext.configure(connection).get_current_revision()
+    if revision is not None and BEFORE_INITIAL.fullmatch(revision):
+        raise too_old("the database", "LLC_POSTGRES_DSN, LLC_QDRANT_URL, LLC_S3_BUCKET")
+    return revision
 
 
 def _config() -> Config:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 from datetime import UTC, datetime
 
-from latent_core.archive.records import (
+from latent_core.domain import versions
+from latent_core.domain.manifest import Manifest
+from latent_core.transfer.records import (
     FORMAT,
     FORMAT_VERSION,
     HEADER,
@@ -13,9 +15,7 @@ from latent_core.archive.records import (
     Header,
     SpaceRecord,
 )
-from latent_core.archive.writer import ArchiveWriter
-from latent_core.domain import versions
-from latent_core.domain.manifest import Manifest
+from latent_core.transfer.writer import ArchiveWriter
 
 
 def header_of(manifest: Manifest) -> Header:

@@ -8,18 +8,23 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
-from latent_core.archive.reader import Opening, read_opening
 from latent_core.domain import cursors
 from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
-from latent_core.generations.importing.payload import ImportPayload, Policy, policy_of
-from latent_core.generations.transfers import request_backup
 from latent_core.ingest.delete import enqueue_collection
 from latent_core.registry import archives, audit
 from latent_core.registry.connection import Connection
+from latent_core.transfer.reader import Opening, read_opening
+from latent_core.transfer.requests import (
+    ExportPayload,
+    ImportPayload,
+    Policy,
+    policy_of,
+    request_export,
+)
 from latent_core.wire.base import RequestBody
 from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.transfers import (
@@ -85,7 +90,9 @@ async def make(body: BackupBody, shared: Shared, caller: Caller, request_id: Req
         container = await access.owned(conn, caller, body.container_id)
         await shared.quotas.check_queue(conn, caller)
         await shared.stack.room.check(conn)
-        job_id = await request_backup(conn, container.id, principal=caller.name)
+        job_id = await request_export(
+            conn, container.id, ExportPayload(kept=True), principal=caller.name
+        )
         await audit.note(
             conn,
             principal=caller.name,
@@ -147,9 +154,8 @@ async def verify(
     async with shared.stack.db.transaction() as conn:
         found = await _owned(conn, caller, backup_id)
         await shared.quotas.check_queue(conn, caller)
-        job_id = await request_backup(
-            conn, found.container_id, verify=found.id, principal=caller.name
-        )
+        payload = ExportPayload(kept=True, verify=found.id)
+        job_id = await request_export(conn, found.container_id, payload, principal=caller.name)
     shared.stack.wake()
     return json_answer(JobAccepted(job_id=job_id), request_id, status=202)
 

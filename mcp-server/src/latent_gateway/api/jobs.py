@@ -38,9 +38,7 @@ from latent_gateway.context import Caller, Gateway, RequestId, Shared
 router = APIRouter(tags=["jobs"])
 
 FINAL: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
-ASKED_BY_ADMINS: Final = frozenset(
-    {JobKind.REFRESH, JobKind.EVAL, JobKind.EXPORT, JobKind.BACKUP, JobKind.IMPORT}
-)
+ASKED_BY_ADMINS: Final = frozenset({JobKind.REFRESH, JobKind.EVAL, JobKind.EXPORT, JobKind.IMPORT})
 """Who may not begin one may not end it either, nor begin it again."""
 MOST_CHOSEN: Final = 100
 """By one request for certain jobs."""

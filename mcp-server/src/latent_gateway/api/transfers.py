@@ -9,8 +9,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from latent_core.archive.reader import Opening, read_opening
-from latent_core.archive.records import MEDIA_TYPE
 from latent_core.blobs.keeping import store_file
 from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import Conflict, Invalid, NotFound
@@ -18,12 +16,20 @@ from latent_core.domain.ids import CONTAINER_SLUG, Sha256
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.evaluation.datasets import golden_key
-from latent_core.generations.importing.payload import ImportPayload, Policy, policy_of
-from latent_core.generations.transfers import ExportPayload, request_export, request_import
 from latent_core.processes.crash import crash_point
 from latent_core.registry import archives, audit, containers
 from latent_core.registry.connection import Connection
 from latent_core.search.readable import Readable
+from latent_core.transfer.reader import Opening, read_opening
+from latent_core.transfer.records import MEDIA_TYPE
+from latent_core.transfer.requests import (
+    ExportPayload,
+    ImportPayload,
+    Policy,
+    policy_of,
+    request_export,
+    request_import,
+)
 from latent_core.wire.transfers import (
     ArchiveAnswer,
     ArchiveView,

@@ -1,60 +1,67 @@
-"""Export: a container's archive, ready to be fetched."""
+"""Export: a container's archive, ready to be fetched. A backup is an export that is kept by number."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from latent_core.domain.archive import ArchiveKind
-from latent_core.generations.exporting import Exported, Wanted
-from latent_core.generations.transfers import ExportPayload
+from latent_core.domain.errors import NotFound
+from latent_core.domain.ids import Sha256
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import archives
+from latent_core.registry import archives, containers
 from latent_core.registry.connection import Connection
+from latent_core.transfer.exporting import Exported, Wanted
+from latent_core.transfer.requests import ExportPayload
 from latent_workers.deps import Deps
-from latent_workers.jobs.archiving import archive_name, lacking_words, make_archive
 from latent_workers.jobs.given_up import room_of_its_own, swept_if_given_up
+from latent_workers.transfer.archives import (
+    archive_name,
+    lacking_words,
+    make_archive,
+    verify_archive,
+)
 
 
 async def export(ctx: JobContext, deps: Deps) -> None:
-    """Write it, store it, and note it in the transaction that ends the job."""
+    """Write an archive, store it, and record it in the transaction that ends the job; or verify a kept one."""
     payload = ExportPayload.model_validate(ctx.job.payload)
+    if payload.verify is not None:
+        await _verify(ctx, deps, payload.verify)
+        return
     wanted = Wanted(vectors=payload.vectors, blobs=payload.blobs, golden=payload.golden)
     async with swept_if_given_up(ctx, deps), room_of_its_own():
         exported = await make_archive(ctx, deps, wanted)
-        await _note(ctx, deps, wanted, exported)
+        await _record(ctx, deps, payload, exported)
 
 
-async def _note(ctx: JobContext, deps: Deps, wanted: Wanted, exported: Exported) -> None:
+async def _record(ctx: JobContext, deps: Deps, payload: ExportPayload, exported: Exported) -> None:
     container_id = ctx.job.container_id
+    options = {"vectors": payload.vectors, "blobs": payload.blobs}
 
     async def write(conn: Connection) -> None:
         await hold(conn, ctx.job)
         archive_id = await archives.insert(
             conn,
-            ArchiveKind.EXPORT,
+            ArchiveKind.BACKUP if payload.kept else ArchiveKind.EXPORT,
             container_id,
             sha256=exported.sha256,
             size=exported.size,
             filename=archive_name(container_id, ctx.job.id),
             job_id=ctx.job.id,
-            vectors=wanted.vectors,
-            blobs=wanted.blobs,
             totals=exported.told(),
             contents_key=exported.contents_key,
+            **options,
         )
-        await archives.supersede(
-            conn, container_id, archive_id, vectors=wanted.vectors, blobs=wanted.blobs
-        )
-        await finish(
-            conn,
-            ctx.job,
-            warnings=lacking_words(exported),
-            result=told(archive_id, exported.size, exported.told()),
-        )
-        # The exports that this one supersedes, and what attempts before this one stored.
+        if payload.kept:
+            await _retain(conn, container_id)
+        else:
+            await archives.supersede(conn, container_id, archive_id, **options)
+        result = _result(archive_id, exported.size, exported.told())
+        await finish(conn, ctx.job, warnings=lacking_words(exported), result=result)
+        # The archives that this one supersedes, and what attempts before this one stored.
         lease = deps.settings.lease_seconds
         await enqueue_collection(
             conn, principal=ctx.job.principal, delay_seconds=LEASES_TO_WAIT * lease
@@ -65,6 +72,33 @@ async def _note(ctx: JobContext, deps: Deps, wanted: Wanted, exported: Exported)
     crash_point("export.after_commit")
 
 
-def told(archive_id: int, size: int, totals: Mapping[str, int]) -> dict[str, int]:
-    """What the job answers."""
+async def _retain(conn: Connection, container_id: str) -> None:
+    """Forget the backups over the number that the manifest keeps."""
+    container = await containers.get(conn, container_id)
+    if container is None:
+        raise NotFound(f"container '{container_id}' was deleted while it was backed up")
+    await archives.retain(conn, container_id, container.manifest.backup.keep)
+
+
+async def _verify(ctx: JobContext, deps: Deps, archive_id: int) -> None:
+    """``Invalid`` says where it is damaged."""
+    stack = deps.stack
+    async with stack.db.transaction() as conn:
+        archive = await archives.get(conn, archive_id, ArchiveKind.BACKUP)
+    if archive is None:
+        raise NotFound(f"backup {archive_id} is not kept any more")
+    path = await stack.blobs.local_copy(Sha256(archive.sha256))
+    contents = await verify_archive(ctx, path, archive.bytes)
+
+    async def write(conn: Connection) -> None:
+        await hold(conn, ctx.job)
+        await archives.note_verified(conn, archive_id)
+        result = _result(archive_id, archive.bytes, contents.totals.model_dump())
+        await finish(conn, ctx.job, result=result)
+
+    await ctx.transact(write)
+
+
+def _result(archive_id: int, size: int, totals: Mapping[str, int]) -> dict[str, int]:
+    """The job's result."""
     return {"archive_id": archive_id, "bytes": size, **totals}

@@ -8,16 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from latent_core.archive.reader import Opening, read_opening
-from latent_core.archive.records import Header
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.offer import settled
 from latent_core.embedding.port import EmbeddingModel
-from latent_core.generations.importing import container as founding
-from latent_core.generations.importing.payload import FRESH, ImportPayload
-from latent_core.generations.importing.step import Target
 from latent_core.ingest.abandon import purge_abandoned
 from latent_core.ingest.containers import layout_of
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_removal
@@ -28,10 +23,15 @@ from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import hold
 from latent_core.registry import containers, importing as rows
 from latent_core.registry.containers import Container
+from latent_core.transfer import import_container as founding
+from latent_core.transfer.import_choice import Target
+from latent_core.transfer.reader import Opening, read_opening
+from latent_core.transfer.records import Header
+from latent_core.transfer.requests import FRESH, ImportPayload
 from latent_workers.deps import Deps
-from latent_workers.jobs.archiving import verify_archive
 from latent_workers.jobs.given_up import room_of_its_own, was_the_last
-from latent_workers.jobs.import_steps import Steps
+from latent_workers.transfer.archives import verify_archive
+from latent_workers.transfer.import_steps import Steps
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from typing import Final
 from latent_core.domain.job import JobKind
 from latent_core.queue.context import JobContext
 from latent_workers.deps import Deps
-from latent_workers.jobs.backup import backup
 from latent_workers.jobs.compact import compact
 from latent_workers.jobs.corpus import corpus
 from latent_workers.jobs.dedup import dedup
@@ -43,7 +42,6 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.EVAL: evaluate,
     JobKind.EXPORT: export,
     JobKind.IMPORT: import_,
-    JobKind.BACKUP: backup,
 }
 
 ONE_AT_A_TIME: Final = frozenset({JobKind.EVAL})

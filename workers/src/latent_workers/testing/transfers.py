@@ -8,15 +8,15 @@ from latent_core.blobs.keeping import store
 from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
-from latent_core.generations.importing.payload import ImportPayload
-from latent_core.generations.transfers import (
-    ExportPayload,
-    request_export,
-    request_import,
-)
 from latent_core.ingest.delete import delete_container
 from latent_core.registry import archives, containers
 from latent_core.testing.queue import sql
+from latent_core.transfer.requests import (
+    ExportPayload,
+    ImportPayload,
+    request_export,
+    request_import,
+)
 from latent_workers.testing.house import CONTAINER, House
 
 OWNER: Final = "local:you"

@@ -1,0 +1,130 @@
+"""An archive's documents, batch by batch, as an import takes them in. Verify the archive first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from latent_core.domain.vector import Matrix
+from latent_core.transfer.reader import MOST_PART, ArchiveReader, Member
+from latent_core.transfer.records import BATCH, ChunkRecord, DocumentRecord, PageRecord
+
+R = TypeVar("R", bound=BaseModel)
+
+
+@dataclass(slots=True)
+class BlobFile:
+    """Bytes of a batch that is still to come, in a file that its receiver removes."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(slots=True)
+class Part:
+    """Chunks in the order of their numbers; ``vectors`` has a row for each window, or is None."""
+
+    chunks: Sequence[ChunkRecord]
+    vectors: Matrix | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """Whole documents with all that belongs to them."""
+
+    number: int
+    documents: list[DocumentRecord] = field(default_factory=list)
+    pages: list[PageRecord] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def chunks(self) -> int:
+        return sum(len(part.chunks) for part in self.parts)
+
+
+def read_batches(
+    file: IO[bytes], dims: int, folder: Path, *, first: int
+) -> Iterator[BlobFile | Batch]:
+    """Batches from ``first`` on, each after the blobs its documents refer to. ``folder`` takes the blobs' files.
+
+    A blob stands once in an archive: those of batches before ``first`` come as well, a later one may need them.
+    """
+    return _Reading(file, dims, folder).run(first)
+
+
+class _Reading:
+    def __init__(self, file: IO[bytes], dims: int, folder: Path) -> None:
+        self._reader = ArchiveReader(file)
+        self._dims = dims
+        self._folder = folder
+
+    def run(self, first: int) -> Iterator[BlobFile | Batch]:
+        batch: Batch | None = None
+        for member in self._reader:
+            matched = BATCH.fullmatch(member.name)
+            if matched is None:
+                continue  # its bytes are passed over
+            number = int(matched[1])
+            if number < first:
+                if matched[5] is not None:
+                    yield self._blob(matched[5])
+                continue
+            if batch is None or batch.number != number:
+                if batch is not None:
+                    yield batch
+                batch = Batch(number)
+            if matched[5] is not None:
+                yield self._blob(matched[5])
+            else:
+                self._take(batch, member, matched[2] or matched[3])
+        if batch is not None:
+            yield batch
+
+    def _take(self, batch: Batch, member: Member, kind: str) -> None:
+        data = self._reader.whole(MOST_PART)
+        match kind:
+            case "documents":
+                batch.documents += self._lines(DocumentRecord, member, data)
+            case "pages":
+                batch.pages += self._lines(PageRecord, member, data)
+            case "chunks":
+                batch.parts.append(Part(self._lines(ChunkRecord, member, data)))
+            case _:
+                self._vectors(batch, data)
+
+    def _lines(self, kind: type[R], member: Member, data: bytes) -> list[R]:
+        found: list[R] = []
+        for line in data.split(b"\n")[:-1]:
+            try:
+                found.append(kind.model_validate_json(line))
+            except ValidationError as exc:
+                error = exc.errors()[0]
+                place = ".".join(str(part) for part in error["loc"])
+                raise self._reader.wrong(
+                    f"line {len(found) + 1} of '{member.name}': {place}: {error['msg']}"
+                ) from exc
+        return found
+
+    def _vectors(self, batch: Batch, data: bytes) -> None:
+        matrix = np.frombuffer(data, "<f4").reshape(-1, self._dims)
+        wanted = sum(c.windows for c in batch.parts[-1].chunks) if batch.parts else -1
+        if len(matrix) != wanted or not np.isfinite(matrix).all():
+            raise self._reader.wrong(f"{len(matrix)} vectors stand where {wanted} finite ones must")
+        batch.parts[-1].vectors = matrix
+
+    def _blob(self, sha256: str) -> BlobFile:
+        with NamedTemporaryFile(dir=self._folder, prefix="import-", delete=False) as file:
+            try:
+                for piece in self._reader.pieces():
+                    file.write(piece)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+        return BlobFile(Path(file.name), sha256)

@@ -1,0 +1,401 @@
+"""Export: a container's live documents, written into one archive (DESIGN §7.5).
+
+Short transactions, one a batch: a snapshot held for minutes would slow every claim of the queue. So the archive is
+no picture of one moment, but each document in it is whole: its rows are read in one snapshot, and one that was
+replaced meanwhile is passed over and met again at its new place. What was added after the beginning is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import IO, Any, Final
+from uuid import UUID
+
+import numpy as np
+import orjson
+
+from latent_core.blobs.port import BlobStore
+from latent_core.domain import versions
+from latent_core.domain.errors import Conflict, Damaged, NotFound
+from latent_core.domain.ids import Sha256, point_id
+from latent_core.domain.recipe import recipe
+from latent_core.ingest.stage import Checkpoint
+from latent_core.registry import archives, exporting as rows
+from latent_core.registry.connection import Database
+from latent_core.registry.containers import Container
+from latent_core.transfer.records import (
+    FORMAT,
+    FORMAT_VERSION,
+    GOLDEN,
+    HEADER,
+    MANIFEST,
+    ChunkRecord,
+    DocumentRecord,
+    Header,
+    PageRecord,
+    RefRecord,
+    SpaceRecord,
+    Totals,
+)
+from latent_core.transfer.writer import ArchiveWriter, holds
+from latent_core.vectors.port import VectorIndex
+
+DOCUMENTS_A_LOOK: Final = 200
+CHUNKS_A_PART: Final = 1000
+"""Of one transaction, and of what is held in memory at a time: some megabytes."""
+
+_DOCUMENT: Final = frozenset(DocumentRecord.model_fields)
+_CHUNK: Final = frozenset(ChunkRecord.model_fields)
+_PAGE: Final = frozenset(PageRecord.model_fields)
+_REF: Final = frozenset(RefRecord.model_fields)
+
+Told = Callable[[int, int], Awaitable[None]]
+"""Hears the chunks written and how many there will be, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What goes into an archive beside the documents' rows."""
+
+    vectors: bool = True
+    blobs: bool = True
+    golden: str = ""
+    """Key of the golden queries that are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A finished archive."""
+
+    sha256: Sha256
+    size: int
+    totals: Totals
+    contents_key: str
+    lacking_blobs: int
+    """Originals and page images that are lost or damaged here, and not in the archive."""
+
+    def told(self) -> dict[str, int]:
+        """What it holds, and what it lacks."""
+        lacking = {"lacking_blobs": self.lacking_blobs} if self.lacking_blobs else {}
+        return self.totals.model_dump() | lacking
+
+
+class _Moved(Conflict):
+    """A document too large for one transaction was replaced between two of them."""
+
+    transient = True
+
+
+class Export:
+    """One archive in the making."""
+
+    def __init__(
+        self,
+        db: Database,
+        index: VectorIndex,
+        blobs: BlobStore,
+        container: Container,
+        wanted: Wanted,
+        *,
+        checkpoint: Checkpoint,
+        told: Told,
+    ) -> None:
+        self._db = db
+        self._index = index
+        self._blobs = blobs
+        self._container = container
+        self._wanted = wanted
+        self._checkpoint = checkpoint
+        self._told = told
+        self._stored_in = container.space.stored_in
+        self._recipe = recipe(container.manifest)
+        self._ords = array("q")
+        """Of the chunks written so far, ascending: a chunk's place among them is its number."""
+        self._stored: dict[bytes, int] = {}
+        """Hashes of the blobs in the archive, with their batches."""
+        self._lacking: set[bytes] = set()
+        self._done: set[UUID] = set()
+        self._batch = 0
+        self._expected = 0
+
+    async def write(self, file: IO[bytes], golden: Mapping[str, Any] | None) -> Exported:
+        """All of it, into ``file``. Transient ``Conflict`` when it has to be begun anew."""
+        async with self._db.transaction() as conn:
+            begun = await rows.now(conn)
+            key = await archives.contents_key(conn, self._container.id, self._wanted.golden)
+            self._expected = await rows.live_chunks(conn, self._container.id)
+        writer = ArchiveWriter(file)
+        await asyncio.to_thread(self._open, writer, begun, golden)
+        await self._corpora(writer, begun)
+        await self._documents(writer, begun)
+        totals = await asyncio.to_thread(writer.close)
+        return Exported(writer.sha256, writer.size, totals, key, len(self._lacking))
+
+    def _open(self, writer: ArchiveWriter, begun: Any, golden: Mapping[str, Any] | None) -> None:
+        container, space = self._container, self._container.space
+        header = Header(
+            format=FORMAT,
+            format_version=FORMAT_VERSION,
+            container_id=container.id,
+            created_at=begun,
+            space=SpaceRecord(embedder=space.embedder, version=space.lineage, dims=space.dims),
+            handler=versions.HANDLER,
+            analyser=versions.ANALYSER,
+            vectors=self._wanted.vectors,
+            blobs=self._wanted.blobs,
+        )
+        writer.add(HEADER, header.model_dump_json().encode())
+        writer.add(MANIFEST, container.manifest.model_dump_json().encode())
+        if golden is not None:
+            writer.add(GOLDEN, orjson.dumps(golden))
+
+    async def _corpora(self, writer: ArchiveWriter, begun: Any) -> None:
+        after: UUID | None = None
+        while True:
+            async with self._db.transaction() as conn:
+                found = await rows.without_chunks(
+                    conn, self._container.id, after=after, begun=begun, limit=DOCUMENTS_A_LOOK
+                )
+            if not found:
+                return
+            await self._write_batch(writer, found)
+            after = found[-1]["doc_id"]
+
+    async def _documents(self, writer: ArchiveWriter, begun: Any) -> None:
+        after = -1
+        while True:
+            async with self._db.transaction() as conn:
+                found = await rows.documents(
+                    conn, self._container.id, after=after, begun=begun, limit=DOCUMENTS_A_LOOK
+                )
+            if not found:
+                return
+            for some in _batches([d for d in found if d["doc_id"] not in self._done]):
+                await self._write_batch(writer, some)
+                await self._told(len(self._ords), max(self._expected, len(self._ords)))
+            after = found[-1]["first_ord"]
+
+    async def _write_batch(self, writer: ArchiveWriter, found: Sequence[dict[str, Any]]) -> None:
+        await self._checkpoint()
+        batch = await self._read(found)
+        if batch.documents:
+            await self._write_documents(writer, batch)
+            for number, part in enumerate(batch.parts):
+                await self._write_part(writer, number, part)
+            await self._rest(writer, batch)
+            writer.count("batches")
+            await asyncio.to_thread(writer.end_frame)
+            self._done.update(batch.documents)
+            self._batch += 1
+
+    async def _read(self, found: Sequence[dict[str, Any]]) -> _Batch:
+        """Rows of these documents in one snapshot, without those that are not live as they were found."""
+        ids = [d["doc_id"] for d in found]
+        isolation: Any = "repeatable read"
+        async with self._db.transaction(isolation=isolation, read_only=True) as conn:
+            chunks = await rows.chunks(
+                conn, _generations(found), self._stored_in, after=-1, limit=CHUNKS_A_PART
+            )
+            pages = await rows.pages(conn, ids)
+            refs = await rows.refs(conn, ids)
+            live = await rows.generations(conn, ids)
+        kept = {d["doc_id"]: d for d in found if live.get(d["doc_id"]) == d["generation"]}
+        parts = await self._parts([c for c in chunks if c["doc_id"] in kept])
+        if self._wanted.vectors and any(part.lacks_vectors for part in parts):
+            # Points of a generation go when it is replaced: then its document is met again later.
+            async with self._db.transaction() as conn:
+                live = await rows.generations(conn, ids)
+            gone = {i for i, d in kept.items() if live.get(i) != d["generation"]}
+            kept = {i: d for i, d in kept.items() if i not in gone}
+            parts = await self._parts([c for c in chunks if c["doc_id"] in kept])
+        return _Batch(
+            kept,
+            parts,
+            [p for p in pages if p["doc_id"] in kept],
+            [r for r in refs if r["doc_id"] in kept],
+        )
+
+    async def _parts(self, chunks: Sequence[dict[str, Any]]) -> list[_Part]:
+        """Chunks in their order; those whose vectors are another model's, mapped, apart from the others: they go without
+        them, since an import could not tell them from the embedder's own."""
+        runs = [list(run) for _, run in groupby(chunks, key=itemgetter("mapped"))]
+        return [_Part(run, await self._vectors(run)) for run in runs]
+
+    async def _vectors(self, chunks: Sequence[dict[str, Any]]) -> bytes | None:
+        """The vectors of chunks, window by window; None when one is lacking: they are made again when imported."""
+        if not self._wanted.vectors or chunks[0]["mapped"]:
+            return None
+        space = self._container.space
+        ids = [
+            point_id(c["id"], c["generation"], window)
+            for c in chunks
+            for window in range(c["windows"])
+        ]
+        if not ids:
+            return b""
+        stored = await self._index.vectors(space.collection(), ids)
+        if len(stored) < len(set(ids)):
+            return None
+        return np.stack([stored[i] for i in ids]).astype("<f4", copy=False).tobytes()
+
+    async def _write_documents(self, writer: ArchiveWriter, batch: _Batch) -> None:
+        refs: dict[UUID, list[dict[str, Any]]] = {}
+        for row in batch.refs:
+            if self._wanted.blobs:
+                await self._blob(writer, row["sha256"], row["bytes"])
+            refs.setdefault(row["doc_id"], []).append(_only(row, _REF))
+        named = self._named
+        documents = (self._document(d, refs.get(i, [])) for i, d in batch.documents.items())
+        pages = (_page(p, batch.documents[p["doc_id"]], self._place(p)) for p in batch.pages)
+        await asyncio.to_thread(writer.add_lines, named("documents.jsonl"), "documents", documents)
+        if batch.pages:
+            await asyncio.to_thread(writer.add_lines, named("pages.jsonl"), "pages", pages)
+
+    async def _blob(self, writer: ArchiveWriter, sha256: str, size: int) -> None:
+        key = bytes.fromhex(sha256)
+        if key in self._stored or key in self._lacking:
+            return
+        await self._checkpoint()
+        path = await self._whole(Sha256(sha256), size)
+        if path is None:
+            self._lacking.add(key)
+            return
+        self._stored[key] = self._batch
+        await asyncio.to_thread(writer.add_file, self._named(f"blobs/{sha256}"), path, sha256, size)
+        writer.count("blobs")
+
+    async def _whole(self, sha256: Sha256, size: int) -> Path | None:
+        """The bytes, if they are there and are what their hash says: one that is lost must not keep all the others
+        from being saved. A stream cannot take back what it has written, so they are hashed before."""
+        try:
+            path = await self._blobs.local_copy(sha256)
+            whole = await asyncio.to_thread(holds, path, sha256, size)
+        except (
+            NotFound,
+            Damaged,
+            FileNotFoundError,
+        ):  # a server's bytes are hashed while they are copied
+            return None
+        return path if whole else None
+
+    def _place(self, page: dict[str, Any]) -> str | None:
+        """Where in the archive the page's image is."""
+        sha256 = page["image_sha256"]
+        batch = self._stored.get(bytes.fromhex(sha256)) if sha256 else None
+        return None if batch is None else f"batches/{batch:06d}/blobs/{sha256}"
+
+    def _document(self, row: dict[str, Any], refs: list[dict[str, Any]]) -> bytes:
+        said: str | None = row["recipe"]
+        current = said is not None and said.startswith(self._recipe)
+        ending = said.removeprefix(self._recipe) if said is not None and current else None
+        return orjson.dumps(_only(row, _DOCUMENT) | {"recipe": ending, "refs": refs})
+
+    async def _write_part(self, writer: ArchiveWriter, number: int, part: _Part) -> None:
+        first = len(self._ords)
+        self._ords.extend(c["ord"] for c in part.chunks)
+        records = (self._chunk(c, first + n) for n, c in enumerate(part.chunks))
+        name = self._named(f"chunks-{number:04d}.jsonl")
+        await asyncio.to_thread(writer.add_lines, name, "chunks", records)
+        if part.vectors is not None:
+            name = self._named(f"vectors-{number:04d}.f32")
+            await asyncio.to_thread(writer.add, name, part.vectors)
+            writer.count("vectors", sum(c["windows"] for c in part.chunks))
+
+    def _chunk(self, row: dict[str, Any], n: int) -> bytes:
+        signature: bytes | None = row["signature"]
+        original = None if row["original"] is None else self._number(row["original"])
+        if row["original"] is not None and original is None:
+            signature = None  # what it repeats is not here: it is judged again
+        judged = {"signature": signature.hex() if signature else None, "original": original}
+        return orjson.dumps(_only(row, _CHUNK) | judged | {"n": n})
+
+    def _number(self, ord_: int) -> int | None:
+        place = bisect_left(self._ords, ord_)
+        return place if place < len(self._ords) and self._ords[place] == ord_ else None
+
+    async def _rest(self, writer: ArchiveWriter, batch: _Batch) -> None:
+        """Further parts of the one document that has more chunks than a part."""
+        total = sum(d["live_chunks"] for d in batch.documents.values())
+        written, number = sum(len(part.chunks) for part in batch.parts), len(batch.parts)
+        parts = batch.parts
+        while written < total and parts:
+            await self._checkpoint()
+            async with self._db.transaction() as conn:
+                found = await rows.chunks(
+                    conn,
+                    _generations(batch.documents.values()),
+                    self._stored_in,
+                    after=parts[-1].chunks[-1]["ord"],
+                    limit=CHUNKS_A_PART,
+                )
+            parts = await self._parts(found)
+            for part in parts:
+                await self._write_part(writer, number, part)
+                number += 1
+            written += len(found)
+        if written != total:
+            raise _Moved(
+                "a large document was replaced while it was exported; the export begins anew"
+            )
+
+    def _named(self, name: str) -> str:
+        return f"batches/{self._batch:06d}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some chunks, at least one."""
+
+    chunks: Sequence[dict[str, Any]]
+    vectors: bytes | None
+
+    @property
+    def lacks_vectors(self) -> bool:
+        return self.vectors is None and not self.chunks[0]["mapped"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    documents: Mapping[UUID, dict[str, Any]]
+    parts: Sequence[_Part]
+    pages: Sequence[dict[str, Any]]
+    refs: Sequence[dict[str, Any]]
+
+
+def _batches(found: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Documents whose chunks fit into one part; one that is larger is alone."""
+    batch: list[dict[str, Any]] = []
+    room = CHUNKS_A_PART
+    for one in found:
+        if batch and one["live_chunks"] > room:
+            yield batch
+            batch, room = [], CHUNKS_A_PART
+        batch.append(one)
+        room -= one["live_chunks"]
+    if batch:
+        yield batch
+
+
+def _only(row: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name in fields}
+
+
+def _generations(found: Iterable[Mapping[str, Any]]) -> dict[UUID, int]:
+    return {d["doc_id"]: d["generation"] for d in found}
+
+
+def _page(row: dict[str, Any], document: Mapping[str, Any], uri: str | None) -> bytes:
+    told = {
+        "uri": uri,
+        "sha256": row["image_sha256"],
+        "source_pdf": document["uri"] if document["source_type"] == "pdf" else None,
+        "source_file": document["uri"],
+    }
+    return orjson.dumps(_only(row, _PAGE) | told)

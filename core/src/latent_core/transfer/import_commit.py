@@ -1,0 +1,250 @@
+"""The vectors of a step, stored where nothing sees them yet, and the transaction that makes its documents live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import numpy as np
+
+from latent_core.domain.chunk import Modality
+from latent_core.domain.errors import Conflict
+from latent_core.domain.ids import PointId, point_id
+from latent_core.domain.vector import Matrix
+from latent_core.ingest.publish import live_collection, switched
+from latent_core.ingest.stage import Checkpoint, stage_points
+from latent_core.keywords import postings
+from latent_core.registry import (
+    chunks as chunk_rows,
+    containers,
+    documents,
+    importing as rows,
+    likenesses,
+)
+from latent_core.registry.connection import Connection
+from latent_core.transfer.batches import Batch
+from latent_core.transfer.import_choice import Step, Taken, Target
+from latent_core.transfer.import_container import hold_open
+from latent_core.transfer.import_rows import Written
+from latent_core.transfer.records import ChunkRecord
+from latent_core.vectors.port import Points, VectorIndex
+
+POINTS_A_WRITE: Final = 2048
+"""Each write is brought to the disk: thousands at once cost as little as some."""
+
+Embed = Callable[[Sequence[ChunkRecord], Sequence[str | None]], Awaitable[tuple[list[int], Matrix]]]
+"""Windows of each chunk, and their vectors: for chunks whose own are not there or of another space."""
+
+
+async def vectors_of(
+    target: Target, taken: Sequence[Taken], batches: Sequence[Batch], embed: Embed
+) -> tuple[list[int], Matrix, int]:
+    """Windows and vectors of the chunks of ``taken``, in order; and how many of them had to be embedded."""
+    stored: dict[int, Matrix] = {}
+    if target.same_space:
+        for batch in batches:
+            for part in batch.parts:
+                stored.update(_rows_of(part.chunks, part.vectors))
+    chunks = [chunk for one in taken for chunk in one.chunks]
+    lacking = [chunk for chunk in chunks if chunk.n not in stored]
+    if lacking:
+        pictures = _pictures(taken)
+        windows, matrix = await embed(lacking, [pictures.get(chunk.n) for chunk in lacking])
+        ends = np.cumsum(windows)
+        for chunk, end, count in zip(lacking, ends, windows, strict=True):
+            stored[chunk.n] = matrix[int(end) - count : int(end)]
+    parts = [stored[chunk.n] for chunk in chunks]
+    dims = target.container.space.dims
+    matrix = np.concatenate(parts) if parts else np.empty((0, dims), np.float32)
+    return [len(part) for part in parts], matrix, len(lacking)
+
+
+def _pictures(taken: Sequence[Taken]) -> dict[int, str]:
+    """Number of each chunk that is the picture of a page to that picture's hash, where the archive has its bytes."""
+    found: dict[int, str] = {}
+    for one in taken:
+        drawn = {page.page: page.sha256 for page in one.pages if page.uri is not None}
+        for chunk in one.chunks:
+            if chunk.modality is Modality.IMAGE and chunk.page is not None:
+                sha256 = drawn.get(chunk.page)
+                if sha256 is not None:
+                    found[chunk.n] = sha256
+    return found
+
+
+def _rows_of(chunks: Sequence[ChunkRecord], vectors: Matrix | None) -> Iterator[tuple[int, Matrix]]:
+    if vectors is None:
+        return
+    start = 0
+    for chunk in chunks:
+        yield chunk.n, vectors[start : start + chunk.windows]
+        start += chunk.windows
+
+
+async def stage(index: VectorIndex, target: Target, step: Step, checkpoint: Checkpoint) -> None:
+    """Store the vectors of a step where nothing sees them yet."""
+    points = await asyncio.to_thread(_points, step)
+    space = target.container.space
+    await stage_points(index, space, points, checkpoint, at_once=POINTS_A_WRITE)
+
+
+def _points(step: Step) -> Points:
+    ids: list[PointId] = []
+    docs: list[UUID] = []
+    generations: list[int] = []
+    ords: list[int] = []
+    for one, windows in zip(step.chunks, step.windows, strict=True):
+        for window in range(windows):
+            ids.append(point_id(one.id, one.document.generation, window))
+            docs.append(one.document.doc_id)
+            generations.append(one.document.generation)
+            ords.append(one.ord)
+    return Points(ids, step.vectors, docs, generations, ords)
+
+
+SETTLED_CHUNKS: Final = 4000
+"""A step of so many writes postings that need no compaction."""
+
+
+class BlobsGone(Conflict):
+    """Bytes that the archive brought are not stored any more: the step is repeated, and brings them again."""
+
+    transient = True
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a step did."""
+
+    flipped: frozenset[UUID]
+    refused: list[tuple[UUID, int]]
+    """Generations that something newer overtook: their points are garbage."""
+    replaced: list[tuple[UUID, int]]
+    """Documents that had older generations, and below which these are garbage."""
+    lacking_blobs: int
+    unjudged: bool
+
+
+async def commit(
+    conn: Connection,
+    target: Target,
+    step: Step,
+    written: Written,
+    brought: AbstractSet[bytes] = frozenset(),
+) -> Committed:
+    """Make a step's documents live, in the caller's fenced transaction; locks in the house's order.
+
+    ``brought`` are the hashes of blobs that this attempt stored: ``BlobsGone`` when one is needed and absent.
+    """
+    container_id = target.container.id
+    if not target.founded:
+        await hold_open(conn, container_id)
+    live_in = await live_collection(conn, container_id, [target.container.space.made_by])
+    if live_in != target.container.space.stored_in and not target.founded:
+        raise switched(container_id)
+    ids = [one.doc_id for one in step.taken]
+    before = await documents.lock(conn, ids)
+    dead = await chunk_rows.live_lengths(
+        conn, [i for i, live in before.items() if live is not None]
+    )
+    flipped = await rows.flip(conn, [_live(target, one) for one in step.taken])
+    live = [one for one in step.taken if one.doc_id in flipped]
+    await containers.add_languages(
+        conn, container_id, (one.record.language for one in live if one.chunks)
+    )
+    await rows.copy_chunks(
+        conn,
+        [row for doc, row in zip(written.docs, written.chunks, strict=True) if doc in flipped],
+        [row for doc, row in zip(written.docs, written.signatures, strict=True) if doc in flipped],
+    )
+    lacking = await _refer(conn, live, brought)
+    ready = written.packed
+    kept = [n for n, doc in enumerate(written.docs) if doc in flipped]
+    if len(kept) != len(written.docs):  # something newer overtook a document
+        columns = written.columns.only(kept)
+        ready = await asyncio.to_thread(postings.prepare, container_id, columns)
+    settled = len(kept) >= SETTLED_CHUNKS
+    await postings.write_prepared(conn, container_id, ready, settled=settled)
+    buried = [(ord_, length) for doc, ord_, length in dead if doc in flipped]
+    await postings.bury(conn, container_id, buried)
+    await rows.copy_likenesses(conn, written.likenesses)
+    unjudged = [ord_ for doc, ord_ in written.unjudged if doc in flipped]
+    unjudged += [ord_ for ord_, _ in buried]
+    await likenesses.leave(conn, container_id, unjudged)
+    if target.founded and step.taken:
+        last = max((c.n for one in step.taken for c in one.chunks), default=-1)
+        await rows.numbered(conn, container_id, last + 1)
+    return Committed(
+        flipped=frozenset(flipped),
+        refused=[(o.doc_id, o.generation) for o in step.taken if o.doc_id not in flipped],
+        replaced=[(o.doc_id, o.generation) for o in live if o.generation > 1],
+        lacking_blobs=lacking,
+        unjudged=bool(unjudged),
+    )
+
+
+async def _refer(conn: Connection, live: Sequence[Taken], brought: AbstractSet[bytes]) -> int:
+    """Pages and references to blobs; how many of these are not stored here, and left out."""
+    hashes = {ref.sha256 for one in live for ref in one.record.refs}
+    present = await rows.present(conn, hashes)
+    gone = sorted(one for one in hashes - present if bytes.fromhex(one) in brought)
+    if gone:
+        raise BlobsGone(
+            f"{len(gone)} originals or page images were removed before they were referred to ({gone[0]});"
+            " they are taken from the archive again"
+        )
+    await rows.copy_pages(
+        conn,
+        (
+            (
+                one.doc_id,
+                one.generation,
+                p.page,
+                p.sha256 if p.sha256 in present else None,
+                p.pdf_sha256 if p.pdf_sha256 in present else None,
+                p.text,
+                p.width,
+                p.height,
+                p.line_start,
+                p.line_end,
+                p.visual,
+            )
+            for one in live
+            for p in one.pages
+        ),
+    )
+    kept = [(one, ref) for one in live for ref in one.record.refs if ref.sha256 in present]
+    await rows.copy_refs(
+        conn,
+        ((o.doc_id, o.generation, r.role, r.part, r.sha256, r.mime, r.filename) for o, r in kept),
+    )
+    return sum(len(one.record.refs) for one in live) - len(kept)
+
+
+def _live(target: Target, one: Taken) -> dict[str, Any]:
+    record, made_here = one.record, target.recipe
+    current = record.recipe is not None and made_here is not None
+    return {
+        "id": one.doc_id,
+        "generation": one.generation,
+        "request": one.request,
+        "title": record.title,
+        "source_type": record.source_type.value,
+        "sha256": record.sha256,
+        "bytes": record.bytes,
+        "language": record.language,
+        "fingerprint": record.fingerprint,
+        "chunks": len(one.chunks),
+        "mime": record.mime,
+        "meta": record.meta,
+        "validators": record.validators,
+        "source_modified_at": record.source_modified_at,
+        "source_mtime_ns": record.source_mtime_ns,
+        "fetched_at": record.fetched_at,
+        "first_fetched_at": record.first_fetched_at,
+        "recipe": f"{made_here}{record.recipe}" if current else None,
+        "given_meta": record.given_meta,
+    }

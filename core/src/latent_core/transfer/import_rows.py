@@ -1,0 +1,159 @@
+"""The rows of a step, made outside its transaction: what needs no generation while the step before is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass
+from uuid import UUID
+
+import orjson
+
+from latent_core.domain import versions
+from latent_core.domain.errors import Invalid
+from latent_core.keywords import postings
+from latent_core.keywords.analyser import analyse, term_vector
+from latent_core.keywords.packing import Columns
+from latent_core.keywords.signature import signatures
+from latent_core.keywords.vector_fields import read_vectors
+from latent_core.registry.copying import int_field, json_field, text_field, texts_field, time_field
+from latent_core.registry.importing import chunk_head, signature_row
+from latent_core.transfer.batches import Batch, Part
+from latent_core.transfer.import_choice import Step, Target
+from latent_core.transfer.records import ChunkRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """What can be made of chunks before their documents have generations, while the step before is committed."""
+
+    first: int
+    """The number of the first chunk; the others follow."""
+    tails: list[bytes]
+    """Of their rows: what comes between the fields that a generation tells and the term vector."""
+    signatures: list[bytes]
+    tsvs: list[str]
+    lengths: list[int]
+
+
+def draft_rows(target: Target, batch: Batch) -> list[Drafts]:
+    """Drafts of a batch, part by part. ``Invalid`` for chunks and pages that belong to none of its documents."""
+    languages = {record.doc_id: record.language for record in batch.documents}
+    _check_members(batch, languages.keys())
+    return [_draft(target, part, languages) for part in batch.parts if part.chunks]
+
+
+def _check_members(batch: Batch, own: AbstractSet[UUID]) -> None:
+    if any(page.doc_id not in own for page in batch.pages):
+        raise Invalid(f"a page in batch {batch.number} of the archive belongs to no document of it")
+    if any(chunk.doc_id not in own for part in batch.parts for chunk in part.chunks):
+        raise Invalid(
+            f"a chunk in batch {batch.number} of the archive belongs to no document of it"
+        )
+
+
+def _draft(target: Target, part: Part, languages: Mapping[UUID, str]) -> Drafts:
+    chunks = part.chunks
+    anew = not target.same_space or part.vectors is None
+    tsvs, lengths = [chunk.tsv for chunk in chunks], [chunk.length for chunk in chunks]
+    if target.header.analyser != versions.ANALYSER:
+        analysed = [analyse(chunk.text, languages[chunk.doc_id]) for chunk in chunks]
+        tsvs, lengths = [term_vector(one) for one in analysed], [one.length for one in analysed]
+    return Drafts(
+        chunks[0].n,
+        [_tail(target, *one, anew=anew) for one in zip(chunks, lengths, strict=True)],
+        signatures([chunk.text for chunk in chunks]),
+        tsvs,
+        lengths,
+    )
+
+
+def _tail(target: Target, chunk: ChunkRecord, length: int, *, anew: bool) -> bytes:
+    provenance = chunk.provenance
+    if anew:
+        space = target.container.space
+        provenance = {**provenance, "embedder": space.embedder, "embedder_version": space.version}
+    return b"".join(
+        (
+            int_field(chunk.ordinal),
+            text_field(chunk.modality.value),
+            text_field(chunk.source_type.value),
+            text_field(chunk.block_type.value),
+            text_field(chunk.text),
+            text_field(chunk.embed_text),
+            int_field(chunk.page),
+            int_field(chunk.page_end),
+            int_field(chunk.line_start),
+            int_field(chunk.line_end),
+            texts_field(chunk.heading_path),
+            text_field(chunk.key_path),
+            text_field(chunk.parent_section),
+            text_field(chunk.table_id),
+            int_field(chunk.row_group),
+            int_field(chunk.offset_start),
+            int_field(chunk.offset_end),
+            text_field(chunk.content_hash),
+            int_field(chunk.token_count),
+            int_field(length),
+            json_field(orjson.dumps(provenance)),
+            json_field(orjson.dumps(chunk.meta)),
+            time_field(chunk.created_at),
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Rows of a step, ready to be copied; made outside the transaction, since that takes a while."""
+
+    docs: list[UUID]
+    """The document of each of the rows that follow."""
+    chunks: list[bytes]
+    signatures: list[bytes]
+    columns: Columns
+    packed: postings.Prepared
+    """Of all ``columns``: most often all documents of a step are taken."""
+    likenesses: list[bytes]
+    unjudged: list[tuple[UUID, int]]
+
+
+def write_rows(target: Target, step: Step, drafts: Sequence[Drafts]) -> Written:
+    """Chunks as rows, with their terms; the drafts are of all chunks that the step has read."""
+    first = drafts[0].first if drafts else 0
+    tails = [tail for one in drafts for tail in one.tails]
+    bits = [one for each in drafts for one in each.signatures]
+    places = [one.chunk.n - first for one in step.chunks]
+    columns, vectors = _columns(step, drafts, places)
+    docs = [one.document.doc_id for one in step.chunks]
+    container_id = target.container.id
+    written = Written(docs, [], [], columns, postings.prepare(container_id, columns), [], [])
+    named = text_field(container_id)
+    rows = zip(step.chunks, places, step.windows, vectors, strict=True)
+    for one, place, windows, vector in rows:
+        document = one.document
+        head = chunk_head(document.doc_id, document.generation, one.id, named, one.ord, windows)
+        written.chunks.append(head + tails[place] + vector)
+        written.signatures.append(signature_row(named, one.ord, bits[place]))
+        chunk = one.chunk
+        if target.founded and target.same_space and chunk.signature is not None:
+            original = "\\N" if chunk.original is None else chunk.original
+            row = f"{container_id}\t{one.ord}\t\\\\x{chunk.signature}\t{original}\n"
+            written.likenesses.append(row.encode())
+        else:
+            written.unjudged.append((one.document.doc_id, one.ord))
+    return written
+
+
+def _columns(
+    step: Step, drafts: Sequence[Drafts], places: Sequence[int]
+) -> tuple[Columns, list[bytes]]:
+    """Terms of a step's chunks, and their term vectors as fields: of all at once, so that each term is looked up once."""
+    tsvs = [tsv for one in drafts for tsv in one.tsvs]
+    lengths = [length for one in drafts for length in one.lengths]
+    counted, vectors = read_vectors([tsvs[place] for place in places])
+    columns = Columns(
+        [one.ord for one in step.chunks],
+        [lengths[place] for place in places],
+        [one.document.record.language for one in step.chunks],
+        counted,
+    )
+    return columns, vectors

@@ -1,0 +1,273 @@
+"""Read an archive as a stream. Nothing in it is believed: names, kinds and lengths are checked before a byte is kept.
+
+No member is ever written under its own name, so a name can lead nowhere. A tar made by others may hold links,
+devices and headers of any length; here a member is a plain file with a name of ours, or the archive is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+import orjson
+import zstandard
+from pydantic import ValidationError
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.manifest import Manifest, parse_manifest
+from latent_core.transfer.records import (
+    BATCH,
+    FORMAT,
+    FORMAT_VERSION,
+    GOLDEN,
+    HEADER,
+    INDEX,
+    MANIFEST,
+    MARKER,
+    SEAL,
+    Header,
+)
+from latent_core.transfer.writer import seal
+
+BLOCK: Final = 512
+PIECE: Final = 256 * 1024
+PACKED_PIECE: Final = 4096
+"""Unpacked at once: 128 MB at the very most."""
+MOST_WINDOW: Final = 2**27
+"""Bytes the decompressor may keep: zstd's own limit for streams of strangers."""
+MEGABYTE: Final = 1024 * 1024
+MOST_SMALL: Final = 16 * MEGABYTE
+"""Of the header, the manifest and the golden queries."""
+MOST_PART: Final = 256 * MEGABYTE
+"""Of the lines or the vectors of one part: they are held in memory. Ours have some megabytes."""
+MOST_INDEX: Final = 512 * MEGABYTE
+MOST_RATIO: Final = 250
+"""A file that unfolds to more is no archive of ours but a trap for whoever reads it."""
+FREE_OF_RATIO: Final = 1024 * MEGABYTE
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member; its bytes are read before the next one is asked for."""
+
+    name: str
+    size: int
+    offset: int
+    """Of its first byte in the unpacked file."""
+
+
+class ArchiveReader:
+    """Members in their order. ``Invalid`` says at which byte of the unpacked file something is wrong."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._unpacked = _Unpacked(file)
+        self._offset = 0
+        self._left = 0
+        self._name = "its beginning"
+
+    def __iter__(self) -> Iterator[Member]:
+        while (member := self._next()) is not None:
+            yield member
+        if self._read(1):
+            raise self.wrong("bytes follow the end of the archive")
+        if self._unpacked.cut:
+            raise self.wrong("the file's last bytes are lacking: it is truncated")
+        if not self._unpacked.sealed:
+            raise self.wrong("the file's bytes are not those that were written")
+
+    def pieces(self) -> Iterator[bytes]:
+        """The rest of the current member."""
+        while self._left:
+            piece = self._exactly(min(PIECE, self._left))
+            self._left -= len(piece)
+            yield piece
+
+    def whole(self, most: int) -> bytes:
+        """The current member, at most ``most`` bytes long."""
+        if self._left > most:
+            raise self.wrong(f"has {self._left} bytes, more than the {most} it may have")
+        return b"".join(self.pieces())
+
+    def wrong(self, what: str) -> Invalid:
+        """The error for what is wrong at this place."""
+        return Invalid(
+            f"the archive cannot be imported: {what} (byte {self._offset} of its contents, "
+            f"in '{self._name}'); export it again, or use another copy",
+            offset=self._offset,
+            member=self._name,
+        )
+
+    def _next(self) -> Member | None:
+        for _ in self.pieces():
+            pass  # what nobody wanted
+        self._exactly(-self._offset % BLOCK)
+        head = self._exactly(BLOCK)
+        if head == bytes(BLOCK):
+            if self._exactly(BLOCK) != bytes(BLOCK):
+                raise self.wrong("its end is not one")
+            return None
+        try:
+            info = tarfile.TarInfo.frombuf(head, "utf-8", "strict")
+        except (tarfile.HeaderError, UnicodeDecodeError) as exc:
+            raise self.wrong(f"what stands there is no header of a member ({exc})") from exc
+        if info.type != tarfile.REGTYPE or not _is_ours(info.name) or info.size < 0:
+            raise self.wrong(f"'{info.name[:80]}' is no member that an archive has")
+        self._name, self._left = info.name, info.size
+        return Member(info.name, info.size, self._offset)
+
+    def _exactly(self, size: int) -> bytes:
+        data = self._read(size)
+        if len(data) < size:
+            raise self.wrong(
+                f"the file ends there and {size - len(data)} bytes or more are lacking: it is truncated"
+            )
+        return data
+
+    def _read(self, size: int) -> bytes:
+        try:
+            data = self._unpacked.read(size)
+        except zstandard.ZstdError as exc:
+            raise self.wrong(
+                f"it is damaged near byte {self._unpacked.place} of the file ({exc})"
+            ) from exc
+        self._offset += len(data)
+        if self._offset > FREE_OF_RATIO + MOST_RATIO * self._unpacked.place:
+            raise self.wrong(f"it unfolds to more than {MOST_RATIO} times its length")
+        return data
+
+
+class _Unpacked:
+    """The contents of a file of zstd frames, read in pieces: knows, as the library's own reader does not, whether
+    the last frame was whole, and whether every byte is as it was written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        file.seek(0, os.SEEK_END)
+        self._left = max(0, file.tell() - SEAL.size)
+        file.seek(0)
+        self._digest = hashlib.sha256()
+        self._zstd = zstandard.ZstdDecompressor(max_window_size=MOST_WINDOW)
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._packed = memoryview(b"")
+        self._taken = 0
+        """Of ``_packed``: it is read and hashed in larger pieces than it may be unpacked in."""
+        self._ready: deque[bytes] = deque()
+        self._size = 0
+        self.cut = False
+        """The file ended within a frame."""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the seal is that of what was read; at the end."""
+        return self._file.read(SEAL.size + 1) == seal(self._digest.digest())
+
+    def read(self, size: int) -> bytes:
+        """``size`` bytes, fewer only at the end."""
+        while self._size < size and self._unpack():
+            pass
+        taken: list[bytes] = []
+        while size and self._ready:
+            piece = self._ready.popleft()
+            if len(piece) > size:
+                self._ready.appendleft(piece[size:])
+                piece = piece[:size]
+            taken.append(piece)
+            size -= len(piece)
+            self._size -= len(piece)
+        return b"".join(taken)
+
+    @property
+    def place(self) -> int:
+        """How many bytes of the file are unpacked."""
+        return self._file.tell() - len(self._packed) + self._taken
+
+    def _piece(self) -> memoryview:
+        if self._taken == len(self._packed):
+            read = self._file.read(min(PIECE, self._left))
+            self._left -= len(read)
+            self._digest.update(read)
+            self._packed, self._taken = memoryview(read), 0
+        piece = self._packed[self._taken : self._taken + PACKED_PIECE]
+        self._taken += len(piece)
+        return piece
+
+    def _unpack(self) -> bool:
+        """A little more; False at the end."""
+        packed = self._piece()
+        if not packed:
+            self.cut = self._frame is not None
+            return False
+        frame = self._frame or self._zstd.decompressobj()
+        data = frame.decompress(packed)
+        self._frame = frame
+        if frame.eof:
+            self._frame = None
+            self._taken -= len(frame.unused_data)
+        if data:
+            self._ready.append(data)
+            self._size += len(data)
+        return True
+
+
+def _is_ours(name: str) -> bool:
+    return name in (HEADER, MANIFEST, GOLDEN, INDEX, MARKER) or bool(BATCH.fullmatch(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What an archive says of itself before anything was verified."""
+
+    header: Header
+    manifest: Manifest
+
+
+def read_opening(file: IO[bytes]) -> Opening:
+    """Header and manifest only: quick, and not yet proof of anything."""
+    reader = ArchiveReader(file)
+    members = iter(reader)
+    expect(reader, members, HEADER)
+    header = header_in(reader, reader.whole(MOST_SMALL))
+    expect(reader, members, MANIFEST)
+    return Opening(header, manifest_in(reader, reader.whole(MOST_SMALL)))
+
+
+def expect(reader: ArchiveReader, members: Iterator[Member], name: str) -> Member:
+    """The next member, which must have this name."""
+    member = next(members, None)
+    if member is None or member.name != name:
+        raise reader.wrong(f"'{name}' does not stand where it must")
+    return member
+
+
+def header_in(reader: ArchiveReader, data: bytes) -> Header:
+    said = json_in(reader, data)
+    if not isinstance(said, dict) or said.get("format") != FORMAT:
+        raise reader.wrong("it is no exported container")
+    version = said.get("format_version")
+    if version != FORMAT_VERSION:
+        raise reader.wrong(
+            f"its format has version {version!r}, and this release reads version {FORMAT_VERSION}"
+        )
+    try:
+        return Header.model_validate(said)
+    except ValidationError as exc:
+        raise reader.wrong(f"its header cannot be understood ({exc.errors()[0]['msg']})") from exc
+
+
+def manifest_in(reader: ArchiveReader, data: bytes) -> Manifest:
+    try:
+        return parse_manifest(json_in(reader, data), where="the archive's manifest")
+    except Invalid as exc:
+        raise reader.wrong(exc.message) from exc
+
+
+def json_in(reader: ArchiveReader, data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as exc:
+        raise reader.wrong(f"what must be JSON is not ({exc})") from exc

@@ -1,0 +1,161 @@
+"""Read an archive to its end before anything of it is used: every hash, every count, the index and the marker."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import IO, Any
+
+from pydantic import ValidationError
+
+from latent_core.domain.errors import Invalid
+from latent_core.transfer.reader import (
+    MOST_INDEX,
+    MOST_PART,
+    MOST_SMALL,
+    ArchiveReader,
+    Member,
+    expect,
+    header_in,
+    json_in,
+    manifest_in,
+)
+from latent_core.transfer.records import (
+    BATCH,
+    GOLDEN,
+    HEADER,
+    INDEX,
+    MANIFEST,
+    MARKER,
+    Contents,
+    Header,
+    Index,
+    MemberRecord,
+    Totals,
+)
+
+VECTOR_NUMBER_BYTES = 4
+
+
+class Verification:
+    """One reading of a whole archive that keeps nothing but hashes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._reader = ArchiveReader(file)
+        self._seen: list[MemberRecord] = []
+        self._counted: dict[str, int] = {}
+        self._batch = -1
+
+    def steps(self) -> Iterator[Contents | None]:
+        """None after each member, for whoever wants to look up between them, and at last the contents.
+
+        ``Invalid`` names what is wrong and where.
+        """
+        reader = self._reader
+        members = iter(reader)
+        expect(reader, members, HEADER)
+        header = header_in(reader, self._kept(HEADER))
+        expect(reader, members, MANIFEST)
+        manifest = manifest_in(reader, self._kept(MANIFEST))
+        golden: dict[str, Any] | None = None
+        for member in members:
+            if member.name == INDEX:
+                totals = self._end(members)
+                yield Contents(header=header, manifest=manifest, golden=golden, totals=totals)
+                return
+            if member.name == GOLDEN:
+                golden = json_in(reader, self._kept(GOLDEN))
+                if not isinstance(golden, dict):
+                    raise reader.wrong("the golden queries are none")
+            else:
+                self._hash(member, header)
+            yield None
+        raise reader.wrong("it has no index")
+
+    def _kept(self, name: str) -> bytes:
+        data = self._reader.whole(MOST_SMALL)
+        self._note(name, len(data), hashlib.sha256(data).hexdigest(), 0)
+        return data
+
+    def _hash(self, member: Member, header: Header) -> None:
+        matched = BATCH.fullmatch(member.name)
+        if matched is None:
+            raise self._reader.wrong(f"'{member.name}' stands where it must not")
+        batch, listed, part, _, blob = matched.groups()
+        self._follow(int(batch))
+        if blob is None and member.size > MOST_PART:
+            raise self._reader.wrong(
+                f"'{member.name}' has {member.size} bytes; {MOST_PART} are the most"
+            )
+        digest, lines = hashlib.sha256(), 0
+        for piece in self._reader.pieces():
+            digest.update(piece)
+            if listed or part == "chunks":
+                lines += piece.count(b"\n")
+        if blob is not None and digest.hexdigest() != blob:
+            raise self._reader.wrong(f"blob {blob} is not what its name says")
+        self._note(member.name, member.size, digest.hexdigest(), lines)
+        self._count(listed or part or "blobs", member, header, lines)
+
+    def _follow(self, batch: int) -> None:
+        """Batches stand in their order, none is left out."""
+        if batch not in (self._batch, self._batch + 1):
+            raise self._reader.wrong(f"batch {batch} follows batch {self._batch}")
+        self._batch = batch
+
+    def _count(self, kind: str, member: Member, header: Header, lines: int) -> None:
+        number = lines
+        if kind == "blobs":
+            number = 1
+        elif kind == "vectors":
+            number, rest = divmod(member.size, VECTOR_NUMBER_BYTES * header.space.dims)
+            if rest:
+                raise self._reader.wrong(f"'{member.name}' holds no whole vectors")
+        self._counted[kind] = self._counted.get(kind, 0) + number
+
+    def _note(self, name: str, size: int, sha256: str, records: int) -> None:
+        self._seen.append(MemberRecord(name=name, bytes=size, sha256=sha256, records=records))
+
+    def _end(self, members: Iterator[Member]) -> Totals:
+        """Index and marker, against what was read."""
+        reader = self._reader
+        data = reader.whole(MOST_INDEX)
+        try:
+            index = Index.model_validate_json(data)
+        except ValidationError as exc:
+            raise reader.wrong(
+                f"the index cannot be understood ({exc.errors()[0]['msg']})"
+            ) from exc
+        self._compare(index)
+        expect(reader, members, MARKER)
+        if reader.whole(MOST_SMALL).strip() != hashlib.sha256(data).hexdigest().encode():
+            raise reader.wrong("the marker is not that of the index")
+        if next(members, None) is not None:
+            raise reader.wrong("a member follows the marker")
+        return index.totals
+
+    def _compare(self, index: Index) -> None:
+        for told, seen in zip(index.members, self._seen, strict=False):
+            if told != seen:
+                raise Invalid(
+                    f"the archive cannot be imported: '{seen.name}' is not what the index says of "
+                    f"'{told.name}' ({_difference(told, seen)}); export it again, or use another copy",
+                    member=seen.name,
+                )
+        if len(index.members) != len(self._seen):
+            raise self._reader.wrong(
+                f"the index names {len(index.members)} members and there are {len(self._seen)}"
+            )
+        counted = Totals(**self._counted, batches=self._batch + 1)
+        if counted != index.totals:
+            raise self._reader.wrong(
+                f"the index counts {index.totals!r}, and there are {counted!r}"
+            )
+
+
+def _difference(told: MemberRecord, seen: MemberRecord) -> str:
+    for field in ("name", "bytes", "records", "sha256"):
+        expected, found = getattr(told, field), getattr(seen, field)
+        if expected != found:
+            return f"its {field}: {found}, not {expected}"
+    return "nothing"

@@ -1,0 +1,93 @@
+"""Archives as jobs make and read them: the file in the making, and the reading that proves it whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Final
+
+from latent_core.blobs.keeping import store_file
+from latent_core.domain.errors import Issue, IssueCode, NotFound, OutOfSpace
+from latent_core.evaluation.datasets import golden_in
+from latent_core.processes.crash import crash_point
+from latent_core.queue.context import JobContext
+from latent_core.registry import containers
+from latent_core.transfer.exporting import Export, Exported, Wanted
+from latent_core.transfer.records import SUFFIX, Contents
+from latent_core.transfer.verify import Verification
+from latent_workers.deps import Deps
+from latent_workers.jobs import emptied
+
+MEMBERS_A_LOOK: Final = 64
+"""Read in a thread between two looks at the lease."""
+
+
+async def make_archive(ctx: JobContext, deps: Deps, wanted: Wanted) -> Exported:
+    """Write the job's container into an archive and store that as a blob, which nothing refers to yet."""
+    stack, container_id = deps.stack, ctx.job.container_id
+    async with stack.db.transaction() as conn:
+        container = await containers.get(conn, container_id)
+    if container is None:
+        raise NotFound(f"container '{container_id}' does not exist any more")
+
+    async def told(done: int, total: int) -> None:
+        await ctx.progress(done, total, "chunks written")
+
+    golden = await asyncio.to_thread(golden_in, deps.settings.manifests, container_id)
+    export = Export(
+        stack.db,
+        stack.vectors,
+        stack.blobs,
+        container,
+        wanted,
+        checkpoint=ctx.checkpoint,
+        told=told,
+    )
+    with NamedTemporaryFile(dir=stack.tmp, prefix="export-") as file:
+        try:
+            with emptied.comes_back():
+                exported = await export.write(file, golden)
+            await asyncio.to_thread(file.flush)
+        except OSError as exc:
+            raise OutOfSpace(
+                f"the archive cannot be written ({exc.strerror}): make room in the data directory"
+            ) from exc
+        await ctx.checkpoint()
+        crash_point("export.before_store")
+        await store_file(stack.db, stack.blobs, Path(file.name), exported.sha256)
+        crash_point("export.after_store")
+    return exported
+
+
+def lacking_words(exported: Exported) -> list[Issue]:
+    """What is not in an archive because it is not here either."""
+    if not exported.lacking_blobs:
+        return []
+    message = (
+        f"{exported.lacking_blobs} originals or page images are lost or damaged in the store and not in the archive: "
+        "`latent doctor --deep --repair` makes page images again and names the documents whose originals you have to add again"
+    )
+    return [Issue(code=IssueCode.INGEST_FAIL, message=message)]
+
+
+def archive_name(container_id: str, job_id: int) -> str:
+    return f"{container_id}-{job_id}{SUFFIX}"
+
+
+async def verify_archive(ctx: JobContext, path: Path, size: int) -> Contents:
+    """Read all of an archive; ``Invalid`` says where it is damaged."""
+    with path.open("rb") as file:
+        steps = Verification(file).steps()
+        while True:
+            contents = await asyncio.to_thread(_some, steps)
+            await ctx.progress(min(file.tell(), size), size, "bytes verified")
+            if contents is not None:
+                return contents
+
+
+def _some(steps: Iterator[Contents | None]) -> Contents | None:
+    """A few members; the contents when the last one was among them."""
+    return next((found for found in islice(steps, MEMBERS_A_LOOK) if found is not None), None)

@@ -1,0 +1,416 @@
+"""The steps of an import: each reads some batches, stores their vectors, and makes their documents live."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence, Set as AbstractSet
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+from uuid import UUID
+
+import orjson
+
+from latent_core.background import ended
+from latent_core.blobs.keeping import store_file
+from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, OutOfSpace
+from latent_core.domain.ids import Sha256
+from latent_core.domain.left_out import LeftOut
+from latent_core.domain.vector import Matrix
+from latent_core.ingest.compaction import enqueue_if_needed
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
+from latent_core.ingest.likenesses import enqueue_judging
+from latent_core.processes.crash import crash_point
+from latent_core.queue.amend import amend, payload_of
+from latent_core.queue.context import JobContext
+from latent_core.queue.finish import finish, hold
+from latent_core.registry import archives, importing as rows, space_points
+from latent_core.registry.connection import Connection
+from latent_core.transfer import import_choice, import_commit
+from latent_core.transfer.batches import Batch, BlobFile, read_batches
+from latent_core.transfer.import_choice import Step, Taken, Target, numbered
+from latent_core.transfer.import_commit import Committed
+from latent_core.transfer.import_rows import Drafts, Written, draft_rows, write_rows
+from latent_core.transfer.reader import MOST_SMALL, ArchiveReader
+from latent_core.transfer.records import GOLDEN, ChunkRecord
+from latent_core.transfer.requests import FRESH, ImportPayload
+from latent_workers.deps import Deps
+from latent_workers.jobs import emptied
+from latent_workers.jobs.unseen import kept_of, left_out_of, unseen_words
+
+CHUNKS_A_STEP: Final = 5000
+"""The first one is read, and the last one committed, while nothing else is done; larger ones need fewer postings."""
+DOCUMENTS_A_STEP: Final = 2000
+
+
+@dataclass(slots=True)
+class _Read:
+    """Batches of one step, and what was made of them already."""
+
+    batches: list[Batch] = field(default_factory=list)
+    drafts: list[Drafts] = field(default_factory=list)
+    chunks: int = 0
+    documents: int = 0
+
+    def add(self, batch: Batch, drafts: Sequence[Drafts]) -> None:
+        self.batches.append(batch)
+        self.drafts += drafts
+        self.chunks += batch.chunks
+        self.documents += len(batch.documents)
+
+    @property
+    def full(self) -> bool:
+        return self.chunks >= CHUNKS_A_STEP or self.documents >= DOCUMENTS_A_STEP
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A step whose documents are chosen."""
+
+    read: _Read
+    next_n: int
+    """The number of the chunk that follows its last."""
+    taken: list[Taken]
+    skipped: int
+    first_ord: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A step whose vectors are stored and whose rows are made."""
+
+    begun: _Begun
+    step: Step
+    written: Written
+
+    @property
+    def ids(self) -> frozenset[UUID]:
+        return frozenset(one.doc_id for one in self.begun.taken)
+
+
+@dataclass(slots=True)
+class Steps:
+    """The steps of one attempt."""
+
+    ctx: JobContext
+    deps: Deps
+    target: Target
+    total: int | None
+    left_out: list[str]
+    """Keys of the archive's manifest that would have no effect here."""
+    ended: bool = False
+    """Nothing more of the archive is wanted."""
+    brought: set[bytes] = field(default_factory=set)
+    """Hashes of the blobs that this attempt has stored."""
+    next_n: int = field(init=False)
+    """The number of the first chunk of the next step."""
+    unseen: LeftOut = field(init=False)
+    """Pictures that this attempt goes on without."""
+    said: int = 0
+    """Texts that it has embedded."""
+
+    def __post_init__(self) -> None:
+        self.next_n = self.target.payload.chunks_read
+        self.unseen = left_out_of(self.ctx)
+
+    async def run(self, path: Path) -> None:
+        dims = self.target.header.space.dims
+        with path.open("rb") as file:
+            async with aclosing(self._ahead(self._steps(file, dims))) as steps:
+                await self._take_in(steps)
+        await self._finish(path)
+
+    async def _take_in(self, steps: AsyncIterator[_Read]) -> None:
+        """Each step's vectors are stored while the step before is committed, and the next one is read."""
+        ready: _Ready | None = None
+        try:
+            async for read in steps:
+                begun = await self._begin(read, ready.ids if ready else frozenset())
+                whole, ready = ready, None
+                ready = await (self._meanwhile(begun, whole) if whole else self._stored(begun))
+                if not self.target.same_space:  # minutes of embedding are not left to chance
+                    whole, ready = ready, None
+                    await self._commit(whole)
+        except LatentError:  # what is whole is taken in, whatever is wrong with what comes after it
+            if ready:
+                await self._commit(ready)
+            raise
+        if ready:
+            await self._commit(ready)
+
+    async def _ahead(self, steps: AsyncIterator[_Read]) -> AsyncGenerator[_Read]:
+        """Each step, while the one after it is read already.
+
+        Not where a step takes minutes, since its chunks are embedded: blobs that nothing refers to yet are not kept
+        for long.
+        """
+        if not self.target.same_space:
+            async for one in steps:
+                yield one
+            return
+
+        async def following() -> _Read | None:
+            return await anext(steps, None)
+
+        coming = asyncio.create_task(following())
+        try:
+            while (step := await coming) is not None:
+                coming = asyncio.create_task(following())
+                yield step
+        finally:
+            self.ended = True
+            await asyncio.wait((coming,))  # the file is open until its reader has ended
+            if not coming.cancelled():
+                coming.exception()  # told by the step that asked for it, or of no interest any more
+
+    async def _steps(self, file: IO[bytes], dims: int) -> AsyncIterator[_Read]:
+        """What a step takes in; its blobs are stored by then."""
+        stack = self.deps.stack
+        read = read_batches(file, dims, stack.tmp, first=self.target.payload.next_batch)
+        gathered = _Read()
+        while not self.ended and (one := await asyncio.to_thread(self._next, read)) is not None:
+            if isinstance(one, BlobFile):
+                await self._store(one)
+                continue
+            gathered.add(*one)
+            if gathered.full:
+                yield gathered
+                gathered = _Read()
+        if gathered.batches and not self.ended:
+            yield gathered
+
+    def _next(
+        self, read: Iterator[BlobFile | Batch]
+    ) -> BlobFile | tuple[Batch, list[Drafts]] | None:
+        try:
+            one = next(read, None)
+        except OSError as exc:
+            raise OutOfSpace(
+                f"the archive cannot be unpacked ({exc.strerror}): make room in the data directory"
+            ) from exc
+        if isinstance(one, Batch):
+            return one, draft_rows(self.target, one)
+        return one
+
+    async def _store(self, blob: BlobFile) -> None:
+        stack = self.deps.stack
+        try:
+            await self.ctx.checkpoint()
+            crash_point("import.before_blob")
+            await store_file(stack.db, stack.blobs, blob.path, Sha256(blob.sha256))
+            self.brought.add(bytes.fromhex(blob.sha256))
+            crash_point("import.after_blob")
+        finally:
+            await asyncio.to_thread(blob.path.unlink, missing_ok=True)
+
+    async def _begin(self, read: _Read, under_way: AbstractSet[UUID]) -> _Begun:
+        """Choose documents. Commits before the first outside write, and not while another step holds the job."""
+        next_n = import_choice.check_numbers(read.batches, self.next_n)
+        async with self.deps.stack.db.transaction() as conn:
+            await hold(conn, self.ctx.job)
+            taken, skipped, first_ord = await import_choice.begin(
+                conn, self.target, read.batches, under_way
+            )
+        self.next_n = next_n
+        return _Begun(read, next_n, taken, skipped, first_ord)
+
+    async def _stored(self, begun: _Begun) -> _Ready:
+        """Vectors in their place, and the rows made, while the vector engine stores them."""
+        target, read = self.target, begun.read
+        counts, matrix, embedded = await import_commit.vectors_of(
+            target, begun.taken, read.batches, self._embed
+        )
+        chunks = await asyncio.to_thread(list, numbered(target, begun.taken, begun.first_ord))
+        step = Step(begun.taken, begun.skipped, chunks, matrix, counts, embedded)
+        rows_made = asyncio.create_task(asyncio.to_thread(write_rows, target, step, read.drafts))
+        try:
+            crash_point("import.before_vectors")
+            with emptied.comes_back():
+                await import_commit.stage(
+                    self.deps.stack.vectors, target, step, self.ctx.checkpoint
+                )
+            crash_point("import.after_vectors")
+        except BaseException:
+            rows_made.cancel()
+            raise
+        return _Ready(begun, step, await rows_made)
+
+    async def _meanwhile(self, begun: _Begun, ready: _Ready) -> _Ready:
+        """Store what ``begun`` brings while ``ready`` is committed: each is another process's work."""
+        storing = asyncio.create_task(self._stored(begun))
+        try:
+            await self._commit(ready)
+        except BaseException:
+            await ended(storing)
+            raise
+        return await storing
+
+    async def _commit(self, ready: _Ready) -> None:
+        target = self.target
+        await self.ctx.fence()  # a fresh lease: the heartbeat waits while the job's row is held
+        before = target.payload
+
+        async def write(conn: Connection) -> ImportPayload:
+            await hold(conn, self.ctx.job)
+            stands = ImportPayload.model_validate(await payload_of(conn, self.ctx.job))
+            if stands.next_batch != before.next_batch:
+                return stands  # committed already; only the answer was lost
+            done = await import_commit.commit(conn, target, ready.step, ready.written, self.brought)
+            after = _advanced(before, ready, done)
+            await self._follow(conn, done)
+            await amend(conn, self.ctx.job, after.model_dump(mode="json"))
+            crash_point("import.before_commit")
+            return after
+
+        payload = await self.ctx.transact(write)
+        crash_point("import.after_commit")
+        self.target = Target(target.container, target.header, payload, target.same_space)
+        self.deps.stack.metrics.published.inc(payload.documents - before.documents)
+        await self.ctx.progress(payload.chunks_read, self.total, "chunks read")
+
+    async def _embed(
+        self, chunks: Sequence[ChunkRecord], pictures: Sequence[str | None]
+    ) -> tuple[list[int], Matrix]:
+        deps, space = self.deps, self.target.container.space
+        pieces = await asyncio.to_thread(
+            lambda: [
+                deps.embedding.pieces(space, chunk.embed_text, picture)
+                for chunk, picture in zip(chunks, pictures, strict=True)
+            ]
+        )
+
+        async def told(_: int) -> None:
+            await self.ctx.checkpoint()
+
+        given = [piece for own in pieces for piece in own]
+        crash_point("import.before_embedding")
+        matrix = await deps.embedding.embed(
+            space, given, self.ctx.checkpoint, told, job_id=self.ctx.job.id, left_out=self.unseen
+        )
+        self.said += sum(isinstance(piece, str) for piece in given)
+        return kept_of(self.unseen, pieces, matrix)
+
+    async def _follow(self, conn: Connection, done: Committed) -> None:
+        """What a merge leaves to do; a container that nobody sees yet is looked after at its end."""
+        if self.target.founded:
+            return
+        job, container_id = self.ctx.job, self.target.container.id
+        if done.replaced or done.refused:
+            await enqueue_purges(
+                conn,
+                container_id,
+                below=done.replaced,
+                only=done.refused,
+                principal=job.principal,
+                lease_seconds=self.deps.settings.lease_seconds,
+            )
+        await enqueue_if_needed(conn, container_id)
+        if done.unjudged:
+            await enqueue_judging(conn, container_id, principal=job.principal)
+
+    async def _finish(self, path: Path) -> None:
+        self.unseen.check(others=self.said)
+        payload, job = self.target.payload, self.ctx.job
+        container_id = self.target.container.id
+        folder = self.deps.settings.manifests
+        unwritten = await asyncio.to_thread(_golden_words, path, folder, container_id)
+
+        async def write(conn: Connection) -> None:
+            await hold(conn, job)
+            if self.target.founded:
+                if not await rows.lift(conn, container_id, job.id):
+                    raise Conflict(
+                        f"container '{container_id}' was removed while it was imported: import it again"
+                    )
+                await enqueue_judging(conn, container_id, principal=job.principal)
+                await enqueue_if_needed(conn, container_id)
+            await archives.forget_import(conn, job.id)
+            result = payload.model_dump(include=set(FRESH) - {"next_batch", "chunks_read"})
+            stored_in = self.target.container.space.stored_in
+            unseen = (
+                await space_points.unseen(conn, container_id, stored_in) if payload.embedded else 0
+            )
+            await finish(
+                conn,
+                job,
+                warnings=[*_warnings(payload, self.left_out), *unwritten, *unseen_words(unseen)],
+                result={"container_id": container_id, **result},
+            )
+            lease = self.deps.settings.lease_seconds
+            await enqueue_collection(
+                conn, principal=job.principal, delay_seconds=LEASES_TO_WAIT * lease
+            )
+            crash_point("import.before_finish")
+
+        await self.ctx.transact(write)
+        crash_point("import.after_finish")
+
+
+def _advanced(before: ImportPayload, ready: _Ready, done: Committed) -> ImportPayload:
+    step, begun = ready.step, ready.begun
+    chunks = sum(len(one.chunks) for one in step.taken if one.doc_id in done.flipped)
+    return before.model_copy(
+        update={
+            "next_batch": begun.read.batches[-1].number + 1,
+            "chunks_read": begun.next_n,
+            "documents": before.documents + len(done.flipped),
+            "chunks": before.chunks + chunks,
+            "skipped": before.skipped + step.skipped,
+            "overtaken": before.overtaken + len(done.refused),
+            "embedded": before.embedded + step.embedded,
+            "lacking_blobs": before.lacking_blobs + done.lacking_blobs,
+        }
+    )
+
+
+def _warnings(payload: ImportPayload, left_out: Sequence[str]) -> list[Issue]:
+    found: list[Issue] = []
+    if payload.overtaken:
+        message = (
+            f"{payload.overtaken} documents of the archive were not taken in: they were deleted or added anew while it "
+            "was imported; import it once more if the archive's are wanted"
+        )
+        found.append(Issue(code=IssueCode.CONFLICT, message=message))
+    if payload.lacking_blobs:
+        message = (
+            f"{payload.lacking_blobs} originals or page images are not in the archive and not stored here: "
+            "search works, their pages cannot be opened"
+        )
+        found.append(Issue(code=IssueCode.INGEST_FAIL, message=message))
+    if left_out:
+        message = f"the manifest came without {', '.join(left_out)}: not offered here as the archive has it"
+        found.append(Issue(code=IssueCode.POLICY, message=message))
+    return found
+
+
+def _golden_words(path: Path, folder: Path, container_id: str) -> list[Issue]:
+    """Write the golden queries; what to say when that is not possible, which is no reason to lose an import."""
+    try:
+        _write_golden(path, folder, container_id)
+    except OSError as exc:
+        message = (
+            f"the golden queries of the archive could not be written to the manifest folder of the worker "
+            f"({exc.strerror}): it must be writable, and the gateway's own (LLC_MANIFEST_DIR)"
+        )
+        return [Issue(code=IssueCode.POLICY, message=message)]
+    return []
+
+
+def _write_golden(path: Path, folder: Path, container_id: str) -> None:
+    """Golden queries of the archive, unless the container has some."""
+    file = folder / container_id / "eval.json"
+    if file.exists():
+        return
+    with path.open("rb") as archive:
+        reader = ArchiveReader(archive)
+        for _, member in zip(range(3), reader, strict=False):  # it stands third, or nowhere
+            if member.name == GOLDEN:
+                data = orjson.dumps(
+                    orjson.loads(reader.whole(MOST_SMALL)), option=orjson.OPT_INDENT_2
+                )
+                file.parent.mkdir(parents=True, exist_ok=True)
+                draft = file.with_name(f".eval.json.{os.getpid()}")
+                draft.write_bytes(data + b"\n")
+                draft.replace(file)
