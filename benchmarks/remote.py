@@ -35,7 +35,7 @@ from benchmarks import corpus
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest
-from latent_core.testing import servers
+from tests.support.servers import launch as servers
 
 LATENT: Final = (sys.executable, "-m", "latent_cli")
 TOKEN: Final = "llc_of-a-benchmark-0123456789abcdef"

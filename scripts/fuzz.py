@@ -1,6 +1,6 @@
 """The whole served schema under schemathesis: every route, as every role, stateful and with wrong data.
 
-    python scripts/fuzz.py [--seconds 1200] [--seed 1] [--role reader|ingest|admin|owner]
+    python -m scripts.fuzz [--seconds 1200] [--seed 1] [--role reader|ingest|admin|owner]
 
 A fresh installation is started with a little content, and ended with all that was done to it. What is checked: no
 5xx, every answer as the schema says (status, type, body, headers), wrong data refused, and no answer slower than two seconds. Exit code 1 when a check fails, or when a role was not tried at all; what failed is
@@ -21,12 +21,12 @@ from uuid import uuid4
 
 import httpx
 
-from latent_cli.throwaway import Throwaway, throwaway
 from latent_client import SyncClient
 from latent_core.domain.errors import LatentError
 from latent_core.domain.manifest import Acl, Manifest, Roles
 from latent_core.domain.query import SearchRequest
 from latent_core.domain.token import Scope
+from tests.support.harness.throwaway import Throwaway, throwaway
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 SAMPLES: Final = REPOSITORY / "samples" / "lighthouse"

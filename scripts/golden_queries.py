@@ -1,7 +1,7 @@
 """Golden queries: retrieval quality of a container against its gates.
 
-    python scripts/golden_queries.py                          the sample container, on a fresh stack
-    python scripts/golden_queries.py --container ID --url URL another one, where it runs
+    python -m scripts.golden_queries                          the sample container, on a fresh stack
+    python -m scripts.golden_queries --container ID --url URL another one, where it runs
     python -m scripts.golden_queries --stack compose          the sample container, on the compose stack
 
 Reads manifests/<id>/eval.json, manifests/<id>.eval.json and golden_queries.json, whichever exist.
@@ -23,13 +23,13 @@ from rich.console import Console
 
 from latent_cli.eval_shown import show, verdicts
 from latent_cli.session import token_of
-from latent_cli.throwaway import Throwaway, throwaway
 from latent_client import SyncClient
 from latent_core.domain.errors import Invalid, LatentError
 from latent_core.domain.evaluation import EvalReport, EvalRequest
 from latent_core.domain.golden import GoldenSet
 from latent_core.evaluation.datasets import read_golden
 from latent_core.settings import load_settings
+from tests.support.harness.throwaway import Throwaway, throwaway
 
 if TYPE_CHECKING:
     from scripts.compose_stack import ComposeStack

@@ -19,10 +19,10 @@ from latent_core.domain.filters import CHUNK_META, PARSED_META
 from latent_core.domain.hit import Hit
 from latent_core.domain.manifest import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
-from latent_core.testing.filter_oracle import Judge, Row, filters
 from latent_gateway.search.filters import SELECTIVE
 from tests.conftest import DIMS
-from tests.harness import Installation
+from tests.support.harness.installation import Installation
+from tests.support.oracles.filter_oracle import Judge, Row, filters
 from tests.test_http_surface import ingest, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

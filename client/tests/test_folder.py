@@ -20,10 +20,10 @@ from latent_client import (
 from latent_client.announcing import parts
 from latent_client.answers import ListedFile
 from latent_client.folder import name_of
-from latent_client.testing.gateway import MAX_UPLOAD, FakeGateway
-from latent_client.testing.http import Answer, failure
 from latent_core.domain.errors import Conflict, Invalid, NotFound, RateLimited, Unavailable
 from latent_core.domain.job import JobState
+from tests.support.fake_gateway.gateway import MAX_UPLOAD, FakeGateway
+from tests.support.fake_gateway.http import Answer, failure
 
 UPLOADS = "POST .*/uploads"
 NOBODY = 65534

@@ -23,7 +23,7 @@ from latent_core.archive.writer import ArchiveWriter, seal
 from latent_core.domain.errors import Conflict, Invalid
 from latent_core.domain.ids import content_hash, document_id
 from latent_core.domain.manifest import Manifest
-from latent_core.testing.archives import header_of
+from tests.support.archives import header_of
 
 DIMS: Final = 4
 NOW: Final = datetime(2026, 3, 1, tzinfo=UTC)

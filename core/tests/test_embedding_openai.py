@@ -41,10 +41,11 @@ from latent_core.embedding.remote import Patience
 from latent_core.embedding.resolve import Embedders
 from latent_core.embedding.wire import Endpoint, Wire
 from latent_core.settings import Settings
-from latent_core.testing.clock import Time
-from latent_core.testing.embedding import EmbedderContract
-from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
-from latent_core.testing.hashed_words import HashedWords
+from tests.support import REPOSITORY
+from tests.support.clock import Time
+from tests.support.contracts.embedding import EmbedderContract
+from tests.support.hashed_words import HashedWords
+from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
 
 DIMS = 32
 KEY = SecretStr("sk-secret")
@@ -580,20 +581,25 @@ class TestNames:
 class TestServer:
     def test_its_vectors_are_the_same_in_every_process(self) -> None:
         command = (
-            "from latent_core.testing.hashed_words import HashedWords as H;"
+            "from tests.support.hashed_words import HashedWords as H;"
             "print(H(8).vectors(['proteins fold', 'and unfold']).tolist())"
         )
         said = subprocess.run(
-            [sys.executable, "-c", command], capture_output=True, check=True, timeout=60
+            [sys.executable, "-c", command],
+            capture_output=True,
+            check=True,
+            timeout=60,
+            cwd=REPOSITORY,
         )
         here = HashedWords(8).vectors(["and unfold", "proteins fold"])[::-1]
         assert np.allclose(json.loads(said.stdout), here)
 
     async def test_it_serves_as_a_process_until_its_input_closes(self) -> None:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "latent_core.testing.embedding_server", "--dims", "16"),
+            *(sys.executable, "-m", "tests.support.servers.embedding_server", "--dims", "16"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            cwd=REPOSITORY,
         )
         assert process.stdin is not None
         assert process.stdout is not None

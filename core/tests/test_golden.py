@@ -23,7 +23,7 @@ from latent_core.domain.golden import (
     regressions,
     summarise,
 )
-from latent_core.testing.hits import doc, hit
+from tests.support.hits import doc, hit
 
 
 def query(**parts: Any) -> GoldenQuery:

@@ -21,15 +21,15 @@ from latent_core.domain.errors import (
     TimedOut,
     Unavailable,
 )
-from latent_core.testing import servers
-from latent_core.testing.qdrant_engine import Engine
-from latent_core.testing.qdrant_grpc import grpc_side
-from latent_core.testing.qdrant_server import Misbehaviour, QdrantServer
-from latent_core.testing.vector_oracle import named, points_of, random_vectors, unit
-from latent_core.testing.vectors import VectorIndexContract, fresh
 from latent_core.vectors import qdrant
 from latent_core.vectors.port import Layout
 from latent_core.vectors.qdrant import QdrantAddress, QdrantVectorIndex
+from tests.support.contracts.vectors import VectorIndexContract, fresh
+from tests.support.oracles.vector_oracle import named, points_of, random_vectors, unit
+from tests.support.servers import launch as servers
+from tests.support.servers.qdrant_engine import Engine
+from tests.support.servers.qdrant_grpc import grpc_side
+from tests.support.servers.qdrant_server import Misbehaviour, QdrantServer
 
 KEY = "secret"
 QUERY = unit([[1, 0]])[0]

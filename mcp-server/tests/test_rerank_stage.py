@@ -23,7 +23,6 @@ from latent_core.domain.manifest import Rerank, SearchMode
 from latent_core.rerank.api import ApiReranker, Endpoint, Patience
 from latent_core.rerank.port import Reranker
 from latent_core.rerank.resolve import Rerankers
-from latent_core.testing.rerank_server import Misbehaviour, RerankServer
 from latent_gateway.search.rerank import (
     MAX_SECONDS,
     Placed,
@@ -32,6 +31,7 @@ from latent_gateway.search.rerank import (
     head_size,
     rerank,
 )
+from tests.support.servers.rerank_server import Misbehaviour, RerankServer
 
 QUERY = "rye bread recipe"
 FUSED = [Standing(key, score) for key, score in (("a", 0.9), ("b", 0.7), ("c", 0.5), ("d", 0.3))]

@@ -17,42 +17,42 @@ from latent_core.generations.transfers import ExportPayload, request_backup, req
 from latent_core.registry import archives, listings
 from latent_core.registry.archives import ArchiveKind
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import sql
-from latent_workers.testing.house import CONTAINER, House, open_house
-from latent_workers.testing.transfers import OWNER, delete, export, take_in
+from tests.support.harness.transfers import OWNER, delete, export, take_in
+from tests.support.harness.worker_harness import CONTAINER, WorkerHarness, open_harness
+from tests.support.queue import sql
 
 LAMP: Final = b"# Lamp\n\nThe lamp burns colza oil.\n"
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(database, tmp_path) as one:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+    async with open_harness(database, tmp_path) as one:
         await one.add("horn.md", b"# Horn\n\nThe horn sounds twice.\n")
         yield one
 
 
-async def original_of(house: House, doc_id: UUID) -> Sha256:
+async def original_of(harness: WorkerHarness, doc_id: UUID) -> Sha256:
     (row,) = await sql(
-        house.stack.db,
+        harness.stack.db,
         f"SELECT sha256 FROM blob_refs WHERE doc_id = '{doc_id}' AND role = 'original'",
     )
     return Sha256(row["sha256"])
 
 
-async def lose(house: House, sha256: Sha256) -> None:
-    await house.stack.blobs.delete(sha256)
+async def lose(harness: WorkerHarness, sha256: Sha256) -> None:
+    await harness.stack.blobs.delete(sha256)
 
 
-async def damage(house: House, sha256: Sha256) -> None:
-    path = await house.stack.blobs.local_copy(sha256)
+async def damage(harness: WorkerHarness, sha256: Sha256) -> None:
+    path = await harness.stack.blobs.local_copy(sha256)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
-async def damage_on_a_server(house: House, sha256: Sha256) -> None:
+async def damage_on_a_server(harness: WorkerHarness, sha256: Sha256) -> None:
     """What a server sends is hashed while it is copied."""
-    store = house.stack.blobs
+    store = harness.stack.blobs
     copy = store.local_copy
 
     async def local_copy(asked: Sha256) -> Path:
@@ -63,85 +63,85 @@ async def damage_on_a_server(house: House, sha256: Sha256) -> None:
     vars(store)["local_copy"] = local_copy
 
 
-async def has_original(house: House, doc_id: UUID) -> bool:
-    async with house.stack.db.transaction() as conn:
+async def has_original(harness: WorkerHarness, doc_id: UUID) -> bool:
+    async with harness.stack.db.transaction() as conn:
         return (await listings.known(conn, [doc_id]))[doc_id].has_original
 
 
-async def last(house: House, kind: JobKind) -> dict[str, Any]:
+async def last(harness: WorkerHarness, kind: JobKind) -> dict[str, Any]:
     query = "SELECT state, result, warnings FROM jobs WHERE kind = '{}' ORDER BY id DESC LIMIT 1"
-    (job,) = await sql(house.stack.db, query.format(kind.value))
+    (job,) = await sql(harness.stack.db, query.format(kind.value))
     return dict(job)
 
 
 @pytest.mark.parametrize("spoil", [lose, damage, damage_on_a_server])
 @pytest.mark.parametrize("kind", [JobKind.EXPORT, JobKind.BACKUP])
 async def test_what_is_lost_is_left_out_of_an_archive_counted_and_told(
-    house: House, spoil: Any, kind: JobKind
+    harness: WorkerHarness, spoil: Any, kind: JobKind
 ) -> None:
-    doc_id = await house.add("lamp.md", LAMP)
-    assert await house.work() == []
-    await spoil(house, await original_of(house, doc_id))
-    async with house.stack.db.transaction() as conn:
+    doc_id = await harness.add("lamp.md", LAMP)
+    assert await harness.work() == []
+    await spoil(harness, await original_of(harness, doc_id))
+    async with harness.stack.db.transaction() as conn:
         if kind is JobKind.EXPORT:
             await request_export(conn, CONTAINER, ExportPayload(), principal=OWNER)
         else:
             await request_backup(conn, CONTAINER, principal=OWNER)
-    assert await house.work(kind) == []
-    job = await last(house, kind)
+    assert await harness.work(kind) == []
+    job = await last(harness, kind)
     assert (job["state"], job["result"]["documents"]) == ("done", 2)
     assert job["result"]["lacking_blobs"] == 1
     assert "1 originals or page images are lost or damaged" in job["warnings"][0]["message"]
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         (kept,) = await archives.listed(conn, ArchiveKind(kind.value), [CONTAINER], 10)
     assert kept.totals["lacking_blobs"] == 1
-    data = await house.stack.blobs.get(Sha256(kept.sha256))
-    await delete(house, CONTAINER)
-    result = await take_in(house, data, CONTAINER)
+    data = await harness.stack.blobs.get(Sha256(kept.sha256))
+    await delete(harness, CONTAINER)
+    result = await take_in(harness, data, CONTAINER)
     assert (result["documents"], result["embedded"], result["lacking_blobs"]) == (2, 0, 1)
 
 
-async def test_a_whole_archive_tells_of_nothing_that_it_lacks(house: House) -> None:
-    assert await house.work() == []
-    await export(house)
-    job = await last(house, JobKind.EXPORT)
+async def test_a_whole_archive_tells_of_nothing_that_it_lacks(harness: WorkerHarness) -> None:
+    assert await harness.work() == []
+    await export(harness)
+    job = await last(harness, JobKind.EXPORT)
     assert "lacking_blobs" not in job["result"]
     assert job["warnings"] == []
 
 
 async def test_a_lost_original_is_wanted_by_a_listing_and_stored_when_it_is_added_again(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    doc_id = await house.add("lamp.md", LAMP)
-    assert await house.work() == []
-    embedded = house.embedder.texts
-    await lose(house, await original_of(house, doc_id))
-    report = await house.examine()
-    stores = Stores(house.stack.db, house.stack.vectors, house.stack.blobs, house.embedder)
+    doc_id = await harness.add("lamp.md", LAMP)
+    assert await harness.work() == []
+    embedded = harness.embedder.texts
+    await lose(harness, await original_of(harness, doc_id))
+    report = await harness.examine()
+    stores = Stores(harness.stack.db, harness.stack.vectors, harness.stack.blobs, harness.embedder)
     (told,) = await Repairer(stores, principal=OWNER, lease_seconds=60.0, alone=True).repair(report)
     assert "add file:///lamp.md again" in told.message
-    assert not await has_original(house, doc_id)
-    await house.add("lamp.md", LAMP)
-    assert await house.work() == []
-    assert await has_original(house, doc_id)
-    assert house.embedder.texts == embedded
-    assert (await house.examine()).clean
+    assert not await has_original(harness, doc_id)
+    await harness.add("lamp.md", LAMP)
+    assert await harness.work() == []
+    assert await has_original(harness, doc_id)
+    assert harness.embedder.texts == embedded
+    assert (await harness.examine()).clean
 
 
 async def test_adding_a_file_brings_the_original_to_a_document_that_was_imported_without(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    doc_id = await house.add("lamp.md", LAMP)
-    assert await house.work() == []
-    data = await export(house, blobs=False)
-    await delete(house, CONTAINER)
-    await house.settle()
-    assert (await take_in(house, data, CONTAINER))["lacking_blobs"] > 0
-    assert not await has_original(house, doc_id)
-    embedded = house.embedder.texts
-    await house.add("lamp.md", LAMP)
-    assert await house.work() == []
-    assert await has_original(house, doc_id)
-    assert house.embedder.texts == embedded
-    await house.settle()
-    assert await house.stack.blobs.size(await original_of(house, doc_id)) == len(LAMP)
+    doc_id = await harness.add("lamp.md", LAMP)
+    assert await harness.work() == []
+    data = await export(harness, blobs=False)
+    await delete(harness, CONTAINER)
+    await harness.settle()
+    assert (await take_in(harness, data, CONTAINER))["lacking_blobs"] > 0
+    assert not await has_original(harness, doc_id)
+    embedded = harness.embedder.texts
+    await harness.add("lamp.md", LAMP)
+    assert await harness.work() == []
+    assert await has_original(harness, doc_id)
+    assert harness.embedder.texts == embedded
+    await harness.settle()
+    assert await harness.stack.blobs.size(await original_of(harness, doc_id)) == len(LAMP)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from latent_client.answers import ChunkView
-from latent_client.testing.world import StoredDocument, World
 from latent_core.domain.hit import Hit, PlaceView, Provenance, Reason
 from latent_core.domain.ids import chunk_id, content_hash
 from latent_core.domain.query import SearchRequest
+from tests.support.fake_gateway.world import StoredDocument, World
 
 
 def find(world: World, asked: SearchRequest) -> list[Hit]:

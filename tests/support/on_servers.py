@@ -13,8 +13,8 @@ from psycopg.sql import SQL, Identifier
 from pydantic import SecretStr
 
 from latent_core.blobs.s3 import PREFIX, S3Address, connect
-from latent_core.testing import servers
-from latent_core.testing.s3_server import ACCESS_KEY, SECRET_KEY
+from tests.support.servers import launch as servers
+from tests.support.servers.s3_server import ACCESS_KEY, SECRET_KEY
 
 ON_SERVERS: Final = os.environ.get("LLC_TEST_STACK") == "servers"  # noqa: TID251 - the tests' composition root
 TOKEN: Final = "llc_for-tests-on-servers-0123456789abcdef"

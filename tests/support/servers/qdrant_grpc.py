@@ -12,7 +12,7 @@ import grpc
 from qdrant_client import grpc as wire, models
 from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc
 
-from latent_core.testing.qdrant_engine import Engine, RefusedError
+from tests.support.servers.qdrant_engine import Engine, RefusedError
 
 VERSION: Final = "1.19.0"
 _CODES: Final = {
