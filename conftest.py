@@ -11,7 +11,7 @@ from hypothesis import settings
 settings.register_profile("latent", deadline=None)
 settings.load_profile("latent")
 
-pytest_plugins = ["latent_core.testing.postgres"]
+pytest_plugins = ["tests.support.postgres"]
 
 
 @pytest.fixture(scope="session", autouse=True)

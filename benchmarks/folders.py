@@ -20,7 +20,7 @@ from typing import Final
 
 from benchmarks.installation import Installation, add, create, ended, running, work_folder
 from benchmarks.memory import usage
-from latent_core.testing.embedding_server import EmbeddingServer
+from tests.support.servers.embedding_server import EmbeddingServer
 
 FILES: Final = 5_000
 FILES_A_FOLDER: Final = 250

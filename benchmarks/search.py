@@ -32,7 +32,7 @@ from latent_core.embedding.minilm import DIMS, FP32, WINDOW
 from latent_core.embedding.port import EmbeddingModel
 from latent_core.keywords.compaction import compact
 from latent_core.registry import embeddings
-from latent_core.testing.hashed_words import HashedWords
+from tests.support.hashed_words import HashedWords
 
 MODES: Final = ("lexical", "semantic", "hybrid")
 TOP_K: Final = 10

@@ -17,11 +17,11 @@ from typing import Final
 
 import httpx
 
-from latent_cli.throwaway import LATENT
 from latent_client import SyncClient
 from latent_core.domain.errors import TimedOut, Unavailable
 from latent_core.manifests import load_manifest
 from scripts import compose_secrets
+from tests.support.harness.throwaway import LATENT
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 BUILD_SECONDS: Final = 1800.0
@@ -43,7 +43,7 @@ def compose_command() -> list[str]:
 
 @dataclass
 class ComposeStack:
-    """What the checks see of it is what they see of ``latent_cli.throwaway.Throwaway``."""
+    """What the checks see of it is what they see of ``tests.support.harness.throwaway.Throwaway``."""
 
     folder: Path
     port: int

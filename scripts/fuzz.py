@@ -20,12 +20,12 @@ from typing import Final
 
 import httpx
 
-from latent_cli.throwaway import Throwaway, throwaway
 from latent_client import SyncClient
 from latent_core.domain.errors import LatentError
 from latent_core.domain.manifest import Acl, Manifest, Roles
 from latent_core.domain.query import SearchRequest
 from latent_core.domain.token import Scope
+from tests.support.harness.throwaway import Throwaway, throwaway
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 SAMPLES: Final = REPOSITORY / "samples" / "lighthouse"

@@ -23,13 +23,13 @@ from rich.console import Console
 
 from latent_cli.eval_shown import show, verdicts
 from latent_cli.session import token_of
-from latent_cli.throwaway import Throwaway, throwaway
 from latent_client import SyncClient
 from latent_core.domain.errors import Invalid, LatentError
 from latent_core.domain.evaluation import EvalReport, EvalRequest
 from latent_core.domain.golden import GoldenSet
 from latent_core.evaluation.datasets import read_golden
 from latent_core.settings import load_settings
+from tests.support.harness.throwaway import Throwaway, throwaway
 
 if TYPE_CHECKING:
     from scripts.compose_stack import ComposeStack

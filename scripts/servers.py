@@ -16,8 +16,8 @@ import subprocess
 import sys
 from contextlib import ExitStack, suppress
 
-from latent_core.testing.postgres_server import system_programs
-from latent_core.testing.servers import all_started
+from tests.support.servers.launch import all_started
+from tests.support.servers.postgres_server import system_programs
 
 
 def main() -> int:

@@ -24,13 +24,13 @@ from typing import Any, Protocol
 import orjson
 from PIL import Image
 
-from latent_cli.throwaway import throwaway
 from latent_client import SyncClient
 from latent_core.domain.errors import LatentError
 from latent_core.domain.hit import Hit
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import SearchMode
 from latent_core.domain.query import SearchRequest
+from tests.support.harness.throwaway import throwaway
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MAKE_PDF = REPOSITORY / "scripts" / "make_sample_pdf.py"

@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient
-from latent_core.testing.embedding_server import EmbeddingServer
-from tests.harness import Installation
-from tests.on_servers import EMBEDDED_ONLY, ON_SERVERS
+from tests.support.harness.installation import Installation
+from tests.support.on_servers import EMBEDDED_ONLY, ON_SERVERS
+from tests.support.servers.embedding_server import EmbeddingServer
 
 DIMS = 64
 

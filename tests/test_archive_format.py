@@ -11,7 +11,7 @@ import pytest
 from latent_client import AsyncClient
 from latent_core.domain.manifest import SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -20,10 +20,10 @@ import pytest_asyncio
 
 from latent_client import AsyncClient
 from latent_core.domain.manifest import OFFERED_MODES, Manifest, SearchMode
-from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
 from latent_gateway.admission import MAX_BODY_BYTES
 from tests.conftest import DIMS
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
+from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,7 +13,15 @@ from uuid import UUID
 import pytest
 
 from latent_client import AsyncClient, SyncClient
-from latent_client.testing.http import (
+from latent_core.domain.container import ContainerState
+from latent_core.domain.errors import LatentError, NotFound
+from latent_core.domain.evaluation import EvalRequest
+from latent_core.domain.manifest import Manifest
+from latent_core.domain.query import SearchRequest
+from latent_core.domain.refresh import RefreshRequest, Strategy
+from latent_gateway.app import ROUTERS
+from latent_gateway.openapi import Api, operations
+from tests.support.fake_gateway.http import (
     Message,
     Receive,
     Request,
@@ -23,14 +31,6 @@ from latent_client.testing.http import (
     send_answer,
     staged,
 )
-from latent_core.domain.container import ContainerState
-from latent_core.domain.errors import LatentError, NotFound
-from latent_core.domain.evaluation import EvalRequest
-from latent_core.domain.manifest import Manifest
-from latent_core.domain.query import SearchRequest
-from latent_core.domain.refresh import RefreshRequest, Strategy
-from latent_gateway.app import ROUTERS
-from latent_gateway.openapi import Api, operations
 
 DOC: Final = UUID(int=7)
 SHA: Final = "a" * 64

@@ -16,10 +16,18 @@ from playwright.async_api import Browser, FilePayload, Locator, Request, expect
 from latent_client import AsyncClient
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import Acl, Manifest, Roles
-from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
-from tests.browser import CHROMIUM, PHONE, WAIT_MS, WHY_NOT, Window, chromium, window
 from tests.conftest import DIMS
-from tests.harness import Installation
+from tests.support.harness.browser import (
+    CHROMIUM,
+    PHONE,
+    WAIT_MS,
+    WHY_NOT,
+    Window,
+    chromium,
+    window,
+)
+from tests.support.harness.installation import Installation
+from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
 from tests.test_http_surface import ingest, settled
 
 pytestmark = [

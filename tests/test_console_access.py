@@ -16,7 +16,7 @@ from latent_client import AsyncClient
 from latent_core.domain.manifest import Acl, Manifest, Roles
 from latent_gateway.console import site
 from tests.conftest import DIMS
-from tests.harness import Installation
+from tests.support.harness.installation import Installation
 from tests.test_http_surface import ingest, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

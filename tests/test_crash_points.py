@@ -20,10 +20,10 @@ from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.refresh import RefreshRequest, Strategy, Target, Way
-from latent_core.testing.embedding_server import EmbeddingServer
 from latent_core.wire.transfers import ArchiveAnswer
 from tests.conftest import DIMS
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
+from tests.support.servers.embedding_server import EmbeddingServer
 
 SOURCES: Final = [
     path
@@ -51,7 +51,7 @@ def named_points() -> dict[str, Path]:
 
 
 @dataclass
-class House:
+class GatewayHarness:
     """One installation that is started again and again, with a point to die at or without."""
 
     folder: Path
@@ -102,8 +102,10 @@ class House:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(install_root: Path, embedding_server: EmbeddingServer) -> AsyncIterator[House]:
-    one = House(
+async def harness(
+    install_root: Path, embedding_server: EmbeddingServer
+) -> AsyncIterator[GatewayHarness]:
+    one = GatewayHarness(
         install_root / "crash-points",
         {
             "LLC_EMBED_BASE_URL": embedding_server.base_url,
@@ -124,125 +126,127 @@ GONE: Final = "The keeper of this note was forgotten.\n"
 RECORDS: Final = '{"_id": "a", "text": "gulls"}\n{"_id": "b", "text": "terns"}\n'
 
 
-async def comings_and_goings(house: House, container: str, folder: Path) -> None:
+async def comings_and_goings(harness: GatewayHarness, container: str, folder: Path) -> None:
     """Containers come, documents come, change and go, a container goes."""
     for name in (container, f"{container}-doomed"):
-        await create(house, name)
-    await add(house, container, folder, "lamp.md", FIRST)
-    await add(house, f"{container}-doomed", folder, "brief.txt", GONE)
-    await add(house, container, folder, "note.txt", GONE)
-    await add(house, container, folder, "birds.jsonl", RECORDS)
-    await add(house, container, folder, "lamp.md", SECOND)
-    await delete(house, container, "note.txt")
+        await create(harness, name)
+    await add(harness, container, folder, "lamp.md", FIRST)
+    await add(harness, f"{container}-doomed", folder, "brief.txt", GONE)
+    await add(harness, container, folder, "note.txt", GONE)
+    await add(harness, container, folder, "birds.jsonl", RECORDS)
+    await add(harness, container, folder, "lamp.md", SECOND)
+    await delete(harness, container, "note.txt")
     with suppress(NotFound):  # asked for before, and only the answer was lost
-        await house.ask(lambda client: client.delete(f"{container}-doomed"))
+        await harness.ask(lambda client: client.delete(f"{container}-doomed"))
 
 
-async def another_model(house: House, container: str, folder: Path) -> None:
+async def another_model(harness: GatewayHarness, container: str, folder: Path) -> None:
     """A container changes to another embedder, and the old space goes."""
-    await create(house, container)
-    await add(house, container, folder, "lamp.md", SECOND)
-    await add(house, container, folder, "birds.jsonl", RECORDS)
+    await create(harness, container)
+    await add(harness, container, folder, "lamp.md", SECOND)
+    await add(harness, container, folder, "birds.jsonl", RECORDS)
     asked = RefreshRequest(strategy=Strategy.PARALLEL, to=OTHER, keep_days=0)
-    await refreshed(house, container, asked)
+    await refreshed(harness, container, asked)
 
 
-async def anew_in_place(house: House, container: str, folder: Path) -> None:
+async def anew_in_place(harness: GatewayHarness, container: str, folder: Path) -> None:
     """The server has another version of the model: the collection is emptied, and filled again."""
-    await create(house, container)
-    await add(house, container, folder, "lamp.md", SECOND)
-    await add(house, container, folder, "birds.jsonl", RECORDS)
+    await create(harness, container)
+    await add(harness, container, folder, "lamp.md", SECOND)
+    await add(harness, container, folder, "birds.jsonl", RECORDS)
     to = Target(embedder="openai/test", version="2", dims=DIMS)
     asked = RefreshRequest(strategy=Strategy.INPLACE, to=to, force=True)
-    await refreshed(house, container, asked)
+    await refreshed(harness, container, asked)
 
 
-async def there_and_back(house: House, container: str, folder: Path) -> None:
+async def there_and_back(harness: GatewayHarness, container: str, folder: Path) -> None:
     """A container changes to another embedder, and back in one step."""
-    await create(house, container)
-    await add(house, container, folder, "lamp.md", SECOND)
-    await refreshed(house, container, RefreshRequest(strategy=Strategy.PARALLEL, to=OTHER))
+    await create(harness, container)
+    await add(harness, container, folder, "lamp.md", SECOND)
+    await refreshed(harness, container, RefreshRequest(strategy=Strategy.PARALLEL, to=OTHER))
 
     async def back() -> bool:
-        described = await house.ask(lambda client: client.describe(container))
+        described = await harness.ask(lambda client: client.describe(container))
         if described.manifest["embedder"] == "openai/test":
             return True
         with suppress(Conflict):  # once more would lead forth again: it is looked at first
-            await house.ask(lambda client: client.rollback(container))
+            await harness.ask(lambda client: client.rollback(container))
         return False
 
     await eventually(back, seconds=SETTLE_SECONDS, what="the way back")
 
 
-async def by_adapter(house: House, container: str, folder: Path) -> None:
+async def by_adapter(harness: GatewayHarness, container: str, folder: Path) -> None:
     """A model is not served any more: an adapter maps the questions of another one, or the stored vectors."""
     ways = {Way.QUERY: container, Way.FORWARD: f"{container}-forward"}
-    house.embedder.gone.discard("leaving")
+    harness.embedder.gone.discard("leaving")
     for name in ways.values():
-        await create(house, name, embedder="openai/leaving")
-        await add(house, name, folder, "many.jsonl", MANY)
-    house.embedder.gone.add("leaving")
+        await create(harness, name, embedder="openai/leaving")
+        await add(harness, name, folder, "many.jsonl", MANY)
+    harness.embedder.gone.add("leaving")
     for way, name in ways.items():
         asked = RefreshRequest(strategy=Strategy.DRIFT, to=OTHER, way=way, keep_days=0)
-        await refreshed(house, name, asked)
+        await refreshed(harness, name, asked)
 
 
-async def refreshed(house: House, container: str, asked: RefreshRequest) -> None:
+async def refreshed(harness: GatewayHarness, container: str, asked: RefreshRequest) -> None:
     """Asked for again until it is so."""
     to = asked.to
     assert to is not None
 
     async def changed() -> bool:
-        described = await house.ask(lambda client: client.describe(container))
+        described = await harness.ask(lambda client: client.describe(container))
         now = described.manifest["embedder"], described.manifest["embedder_version"]
         if now == (to.embedder, to.version or "1"):
             return True
         with suppress(Conflict):  # it is under way
-            await house.ask(lambda client: client.refresh(container, asked))
+            await harness.ask(lambda client: client.refresh(container, asked))
         return False
 
     await eventually(changed, seconds=SETTLE_SECONDS, what="the switch")
 
 
-async def out_and_in(house: House, container: str, folder: Path) -> None:
+async def out_and_in(harness: GatewayHarness, container: str, folder: Path) -> None:
     """A container is exported with and without its vectors, taken in again twice, and backed up."""
-    await create(house, container)
-    await add(house, container, folder, "lamp.md", SECOND)
-    await idle(house)  # with its pages
+    await create(harness, container)
+    await add(harness, container, folder, "lamp.md", SECOND)
+    await idle(harness)  # with its pages
     for suffix, vectors in (("-whole", True), ("-words", False)):
-        await copied(house, container, container + suffix, vectors=vectors, folder=folder)
-    await idle(house)
+        await copied(harness, container, container + suffix, vectors=vectors, folder=folder)
+    await idle(harness)
 
     async def backed_up() -> bool:
-        if await house.ask(lambda client: client.backups(container)):
+        if await harness.ask(lambda client: client.backups(container)):
             return True
-        await house.ask(lambda client: client.backup(container))
-        await idle(house)
+        await harness.ask(lambda client: client.backup(container))
+        await idle(harness)
         return False
 
     await eventually(backed_up, seconds=SETTLE_SECONDS, what="the backup")
 
 
-async def copied(house: House, container: str, target: str, *, vectors: bool, folder: Path) -> None:
+async def copied(
+    harness: GatewayHarness, container: str, target: str, *, vectors: bool, folder: Path
+) -> None:
     async def made() -> bool:
-        answer = await house.ask(lambda client: client.export(container, vectors=vectors))
+        answer = await harness.ask(lambda client: client.export(container, vectors=vectors))
         if answer.archive is None:
-            await idle(house)
+            await idle(harness)
             return False
         link = ArchiveAnswer(url=answer.url or "", archive=answer.archive)
-        await house.ask(lambda client: client.download(link, folder / f"{target}.llc"))
+        await harness.ask(lambda client: client.download(link, folder / f"{target}.llc"))
         return True
 
     await eventually(made, seconds=SETTLE_SECONDS, what=f"the export to {target}")
 
     async def taken_in() -> bool:
-        if target in [c.id for c in await house.ask(lambda client: client.containers())]:
+        if target in [c.id for c in await harness.ask(lambda client: client.containers())]:
             return True
         with suppress(Conflict):  # an import of it is under way
-            await house.ask(
+            await harness.ask(
                 lambda client: client.import_archive(folder / f"{target}.llc", container_id=target)
             )
-        await idle(house)
+        await idle(harness)
         return False
 
     await eventually(taken_in, seconds=SETTLE_SECONDS, what=f"the import as {target}")
@@ -255,7 +259,7 @@ MANY: Final = "".join(
 )
 """Enough for an adapter to learn from."""
 
-Story = Callable[[House, str, Path], Awaitable[None]]
+Story = Callable[[GatewayHarness, str, Path], Awaitable[None]]
 STORIES: Final[dict[Story, frozenset[str]]] = {
     comings_and_goings: frozenset(
         {"blob", "corpus", "create", "delete", "drop", "garbage", "ingest", "purge", "render"}
@@ -290,13 +294,13 @@ def cases() -> Iterator[Any]:
             yield pytest.param(name, story, marks=pytest.mark.slow, id=told)
 
 
-async def create(house: House, name: str, *, embedder: str = "openai/test") -> None:
+async def create(harness: GatewayHarness, name: str, *, embedder: str = "openai/test") -> None:
     manifest = Manifest(id=name, name=name, embedder=embedder, dims=DIMS)
     with suppress(Conflict):
-        await house.ask(lambda client: client.create(manifest))
+        await harness.ask(lambda client: client.create(manifest))
 
 
-async def add(house: House, container: str, folder: Path, name: str, text: str) -> None:
+async def add(harness: GatewayHarness, container: str, folder: Path, name: str, text: str) -> None:
     """Add, and wait until it is there: a later version must not overtake it in the queue."""
     file = folder / name
     file.write_text(text, encoding="utf-8")
@@ -305,56 +309,56 @@ async def add(house: House, container: str, folder: Path, name: str, text: str) 
         upload = await client.upload(container, file)
         await client.add(container, file_ref=upload.file_ref, source_uri=f"file:///{name}")
 
-    await house.ask(added)
+    await harness.ask(added)
     digest = hashlib.sha256(text.encode()).hexdigest()
     doc_id = document_id(container, f"file:///{name}")
 
     async def there() -> bool:
         with suppress(NotFound):
-            document = await house.ask(lambda client: client.document(container, doc_id))
+            document = await harness.ask(lambda client: client.document(container, doc_id))
             return document.sha256 == digest
         return False
 
     await eventually(there, seconds=SETTLE_SECONDS, what=f"{name} in {container}")
 
 
-async def delete(house: House, container: str, name: str) -> None:
+async def delete(harness: GatewayHarness, container: str, name: str) -> None:
     doc_id = document_id(container, f"file:///{name}")
     with suppress(NotFound):
-        await house.ask(lambda client: client.delete_document(container, doc_id))
+        await harness.ask(lambda client: client.delete_document(container, doc_id))
 
 
-async def idle(house: House) -> None:
+async def idle(harness: GatewayHarness) -> None:
     """All jobs are done."""
 
     async def done() -> bool:
         async def open_jobs(client: AsyncClient) -> int:
             return len([j async for j in client.jobs(states=OPEN)])
 
-        return await house.ask(open_jobs) == 0
+        return await harness.ask(open_jobs) == 0
 
     await eventually(done, seconds=SETTLE_SECONDS, what="the end of all jobs")
 
 
-async def settled(house: House) -> None:
+async def settled(harness: GatewayHarness) -> None:
     """All jobs are done, purges and the garbage included."""
-    await idle(house)
+    await idle(harness)
 
     async def swept() -> bool:
-        return await house.ask(lambda client: unneeded(client, house)) == set()
+        return await harness.ask(lambda client: unneeded(client, harness)) == set()
 
     await eventually(swept, seconds=SETTLE_SECONDS, what="the collection of garbage")
 
 
-async def unneeded(client: AsyncClient, house: House) -> set[str]:
+async def unneeded(client: AsyncClient, harness: GatewayHarness) -> set[str]:
     """Stored blobs of the first story that nothing needs any more."""
     gone = {hashlib.sha256(text.encode()).hexdigest() for text in (FIRST, GONE)}
-    stored = {p.name for p in (house.folder / "data" / "blobs").rglob("*") if p.is_file()}
+    stored = {p.name for p in (harness.folder / "data" / "blobs").rglob("*") if p.is_file()}
     await client.healthy()  # so that whoever died is revived
     return gone & stored
 
 
-async def state(house: House, container: str) -> dict[str, Any]:
+async def state(harness: GatewayHarness, container: str) -> dict[str, Any]:
     """What a reader can tell of a container and of those beside it, without what names or numbers their history."""
 
     async def read(client: AsyncClient) -> dict[str, Any]:
@@ -362,7 +366,7 @@ async def state(house: House, container: str) -> dict[str, Any]:
         ours = [c for c in known if c == container or c.startswith(f"{container}-")]
         return {name.removeprefix(container): await contents(client, name) for name in ours}
 
-    return await house.ask(read)
+    return await harness.ask(read)
 
 
 async def contents(client: AsyncClient, container: str) -> dict[str, Any]:
@@ -385,65 +389,65 @@ async def failed_jobs(client: AsyncClient) -> list[tuple[str, object]]:
     return [(job.kind, job.cause) async for job in client.jobs(states=(JobState.FAILED,))]
 
 
-async def check_clean(house: House) -> None:
-    report = await house.ask(lambda client: client.doctor(deep=True))
+async def check_clean(harness: GatewayHarness) -> None:
+    report = await harness.ask(lambda client: client.doctor(deep=True))
     assert report.clean, report.model_dump()
     for one in report.containers.values():
         assert one.counts["points"] == one.counts["points_expected"]
-    assert await house.ask(failed_jobs) == []
+    assert await harness.ask(failed_jobs) == []
 
 
 class Calm:
     """The states to which the stories lead when nothing happens; each is told once."""
 
-    def __init__(self, house: House, folder: Path) -> None:
-        self._house = house
+    def __init__(self, harness: GatewayHarness, folder: Path) -> None:
+        self._house = harness
         self._folder = folder
         self._known: dict[Story, dict[str, Any]] = {}
 
     async def state(self, story: Story) -> dict[str, Any]:
         if story not in self._known:
-            house, name = self._house, f"calm{len(self._known)}"
-            house.codes.clear()
-            await house.start()
+            harness, name = self._house, f"calm{len(self._known)}"
+            harness.codes.clear()
+            await harness.start()
             try:
-                await story(house, name, self._folder)
-                await settled(house)
-                await check_clean(house)
-                assert house.codes == []
-                self._known[story] = await state(house, name)
+                await story(harness, name, self._folder)
+                await settled(harness)
+                await check_clean(harness)
+                assert harness.codes == []
+                self._known[story] = await state(harness, name)
             finally:
-                await house.stop()
+                await harness.stop()
         return self._known[story]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def calm(house: House, install_root: Path) -> Calm:
+async def calm(harness: GatewayHarness, install_root: Path) -> Calm:
     folder = install_root / "story"
     folder.mkdir()
-    return Calm(house, folder)
+    return Calm(harness, folder)
 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("point", "story"), list(cases()))
 async def test_a_crash_there_changes_nothing_in_the_end(
-    point: str, story: Story, house: House, calm: Calm, install_root: Path
+    point: str, story: Story, harness: GatewayHarness, calm: Calm, install_root: Path
 ) -> None:
     undisturbed = await calm.state(story)
     told = point if story is story_of(point) else f"{point}-{story.__name__}"
     container = "at-" + re.sub("[^a-z]", "-", told)
-    house.codes.clear()
-    await house.start(crash_at=point)
+    harness.codes.clear()
+    await harness.start(crash_at=point)
     try:
-        await story(house, container, install_root / "story")
-        await eventually(house.died, seconds=SETTLE_SECONDS, what=f"the crash at {point}")
-        await settled(house)
-        assert house.codes == [KILLED]
-        assert await state(house, container) == undisturbed
-        await check_clean(house)
+        await story(harness, container, install_root / "story")
+        await eventually(harness.died, seconds=SETTLE_SECONDS, what=f"the crash at {point}")
+        await settled(harness)
+        assert harness.codes == [KILLED]
+        assert await state(harness, container) == undisturbed
+        await check_clean(harness)
     finally:
-        await house.stop()
+        await harness.stop()
 
 
 def test_every_point_is_named_by_a_literal_and_belongs_to_a_story() -> None:

@@ -24,8 +24,8 @@ from latent_core.domain.errors import Forbidden, Invalid, IssueCode
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import Retrieval, SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
-from latent_core.testing.embedding_server import EmbeddingServer
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
+from tests.support.servers.embedding_server import EmbeddingServer
 from tests.test_http_surface import add, ingest, manifest
 
 pytestmark = [

@@ -16,7 +16,7 @@ from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest
 from tests.conftest import DIMS
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
 from tests.test_http_surface import settled
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]

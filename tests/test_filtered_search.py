@@ -20,9 +20,9 @@ from latent_core.domain.hit import Hit
 from latent_core.domain.manifest import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
 from latent_core.search.filters import SELECTIVE
-from latent_core.testing.filter_oracle import Judge, Row, filters
 from tests.conftest import DIMS
-from tests.harness import Installation
+from tests.support.harness.installation import Installation
+from tests.support.oracles.filter_oracle import Judge, Row, filters
 from tests.test_http_surface import ingest, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

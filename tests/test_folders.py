@@ -21,9 +21,9 @@ from latent_client.watching import Change, Pace, Watched, WatchEvent, watch_fold
 from latent_core.domain.errors import Invalid
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import SearchMode
-from latent_core.testing.embedding_server import EmbeddingServer
 from latent_core.wire.listing import ListedFile
-from tests.harness import LATENT, Installation, eventually
+from tests.support.harness.installation import LATENT, Installation, eventually
+from tests.support.servers.embedding_server import EmbeddingServer
 from tests.test_http_surface import add, manifest, search
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,7 +14,7 @@ from latent_core.domain.errors import Service, StoreFull
 from latent_core.domain.ids import Sha256
 from latent_core.registry import full_stores
 from latent_core.room import SERVICES
-from tests.house import SECRET, VAULT, House, furnished
+from tests.support.harness.gateway_harness import SECRET, VAULT, GatewayHarness, furnished
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -23,28 +23,30 @@ UPLOADS = f"/v1/containers/{VAULT}/uploads?filename=a.md"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def furnished_house(install_root: Path) -> AsyncIterator[House]:
+async def furnished_harness(install_root: Path) -> AsyncIterator[GatewayHarness]:
     async with furnished(install_root / "full-servers") as one:
         yield one
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def house(furnished_house: House, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+async def harness(
+    furnished_harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[GatewayHarness]:
     """With all of its stores taken for servers, as far as their room goes."""
-    room = furnished_house.stack.room
+    room = furnished_harness.stack.room
     monkeypatch.setattr(room, "_servers", frozenset(SERVICES))
-    yield furnished_house
+    yield furnished_harness
     room._said_at.clear()
     room._looked_at = None
-    async with furnished_house.stack.db.transaction() as conn:
+    async with furnished_harness.stack.db.transaction() as conn:
         await conn.execute("DELETE FROM full_stores")
 
 
-async def note(house: House, service: Service) -> None:
+async def note(harness: GatewayHarness, service: Service) -> None:
     """As a worker elsewhere does."""
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         await full_stores.note(conn, service)
-    house.stack.room._looked_at = None
+    harness.stack.room._looked_at = None
 
 
 def is_refused(answer: httpx.Response, told: str) -> bool:
@@ -56,63 +58,65 @@ def is_refused(answer: httpx.Response, told: str) -> bool:
     return answer.status_code == 507
 
 
-async def test_what_would_be_written_is_refused_with_a_remedy(house: House) -> None:
-    await note(house, "qdrant")
+async def test_what_would_be_written_is_refused_with_a_remedy(harness: GatewayHarness) -> None:
+    await note(harness, "qdrant")
     own = {"container_id": VAULT}
     for path, body in (
-        (ADD, own | {"file_ref": house.upload_id}),
+        (ADD, own | {"file_ref": harness.upload_id}),
         ("/v1/backups", own),
         ("/v1/backups/1/restore", {}),
         ("/v1/containers/export", own),
         ("/v1/admin/refresh", own | {"strategy": "reparse"}),
-        ("/v1/admin/process-selected", own | {"doc_ids": [house.pdf_id]}),
+        ("/v1/admin/process-selected", own | {"doc_ids": [harness.pdf_id]}),
     ):
-        answer = await house.ask("owner", "POST", path, body=body)
+        answer = await harness.ask("owner", "POST", path, body=body)
         assert is_refused(answer, "Qdrant said"), path
     for path in (UPLOADS, "/v1/imports?filename=a.latent"):
-        answer = await house.ask("owner", "POST", path, content=b"x")
+        answer = await harness.ask("owner", "POST", path, content=b"x")
         assert is_refused(answer, "Qdrant said"), path
-    arguments: dict[str, Any] = own | {"file_ref": house.upload_id}
-    told = await house.result("owner", "tools/call", name="containers_add", arguments=arguments)
+    arguments: dict[str, Any] = own | {"file_ref": harness.upload_id}
+    told = await harness.result("owner", "tools/call", name="containers_add", arguments=arguments)
     assert told["isError"]
     assert "Qdrant said" in str(told)
 
 
-async def test_searching_goes_on_and_so_does_what_makes_room(house: House) -> None:
+async def test_searching_goes_on_and_so_does_what_makes_room(harness: GatewayHarness) -> None:
     for service in SERVICES:
-        await note(house, service)
+        await note(harness, service)
     body = {"containers": [VAULT], "query": SECRET, "top_k": 3}
-    assert (await house.told("owner", "POST", "/v1/search", body=body))["hits"]
-    path = f"/v1/containers/{VAULT}/documents/{house.pdf_id}"
-    assert (await house.ask("owner", "DELETE", path)).is_success
+    assert (await harness.told("owner", "POST", "/v1/search", body=body))["hits"]
+    path = f"/v1/containers/{VAULT}/documents/{harness.pdf_id}"
+    assert (await harness.ask("owner", "DELETE", path)).is_success
 
 
 async def test_who_hears_it_from_a_store_remembers_it(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(_path: Path, _sha256: Sha256) -> None:
         raise StoreFull("the S3 server has no space left: make room", service="minio")
 
     with monkeypatch.context() as patch:
-        patch.setattr(house.stack.blobs, "put_file", full)
-        first = await house.ask("owner", "POST", UPLOADS, content=b"never seen before")
+        patch.setattr(harness.stack.blobs, "put_file", full)
+        first = await harness.ask("owner", "POST", UPLOADS, content=b"never seen before")
     assert is_refused(first, "no space left")
     assert first.headers["Retry-After"] == "60"
-    assert is_refused(await house.ask("owner", "POST", UPLOADS, content=b"x"), "S3 server said")
-    metrics = (await house.ask("owner", "GET", "/metrics")).text
+    assert is_refused(await harness.ask("owner", "POST", UPLOADS, content=b"x"), "S3 server said")
+    metrics = (await harness.ask("owner", "GET", "/metrics")).text
     assert 'latent_service_full{service="minio"} 1.0' in metrics
     assert 'latent_service_full{service="qdrant"} 0.0' in metrics
 
 
 async def test_an_agents_call_that_meets_a_full_store_is_remembered_too(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: Any, **__: Any) -> None:
         raise StoreFull("Postgres has no space left on its disk: make room", service="postgres")
 
-    arguments = {"container_id": VAULT, "file_ref": house.upload_id}
+    arguments = {"container_id": VAULT, "file_ref": harness.upload_id}
     with monkeypatch.context() as patch:
         patch.setattr("latent_gateway.api.ingest.accept", full)
-        told = await house.result("owner", "tools/call", name="containers_add", arguments=arguments)
+        told = await harness.result(
+            "owner", "tools/call", name="containers_add", arguments=arguments
+        )
     assert "no space left" in str(told)
-    assert is_refused(await house.ask("owner", "POST", UPLOADS, content=b"x"), "Postgres said")
+    assert is_refused(await harness.ask("owner", "POST", UPLOADS, content=b"x"), "Postgres said")

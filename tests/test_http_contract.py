@@ -17,9 +17,9 @@ from latent_client import AsyncClient
 from latent_core.domain.container import ContainerState
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.token import Scope
-from latent_core.testing.embedding_server import EmbeddingServer
 from tests.conftest import DIMS
-from tests.harness import Installation
+from tests.support.harness.installation import Installation
+from tests.support.servers.embedding_server import EmbeddingServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -17,9 +17,9 @@ from latent_client import AsyncClient
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.domain.manifest import Dedup, Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
-from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
 from tests.conftest import DIMS
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
+from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
 
 SETTLE_SECONDS = 240.0
 WAIT_FOR_THEIR_TIME = (JobKind.PURGE, JobKind.COMPACT)

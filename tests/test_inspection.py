@@ -9,7 +9,7 @@ from latent_client import AsyncClient
 from latent_core.domain.errors import NotFound
 from latent_core.domain.manifest import Dedup, SearchMode
 from latent_core.domain.query import SearchRequest
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
 from tests.test_http_surface import add, ingest, manifest, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -27,10 +27,10 @@ from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from latent_core.processes.datadir import owner_of
-from latent_core.testing.embedding_server import EmbeddingServer
-from tests.chaos import Blow, Step, Story, Teller, Victim, blows
 from tests.conftest import DIMS
-from tests.harness import Installation, eventually
+from tests.support.harness.chaos import Blow, Step, Story, Teller, Victim, blows
+from tests.support.harness.installation import Installation, eventually
+from tests.support.servers.embedding_server import EmbeddingServer
 
 LEASE_SECONDS: Final = 3.0
 LANES: Final = 4

@@ -23,8 +23,17 @@ from latent_gateway.api import admin, search
 from latent_gateway.auth.attempts import MOST_FAILURES
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.links import TTL_SECONDS
-from tests.harness import eventually
-from tests.house import BASE, PLAZA, SECRET, VAULT, VAULT_MANIFEST, House, furnished, statements
+from tests.support.harness.gateway_harness import (
+    BASE,
+    PLAZA,
+    SECRET,
+    VAULT,
+    VAULT_MANIFEST,
+    GatewayHarness,
+    furnished,
+    statements,
+)
+from tests.support.harness.installation import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,82 +43,84 @@ DESCRIBE: Final = f"/v1/containers/describe?container_id={VAULT}"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(install_root: Path) -> AsyncIterator[House]:
+async def harness(install_root: Path) -> AsyncIterator[GatewayHarness]:
     async with furnished(install_root / "leaks") as one:
         yield one
 
 
-async def apply(house: House, **acl: list[str]) -> None:
+async def apply(harness: GatewayHarness, **acl: list[str]) -> None:
     """Change the roles of the vault."""
-    etag = (await house.told("owner", "GET", DESCRIBE))["etag"]
+    etag = (await harness.told("owner", "GET", DESCRIBE))["etag"]
     roles = {**VAULT_MANIFEST["acl"]["roles"], **acl}
     body = {"manifest": {**VAULT_MANIFEST, "acl": {"roles": roles}}}
-    await house.told(
+    await harness.told(
         "owner", "PUT", f"/v1/containers/{VAULT}", body=body, headers={"If-Match": f'"{etag}"'}
     )
 
 
-async def test_a_token_is_worth_nothing_from_the_request_after_its_revocation(house: House) -> None:
-    await house.make_token("brief", "agent:reader", name="brief")
-    assert (await house.ask("brief", "GET", DESCRIBE)).status_code == 200
-    await house.told("owner", "DELETE", f"/v1/tokens/{house.token_ids['brief']}")
+async def test_a_token_is_worth_nothing_from_the_request_after_its_revocation(
+    harness: GatewayHarness,
+) -> None:
+    await harness.make_token("brief", "agent:reader", name="brief")
+    assert (await harness.ask("brief", "GET", DESCRIBE)).status_code == 200
+    await harness.told("owner", "DELETE", f"/v1/tokens/{harness.token_ids['brief']}")
     for path in (DESCRIBE, LIST, "/mcp/tools"):
-        refused = await house.ask("brief", "GET", path)
+        refused = await harness.ask("brief", "GET", path)
         assert refused.status_code == 401
         assert "revoked" in refused.json()["issues"][0]["message"]
 
 
-async def test_a_change_of_roles_holds_from_the_next_request_on(house: House) -> None:
-    assert (await house.ask("reader", "GET", DESCRIBE)).status_code == 200
-    await apply(house, reader=[])
+async def test_a_change_of_roles_holds_from_the_next_request_on(harness: GatewayHarness) -> None:
+    assert (await harness.ask("reader", "GET", DESCRIBE)).status_code == 200
+    await apply(harness, reader=[])
     try:
-        assert (await house.ask("reader", "GET", DESCRIBE)).status_code == 404
-        found = await house.result(
-            "reader", "tools/call", name="documents_get", arguments={"doc_id": house.doc_id}
+        assert (await harness.ask("reader", "GET", DESCRIBE)).status_code == 404
+        found = await harness.result(
+            "reader", "tools/call", name="documents_get", arguments={"doc_id": harness.doc_id}
         )
         assert found["isError"]
     finally:
-        await apply(house)
-    assert (await house.ask("reader", "GET", DESCRIBE)).status_code == 200
+        await apply(harness)
+    assert (await harness.ask("reader", "GET", DESCRIBE)).status_code == 200
 
 
-async def test_a_readonly_container_is_searched_and_takes_nothing(house: House) -> None:
+async def test_a_readonly_container_is_searched_and_takes_nothing(harness: GatewayHarness) -> None:
     state = f"/v1/containers/{VAULT}/state"
-    added = await house.add(VAULT, "before.md", b"before")
-    await house.told("owner", "PUT", state, body={"state": "readonly"})
+    added = await harness.add(VAULT, "before.md", b"before")
+    await harness.told("owner", "PUT", state, body={"state": "readonly"})
     try:
         body = {"containers": [VAULT], "query": "glass", "top_k": 1}
-        assert (await house.told("reader", "POST", "/v1/search", body=body))["hits"]
+        assert (await harness.told("reader", "POST", "/v1/search", body=body))["hits"]
         doc = f"/v1/containers/{VAULT}/documents/{added['doc_id']}"
         listing = {"root": "r", "files": [], "delete_vanished": True}
         for method, path, sent in [
-            ("POST", "/v1/containers/add", {"container_id": VAULT, "file_ref": house.upload_id}),
+            ("POST", "/v1/containers/add", {"container_id": VAULT, "file_ref": harness.upload_id}),
             ("POST", f"/v1/containers/{VAULT}/listing", listing),
             ("POST", f"/v1/containers/{VAULT}/uploads?filename=a.md", None),
             ("DELETE", doc, None),
         ]:
-            refused = await house.ask("writer", method, path, body=sent)
+            refused = await harness.ask("writer", method, path, body=sent)
             assert refused.status_code == 409, path
             assert "latent container state vault active" in refused.text
         job = f"/v1/jobs/{added['job_id']}"
-        await house.told("writer", "POST", f"{job}/cancel")
-        refused = await house.ask("writer", "POST", f"{job}/requeue")
+        await harness.told("writer", "POST", f"{job}/cancel")
+        refused = await harness.ask("writer", "POST", f"{job}/requeue")
         assert refused.status_code == 409
         assert "latent container state vault active" in refused.text
     finally:
-        await house.told("owner", "PUT", state, body={"state": "active"})
-    await house.told("owner", "DELETE", doc)
+        await harness.told("owner", "PUT", state, body={"state": "active"})
+    await harness.told("owner", "DELETE", doc)
 
 
 @pytest.mark.parametrize("closed", ["readonly", "archived"])
 async def test_a_closed_container_is_neither_changed_nor_rolled_back_nor_deleted(
-    house: House, closed: str
+    harness: GatewayHarness, closed: str
 ) -> None:
     path = f"/v1/containers/{VAULT}"
     state = f"{path}/state"
-    await house.told("owner", "PUT", state, body={"state": closed})
+    await harness.told("owner", "PUT", state, body={"state": closed})
     try:
-        etag = (await house.told("owner", "GET", DESCRIBE))["etag"]
+        etag = (await harness.told("owner", "GET", DESCRIBE))["etag"]
         renamed = {"manifest": {**VAULT_MANIFEST, "name": "Renamed"}}
         only = {"container_id": VAULT}
         for method, asked, words in [
@@ -118,59 +129,59 @@ async def test_a_closed_container_is_neither_changed_nor_rolled_back_nor_deleted
             ("POST", "/v1/admin/refresh", {"body": {**only, "strategy": "inplace"}}),
             ("DELETE", path, {}),
         ]:
-            refused = await house.ask("owner", method, asked, **words)
+            refused = await harness.ask("owner", method, asked, **words)
             assert refused.status_code == 409, (asked, refused.text)
             assert "latent container state vault active" in refused.text
             assert f"is {closed}" in refused.text
-        described = await house.told("owner", "GET", DESCRIBE)
+        described = await harness.told("owner", "GET", DESCRIBE)
         assert (described["etag"], described["state"]) == (etag, closed)
     finally:
-        await house.told("owner", "PUT", state, body={"state": "active"})
-    assert (await house.ask("owner", "GET", DESCRIBE)).status_code == 200
+        await harness.told("owner", "PUT", state, body={"state": "active"})
+    assert (await harness.ask("owner", "GET", DESCRIBE)).status_code == 200
 
 
 async def test_what_takes_scope_admin_to_begin_takes_it_to_end_and_to_begin_again(
-    house: House,
+    harness: GatewayHarness,
 ) -> None:
     body = {"container_id": VAULT}
-    job_id = (await house.told("owner", "POST", "/v1/backups", body=body))["job_id"]
+    job_id = (await harness.told("owner", "POST", "/v1/backups", body=body))["job_id"]
     job = f"/v1/jobs/{job_id}"
-    assert (await house.ask("ingester", "POST", f"{job}/cancel")).status_code == 403
-    assert (await house.told("owner", "GET", job))["job"]["state"] == "queued"
-    await house.told("writer", "POST", f"{job}/cancel")
-    refused = await house.ask("ingester", "POST", f"{job}/requeue")
+    assert (await harness.ask("ingester", "POST", f"{job}/cancel")).status_code == 403
+    assert (await harness.told("owner", "GET", job))["job"]["state"] == "queued"
+    await harness.told("writer", "POST", f"{job}/cancel")
+    refused = await harness.ask("ingester", "POST", f"{job}/requeue")
     assert (refused.status_code, "'admin'" in refused.text) == (403, True)
-    await house.told("writer", "POST", f"{job}/requeue")
-    await house.told("writer", "POST", f"{job}/cancel")
+    await harness.told("writer", "POST", f"{job}/requeue")
+    await harness.told("writer", "POST", f"{job}/cancel")
 
 
 async def test_all_that_failed_is_requeued_as_far_as_the_caller_could_have_begun_it(
-    house: House,
+    harness: GatewayHarness,
 ) -> None:
     body = {"container_id": VAULT}
-    backup = (await house.told("owner", "POST", "/v1/backups", body=body))["job_id"]
-    ingest = (await house.add(VAULT, f"failed-{house.number()}.md", b"never made"))["job_id"]
-    async with house.stack.db.transaction() as conn:
+    backup = (await harness.told("owner", "POST", "/v1/backups", body=body))["job_id"]
+    ingest = (await harness.add(VAULT, f"failed-{harness.number()}.md", b"never made"))["job_id"]
+    async with harness.stack.db.transaction() as conn:
         for job_id in (backup, ingest):
             await conn.execute(END, {"state": "failed", "id": job_id})
     path = "/v1/requeue"
-    told = await house.told("ingester", "POST", path, body=body)
+    told = await harness.told("ingester", "POST", path, body=body)
     assert (told["job_ids"], told["left"], told["next_cursor"]) == ([ingest], 0, None)
-    assert (await house.told("owner", "POST", path, body=body))["job_ids"] == [backup]
-    assert (await house.told("owner", "POST", path, body=body))["job_ids"] == []
+    assert (await harness.told("owner", "POST", path, body=body))["job_ids"] == [backup]
+    assert (await harness.told("owner", "POST", path, body=body))["job_ids"] == []
     for job_id in (backup, ingest):
-        await house.told("owner", "POST", f"/v1/jobs/{job_id}/cancel")
+        await harness.told("owner", "POST", f"/v1/jobs/{job_id}/cancel")
 
 
 async def test_as_many_are_requeued_as_the_queue_takes_and_the_others_are_counted(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"container_id": VAULT}
     jobs = [
-        (await house.add(VAULT, f"full-{house.number()}.md", b"never made"))["job_id"]
+        (await harness.add(VAULT, f"full-{harness.number()}.md", b"never made"))["job_id"]
         for _ in range(5)
     ]
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         for job_id in jobs:
             await conn.execute(END, {"state": "failed", "id": job_id})
     room = 2
@@ -182,65 +193,65 @@ async def test_as_many_are_requeued_as_the_queue_takes_and_the_others_are_counte
             raise RateLimited("the queue is full", retry_after=7)
 
     monkeypatch.setattr(Quotas, "check_queue", check_queue)
-    some = await house.ask("owner", "POST", "/v1/requeue", body=body)
+    some = await harness.ask("owner", "POST", "/v1/requeue", body=body)
     told = some.json()
     assert (some.status_code, some.headers["Retry-After"]) == (202, "7")
     assert (told["job_ids"], told["remaining"], told["partial"]) == (jobs[:2], 3, True)
     assert told["issues"][0]["code"] == "RATE_LIMIT"
-    none = await house.ask("owner", "POST", "/v1/requeue", body=body)
+    none = await harness.ask("owner", "POST", "/v1/requeue", body=body)
     assert (none.status_code, none.headers["Retry-After"]) == (429, "7")
     assert none.json()["issues"][0]["details"]["remaining"] == 3
     room = 100
-    rest = await house.told(
+    rest = await harness.told(
         "owner", "POST", "/v1/requeue", body=body | {"cursor": told["next_cursor"]}
     )
     assert (rest["job_ids"], rest["remaining"], rest["next_cursor"]) == (jobs[2:], 0, None)
     monkeypatch.undo()
     for job_id in jobs:
-        await house.told("owner", "POST", f"/v1/jobs/{job_id}/cancel")
+        await harness.told("owner", "POST", f"/v1/jobs/{job_id}/cancel")
 
 
 async def test_totals_of_pdfs_are_counted_for_the_first_page_only(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(2):
-        await house.add(VAULT, f"counted-{number}.pdf", b"%PDF-1.7")
+        await harness.add(VAULT, f"counted-{number}.pdf", b"%PDF-1.7")
     path = f"/v1/admin/pdf-status?container_id={VAULT}&limit=1"
-    first = await house.told("owner", "GET", path)
+    first = await harness.told("owner", "GET", path)
     assert first["totals"]["documents"] >= 2
 
     async def totals(*_: Any) -> None:
         raise AssertionError("counted again")
 
     monkeypatch.setattr(pdf_status, "totals", totals)
-    second = await house.told("owner", "GET", f"{path}&cursor={first['next_cursor']}")
+    second = await harness.told("owner", "GET", f"{path}&cursor={first['next_cursor']}")
     assert second["totals"] is None
     assert second["documents"]
 
 
-async def test_a_refresh_is_not_requeued_beside_another(house: House) -> None:
+async def test_a_refresh_is_not_requeued_beside_another(harness: GatewayHarness) -> None:
     payload = RefreshPayload(strategy=Strategy.INPLACE, space_id=1)
     jobs = []
     for state in ("cancelled", "running"):
-        async with house.stack.db.transaction() as conn:
+        async with harness.stack.db.transaction() as conn:
             jobs.append(await enqueue(conn, refresh_job(VAULT, payload, "local:you")))
             await conn.execute(END, {"state": state, "id": jobs[-1]})
     path = f"/v1/jobs/{jobs[0]}/requeue"
     try:
-        refused = await house.ask("owner", "POST", path)
+        refused = await harness.ask("owner", "POST", path)
         assert refused.status_code == 409
         assert refused.json()["issues"][0]["details"] == {"job_id": jobs[1]}
     finally:
-        async with house.stack.db.transaction() as conn:
+        async with harness.stack.db.transaction() as conn:
             await conn.execute(END, {"state": "cancelled", "id": jobs[1]})
-    await house.told("owner", "POST", path)
-    await house.told("owner", "POST", f"/v1/jobs/{jobs[0]}/cancel")
+    await harness.told("owner", "POST", path)
+    await harness.told("owner", "POST", f"/v1/jobs/{jobs[0]}/cancel")
 
 
 async def test_an_error_before_any_route_says_to_browsers_what_every_answer_says(
-    house: House,
+    harness: GatewayHarness,
 ) -> None:
-    refused = await house.ask("nobody", "POST", "/v1/tokens")
+    refused = await harness.ask("nobody", "POST", "/v1/tokens")
     assert refused.status_code == 401
     assert refused.headers["x-content-type-options"] == "nosniff"
     assert refused.headers["x-frame-options"] == "DENY"
@@ -248,174 +259,184 @@ async def test_an_error_before_any_route_says_to_browsers_what_every_answer_says
 
 
 async def test_the_stores_are_compared_once_at_a_time_and_not_for_ever(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"container_id": VAULT}
-    async with checks.alone(house.stack.db):
-        refused = await house.ask("owner", "POST", "/v1/admin/doctor", body=body)
+    async with checks.alone(harness.stack.db):
+        refused = await harness.ask("owner", "POST", "/v1/admin/doctor", body=body)
         assert (refused.status_code, "already" in refused.text) == (409, True)
-    await house.told("owner", "POST", "/v1/admin/doctor", body=body)
+    await harness.told("owner", "POST", "/v1/admin/doctor", body=body)
     with monkeypatch.context() as patched:
         patched.setattr(admin, "LONGEST_SECONDS", 0.0)
-        late = await house.ask("owner", "POST", "/v1/admin/doctor", body=body)
+        late = await harness.ask("owner", "POST", "/v1/admin/doctor", body=body)
         assert (late.status_code, late.json()["issues"][0]["code"]) == (504, "TIMEOUT")
-    await house.told("owner", "POST", "/v1/admin/doctor", body=body)
+    await harness.told("owner", "POST", "/v1/admin/doctor", body=body)
 
 
 async def test_a_search_of_all_says_so_when_it_left_some_out(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"query": "glass"}
-    whole = await house.told("reader", "POST", "/v1/doc_search", body=body)
+    whole = await harness.told("reader", "POST", "/v1/doc_search", body=body)
     assert not whole["partial"]
     monkeypatch.setattr(search, "MAX_CONTAINERS", 0)
-    cut = await house.told("reader", "POST", "/v1/doc_search", body=body)
+    cut = await harness.told("reader", "POST", "/v1/doc_search", body=body)
     assert cut["partial"]
     assert "name those that matter" in cut["issues"][-1]["message"]
     named = {**body, "containers": [VAULT]}
-    transport = httpx.ASGITransport(house.app, client=("192.0.2.9", 1))
+    transport = httpx.ASGITransport(harness.app, client=("192.0.2.9", 1))
     headers = {"Origin": BASE}
     async with httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers) as browser:
-        await browser.post("/login", data={"token": house.tokens["reader"]})
+        await browser.post("/login", data={"token": harness.tokens["reader"]})
         page = await browser.get("/console/search?q=glass")
         assert "not all answered" in page.text
         assert "name those that matter" in page.text
         page = await browser.get(f"/console/search?q=glass&c={VAULT}")
         assert "name those that matter" not in page.text
-    assert not (await house.told("reader", "POST", "/v1/doc_search", body=named))["partial"]
+    assert not (await harness.told("reader", "POST", "/v1/doc_search", body=named))["partial"]
 
 
 async def test_an_archived_container_is_seen_by_its_owners_alone_and_searched_by_nobody(
-    house: House,
+    harness: GatewayHarness,
 ) -> None:
     state = f"/v1/containers/{VAULT}/state"
     body = {"containers": [VAULT], "query": "glass", "top_k": 1}
-    await house.told("writer", "PUT", state, body={"state": "archived"})
+    await harness.told("writer", "PUT", state, body={"state": "archived"})
     try:
-        assert (await house.ask("reader", "GET", DESCRIBE)).status_code == 404
-        assert VAULT not in (await house.ask("reader", "GET", LIST)).text
-        assert (await house.ask("reader", "POST", "/v1/search", body=body)).status_code == 404
-        assert (await house.ask("writer", "POST", "/v1/search", body=body)).status_code == 409
-        assert (await house.told("writer", "GET", DESCRIBE))["state"] == "archived"
-        found = await house.ask("writer", "POST", "/v1/doc_search", body={"query": "glass"})
+        assert (await harness.ask("reader", "GET", DESCRIBE)).status_code == 404
+        assert VAULT not in (await harness.ask("reader", "GET", LIST)).text
+        assert (await harness.ask("reader", "POST", "/v1/search", body=body)).status_code == 404
+        assert (await harness.ask("writer", "POST", "/v1/search", body=body)).status_code == 409
+        assert (await harness.told("writer", "GET", DESCRIBE))["state"] == "archived"
+        found = await harness.ask("writer", "POST", "/v1/doc_search", body={"query": "glass"})
         assert SECRET not in found.text
-        pages = await house.ask("reader", "GET", f"/v1/documents/{house.doc_id}/pages")
+        pages = await harness.ask("reader", "GET", f"/v1/documents/{harness.doc_id}/pages")
         assert pages.status_code == 404
         update = {"manifest": VAULT_MANIFEST}
-        path, headers = f"/v1/containers/{VAULT}", {"If-Match": f'"{house.etag}"'}
+        path, headers = f"/v1/containers/{VAULT}", {"If-Match": f'"{harness.etag}"'}
         assert (
-            await house.ask("writer", "PUT", path, body=update, headers=headers)
+            await harness.ask("writer", "PUT", path, body=update, headers=headers)
         ).status_code == 409
     finally:
-        await house.told("writer", "PUT", state, body={"state": "active"})
-    assert (await house.ask("reader", "GET", DESCRIBE)).status_code == 200
+        await harness.told("writer", "PUT", state, body={"state": "active"})
+    assert (await harness.ask("reader", "GET", DESCRIBE)).status_code == 200
 
 
-async def test_a_cursor_of_one_list_opens_nothing_of_another(house: House) -> None:
+async def test_a_cursor_of_one_list_opens_nothing_of_another(harness: GatewayHarness) -> None:
     for path in (f"/v1/containers/{VAULT}/documents", f"/v1/containers/{VAULT}/chunks", "/v1/jobs"):
-        page = await house.told("owner", "GET", f"{path}?limit=1")
+        page = await harness.told("owner", "GET", f"{path}?limit=1")
         cursor = page["next_cursor"]
         assert cursor, path
         with_cursor = f"{path.replace(VAULT, PLAZA)}?limit=1&cursor={cursor}"
-        answer = await house.ask("other", "GET", with_cursor)
+        answer = await harness.ask("other", "GET", with_cursor)
         assert SECRET not in answer.text
         assert VAULT not in answer.text
-        assert (await house.ask("other", "GET", f"{path}?cursor={cursor}")).status_code == (
+        assert (await harness.ask("other", "GET", f"{path}?cursor={cursor}")).status_code == (
             200 if path == "/v1/jobs" else 404
         )
     for number in range(2):
-        await house.add(VAULT, f"paged-{number}.pdf", b"%PDF-1.7")
-    status = await house.told("owner", "GET", f"/v1/admin/pdf-status?container_id={VAULT}&limit=1")
+        await harness.add(VAULT, f"paged-{number}.pdf", b"%PDF-1.7")
+    status = await harness.told(
+        "owner", "GET", f"/v1/admin/pdf-status?container_id={VAULT}&limit=1"
+    )
     cursor = status["next_cursor"]
     for path in ("/v1/admin/pdf-status", "/v1/backups"):
-        answer = await house.ask("other", "GET", f"{path}?cursor={cursor}")
+        answer = await harness.ask("other", "GET", f"{path}?cursor={cursor}")
         assert VAULT not in answer.text, path
         asked = f"{path}?container_id={VAULT}&cursor={cursor}"
-        assert (await house.ask("other", "GET", asked)).status_code in (400, 404)
-    trail = await house.told("owner", "GET", "/v1/audit?limit=1")
-    answer = await house.ask("other", "GET", f"/v1/audit?cursor={trail['next_cursor']}")
+        assert (await harness.ask("other", "GET", asked)).status_code in (400, 404)
+    trail = await harness.told("owner", "GET", "/v1/audit?limit=1")
+    answer = await harness.ask("other", "GET", f"/v1/audit?cursor={trail['next_cursor']}")
     assert VAULT not in answer.text
 
 
-async def test_what_is_anothers_is_not_reached_through_ones_own_container(house: House) -> None:
+async def test_what_is_anothers_is_not_reached_through_ones_own_container(
+    harness: GatewayHarness,
+) -> None:
     """Uploads, documents and chunks are looked for within the container that was asked."""
     own = f"/v1/containers/{PLAZA}"
-    add = {"container_id": PLAZA, "file_ref": house.upload_id}
-    assert (await house.ask("other", "POST", "/v1/containers/add", body=add)).status_code == 404
-    for path in (f"documents/{house.doc_id}", f"chunks/{house.chunk_id}"):
-        assert (await house.ask("other", "GET", f"{own}/{path}")).status_code == 404
+    add = {"container_id": PLAZA, "file_ref": harness.upload_id}
+    assert (await harness.ask("other", "POST", "/v1/containers/add", body=add)).status_code == 404
+    for path in (f"documents/{harness.doc_id}", f"chunks/{harness.chunk_id}"):
+        assert (await harness.ask("other", "GET", f"{own}/{path}")).status_code == 404
     assert (
-        await house.ask("other", "DELETE", f"{own}/documents/{house.doc_id}")
+        await harness.ask("other", "DELETE", f"{own}/documents/{harness.doc_id}")
     ).status_code == 404
-    stats = await house.ask("other", "GET", f"{own}/chunks/stats?doc_id={house.doc_id}")
+    stats = await harness.ask("other", "GET", f"{own}/chunks/stats?doc_id={harness.doc_id}")
     assert stats.json()["total"] is None or stats.json()["total"]["chunks"] == 0
-    for ref in (house.upload_id, house.doc_id, f"page://{house.doc_id}/1"):
+    for ref in (harness.upload_id, harness.doc_id, f"page://{harness.doc_id}/1"):
         body = {"containers": [PLAZA], "query": "", "image_ref": ref, "top_k": 1}
-        answer = await house.ask("other", "POST", "/v1/search", body=body)
+        answer = await harness.ask("other", "POST", "/v1/search", body=body)
         assert answer.status_code == 404
         assert SECRET not in answer.text
 
 
-async def test_the_same_bytes_in_two_containers_tell_nothing_of_each_other(house: House) -> None:
+async def test_the_same_bytes_in_two_containers_tell_nothing_of_each_other(
+    harness: GatewayHarness,
+) -> None:
     note = f"# The {SECRET} ledger\n\nWhoever keeps {SECRET} keeps it in glass.\n".encode()
     path = f"/v1/containers/{PLAZA}/uploads?filename=same.md"
-    mine = (await house.told("other", "POST", path, content=note))["upload"]
-    new = (await house.told("other", "POST", path, content=note + b"x"))["upload"]
+    mine = (await harness.told("other", "POST", path, content=note))["upload"]
+    new = (await harness.told("other", "POST", path, content=note + b"x"))["upload"]
     assert set(mine) == set(new)
     listing = {
         "root": "r",
         "files": [{"path": "same.md", "bytes": len(note), "mtime_ns": 1, "sha256": mine["sha256"]}],
     }
-    told = await house.told("other", "POST", f"/v1/containers/{PLAZA}/listing", body=listing)
+    told = await harness.told("other", "POST", f"/v1/containers/{PLAZA}/listing", body=listing)
     assert told["need"] == ["same.md"]
 
 
-async def test_a_signed_link_outlives_the_right_by_five_minutes_at_most(house: House) -> None:
-    page = await house.told("reader", "GET", f"/v1/documents/{house.doc_id}/pages/1")
+async def test_a_signed_link_outlives_the_right_by_five_minutes_at_most(
+    harness: GatewayHarness,
+) -> None:
+    page = await harness.told("reader", "GET", f"/v1/documents/{harness.doc_id}/pages/1")
     link = page["page"]["page_uri"].removeprefix(BASE)
     (expiry,) = re.findall(r"exp=(\d+)", link)
-    await apply(house, reader=[])
+    await apply(harness, reader=[])
     try:
-        assert (await house.ask("nobody", "GET", link)).status_code == 200
+        assert (await harness.ask("nobody", "GET", link)).status_code == 200
         longer = link.replace(f"exp={expiry}", f"exp={int(expiry) + 1}")
-        assert (await house.ask("nobody", "GET", longer)).status_code == 403
+        assert (await harness.ask("nobody", "GET", longer)).status_code == 403
         past = link.replace(f"exp={expiry}", "exp=1")
-        assert (await house.ask("nobody", "GET", past)).status_code == 403
+        assert (await harness.ask("nobody", "GET", past)).status_code == 403
         assert (
-            await house.ask("reader", "GET", f"/v1/documents/{house.doc_id}/pages/1")
+            await harness.ask("reader", "GET", f"/v1/documents/{harness.doc_id}/pages/1")
         ).status_code == 404
     finally:
-        await apply(house)
+        await apply(harness)
     assert TTL_SECONDS <= 300
 
 
-async def test_a_stream_ends_when_its_token_does(house: House) -> None:
+async def test_a_stream_ends_when_its_token_does(harness: GatewayHarness) -> None:
     """It lasts for hours: whoever lost the right in its midst is not told on."""
-    await house.make_token("watcher", "agent:reader", name="watcher")
-    added = await house.add(VAULT, f"{house.number()}.md", b"never made")
+    await harness.make_token("watcher", "agent:reader", name="watcher")
+    added = await harness.add(VAULT, f"{harness.number()}.md", b"never made")
     path = f"/v1/jobs/{added['job_id']}/events"
-    streams = house.app.state.gateway.streams
-    watching = asyncio.create_task(house.ask("watcher", "GET", path))
+    streams = harness.app.state.gateway.streams
+    watching = asyncio.create_task(harness.ask("watcher", "GET", path))
 
     async def open_() -> bool:
         return bool(streams._open)
 
     await eventually(open_, what="the stream to be open")
-    await house.told("owner", "DELETE", f"/v1/tokens/{house.token_ids['watcher']}")
+    await harness.told("owner", "DELETE", f"/v1/tokens/{harness.token_ids['watcher']}")
     async with asyncio.timeout(30):
         answer = await watching
     assert answer.status_code == 200
     assert "event: enqueued" in answer.text
     assert "event: end" not in answer.text
-    await house.told("owner", "POST", f"/v1/jobs/{added['job_id']}/cancel")
+    await harness.told("owner", "POST", f"/v1/jobs/{added['job_id']}/cancel")
 
 
-async def test_guessed_ids_are_answered_alike_whether_they_are_there_or_not(house: House) -> None:
-    jobs = await house.told("owner", "GET", "/v1/jobs?limit=500")
+async def test_guessed_ids_are_answered_alike_whether_they_are_there_or_not(
+    harness: GatewayHarness,
+) -> None:
+    jobs = await harness.told("owner", "GET", "/v1/jobs?limit=500")
     last = max(job["job_id"] for job in jobs["jobs"])
     told = set()
     for job_id in (*range(1, last + 30), 2**63 - 1, 2**63, 10**30):
-        answer = await house.ask("other", "GET", f"/v1/jobs/{job_id}")
+        answer = await harness.ask("other", "GET", f"/v1/jobs/{job_id}")
         (issue,) = answer.json()["issues"]
         assert issue.pop("details") == {"job_id": job_id}
         message = issue.pop("message").replace(f"job {job_id} ", "job … ")
@@ -424,19 +445,19 @@ async def test_guessed_ids_are_answered_alike_whether_they_are_there_or_not(hous
 
 
 async def test_a_token_stands_in_no_table_no_answer_and_no_log(
-    house: House, caplog: pytest.LogCaptureFixture
+    harness: GatewayHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
     body = {"principal": "agent:quiet", "name": "once"}
-    made = await house.ask("owner", "POST", "/v1/tokens", body=body)
+    made = await harness.ask("owner", "POST", "/v1/tokens", body=body)
     secret = made.json()["secret"]
     assert made.headers["cache-control"] == "no-store"
-    house.tokens["quiet"] = secret
-    await house.ask("quiet", "GET", LIST)
-    listed = await house.ask("owner", "GET", "/v1/tokens?all=true&limit=500")
-    trail = await house.ask("owner", "GET", "/v1/audit?limit=500")
+    harness.tokens["quiet"] = secret
+    await harness.ask("quiet", "GET", LIST)
+    listed = await harness.ask("owner", "GET", "/v1/tokens?all=true&limit=500")
+    trail = await harness.ask("owner", "GET", "/v1/audit?limit=500")
     assert secret not in listed.text + trail.text + caplog.text
-    async with house.stack.db.reading() as conn:
+    async with harness.stack.db.reading() as conn:
         tables = await (
             await conn.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         ).fetchall()
@@ -448,15 +469,17 @@ async def test_a_token_stands_in_no_table_no_answer_and_no_log(
             assert secret.encode().hex() not in written, table
 
 
-async def test_wrong_tokens_are_answered_ever_later_and_good_ones_at_once(house: House) -> None:
+async def test_wrong_tokens_are_answered_ever_later_and_good_ones_at_once(
+    harness: GatewayHarness,
+) -> None:
     """From one address; what is mistyped costs no query."""
 
     async def tried(token: str) -> httpx.Response:
-        transport = httpx.ASGITransport(house.app, client=("192.0.2.1", 1))
+        transport = httpx.ASGITransport(harness.app, client=("192.0.2.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
             return await http.get(LIST, headers={"Authorization": f"Bearer {token}"})
 
-    good = house.tokens["reader"]
+    good = harness.tokens["reader"]
     assert (await tried(good)).status_code == 200
     with statements() as sent:
         mistyped = await tried(f"{good[:-1]}{'a' if good[-1] != 'a' else 'b'}")
@@ -469,15 +492,17 @@ async def test_wrong_tokens_are_answered_ever_later_and_good_ones_at_once(house:
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.json()["issues"][0]["code"] == "RATE_LIMIT"
     assert (await tried(good)).status_code == 200
-    await house.make_token("newcomer", "agent:reader", name="newcomer")
-    assert (await tried(house.tokens["newcomer"])).status_code == 200  # never seen before
-    assert (await house.ask("other", "GET", LIST)).status_code == 200
+    await harness.make_token("newcomer", "agent:reader", name="newcomer")
+    assert (await tried(harness.tokens["newcomer"])).status_code == 200  # never seen before
+    assert (await harness.ask("other", "GET", LIST)).status_code == 200
 
 
-async def test_every_change_over_http_stands_in_the_trail_with_its_request(house: House) -> None:
-    added = await house.add(VAULT, f"{house.number()}.md", b"trail")
+async def test_every_change_over_http_stands_in_the_trail_with_its_request(
+    harness: GatewayHarness,
+) -> None:
+    added = await harness.add(VAULT, f"{harness.number()}.md", b"trail")
     job = f"/v1/jobs/{added['job_id']}"
-    etag = (await house.told("owner", "GET", DESCRIBE))["etag"]
+    etag = (await harness.told("owner", "GET", DESCRIBE))["etag"]
     made = {**VAULT_MANIFEST, "id": "brief"}
     upload = f"/v1/containers/{VAULT}/uploads?filename=t.md"
     token = {"principal": "agent:t", "name": "t"}
@@ -497,7 +522,7 @@ async def test_every_change_over_http_stands_in_the_trail_with_its_request(house
             "document.add",
             "POST",
             "/v1/containers/add",
-            {"body": {"container_id": VAULT, "file_ref": house.upload_id}},
+            {"body": {"container_id": VAULT, "file_ref": harness.upload_id}},
         ),
         ("job.cancel", "POST", f"{job}/cancel", {}),
         ("job.requeue", "POST", f"{job}/requeue", {}),
@@ -506,18 +531,18 @@ async def test_every_change_over_http_stands_in_the_trail_with_its_request(house
     ]
     told = b""
     for action, method, path, sent in changes:
-        number = f"trail-{house.number()}"
+        number = f"trail-{harness.number()}"
         headers = {**sent.pop("headers", {}), "X-Request-Id": number}
-        answer = await house.ask("owner", method, path, headers=headers, **sent)
+        answer = await harness.ask("owner", method, path, headers=headers, **sent)
         assert answer.is_success, answer.text
-        lines = (await house.told("owner", "GET", "/v1/audit?limit=5"))["audit"]
+        lines = (await harness.told("owner", "GET", "/v1/audit?limit=5"))["audit"]
         written = [
             (line["action"], line["principal"]) for line in lines if line["request_id"] == number
         ]
         assert written == [(action, "local:you")]
         told = answer.content
     token_id = orjson.loads(told)["token"]["id"]
-    await house.told("owner", "DELETE", f"/v1/tokens/{token_id}")
-    await house.told("owner", "DELETE", f"/v1/tokens/{token_id}")
-    lines = (await house.told("owner", "GET", "/v1/audit?action=token.revoke&limit=500"))["audit"]
+    await harness.told("owner", "DELETE", f"/v1/tokens/{token_id}")
+    await harness.told("owner", "DELETE", f"/v1/tokens/{token_id}")
+    lines = (await harness.told("owner", "GET", "/v1/audit?action=token.revoke&limit=500"))["audit"]
     assert [line["object"] for line in lines].count(f"{token_id} agent:t t") == 1

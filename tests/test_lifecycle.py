@@ -10,7 +10,7 @@ import pytest
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import SearchMode
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
 from tests.test_http_surface import add, ingest, manifest, search, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

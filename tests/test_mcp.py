@@ -23,8 +23,8 @@ from mcp_types import PromptReference, ResourceTemplateReference
 
 from latent_core.domain.job import JobState
 from latent_core.domain.query import SearchRequest
-from latent_core.testing.embedding_server import EmbeddingServer
-from tests.harness import LATENT, Installation
+from tests.support.harness.installation import LATENT, Installation
+from tests.support.servers.embedding_server import EmbeddingServer
 from tests.test_http_surface import HANDBOOK, ingest, manifest, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

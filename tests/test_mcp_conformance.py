@@ -26,7 +26,7 @@ from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.app import create_app
 from latent_gateway.mcp.server import Surface
-from tests.mcp_fixtures import Fixtures
+from tests.support.harness.mcp_fixtures import Fixtures
 
 pytestmark = [
     pytest.mark.slow,

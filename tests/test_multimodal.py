@@ -26,11 +26,11 @@ from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
 from latent_core.domain.refresh import RefreshRequest, Strategy, Target
-from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
 from latent_gateway.mcp.reading import read
-from tests.colours import COLOURS, colour_of, picture
 from tests.conftest import DIMS
-from tests.harness import Installation, eventually
+from tests.support.colours import COLOURS, colour_of, picture
+from tests.support.harness.installation import Installation, eventually
+from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
 from tests.test_http_surface import add, ingest, manifest
 
 pytestmark = [

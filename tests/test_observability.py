@@ -17,7 +17,7 @@ from latent_cli.main import app
 from latent_client import AsyncClient
 from latent_core.domain.query import SearchRequest
 from latent_core.queue.outcome import Outcome
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
 from tests.test_http_surface import HANDBOOK, ingest, manifest, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

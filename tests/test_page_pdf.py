@@ -17,7 +17,7 @@ from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.query import SearchRequest
 from tests.conftest import DIMS
-from tests.harness import eventually
+from tests.support.harness.installation import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -16,7 +16,7 @@ from latent_client import AsyncClient, export_pages
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import Pdf
 from latent_core.domain.query import SearchRequest
-from tests.harness import Installation
+from tests.support.harness.installation import Installation
 from tests.test_http_surface import add, ingest, manifest, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

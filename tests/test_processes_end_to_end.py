@@ -21,9 +21,9 @@ from latent_client import AsyncClient
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Dedup, Manifest, SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
-from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
 from tests.conftest import DIMS
-from tests.harness import LATENT, Installation, eventually
+from tests.support.harness.installation import LATENT, Installation, eventually
+from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

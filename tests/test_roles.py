@@ -24,17 +24,17 @@ from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.manifest import Manifest
 from latent_core.registry import archives
 from latent_core.registry.tokens import NOTE_USE
-from latent_core.testing.archives import empty_archive
 from latent_gateway.app import ROUTERS
 from latent_gateway.mcp.tools.registry import tools_of
-from tests.house import (
+from tests.support.archives import empty_archive
+from tests.support.harness.gateway_harness import (
     BASE,
     EVERYBODY,
     PLAZA,
     SECRET,
     VAULT,
     VAULT_MANIFEST,
-    House,
+    GatewayHarness,
     furnished,
     manifest,
     statements,
@@ -99,7 +99,7 @@ def _another(name: str) -> str:
         return "x" * len(name)
 
 
-Build = Callable[[House], Awaitable[Asked]]
+Build = Callable[[GatewayHarness], Awaitable[Asked]]
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def plain(
 ) -> Build:
     """A request whose parts in braces are fields of the house; those in ``names`` (and the vault) are the secret ones."""
 
-    async def build(house: House) -> Asked:
-        known = {**vars(house), "vault": VAULT}
+    async def build(harness: GatewayHarness) -> Asked:
+        known = {**vars(harness), "vault": VAULT}
 
         def fill(text: str) -> str:
             return re.sub(r"\{(\w+)\}", lambda found: str(known[found[1]]), text)
@@ -128,43 +128,43 @@ def plain(
     return build
 
 
-async def _create(house: House) -> Asked:
+async def _create(harness: GatewayHarness) -> Asked:
     everybody = [f"agent:{name}" for name in ("writer", "reader", "other", "admin")]
-    made = manifest(f"made-{house.number()}", ["local:you", *everybody], [])
+    made = manifest(f"made-{harness.number()}", ["local:you", *everybody], [])
     return Asked("/v1/containers", {"manifest": made})
 
 
-async def _delete_container(house: House) -> Asked:
-    made = {**VAULT_MANIFEST, "id": f"doomed-{house.number()}"}
-    await house.told("owner", "POST", "/v1/containers", body={"manifest": made})
+async def _delete_container(harness: GatewayHarness) -> Asked:
+    made = {**VAULT_MANIFEST, "id": f"doomed-{harness.number()}"}
+    await harness.told("owner", "POST", "/v1/containers", body={"manifest": made})
     return Asked(f"/v1/containers/{made['id']}", names=(made["id"],))
 
 
-async def _delete_document(house: House) -> Asked:
-    added = await house.add(VAULT, f"doomed-{house.number()}.md", b"soon gone")
+async def _delete_document(harness: GatewayHarness) -> Asked:
+    added = await harness.add(VAULT, f"doomed-{harness.number()}.md", b"soon gone")
     return Asked(
         f"/v1/containers/{VAULT}/documents/{added['doc_id']}", names=(VAULT, added["doc_id"])
     )
 
 
-async def _upload(house: House) -> Asked:
+async def _upload(harness: GatewayHarness) -> Asked:
     path = f"/v1/containers/{VAULT}/uploads?filename=a.md"
     return Asked(path, content=b"bytes", names=(VAULT,))
 
 
-async def _cancel(house: House) -> Asked:
-    added = await house.add(VAULT, f"queued-{house.number()}.md", b"never made")
+async def _cancel(harness: GatewayHarness) -> Asked:
+    added = await harness.add(VAULT, f"queued-{harness.number()}.md", b"never made")
     return Asked(f"/v1/jobs/{added['job_id']}/cancel", names=(str(added["job_id"]),))
 
 
-async def _requeue(house: House) -> Asked:
-    asked = await _cancel(house)
-    await house.told("owner", "POST", asked.path)
+async def _requeue(harness: GatewayHarness) -> Asked:
+    asked = await _cancel(harness)
+    await harness.told("owner", "POST", asked.path)
     return Asked(asked.path.replace("cancel", "requeue"), names=asked.names)
 
 
-async def _blob(house: House) -> Asked:
-    page = await house.told("owner", "GET", f"/v1/documents/{house.doc_id}/pages/1")
+async def _blob(harness: GatewayHarness) -> Asked:
+    page = await harness.told("owner", "GET", f"/v1/documents/{harness.doc_id}/pages/1")
     return Asked(page["page"]["page_uri"].removeprefix(BASE))
 
 
@@ -174,45 +174,45 @@ SELECT setval(name, greatest(70000, nextval(name))) FROM pg_get_serial_sequence(
 """So that they can be told from other parts of a path."""
 
 
-async def _export(house: House) -> Asked:
-    kept = await _kept(house, ArchiveKind.EXPORT)
+async def _export(harness: GatewayHarness) -> Asked:
+    kept = await _kept(harness, ArchiveKind.EXPORT)
     return Asked(f"/v1/exports/{kept}", names=(str(kept),))
 
 
 def _backup(ending: str = "", body: Any = None) -> Build:
-    async def build(house: House) -> Asked:
-        kept = await _kept(house, ArchiveKind.BACKUP)
+    async def build(harness: GatewayHarness) -> Asked:
+        kept = await _kept(harness, ArchiveKind.BACKUP)
         path = f"/v1/backups/{kept}"
-        given = None if body is None else {**body, "container_id": f"back-{house.number()}"}
+        given = None if body is None else {**body, "container_id": f"back-{harness.number()}"}
         return Asked(f"{path}{ending}", given, names=(str(kept),))
 
     return build
 
 
-async def _kept(house: House, kind: ArchiveKind) -> int:
+async def _kept(harness: GatewayHarness, kind: ArchiveKind) -> int:
     """An archive of the vault."""
     data = empty_archive(Manifest.model_validate(VAULT_MANIFEST))
-    sha256 = await store(house.stack.db, house.stack.blobs, data)
-    async with house.stack.db.transaction() as conn:
+    sha256 = await store(harness.stack.db, harness.stack.blobs, data)
+    async with harness.stack.db.transaction() as conn:
         await conn.execute(LONG_IDS)
         return await archives.insert(
             conn, kind, VAULT, sha256=sha256, size=len(data), filename="a.zst", job_id=0
         )
 
 
-async def _import(house: House) -> Asked:
-    made = (await _create(house)).body["manifest"]
+async def _import(harness: GatewayHarness) -> Asked:
+    made = (await _create(harness)).body["manifest"]
     data = empty_archive(Manifest.model_validate(made))
     return Asked("/v1/imports?filename=a.zst", content=data)
 
 
-async def _create_token(house: House) -> Asked:
-    return Asked("/v1/tokens", {"principal": "agent:new", "name": f"n{house.number()}"})
+async def _create_token(harness: GatewayHarness) -> Asked:
+    return Asked("/v1/tokens", {"principal": "agent:new", "name": f"n{harness.number()}"})
 
 
-async def _revoke(house: House) -> Asked:
-    body = {"principal": "agent:new", "name": f"n{house.number()}"}
-    made = await house.told("owner", "POST", "/v1/tokens", body=body)
+async def _revoke(harness: GatewayHarness) -> Asked:
+    body = {"principal": "agent:new", "name": f"n{harness.number()}"}
+    made = await harness.told("owner", "POST", "/v1/tokens", body=body)
     return Asked(f"/v1/tokens/{made['token']['id']}")
 
 
@@ -331,7 +331,7 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(install_root: Path) -> AsyncIterator[House]:
+async def harness(install_root: Path) -> AsyncIterator[GatewayHarness]:
     async with furnished(install_root / "roles") as one:
         yield one
 
@@ -347,11 +347,11 @@ def routes_of(routes: list[BaseRoute]) -> set[tuple[str, str]]:
     return found
 
 
-async def test_every_route_of_the_app_stands_in_the_table(house: House) -> None:
-    served = routes_of(list(house.app.routes))
+async def test_every_route_of_the_app_stands_in_the_table(harness: GatewayHarness) -> None:
+    served = routes_of(list(harness.app.routes))
     for module in ROUTERS:
         served |= routes_of(list(module.router.routes))
-    schema = house.app.openapi()["paths"]
+    schema = harness.app.openapi()["paths"]
     served |= {(verb.upper(), path) for path, item in schema.items() for verb in item}
     assert served >= set(TABLE), "the table names routes that are not there"
     assert not {one for one in served - set(TABLE) if not is_console(one[1])}
@@ -363,13 +363,13 @@ def is_console(path: str) -> bool:
 
 @pytest.mark.parametrize(("method", "path"), TABLE, ids=lambda part: str(part).strip("/"))
 async def test_each_role_gets_what_the_table_says_and_nothing_more(
-    house: House, method: str, path: str
+    harness: GatewayHarness, method: str, path: str
 ) -> None:
     row = TABLE[method, path]
     wrong = []
     for role in EVERYBODY:
-        asked = await row.build(house)
-        answer = await _ask(house, role, method, asked)
+        asked = await row.build(harness)
+        answer = await _ask(harness, role, method, asked)
         wanted = row.expected[role]
         if answer.status_code not in (row.ok if wanted == OK else (wanted,)):
             wrong.append((role, wanted, answer.status_code, answer.text[:300]))
@@ -377,22 +377,22 @@ async def test_each_role_gets_what_the_table_says_and_nothing_more(
             assert SECRET not in answer.text, (role, answer.text)
         # Who may read the vault and not change it is told so: it is known to be there.
         if wanted == 404 or (wanted == 403 and role != "reader"):
-            await _same_as_nothing(house, role, method, asked)
+            await _same_as_nothing(harness, role, method, asked)
     assert not wrong
 
 
-async def _ask(house: House, role: str, method: str, asked: Asked) -> httpx.Response:
-    return await house.ask(
+async def _ask(harness: GatewayHarness, role: str, method: str, asked: Asked) -> httpx.Response:
+    return await harness.ask(
         role, method, asked.path, body=asked.body, content=asked.content, headers=asked.headers
     )
 
 
-async def _same_as_nothing(house: House, role: str, method: str, asked: Asked) -> None:
+async def _same_as_nothing(harness: GatewayHarness, role: str, method: str, asked: Asked) -> None:
     """Body, code and query path of what may not be seen are those of what is not there."""
     told, cost = [], []
     for one, names in ((asked, asked.names), (asked.elsewhere(), map(_another, asked.names))):
         with statements() as sent:
-            answer = await _ask(house, role, method, one)
+            answer = await _ask(harness, role, method, one)
         text = answer.text.replace(answer.headers["x-request-id"], "")
         for name in names:
             text = text.replace(name, "…")
@@ -402,26 +402,28 @@ async def _same_as_nothing(house: House, role: str, method: str, asked: Asked) -
     assert cost[0] == cost[1], role
 
 
-async def test_selected_documents_are_followed_until_no_job_works_on_any(house: House) -> None:
-    body = {"container_id": VAULT, "doc_ids": [house.pdf_id]}
-    answer = await house.ask("writer", "POST", "/v1/admin/process-selected", body=body)
+async def test_selected_documents_are_followed_until_no_job_works_on_any(
+    harness: GatewayHarness,
+) -> None:
+    body = {"container_id": VAULT, "doc_ids": [harness.pdf_id]}
+    answer = await harness.ask("writer", "POST", "/v1/admin/process-selected", body=body)
     assert answer.headers["content-type"].startswith("text/event-stream")
     events = re.findall(r"event: (\w+)\ndata: (.*)\n\n", answer.text)
     assert [name for name, _ in events] == ["accepted", "document", "end"]
     accepted, document = (orjson.loads(data) for _, data in events[:2])
     assert accepted["documents"][0]["action"] == "none"
     assert (document["status"], document["total"], document["processed"]) == ("drawn", 1, 1)
-    told = await house.told("writer", "GET", f"/v1/admin/pdf-status?container_id={VAULT}")
+    told = await harness.told("writer", "GET", f"/v1/admin/pdf-status?container_id={VAULT}")
     assert document in told["documents"]
-    audited = await house.told("owner", "GET", "/v1/audit?action=document.process")
+    audited = await harness.told("owner", "GET", "/v1/audit?action=document.process")
     assert audited["audit"][0]["principal"] == "agent:writer"
 
 
-async def test_a_document_of_another_container_cannot_be_selected(house: House) -> None:
-    body = {"container_id": PLAZA, "doc_ids": [house.pdf_id]}
-    theirs = await house.ask("other", "POST", "/v1/admin/process-selected", body=body)
-    body["doc_ids"] = [_another(house.pdf_id)]
-    nobodys = await house.ask("other", "POST", "/v1/admin/process-selected", body=body)
+async def test_a_document_of_another_container_cannot_be_selected(harness: GatewayHarness) -> None:
+    body = {"container_id": PLAZA, "doc_ids": [harness.pdf_id]}
+    theirs = await harness.ask("other", "POST", "/v1/admin/process-selected", body=body)
+    body["doc_ids"] = [_another(harness.pdf_id)]
+    nobodys = await harness.ask("other", "POST", "/v1/admin/process-selected", body=body)
     assert theirs.status_code == nobodys.status_code == 404
     assert SECRET not in theirs.text
 
@@ -435,19 +437,19 @@ FROM generate_series(1, 3) AS n
 """
 
 
-async def test_backups_and_kept_runs_are_read_page_by_page(house: House) -> None:
+async def test_backups_and_kept_runs_are_read_page_by_page(harness: GatewayHarness) -> None:
     for _ in range(3):
-        await _kept(house, ArchiveKind.BACKUP)
-    async with house.stack.db.transaction() as conn:
+        await _kept(harness, ArchiveKind.BACKUP)
+    async with harness.stack.db.transaction() as conn:
         await conn.execute(KEPT_RUNS, {"container_id": VAULT})
     for path, name in (
         (f"/v1/backups?container_id={VAULT}", "backups"),
         (f"/v1/containers/{VAULT}/eval?", "runs"),
     ):
-        whole = (await house.told("owner", "GET", path))[name]
+        whole = (await harness.told("owner", "GET", path))[name]
         seen, cursor = [], ""
         while cursor is not None:
-            page = await house.told(
+            page = await harness.told(
                 "owner", "GET", f"{path}&limit=2{cursor and '&cursor='}{cursor}"
             )
             assert len(page[name]) <= 2
@@ -457,22 +459,22 @@ async def test_backups_and_kept_runs_are_read_page_by_page(house: House) -> None
 
 
 async def test_golden_queries_that_somebody_wrote_stay_and_the_answer_of_the_deletion_says_so(
-    house: House,
+    harness: GatewayHarness,
 ) -> None:
     for content in (None, b'{"queries": [{"q": "glass", "expect": ["glass"]}]}'):
-        asked = await _delete_container(house)
+        asked = await _delete_container(harness)
         (name,) = asked.names
-        golden = house.settings.manifests / name / "eval.json"
+        golden = harness.settings.manifests / name / "eval.json"
         if content is not None:
             golden.write_bytes(content)
-        told = await house.told("owner", "DELETE", asked.path)
+        told = await harness.told("owner", "DELETE", asked.path)
         assert golden.exists() is (content is not None)
         assert [issue["details"]["files"] for issue in told["issues"]] == (
             [[f"{name}/eval.json"]] if content else []
         )
 
 
-async def test_lists_name_only_what_is_seen(house: House) -> None:
+async def test_lists_name_only_what_is_seen(harness: GatewayHarness) -> None:
     for path, role, seen in [
         ("/v1/containers/list", "reader", True),
         ("/v1/containers/list", "other", False),
@@ -488,17 +490,17 @@ async def test_lists_name_only_what_is_seen(house: House) -> None:
         ("/v1/audit", "admin", False),
         ("/v1/audit", "other", False),
     ]:
-        answer = await house.ask(role, "GET", path)
+        answer = await harness.ask(role, "GET", path)
         assert answer.status_code == 200
         assert (f'"{VAULT}"' in answer.text) is seen, (path, role)
         assert seen or SECRET not in answer.text
 
 
-async def test_a_search_of_all_finds_only_what_may_be_read(house: House) -> None:
+async def test_a_search_of_all_finds_only_what_may_be_read(harness: GatewayHarness) -> None:
     body = {"query": SECRET}
-    assert (await house.told("reader", "POST", "/v1/doc_search", body=body))["hits"]
+    assert (await harness.told("reader", "POST", "/v1/doc_search", body=body))["hits"]
     for role in ("other", "narrowed"):
-        answer = await house.ask(role, "POST", "/v1/doc_search", body=body)
+        answer = await harness.ask(role, "POST", "/v1/doc_search", body=body)
         assert SECRET not in answer.text.replace(f'"query":"{SECRET}"', "")
 
 
@@ -534,35 +536,35 @@ TOOLS: Final[dict[str, ToolRow]] = {
 VALID: Final = tuple(role for role in EVERYBODY if role not in NO_TOKEN)
 
 
-async def test_every_tool_stands_in_the_table(house: House) -> None:
-    assert {tool.wire_name for tool in tools_of(house.settings)} == set(TOOLS)
+async def test_every_tool_stands_in_the_table(harness: GatewayHarness) -> None:
+    assert {tool.wire_name for tool in tools_of(harness.settings)} == set(TOOLS)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 async def test_each_role_is_told_of_the_tools_it_may_use_and_gets_no_more_from_them(
-    house: House, tool: str
+    harness: GatewayHarness, tool: str
 ) -> None:
     row = TOOLS[tool]
-    built = await plain("/", body=row.arguments, names=row.names)(house)
+    built = await plain("/", body=row.arguments, names=row.names)(harness)
     arguments = {k: int(v) if k == "job_id" else v for k, v in built.body.items()}
     for role in VALID:
-        listed = {t["name"] for t in (await house.result(role, "tools/list"))["tools"]}
+        listed = {t["name"] for t in (await harness.result(role, "tools/list"))["tools"]}
         assert (tool in listed) is (role in row.listed), role
-        result = await house.result(role, "tools/call", name=tool, arguments=arguments)
+        result = await harness.result(role, "tools/call", name=tool, arguments=arguments)
         text = orjson.dumps(result).decode()
         assert result.get("isError", False) is (role not in row.works), (role, text[:300])
         if role not in READERS | {"ingester"}:
             assert SECRET not in text, (role, text)
         if role not in row.works | {"reader"}:
-            await _tool_tells_of_nothing(house, role, tool, arguments, built.names)
-    plainly = await house.told("reader", "GET", "/mcp/tools")
+            await _tool_tells_of_nothing(harness, role, tool, arguments, built.names)
+    plainly = await harness.told("reader", "GET", "/mcp/tools")
     assert {t["mcpName"] for t in plainly["tools"]} == {
         n for n, r in TOOLS.items() if "reader" in r.listed
     }
 
 
 async def _tool_tells_of_nothing(
-    house: House, role: str, tool: str, arguments: dict[str, Any], names: tuple[str, ...]
+    harness: GatewayHarness, role: str, tool: str, arguments: dict[str, Any], names: tuple[str, ...]
 ) -> None:
     """What is refused is refused in the same words, by the same statements, as what is not there."""
     told, cost = [], []
@@ -570,7 +572,7 @@ async def _tool_tells_of_nothing(
     for renamed in ({}, other):
         asked = orjson.loads(_renamed(orjson.dumps(arguments).decode(), renamed))
         with statements() as sent:
-            result = await house.result(role, "tools/call", name=tool, arguments=asked)
+            result = await harness.result(role, "tools/call", name=tool, arguments=asked)
         known = dict.fromkeys([renamed.get(name, name) for name in names], "…")
         text = re.sub(r"\br\d+\b", "", orjson.dumps(result).decode())  # the request's id
         told.append(_renamed(text, known))
@@ -587,29 +589,31 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 
 
 async def test_resources_and_their_completion_tell_strangers_what_they_tell_of_nothing(
-    house: House,
+    harness: GatewayHarness,
 ) -> None:
     nothing = {"container": "never-was", "document": str(uuid4()), "page": f"{uuid4()}/1"}
-    there = {"container": VAULT, "document": house.doc_id, "page": f"{house.doc_id}/1"}
+    there = {"container": VAULT, "document": harness.doc_id, "page": f"{harness.doc_id}/1"}
     for role in VALID:
         for kind, name in there.items():
-            told = await house.result(role, "resources/read", uri=f"{kind}://{name}")
+            told = await harness.result(role, "resources/read", uri=f"{kind}://{name}")
             if role in READERS:
                 assert SECRET in orjson.dumps(told).decode()
                 continue
-            of_nothing = await house.result(role, "resources/read", uri=f"{kind}://{nothing[kind]}")
+            of_nothing = await harness.result(
+                role, "resources/read", uri=f"{kind}://{nothing[kind]}"
+            )
             shown = (orjson.dumps(told).decode().replace(name.removesuffix("/1"), "…"),)
             unshown = (
                 orjson.dumps(of_nothing).decode().replace(nothing[kind].removesuffix("/1"), "…")
             )
             assert shown == (unshown,)
-        listed = await house.result(role, "resources/list")
+        listed = await harness.result(role, "resources/list")
         assert (f"container://{VAULT}" in orjson.dumps(listed).decode()) is (role in READERS)
         for argument, value, found in [
             ("container://{id}", ("id", "vau"), VAULT),
-            ("document://{id}", ("id", house.doc_id[:6]), house.doc_id),
+            ("document://{id}", ("id", harness.doc_id[:6]), harness.doc_id),
         ]:
-            completed = await house.result(
+            completed = await harness.result(
                 role,
                 "completion/complete",
                 ref={"type": "ref/resource", "uri": argument},

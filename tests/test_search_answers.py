@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 
 from latent_core.domain.manifest import Display, Freshness, Retrieval
-from latent_core.testing.embedding_server import EmbeddingServer
-from latent_core.testing.rerank_server import RerankServer
-from tests.harness import Installation
+from tests.support.harness.installation import Installation
+from tests.support.servers.embedding_server import EmbeddingServer
+from tests.support.servers.rerank_server import RerankServer
 from tests.test_http_surface import ingest, manifest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

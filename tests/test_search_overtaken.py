@@ -14,8 +14,8 @@ from latent_core.search import service
 from latent_core.search.dedup import Group
 from latent_core.search.hydrate import Hydrated
 from latent_workers.worker import working
-from tests.harness import eventually
-from tests.house import VAULT, House, furnished
+from tests.support.harness.gateway_harness import VAULT, GatewayHarness, furnished
+from tests.support.harness.installation import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,7 +25,7 @@ PATIENT_MS: Final = 60_000
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(install_root: Path) -> AsyncIterator[House]:
+async def harness(install_root: Path) -> AsyncIterator[GatewayHarness]:
     async with (
         furnished(install_root / "overtaken", search_timeout_ms=PATIENT_MS) as one,
         working(one.settings, one.stack),
@@ -33,12 +33,12 @@ async def house(install_root: Path) -> AsyncIterator[House]:
         yield one
 
 
-async def written(house: House, version: int) -> None:
+async def written(harness: GatewayHarness, version: int) -> None:
     text = f"# Shift\n\nThe colza lamp of version{version} is lit.\n".encode()
-    job = (await house.add(VAULT, NAME, text))["job_id"]
+    job = (await harness.add(VAULT, NAME, text))["job_id"]
 
     async def done() -> bool:
-        told = await house.told("owner", "GET", f"/v1/jobs/{job}")
+        told = await harness.told("owner", "GET", f"/v1/jobs/{job}")
         return bool(told["job"]["state"] == "done")
 
     await eventually(done, what=f"version {version}")
@@ -58,22 +58,22 @@ async def written(house: House, version: int) -> None:
     ids=str,
 )
 async def test_what_is_replaced_before_it_is_shown_is_found_as_it_is_now(
-    house: House, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    harness: GatewayHarness, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    version = house.number()
-    await written(house, version)
+    version = harness.number()
+    await written(harness, version)
     real, calls = service.hydrate, 0
 
     async def late(db: Database, groups: Sequence[Group]) -> Hydrated:
         nonlocal calls
         calls += 1
         if calls == 1:
-            await written(house, version + 1)
+            await written(harness, version + 1)
         return await real(db, groups)
 
     monkeypatch.setattr(service, "hydrate", late)
     body = {"containers": [VAULT], "query": "colza", "top_k": 5} | asked
-    answer = await house.told("owner", "POST", "/v1/search", body=body)
+    answer = await harness.told("owner", "POST", "/v1/search", body=body)
     monkeypatch.undo()
     assert calls > 1
     assert not answer["partial"], answer["issues"]

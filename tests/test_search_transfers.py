@@ -18,9 +18,9 @@ from latent_core.domain.hit import Hit
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Chunker, Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
-from latent_core.testing.embedding_server import EmbeddingServer
 from tests.conftest import DIMS
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
+from tests.support.servers.embedding_server import EmbeddingServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 

@@ -23,9 +23,9 @@ from latent_client import AsyncClient
 from latent_core.blobs.signing import MAX_SECONDS
 from latent_core.domain.job import JobState
 from latent_core.domain.query import SearchRequest
-from latent_core.testing.embedding_server import EmbeddingServer
-from tests.harness import Installation
-from tests.on_servers import ON_SERVERS
+from tests.support.harness.installation import Installation
+from tests.support.on_servers import ON_SERVERS
+from tests.support.servers.embedding_server import EmbeddingServer
 from tests.test_http_surface import HANDBOOK, add, ingest, manifest, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -19,11 +19,11 @@ from latent_client import AsyncClient
 from latent_core.domain.errors import LatentError
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import SearchMode
-from latent_core.testing.embedding_server import EmbeddingServer
-from latent_core.testing.postgres_server import postgres_server, system_programs
-from latent_core.testing.servers import ADDRESSES, POSTGRES, all_started
-from tests.harness import Installation, eventually
-from tests.on_servers import TOKEN, own_stores
+from tests.support.harness.installation import Installation, eventually
+from tests.support.on_servers import TOKEN, own_stores
+from tests.support.servers.embedding_server import EmbeddingServer
+from tests.support.servers.launch import ADDRESSES, POSTGRES, all_started
+from tests.support.servers.postgres_server import postgres_server, system_programs
 from tests.test_http_surface import add, ingest, manifest, search, settled
 
 pytestmark = [

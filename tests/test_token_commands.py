@@ -11,7 +11,7 @@ from latent_client import AsyncClient
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, NotFound, Unauthorized
 from latent_core.domain.token import Scope, TokenState, well_formed
-from tests.harness import Installation
+from tests.support.harness.installation import Installation
 from tests.test_http_surface import add, ingest, manifest, search
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -15,7 +15,7 @@ from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from tests.conftest import DIMS
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -14,11 +14,11 @@ from latent_core.domain.errors import Forbidden, Invalid, NotFound
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
-from latent_core.testing.embedding_server import EmbeddingServer
-from latent_core.testing.web_site import WebSite
 from latent_workers.parse import mupdf
 from tests.conftest import DIMS
-from tests.harness import Installation, eventually
+from tests.support.harness.installation import Installation, eventually
+from tests.support.servers.embedding_server import EmbeddingServer
+from tests.support.servers.web_site import WebSite
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from latent_cli.main import run
-from latent_cli.testing import Latent, Result
-from latent_client.testing.gateway import TOKEN, FakeGateway
-from latent_client.testing.http import Stage, staged
 from latent_core.domain.manifest import Manifest
+from tests.support.fake_gateway.gateway import TOKEN, FakeGateway
+from tests.support.fake_gateway.http import Stage, staged
+from tests.support.harness.cli import Latent, Result
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from latent_cli.testing import Latent
-from latent_client.testing.gateway import FakeGateway
 from latent_core.domain.job import JobKind, JobState
+from tests.support.fake_gateway.gateway import FakeGateway
+from tests.support.harness.cli import Latent
 
 MANIFEST = "id: notes\nname: Notes\ntheme: lighthouses\nretrieval:\n  fusion:\n    k: 30\n"
 

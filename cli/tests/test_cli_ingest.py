@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from latent_cli.testing import Latent
 from latent_cli.watch_shown import told
 from latent_client.folder import FolderReport
-from latent_client.testing.gateway import FakeGateway
 from latent_client.watching import Change, WatchEvent
+from tests.support.fake_gateway.gateway import FakeGateway
+from tests.support.harness.cli import Latent
 
 
 def metas(gateway: FakeGateway) -> dict[str, dict[str, object]]:

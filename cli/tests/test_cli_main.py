@@ -12,10 +12,10 @@ import pytest
 import typer
 
 from latent_cli.main import COMMANDS, module_of
-from latent_cli.testing import Latent
-from latent_client.testing.gateway import FakeGateway
-from latent_client.testing.http import Answer, failure
 from latent_core.domain.errors import LatentError, NotFound, OutOfSpace, TimedOut, Unavailable
+from tests.support.fake_gateway.gateway import FakeGateway
+from tests.support.fake_gateway.http import Answer, failure
+from tests.support.harness.cli import Latent
 
 HEAVY = ("httpx", "rich", "pydantic", "latent_client", "psycopg", "fastapi", "numpy", "asyncio")
 

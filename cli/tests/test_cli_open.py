@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from latent_cli.testing import Latent
-from latent_client.testing.gateway import IMAGE, FakeGateway
+from tests.support.fake_gateway.gateway import IMAGE, FakeGateway
+from tests.support.harness.cli import Latent
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from latent_cli.testing import Latent
-from latent_client.testing.gateway import FakeGateway
 from latent_core.processes.datadir import DataDirectory
+from tests.support.fake_gateway.gateway import FakeGateway
+from tests.support.harness.cli import Latent
 
 
 @pytest.fixture

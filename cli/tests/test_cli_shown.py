@@ -15,13 +15,13 @@ from latent_cli.commands import export, import_
 from latent_cli.commands.search import marked, others, place_of
 from latent_cli.jobs_shown import about, named
 from latent_cli.output import moment, safe, size
-from latent_cli.testing import Latent
-from latent_client.testing.find import find
-from latent_client.testing.gateway import FakeGateway
 from latent_core.domain.hit import AlsoInDocument, PlaceView
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.domain.query import SearchRequest
 from latent_core.wire.transfers import ImportAnswer
+from tests.support.fake_gateway.find import find
+from tests.support.fake_gateway.gateway import FakeGateway
+from tests.support.harness.cli import Latent
 
 
 def ended_job(state: JobState, *, cancel_requested: bool = False, **more: Any) -> JobView:

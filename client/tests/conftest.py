@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from latent_client import AsyncClient
-from latent_client.testing.gateway import TOKEN, FakeGateway
-from latent_client.testing.http import Stage, staged
 from latent_core.domain.manifest import Manifest
+from tests.support.fake_gateway.gateway import TOKEN, FakeGateway
+from tests.support.fake_gateway.http import Stage, staged
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from latent_client import SyncClient
-from latent_client.testing.gateway import TOKEN, FakeGateway
+from tests.support.fake_gateway.gateway import TOKEN, FakeGateway
 
 GUIDE: Final = Path(__file__).parents[2] / "docs" / "client.md"
 BLOCK: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -11,8 +11,6 @@ import pytest
 
 from latent_client import AsyncClient, Unreachable
 from latent_client.errors import error_class
-from latent_client.testing.gateway import FakeGateway
-from latent_client.testing.http import Answer, failure
 from latent_client.transport import Transport, is_loopback
 from latent_core.domain.errors import (
     Conflict,
@@ -32,6 +30,8 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.query import SearchRequest
+from tests.support.fake_gateway.gateway import FakeGateway
+from tests.support.fake_gateway.http import Answer, failure
 
 ALL = [
     Invalid, Unauthorized, Forbidden, NotFound, Conflict, PreconditionFailed, TooLarge, IngestFailed,

@@ -10,10 +10,10 @@ from hypothesis import given, settings, strategies as st
 
 from latent_client import AsyncClient
 from latent_client.streams import read_events
-from latent_client.testing.gateway import FakeGateway
 from latent_client.waiting import WaitProgress
 from latent_core.domain.errors import NotFound, TimedOut
 from latent_core.domain.job import JobState
+from tests.support.fake_gateway.gateway import FakeGateway
 
 
 async def test_a_jobs_history_is_followed_to_its_end(

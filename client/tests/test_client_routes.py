@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from latent_client import AsyncClient
-from latent_client.testing.gateway import IMAGE, FakeGateway
 from latent_core.domain.errors import Conflict, NotFound, PreconditionFailed, Unavailable
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import Manifest
 from latent_core.domain.query import SearchRequest
+from tests.support.fake_gateway.gateway import IMAGE, FakeGateway
 
 
 async def test_containers_are_created_listed_described_changed_and_deleted(

@@ -19,11 +19,11 @@ from latent_client import (
 )
 from latent_client.folder import name_of
 from latent_client.folder_listing import parts
-from latent_client.testing.gateway import MAX_UPLOAD, FakeGateway
-from latent_client.testing.http import Answer, failure
 from latent_core.domain.errors import Conflict, Invalid, NotFound, RateLimited, Unavailable
 from latent_core.domain.job import JobState
 from latent_core.wire.listing import ListedFile
+from tests.support.fake_gateway.gateway import MAX_UPLOAD, FakeGateway
+from tests.support.fake_gateway.http import Answer, failure
 
 UPLOADS = "POST .*/uploads"
 NOBODY = 65534

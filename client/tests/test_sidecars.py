@@ -8,9 +8,9 @@ import pytest
 
 from latent_client import AsyncClient, ingest_file, sync_folder
 from latent_client.sidecars import read_meta
-from latent_client.testing.gateway import FakeGateway
 from latent_core.domain.errors import Invalid
 from latent_core.domain.text import MAX_META_BYTES
+from tests.support.fake_gateway.gateway import FakeGateway
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from latent_client import AsyncClient, SyncClient
-from latent_client.testing.gateway import TOKEN, FakeGateway
 from latent_core.domain.errors import NotFound
 from latent_core.domain.query import SearchRequest
+from tests.support.fake_gateway.gateway import TOKEN, FakeGateway
 
 
 def test_it_answers_what_the_asynchronous_one_answers(gateway: FakeGateway, tmp_path: Path) -> None:

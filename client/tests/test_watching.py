@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from latent_client import AsyncClient
-from latent_client.testing.gateway import FakeGateway
-from latent_client.testing.http import failure
 from latent_client.watching import Change, Pace, Watched, WatchEvent, watch_folder
 from latent_core.domain.errors import Invalid, NotFound, Unavailable
+from tests.support.fake_gateway.gateway import FakeGateway
+from tests.support.fake_gateway.http import failure
 
 PACE = Pace(debounce_ms=200, quiet_ms=20, tick_ms=50, first_pause=0.02, longest_pause=0.05)
 

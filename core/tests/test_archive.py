@@ -18,12 +18,12 @@ from hypothesis import example, given, settings, strategies as st
 from latent_core.domain.errors import Conflict, Invalid
 from latent_core.domain.ids import content_hash, document_id
 from latent_core.domain.manifest import Manifest
-from latent_core.testing.archives import header_of
 from latent_core.transfer import reader, verify
 from latent_core.transfer.batches import Batch, BlobFile, read_batches
 from latent_core.transfer.records import HEADER, LINEAGE, MANIFEST, Contents
 from latent_core.transfer.verify import Verification
 from latent_core.transfer.writer import ArchiveWriter, seal
+from tests.support.archives import header_of
 
 DIMS: Final = 4
 NOW: Final = datetime(2026, 3, 1, tzinfo=UTC)

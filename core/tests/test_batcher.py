@@ -14,7 +14,7 @@ from latent_core.domain.vector import Matrix, Vector
 from latent_core.embedding.batcher import Batcher
 from latent_core.embedding.pieces import PieceTokenizer
 from latent_core.embedding.port import EmbeddingModel, TextsOnly
-from latent_core.testing.hashed_words import HashedWords
+from tests.support.hashed_words import HashedWords
 
 DIMS = 16
 DEADLINE = 20.0

@@ -20,7 +20,7 @@ from latent_core.blobs.keeping import store, store_file
 from latent_core.domain.errors import NotFound, OutOfSpace, Unavailable
 from latent_core.domain.ids import Sha256
 from latent_core.registry.connection import Database
-from latent_core.testing.blobs import LARGE, BlobStoreContract, joined, listed, sha256_of
+from tests.support.contracts.blobs import LARGE, BlobStoreContract, joined, listed, sha256_of
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from latent_core.blobs.s3_errors import refused
 from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, Unavailable
 from latent_core.domain.ids import Sha256
 from latent_core.registry.connection import Database
-from latent_core.testing import servers
-from latent_core.testing.blobs import LARGE, BlobStoreContract, listed, sha256_of
-from latent_core.testing.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
+from tests.support.contracts.blobs import LARGE, BlobStoreContract, listed, sha256_of
+from tests.support.servers import launch
+from tests.support.servers.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ class TestContractOfMoto(BlobStoreContract):
 class TestContractOfTheGivenServer(BlobStoreContract):
     @pytest.fixture
     def address(self) -> S3Address:
-        return servers.s3_address("BlobStore, S3 server")
+        return launch.s3_address("BlobStore, S3 server")
 
 
 async def test_objects_stand_under_their_hash_and_nothing_else_is_listed(

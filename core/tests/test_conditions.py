@@ -21,7 +21,7 @@ from latent_core.domain.manifest import Manifest
 from latent_core.registry import chunks, containers
 from latent_core.registry.conditions import Condition, condition, glob_pattern
 from latent_core.registry.connection import Database
-from latent_core.testing.filter_oracle import (
+from tests.support.oracles.filter_oracle import (
     DATES,
     GLOBS,
     KEY_PATHS,

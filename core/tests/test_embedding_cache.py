@@ -19,7 +19,7 @@ from latent_core.embedding.pieces import PieceTokenizer
 from latent_core.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.registry import embeddings
 from latent_core.registry.connection import Database
-from latent_core.testing.hashed_words import HashedWords
+from tests.support.hashed_words import HashedWords
 
 DIMS = 16
 HASHED = HashedWords(DIMS)

@@ -35,9 +35,9 @@ from latent_core.embedding.resolve import Embedders
 from latent_core.embedding.wire import Endpoint
 from latent_core.registry.connection import Database
 from latent_core.settings import Settings
-from latent_core.testing.clock import Time
-from latent_core.testing.embedding import EmbedderContract
-from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
+from tests.support.clock import Time
+from tests.support.contracts.embedding import EmbedderContract
+from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
 
 DIMS = 32
 KEY = SecretStr("sk-secret")

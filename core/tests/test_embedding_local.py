@@ -32,7 +32,7 @@ from latent_core.embedding.runs import LEAST_FILL, SLACK, plan_runs
 from latent_core.embedding.tokens import ModelTokenizer
 from latent_core.embedding.weights import read_safetensors
 from latent_core.embedding.windows import windows
-from latent_core.testing.embedding import EmbedderContract
+from tests.support.contracts.embedding import EmbedderContract
 
 DEADLINE = 30.0
 SOURCE = minilm.wheel_folder()

@@ -43,10 +43,10 @@ from latent_core.embedding.remote import Patience
 from latent_core.embedding.resolve import Embedders
 from latent_core.embedding.wire import Endpoint, Wire
 from latent_core.settings import Settings
-from latent_core.testing.clock import Time
-from latent_core.testing.embedding import EmbedderContract
-from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
-from latent_core.testing.hashed_words import HashedWords
+from tests.support.clock import Time
+from tests.support.contracts.embedding import EmbedderContract
+from tests.support.hashed_words import HashedWords
+from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
 
 DIMS = 32
 KEY = SecretStr("sk-secret")
@@ -597,7 +597,7 @@ class TestNames:
 class TestServer:
     def test_its_vectors_are_the_same_in_every_process(self) -> None:
         command = (
-            "from latent_core.testing.hashed_words import HashedWords as H;"
+            "from tests.support.hashed_words import HashedWords as H;"
             "print(H(8).vectors(['proteins fold', 'and unfold']).tolist())"
         )
         said = subprocess.run(
@@ -608,7 +608,7 @@ class TestServer:
 
     async def test_it_serves_as_a_process_until_its_input_closes(self) -> None:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "latent_core.testing.embedding_server", "--dims", "16"),
+            *(sys.executable, "-m", "tests.support.servers.embedding_server", "--dims", "16"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

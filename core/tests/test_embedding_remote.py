@@ -37,9 +37,9 @@ from latent_core.registry import containers, embed_usage, rates
 from latent_core.registry.connection import Database
 from latent_core.registry.embed_usage import Usage
 from latent_core.settings import Settings
-from latent_core.testing.clock import Time
-from latent_core.testing.embedding import EmbedderContract
-from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
+from tests.support.clock import Time
+from tests.support.contracts.embedding import EmbedderContract
+from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
 
 DIMS = 32
 KEY = SecretStr("nk-secret")

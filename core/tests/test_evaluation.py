@@ -21,7 +21,7 @@ from latent_core.evaluation.intervals import mean_interval, paired_interval
 from latent_core.evaluation.metrics import of_documents, of_ranking
 from latent_core.evaluation.questions import Answered, Questions, judged
 from latent_core.evaluation.reporting import candidates, is_baseline, report, suggestion
-from latent_core.testing import hits as made
+from tests.support import hits as made
 
 MEASURES = [ir_measures.parse_measure(name) for name in ("nDCG@10", "R@20", "R@100", "RR")]
 NAMES = [f"d{n}" for n in range(130)]

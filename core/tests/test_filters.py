@@ -13,7 +13,7 @@ from latent_core.domain.filter_syntax import parse, shown
 from latent_core.domain.filters import AllOf, Column, MetaField, Not, Op, Test
 from latent_core.domain.languages import LANGUAGES, language_named
 from latent_core.keywords.language import detect_language
-from latent_core.testing.filter_oracle import filters, random_rows
+from tests.support.oracles.filter_oracle import filters, random_rows
 
 ROWS: Final = random_rows(20, datetime(2026, 11, 20, tzinfo=UTC), seed=3)
 

@@ -193,7 +193,7 @@ def _draft(text: str) -> DraftChunk:
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[House]:
     (tmp_path / "tmp").mkdir()
     index = await EdgeVectorIndex.open(tmp_path / "vectors")
     try:
@@ -223,140 +223,142 @@ class Listed:
 
 
 async def test_collections_of_nobody_are_dropped_where_we_are_alone_and_never_on_a_server(
-    house: House,
+    harness: House,
 ) -> None:
     engine = Listed(["c_of-another-installation_text", "theirs"])
     index = cast(VectorIndex, engine)
-    await founding.ensure_collections(house.db, index, alone=False)
+    await founding.ensure_collections(harness.db, index, alone=False)
     assert engine.names == ["c_of-another-installation_text", "theirs"]
-    await founding.ensure_collections(house.db, index, alone=True)
+    await founding.ensure_collections(harness.db, index, alone=True)
     assert engine.names == ["theirs"]
 
 
-async def test_what_is_staged_is_not_visible_until_it_is_published(house: House) -> None:
-    doc_id, request = await house.request("file:///a.txt")
-    staged = await house.stage(doc_id, request, ["the lamp is lit"])
+async def test_what_is_staged_is_not_visible_until_it_is_published(harness: House) -> None:
+    doc_id, request = await harness.request("file:///a.txt")
+    staged = await harness.stage(doc_id, request, ["the lamp is lit"])
     assert staged is not None
-    assert await house.found("lamp") == set()
-    assert (await house.publish(staged)).flipped == {doc_id}
-    assert await house.found("lamp") == {"the lamp is lit"}
+    assert await harness.found("lamp") == set()
+    assert (await harness.publish(staged)).flipped == {doc_id}
+    assert await harness.found("lamp") == {"the lamp is lit"}
 
 
 async def test_a_new_version_replaces_the_old_one_at_once_and_leaves_nothing_behind(
-    house: House,
+    harness: House,
 ) -> None:
-    await house.ingest("file:///a.txt", ["the lamp is lit", "the lens turns"])
-    await house.ingest("file:///a.txt", ["the lamp is out"])
-    assert await house.found("lamp lens") == {"the lamp is out"}
-    await house.drain()
-    report = await house.examine()
+    await harness.ingest("file:///a.txt", ["the lamp is lit", "the lens turns"])
+    await harness.ingest("file:///a.txt", ["the lamp is out"])
+    assert await harness.found("lamp lens") == {"the lamp is out"}
+    await harness.drain()
+    report = await harness.examine()
     assert report.clean, report
     assert report.containers["notes"].counts["points"] == 1
 
 
-async def test_the_later_request_wins_whatever_the_order_of_publication(house: House) -> None:
-    doc_id, first = await house.request("file:///a.txt")
-    _, second = await house.request("file:///a.txt")
-    newer = await house.stage(doc_id, second, ["newer words"])
+async def test_the_later_request_wins_whatever_the_order_of_publication(harness: House) -> None:
+    doc_id, first = await harness.request("file:///a.txt")
+    _, second = await harness.request("file:///a.txt")
+    newer = await harness.stage(doc_id, second, ["newer words"])
     assert newer is not None
-    await house.publish(newer)
-    assert await house.stage(doc_id, first, ["older words"]) is None
-    assert await house.found("words") == {"newer words"}
+    await harness.publish(newer)
+    assert await harness.stage(doc_id, first, ["older words"]) is None
+    assert await harness.found("words") == {"newer words"}
 
 
-async def test_an_older_attempt_that_was_staged_before_never_becomes_visible(house: House) -> None:
-    doc_id, first = await house.request("file:///a.txt")
-    older = await house.stage(doc_id, first, ["older words"])
-    _, second = await house.request("file:///a.txt")
-    newer = await house.stage(doc_id, second, ["newer words"])
+async def test_an_older_attempt_that_was_staged_before_never_becomes_visible(
+    harness: House,
+) -> None:
+    doc_id, first = await harness.request("file:///a.txt")
+    older = await harness.stage(doc_id, first, ["older words"])
+    _, second = await harness.request("file:///a.txt")
+    newer = await harness.stage(doc_id, second, ["newer words"])
     assert older is not None
     assert newer is not None
-    await house.publish(newer)
-    assert (await house.publish(older)).refused == {doc_id}
-    assert await house.found("words") == {"newer words"}
-    await house.drain()
-    assert (await house.examine()).clean
+    await harness.publish(newer)
+    assert (await harness.publish(older)).refused == {doc_id}
+    assert await harness.found("words") == {"newer words"}
+    await harness.drain()
+    assert (await harness.examine()).clean
 
 
 async def test_a_deleted_document_is_invisible_at_once_and_gone_after_its_purge(
-    house: House,
+    harness: House,
 ) -> None:
-    published = await house.ingest("file:///a.txt", ["the lamp is lit"])
+    published = await harness.ingest("file:///a.txt", ["the lamp is lit"])
     (doc_id,) = published.flipped
-    await house.delete(doc_id)
-    assert await house.found("lamp") == set()
-    await house.drain()
-    report = await house.examine()
+    await harness.delete(doc_id)
+    assert await harness.found("lamp") == set()
+    await harness.drain()
+    report = await harness.examine()
     assert report.clean, report
     assert report.containers["notes"].counts["points"] == 0
 
 
 async def test_an_attempt_from_before_a_deletion_never_brings_the_document_back(
-    house: House,
+    harness: House,
 ) -> None:
-    doc_id, request = await house.request("file:///a.txt")
-    staged = await house.stage(doc_id, request, ["the lamp is lit"])
+    doc_id, request = await harness.request("file:///a.txt")
+    staged = await harness.stage(doc_id, request, ["the lamp is lit"])
     assert staged is not None
-    await house.delete(doc_id)
-    assert (await house.publish(staged)).refused == {doc_id}
-    again, request = await house.request("file:///a.txt")
+    await harness.delete(doc_id)
+    assert (await harness.publish(staged)).refused == {doc_id}
+    again, request = await harness.request("file:///a.txt")
     assert again == doc_id
-    assert (await house.publish(staged)).refused == {doc_id}
-    fresh = await house.stage(doc_id, request, ["lit again"])
+    assert (await harness.publish(staged)).refused == {doc_id}
+    fresh = await harness.stage(doc_id, request, ["lit again"])
     assert fresh is not None
-    await house.publish(fresh)
-    assert await house.found("lamp lit") == {"lit again"}
+    await harness.publish(fresh)
+    assert await harness.found("lamp lit") == {"lit again"}
 
 
-async def test_nothing_is_published_into_a_container_that_was_deleted(house: House) -> None:
-    doc_id, request = await house.request("file:///a.txt")
-    staged = await house.stage(doc_id, request, ["the lamp is lit"])
+async def test_nothing_is_published_into_a_container_that_was_deleted(harness: House) -> None:
+    doc_id, request = await harness.request("file:///a.txt")
+    staged = await harness.stage(doc_id, request, ["the lamp is lit"])
     assert staged is not None
-    async with house.db.transaction() as conn:
+    async with harness.db.transaction() as conn:
         await delete_container(conn, "notes", principal="local:you")
     with pytest.raises(NotFound):
-        await house.publish(staged)
+        await harness.publish(staged)
     with pytest.raises(NotFound):
-        await house.request("file:///b.txt")
+        await harness.request("file:///b.txt")
 
 
-async def test_a_document_is_never_named_twice_in_one_publication(house: House) -> None:
-    doc_id, request = await house.request("file:///a.txt")
-    staged = await house.stage(doc_id, request, ["x y z"])
+async def test_a_document_is_never_named_twice_in_one_publication(harness: House) -> None:
+    doc_id, request = await harness.request("file:///a.txt")
+    staged = await harness.stage(doc_id, request, ["x y z"])
     assert staged is not None
     with pytest.raises(ValueError, match="twice"):
-        async with house.db.transaction() as conn:
+        async with harness.db.transaction() as conn:
             await publish(conn, "notes", [staged, staged])
 
 
-async def test_identical_chunks_keep_distinct_ids_and_points(house: House) -> None:
-    await house.ingest("file:///a.txt", ["same words", "same words"])
-    await house.drain()
-    report = await house.examine()
+async def test_identical_chunks_keep_distinct_ids_and_points(harness: House) -> None:
+    await harness.ingest("file:///a.txt", ["same words", "same words"])
+    await harness.drain()
+    report = await harness.examine()
     assert report.clean, report
     assert report.containers["notes"].counts["points"] == 2
 
 
 async def test_doctor_tells_of_a_live_chunk_without_a_vector_and_of_a_stray_point(
-    house: House,
+    harness: House,
 ) -> None:
-    published = await house.ingest("file:///a.txt", ["the lamp is lit"])
+    published = await harness.ingest("file:///a.txt", ["the lamp is lit"])
     (doc_id,) = published.flipped
-    stray_doc, request = await house.request("file:///b.txt")
-    assert await house.stage(stray_doc, request, ["stray words"]) is not None
-    await house.drain()
-    async with house.db.transaction() as conn:
+    stray_doc, request = await harness.request("file:///b.txt")
+    assert await harness.stage(stray_doc, request, ["stray words"]) is not None
+    await harness.drain()
+    async with harness.db.transaction() as conn:
         container = await containers.get(conn, "notes")
     assert container is not None
-    await house.index.delete(container.space.collection(), doc_id)
-    report = await house.examine()
+    await harness.index.delete(container.space.collection(), doc_id)
+    report = await harness.examine()
     told = [d.message for d in report.containers["notes"].differences]
     assert any("is live and has no vector" in message for message in told)
     assert any("belongs to no live chunk" in message for message in told)
 
 
 async def test_concurrent_adds_publications_and_deletions_neither_lock_up_nor_drift(
-    house: House,
+    harness: House,
 ) -> None:
     """Every order of locks the protocol knows, at once; afterwards all stores agree."""
     rng = random.Random(7)
@@ -364,88 +366,92 @@ async def test_concurrent_adds_publications_and_deletions_neither_lock_up_nor_dr
 
     async def one(number: int) -> None:
         uri = rng.choice(uris)
-        doc_id, request = await house.request(uri)
+        doc_id, request = await harness.request(uri)
         if rng.random() < 0.25:
-            await house.delete(doc_id)
+            await harness.delete(doc_id)
             return
-        staged = await house.stage(
+        staged = await harness.stage(
             doc_id, request, [f"version {number} part {p}" for p in range(rng.randint(1, 4))]
         )
         if staged is not None:
-            await house.publish(staged)
+            await harness.publish(staged)
 
     for start in range(0, 60, 6):
         await asyncio.gather(*(one(start + n) for n in range(6)))
-    await house.drain()
-    report = await house.examine()
+    await harness.drain()
+    report = await harness.examine()
     assert report.clean, list(report.containers["notes"].differences)
 
 
 async def test_a_purge_of_a_deleted_corpus_spares_the_records_of_its_next_life(
-    house: House,
+    harness: House,
 ) -> None:
     """The second purge of a deletion comes late: the corpus may be there again by then."""
-    corpus, request = await house.request("file:///c.jsonl")
-    await house.records(corpus, request, "one", "two")
-    await house.delete(corpus)
-    again, request = await house.request("file:///c.jsonl")
+    corpus, request = await harness.request("file:///c.jsonl")
+    await harness.records(corpus, request, "one", "two")
+    await harness.delete(corpus)
+    again, request = await harness.request("file:///c.jsonl")
     assert again == corpus
-    await house.records(corpus, request, "one")
-    await house.drain()
-    assert await house.found("record") == {"record one"}
+    await harness.records(corpus, request, "one")
+    await harness.drain()
+    assert await harness.found("record") == {"record one"}
 
 
-async def test_a_deleted_record_stays_deleted_for_every_run_asked_for_before(house: House) -> None:
-    corpus, first = await house.request("file:///c.jsonl")
-    one, _ = await house.records(corpus, first, "one", "two")
-    _, second = await house.request("file:///c.jsonl")
-    await house.delete(one)
-    await house.records(corpus, second, "one")
-    assert await house.found("record") == {"record two"}
-    _, third = await house.request("file:///c.jsonl")
-    await house.records(corpus, third, "one")
-    assert await house.found("record") == {"record one", "record two"}
+async def test_a_deleted_record_stays_deleted_for_every_run_asked_for_before(
+    harness: House,
+) -> None:
+    corpus, first = await harness.request("file:///c.jsonl")
+    one, _ = await harness.records(corpus, first, "one", "two")
+    _, second = await harness.request("file:///c.jsonl")
+    await harness.delete(one)
+    await harness.records(corpus, second, "one")
+    assert await harness.found("record") == {"record two"}
+    _, third = await harness.request("file:///c.jsonl")
+    await harness.records(corpus, third, "one")
+    assert await harness.found("record") == {"record one", "record two"}
 
 
 async def test_records_that_a_later_run_does_not_hold_vanish_and_may_come_back(
-    house: House,
+    harness: House,
 ) -> None:
-    corpus, first = await house.request("file:///c.jsonl")
-    await house.records(corpus, first, "one", "two")
-    _, second = await house.request("file:///c.jsonl")
-    await house.records(corpus, second, "one")
+    corpus, first = await harness.request("file:///c.jsonl")
+    await harness.records(corpus, first, "one", "two")
+    _, second = await harness.request("file:///c.jsonl")
+    await harness.records(corpus, second, "one")
 
     async def sweep(below: int) -> None:
         await delete_records(
-            house.db, "notes", [(corpus, below)], principal="local:you", lease_seconds=0.0
+            harness.db, "notes", [(corpus, below)], principal="local:you", lease_seconds=0.0
         )
 
     await sweep(first)
-    assert await house.found("record") == {"record one", "record two"}
+    assert await harness.found("record") == {"record one", "record two"}
     await sweep(second)
-    assert await house.found("record") == {"record one"}
-    await house.records(corpus, first, "two")
-    assert await house.found("record") == {"record one"}
-    await house.records(corpus, second, "two")
-    assert await house.found("record") == {"record one", "record two"}
+    assert await harness.found("record") == {"record one"}
+    await harness.records(corpus, first, "two")
+    assert await harness.found("record") == {"record one"}
+    await harness.records(corpus, second, "two")
+    assert await harness.found("record") == {"record one", "record two"}
 
 
-async def test_all_blobs_without_a_purpose_go_in_one_collection_however_many(house: House) -> None:
+async def test_all_blobs_without_a_purpose_go_in_one_collection_however_many(
+    harness: House,
+) -> None:
     for page in range(5):
-        await store(house.db, house.blobs, b"page %d" % page)
+        await store(harness.db, harness.blobs, b"page %d" % page)
     removed = await purge_blobs(
-        house.db, house.blobs, older_than_seconds=0.0, checkpoint=_always, limit=2
+        harness.db, harness.blobs, older_than_seconds=0.0, checkpoint=_always, limit=2
     )
     assert removed == 5
-    assert [h async for h in house.blobs.hashes()] == []
+    assert [h async for h in harness.blobs.hashes()] == []
 
 
 async def test_a_collection_outlives_the_container_that_asked_for_it_and_quiets_the_doctor(
-    house: House,
+    harness: House,
 ) -> None:
-    await store(house.db, house.blobs, b"a page")
-    assert [d.kind for d in (await house.examine()).stores] == ["blob"]
-    async with house.db.transaction() as conn:
+    await store(harness.db, harness.blobs, b"a page")
+    assert [d.kind for d in (await harness.examine()).stores] == ["blob"]
+    async with harness.db.transaction() as conn:
         first = await enqueue_collection(conn, principal="local:you", delay_seconds=30.0)
         again = await enqueue_collection(conn, principal="local:you", delay_seconds=60.0)
         await admin.cancel_all(conn, "notes", but=0)
@@ -458,29 +464,32 @@ async def test_a_collection_outlives_the_container_that_asked_for_it_and_quiets_
 
 @pytest.mark.parametrize("state", ["queued", "running", "failed", "cancelled"])
 async def test_bytes_of_a_job_that_runs_or_may_be_requeued_are_kept(
-    house: House, state: str
+    harness: House, state: str
 ) -> None:
-    sha256 = await store(house.db, house.blobs, b"an original")
-    await house.request("file:///a.txt")
-    async with house.db.transaction() as conn:
+    sha256 = await store(harness.db, harness.blobs, b"an original")
+    await harness.request("file:///a.txt")
+    async with harness.db.transaction() as conn:
         await conn.execute(
             "UPDATE jobs SET state = %(state)s, payload = payload || %(part)s::jsonb",
             {"state": state, "part": f'{{"sha256": "{sha256}"}}'},
         )
-    assert await purge_blobs(house.db, house.blobs, older_than_seconds=0.0, checkpoint=_always) == 0
-    assert (await house.examine()).stores == []
+    assert (
+        await purge_blobs(harness.db, harness.blobs, older_than_seconds=0.0, checkpoint=_always)
+        == 0
+    )
+    assert (await harness.examine()).stores == []
 
 
 async def test_a_document_without_chunks_brings_no_language_and_chunks_are_counted_in_theirs(
-    house: House,
+    harness: House,
 ) -> None:
-    await house.ingest("file:///a.txt", ["the lamp is lit", "the lens turns"])
-    doc_id, request = await house.request("file:///c.jsonl")
-    empty = await house.stage(doc_id, request, [])
+    await harness.ingest("file:///a.txt", ["the lamp is lit", "the lens turns"])
+    doc_id, request = await harness.request("file:///c.jsonl")
+    empty = await harness.stage(doc_id, request, [])
     assert empty is not None
     live = dataclasses.replace(empty.live, language="simple")
-    await house.publish(dataclasses.replace(empty, live=live))
-    async with house.db.transaction() as conn:
+    await harness.publish(dataclasses.replace(empty, live=live))
+    async with harness.db.transaction() as conn:
         container = await containers.get(conn, "notes")
         cursor = await conn.execute("SELECT languages FROM keyword_stats")
         row = await cursor.fetchone()

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from latent_core.testing.servers import POSTGRES, QDRANT, S3, qdrant_address
+from tests.support.servers.launch import POSTGRES, QDRANT, S3, qdrant_address
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = "core/tests"

@@ -21,7 +21,7 @@ from latent_core.evaluation.gates import (
     threshold_failures,
 )
 from latent_core.evaluation.metrics import Figures, of_golden, of_strings
-from latent_core.testing.hits import doc, hit
+from tests.support.hits import doc, hit
 
 
 def query(**parts: Any) -> GoldenQuery:

@@ -8,7 +8,7 @@ from latent_core.domain.ids import document_id
 from latent_core.registry import inspection
 from latent_core.registry.connection import Database
 from latent_core.registry.inspection import Wanted
-from latent_core.testing.queue import sql
+from tests.support.queue import sql
 
 CONTAINER = "INSERT INTO containers (id, manifest, etag) VALUES ('notes', '{}', 'x')"
 DOCUMENT = """

@@ -20,7 +20,7 @@ from latent_core.keywords.compaction import Rules, compact
 from latent_core.keywords.packing import ChunkTerms
 from latent_core.keywords.port import KeywordHits
 from latent_core.registry.connection import Database
-from latent_core.testing.naive_bm25 import NaiveBM25
+from tests.support.oracles.naive_bm25 import NaiveBM25
 
 TIMEOUT = 20.0
 CONTAINER = "tested"

@@ -37,7 +37,7 @@ from latent_core.registry.copying import (
     texts_field,
     time_field,
 )
-from latent_core.testing.queue import sql
+from tests.support.queue import sql
 
 TERM = st.text(alphabet="ab'\\ :,é日😀1", min_size=1, max_size=6)
 DOUBLED = str.maketrans({"'": "''", "\\": "\\\\"})

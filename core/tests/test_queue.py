@@ -18,7 +18,7 @@ from latent_core.queue.claim import claim
 from latent_core.queue.comeback import retry_or_fail
 from latent_core.queue.enqueue import enqueue, ensure_queued
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import (
+from tests.support.queue import (
     finished,
     history,
     job,

@@ -17,7 +17,7 @@ from latent_core.queue import admin
 from latent_core.queue.comeback import retry_or_fail
 from latent_core.queue.retention import forget
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import (
+from tests.support.queue import (
     finished,
     history,
     job,

@@ -18,7 +18,7 @@ from latent_core.domain.errors import (
 from latent_core.domain.job import JobState
 from latent_core.queue.comeback import MAX_PAUSED_SECONDS, is_final, retry_or_fail
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import (
+from tests.support.queue import (
     finished,
     history,
     job,

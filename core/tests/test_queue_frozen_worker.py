@@ -22,7 +22,7 @@ from latent_core.queue.finish import finish
 from latent_core.queue.reaper import reap
 from latent_core.queue.runner import Runner
 from latent_core.registry.connection import Connection, Database
-from latent_core.testing.queue import job, must_take, put, sql, until
+from tests.support.queue import job, must_take, put, sql, until
 
 LEASE_SECONDS = 1.0
 STEPS = ("before its work", "in the middle", "before finish")

@@ -27,7 +27,7 @@ from latent_core.queue.errors import Cancelled, LeaseLost
 from latent_core.queue.lease import HeldClaim
 from latent_core.queue.reaper import reap
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import expire, finished, let_delays_pass, put, sql, take
+from tests.support.queue import expire, finished, let_delays_pass, put, sql, take
 
 T = TypeVar("T")
 

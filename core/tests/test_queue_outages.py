@@ -17,8 +17,8 @@ from latent_core.queue.finish import finish
 from latent_core.queue.runner import Handler, Runner
 from latent_core.queue.wakeup import Listener, Wakeup
 from latent_core.registry.connection import Connection, Database, Limits
-from latent_core.testing.gate import Gate
-from latent_core.testing.queue import job, must_hold, put, sql, until, view
+from tests.support.queue import job, must_hold, put, sql, until, view
+from tests.support.servers.gate import Gate
 
 
 @pytest.fixture

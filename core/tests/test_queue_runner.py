@@ -31,7 +31,7 @@ from latent_core.queue.lease import Heartbeat
 from latent_core.queue.reaper import reap
 from latent_core.queue.runner import Ended, Handler, Runner
 from latent_core.registry.connection import Connection, Database
-from latent_core.testing.queue import expire, job, must_hold, must_take, put, sql, until, view
+from tests.support.queue import expire, job, must_hold, must_take, put, sql, until, view
 
 
 def is_in(db: Database, job_id: int, state: JobState) -> Callable[[], Awaitable[bool]]:

@@ -31,7 +31,7 @@ from latent_core.queue.finish import finish, finish_all, hold
 from latent_core.queue.issues import clean
 from latent_core.queue.reaper import disown, reap, reap_one, release_all
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import (
+from tests.support.queue import (
     expire,
     finished,
     history,

@@ -25,8 +25,8 @@ from latent_core.rerank.dialects import Dialect, dialect_of, endpoint_of
 from latent_core.rerank.resolve import Provider, Rerankers
 from latent_core.rerank.scores import read_scores
 from latent_core.settings import Settings
-from latent_core.testing.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
-from latent_core.testing.rerank_server import PATHS, Misbehaviour, RerankServer, overlap
+from tests.support.contracts.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
+from tests.support.servers.rerank_server import PATHS, Misbehaviour, RerankServer, overlap
 
 KEY = SecretStr("sk-secret")
 EXPECTED = [overlap(QUERY, text) for text in TEXTS]

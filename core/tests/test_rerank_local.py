@@ -25,7 +25,7 @@ from latent_core.rerank.cross_encoder import (
     PairTokenizer,
 )
 from latent_core.rerank.local import LocalReranker, plan_runs
-from latent_core.testing.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
+from tests.support.contracts.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
 
 DEADLINE = 30.0
 LENGTH = 32

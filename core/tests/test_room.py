@@ -17,7 +17,7 @@ from latent_core.registry import full_stores
 from latent_core.registry.connection import Connection, Database
 from latent_core.room import REMEMBERED_SECONDS, SERVICES, Room
 from latent_core.settings import load_settings
-from latent_core.testing.queue import job, let_delays_pass, must_take, put, view
+from tests.support.queue import job, let_delays_pass, must_take, put, view
 
 NONE: frozenset[Service] = frozenset()
 ALL = frozenset(SERVICES)

@@ -11,12 +11,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from latent_core.testing.shared_server import Server, shared_server
+from tests.support.servers.shared_postgres import Server, shared_server
 
 HOLDER = """
 import sys
 from pathlib import Path
-from latent_core.testing.shared_server import shared_server
+from tests.support.servers.shared_postgres import shared_server
 with shared_server(Path(sys.argv[1])) as server:
     print(server.dsn, flush=True)
     sys.stdin.read()

@@ -20,12 +20,12 @@ import pytest
 import pytest_asyncio
 
 from latent_core.domain.errors import Conflict, Invalid, OutOfSpace, TimedOut, Unavailable
-from latent_core.testing.vector_oracle import named, points_of, random_vectors, unit
-from latent_core.testing.vectors import VectorIndexContract
 from latent_core.vectors.edge import EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
 from latent_core.vectors.store import Store
 from latent_core.vectors.supervisor import Patience
+from tests.support.contracts.vectors import VectorIndexContract
+from tests.support.oracles.vector_oracle import named, points_of, random_vectors, unit
 
 T = TypeVar("T")
 

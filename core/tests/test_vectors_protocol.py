@@ -19,7 +19,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import Unavailable
-from latent_core.testing.vector_oracle import named
 from latent_core.vectors.child import Inbox
 from latent_core.vectors.edge import EdgeVectorIndex
 from latent_core.vectors.protocol import (
@@ -36,6 +35,7 @@ from latent_core.vectors.protocol import (
     encode,
 )
 from latent_core.vectors.supervisor import Patience
+from tests.support.oracles.vector_oracle import named
 
 SOON = 60.0
 DIMS = 2

@@ -20,13 +20,13 @@ from latent_core.domain.errors import (
     TimedOut,
     Unavailable,
 )
-from latent_core.testing import servers
-from latent_core.testing.qdrant_server import Misbehaviour, QdrantServer
-from latent_core.testing.vector_oracle import named, points_of, random_vectors, unit
-from latent_core.testing.vectors import VectorIndexContract, fresh
 from latent_core.vectors import qdrant
 from latent_core.vectors.port import Layout
 from latent_core.vectors.qdrant import QdrantAddress, QdrantVectorIndex
+from tests.support.contracts.vectors import VectorIndexContract, fresh
+from tests.support.oracles.vector_oracle import named, points_of, random_vectors, unit
+from tests.support.servers import launch
+from tests.support.servers.qdrant_server import Misbehaviour, QdrantServer
 
 KEY = "secret"
 QUERY = unit([[1, 0]])[0]
@@ -66,7 +66,7 @@ async def index_of_the_class(
 ) -> AsyncIterator[QdrantVectorIndex]:
     way = getattr(request.cls, "WAY", Way.STAND_IN)
     stands_in = way is Way.STAND_IN
-    given = address(server) if stands_in else servers.qdrant_address(f"VectorIndex, {way}")
+    given = address(server) if stands_in else launch.qdrant_address(f"VectorIndex, {way}")
     async for index in opened(given):
         yield index
 

@@ -20,10 +20,16 @@ from latent_core.embedding.remote import Patience
 from latent_core.embedding.wire import Endpoint
 from latent_core.registry.connection import Database
 from latent_core.settings import Settings
-from latent_core.testing.clock import Time
-from latent_core.testing.embedding_server import EmbeddingServer, Misbehaviour
-from latent_core.testing.queue import sql
-from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_deps
+from tests.support.clock import Time
+from tests.support.harness.worker_harness import (
+    CONTAINER,
+    DIMS,
+    LEASE_SECONDS,
+    WorkerHarness,
+    open_deps,
+)
+from tests.support.queue import sql
+from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
 
 MAX_ATTEMPTS: Final = 5
 PAUSE_SECONDS: Final = 120
@@ -67,13 +73,13 @@ class RemoteEmbedders:
 
 
 @asynccontextmanager
-async def open_house(
+async def open_harness(
     database: Database, folder: Path, embedders: RemoteEmbedders
-) -> AsyncIterator[House]:
+) -> AsyncIterator[WorkerHarness]:
     settings = Settings(data_dir=folder, lease_seconds=LEASE_SECONDS)
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
     async with open_deps(database, settings, embedders, manifest) as deps:
-        yield House(deps, cast(Any, embedders.embedder), folder)
+        yield WorkerHarness(deps, cast(Any, embedders.embedder), folder)
     await embedders.embedder.close()
 
 
@@ -82,18 +88,18 @@ async def test_a_document_that_makes_a_healthy_embedder_fail_is_dead_after_max_a
 ) -> None:
     async with EmbeddingServer(dims=DIMS) as server:
         server.misbehave(Misbehaviour.SERVER_ERROR, times=10**6, only_with="poison")
-        async with open_house(database, tmp_path, RemoteEmbedders(server.base_url)) as house:
-            poison = await house.add("poison.txt", b"the poison of the harbour")
+        async with open_harness(database, tmp_path, RemoteEmbedders(server.base_url)) as harness:
+            poison = await harness.add("poison.txt", b"the poison of the harbour")
             for n in range(MAX_ATTEMPTS):
-                await house.add(f"{n}.txt", f"the lamp {n} is lit".encode())
-                (trouble,) = await house.work(JobKind.INGEST)
+                await harness.add(f"{n}.txt", f"the lamp {n} is lit".encode())
+                (trouble,) = await harness.work(JobKind.INGEST)
                 assert isinstance(trouble, UpstreamError)
                 await sql(database, TIME_PASSES, seconds=PAUSE_SECONDS)
-            assert await house.work(JobKind.INGEST) == []
+            assert await harness.work(JobKind.INGEST) == []
             (row,) = await sql(database, INGEST_OF, doc_id=poison)
             assert (row["state"], row["attempts"]) == ("failed", MAX_ATTEMPTS)
             assert "failed (500)" in row["cause"]
-            assert len(await house.texts()) == MAX_ATTEMPTS
+            assert len(await harness.texts()) == MAX_ATTEMPTS
 
 
 async def test_an_embedder_that_is_not_there_for_30_minutes_costs_no_attempt(
@@ -104,18 +110,18 @@ async def test_an_embedder_that_is_not_there_for_30_minutes_costs_no_attempt(
     embedders = RemoteEmbedders(server.base_url)
     port = urlsplit(server.base_url).port or 0
     await server.close()
-    async with open_house(database, tmp_path, embedders) as house:
-        doc_id = await house.add("a.txt", b"the lamp is lit")
+    async with open_harness(database, tmp_path, embedders) as harness:
+        doc_id = await harness.add("a.txt", b"the lamp is lit")
         for _ in range(OUTAGE_SECONDS // PAUSE_SECONDS):
-            (trouble,) = await house.work(JobKind.INGEST)
+            (trouble,) = await harness.work(JobKind.INGEST)
             assert isinstance(trouble, Unreachable)
             embedders.time.now += PAUSE_SECONDS
             await sql(database, TIME_PASSES, seconds=PAUSE_SECONDS)
         (row,) = await sql(database, INGEST_OF, doc_id=doc_id)
         assert (row["state"], row["attempts"]) == ("queued", 0)
         await server.start(port)
-        assert await house.work(JobKind.INGEST) == []
+        assert await harness.work(JobKind.INGEST) == []
         (row,) = await sql(database, INGEST_OF, doc_id=doc_id)
         assert (row["state"], row["attempts"]) == ("done", 1)
-        assert await house.texts() == ["the lamp is lit"]
+        assert await harness.texts() == ["the lamp is lit"]
     await server.close()

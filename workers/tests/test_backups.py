@@ -20,11 +20,9 @@ from latent_core.queue.errors import LeaseLost
 from latent_core.queue.reaper import reap
 from latent_core.registry import archives, containers
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import expire, sql
 from latent_core.transfer.requests import ExportPayload, request_export
 from latent_workers import scheduler
-from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
-from latent_workers.testing.transfers import (
+from tests.support.harness.transfers import (
     DOCUMENTS,
     OWNER,
     begin,
@@ -35,6 +33,14 @@ from latent_workers.testing.transfers import (
     rows,
     take_in,
 )
+from tests.support.harness.worker_harness import (
+    CONTAINER,
+    DIMS,
+    LEASE_SECONDS,
+    WorkerHarness,
+    open_harness,
+)
+from tests.support.queue import expire, sql
 
 KEPT_RUN: Final = """
 INSERT INTO eval_runs (container_id, dataset, setup, figures, passed, principal)
@@ -43,128 +49,130 @@ VALUES (%(container_id)s, 'golden', %(setup)s, '{}', true, 'local:you')
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(database, tmp_path) as one:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+    async with open_harness(database, tmp_path) as one:
         yield one
 
 
-async def test_backups_are_kept_by_number_verified_and_restored(house: House) -> None:
+async def test_backups_are_kept_by_number_verified_and_restored(harness: WorkerHarness) -> None:
     manifest = Manifest(
         id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS, backup={"keep": 2}
     )
     await sql(
-        house.stack.db,
+        harness.stack.db,
         f"UPDATE containers SET manifest = '{manifest.model_dump_json()}', etag = 'kept'",
     )
-    await fill(house)
-    before = await everything(house, CONTAINER)
+    await fill(harness)
+    before = await everything(harness, CONTAINER)
     for _ in range(3):
-        async with house.stack.db.transaction() as conn:
+        async with harness.stack.db.transaction() as conn:
             await request_export(conn, CONTAINER, ExportPayload(kept=True), principal=OWNER)
-        assert await house.work(JobKind.EXPORT) == []
-    async with house.stack.db.transaction() as conn:
+        assert await harness.work(JobKind.EXPORT) == []
+    async with harness.stack.db.transaction() as conn:
         kept = await archives.listed(conn, ArchiveKind.BACKUP, [CONTAINER], 10)
         assert len(kept) == 2
         await request_export(
             conn, CONTAINER, ExportPayload(kept=True, verify=kept[0].id), principal=OWNER
         )
-    assert await house.work(JobKind.EXPORT) == []
-    await delete(house, CONTAINER)
-    await house.settle()
-    async with house.stack.db.transaction() as conn:
+    assert await harness.work(JobKind.EXPORT) == []
+    await delete(harness, CONTAINER)
+    await harness.settle()
+    async with harness.stack.db.transaction() as conn:
         (newest, _) = await archives.listed(conn, ArchiveKind.BACKUP, [CONTAINER], 10)
         assert newest.verified_at is not None
-    data = await house.stack.blobs.get(Sha256(newest.sha256))  # outlived its container
-    await take_in(house, data, CONTAINER)
-    assert await everything(house, CONTAINER) == before
+    data = await harness.stack.blobs.get(Sha256(newest.sha256))  # outlived its container
+    await take_in(harness, data, CONTAINER)
+    assert await everything(harness, CONTAINER) == before
 
 
-async def test_a_container_is_restored_only_when_its_deletion_has_ended(house: House) -> None:
-    await fill(house)
-    before = await everything(house, CONTAINER)
-    data = await export(house)
-    async with house.stack.db.transaction() as conn:
+async def test_a_container_is_restored_only_when_its_deletion_has_ended(
+    harness: WorkerHarness,
+) -> None:
+    await fill(harness)
+    before = await everything(harness, CONTAINER)
+    data = await export(harness)
+    async with harness.stack.db.transaction() as conn:
         await delete_container(conn, CONTAINER, principal=OWNER)
-    await begin(house, data, CONTAINER)
-    (refused,) = await house.work(JobKind.IMPORT)
+    await begin(harness, data, CONTAINER)
+    (refused,) = await harness.work(JobKind.IMPORT)
     assert isinstance(refused, Conflict)
     assert "still being deleted; try again when its job is done" in refused.message
-    await house.settle()
-    await take_in(house, data, CONTAINER)
-    assert await everything(house, CONTAINER) == before
-    assert (await house.examine()).clean
+    await harness.settle()
+    await take_in(harness, data, CONTAINER)
+    assert await everything(harness, CONTAINER) == before
+    assert (await harness.examine()).clean
 
 
 async def test_a_deletion_that_was_frozen_takes_nothing_of_what_was_restored_meanwhile(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fill(house)
-    before = await everything(house, CONTAINER)
-    data = await export(house)
-    async with house.stack.db.transaction() as conn:
+    await fill(harness)
+    before = await everything(harness, CONTAINER)
+    data = await export(harness)
+    async with harness.stack.db.transaction() as conn:
         await delete_container(conn, CONTAINER, principal=OWNER)
-    frozen = await house.claim(JobKind.DELETE_CONTAINER)
+    frozen = await harness.claim(JobKind.DELETE_CONTAINER)
     assert frozen is not None
-    drop = house.stack.vectors.drop_collection
+    drop = harness.stack.vectors.drop_collection
 
     async def meanwhile(name: str) -> None:
         monkeypatch.undo()
         await drop(name)
-        await expire(house.stack.db, frozen.id)
-        await reap(house.stack.db)
-        assert await house.work(JobKind.DELETE_CONTAINER) == []
-        await take_in(house, data, CONTAINER)
+        await expire(harness.stack.db, frozen.id)
+        await reap(harness.stack.db)
+        assert await harness.work(JobKind.DELETE_CONTAINER) == []
+        await take_in(harness, data, CONTAINER)
 
-    monkeypatch.setattr(house.stack.vectors, "drop_collection", meanwhile)
+    monkeypatch.setattr(harness.stack.vectors, "drop_collection", meanwhile)
     with pytest.raises(LeaseLost):
-        await house.run(frozen)
-    await house.settle()
-    assert await everything(house, CONTAINER) == before
-    assert (await house.examine()).clean
+        await harness.run(frozen)
+    await harness.settle()
+    assert await everything(harness, CONTAINER) == before
+    assert (await harness.examine()).clean
 
 
-async def test_a_deletion_of_what_is_there_again_removes_nothing(house: House) -> None:
-    await fill(house)
-    before = await everything(house, CONTAINER)
-    async with house.stack.db.transaction() as conn:
+async def test_a_deletion_of_what_is_there_again_removes_nothing(harness: WorkerHarness) -> None:
+    await fill(harness)
+    before = await everything(harness, CONTAINER)
+    async with harness.stack.db.transaction() as conn:
         await enqueue_removal(conn, CONTAINER, principal=OWNER)
-    (refused,) = await house.work(JobKind.DELETE_CONTAINER)
+    (refused,) = await harness.work(JobKind.DELETE_CONTAINER)
     assert isinstance(refused, Conflict)
-    assert await everything(house, CONTAINER) == before
+    assert await everything(harness, CONTAINER) == before
 
 
 async def test_a_merge_into_a_container_that_is_deleted_meanwhile_leaves_nothing(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await fill(house)
-    data = await export(house)
-    await begin(house, data, CONTAINER, merge=True)
-    await delete(house, CONTAINER)
-    assert await house.work() == []
-    assert await rows(house, DOCUMENTS, CONTAINER) == []
-    assert (await house.examine()).clean
+    await fill(harness)
+    data = await export(harness)
+    await begin(harness, data, CONTAINER, merge=True)
+    await delete(harness, CONTAINER)
+    assert await harness.work() == []
+    assert await rows(harness, DOCUMENTS, CONTAINER) == []
+    assert (await harness.examine()).clean
 
 
-async def test_a_damaged_backup_fails_its_verification(house: House) -> None:
-    async with house.stack.db.transaction() as conn:
+async def test_a_damaged_backup_fails_its_verification(harness: WorkerHarness) -> None:
+    async with harness.stack.db.transaction() as conn:
         await request_export(conn, CONTAINER, ExportPayload(kept=True), principal=OWNER)
-    assert await house.work(JobKind.EXPORT) == []
-    async with house.stack.db.transaction() as conn:
+    assert await harness.work(JobKind.EXPORT) == []
+    async with harness.stack.db.transaction() as conn:
         (one,) = await archives.listed(conn, ArchiveKind.BACKUP, [CONTAINER], 10)
         await request_export(
             conn, CONTAINER, ExportPayload(kept=True, verify=one.id), principal=OWNER
         )
-    path = await house.stack.blobs.local_copy(Sha256(one.sha256))
+    path = await harness.stack.blobs.local_copy(Sha256(one.sha256))
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-9])
-    (trouble,) = await house.work(JobKind.EXPORT)
+    (trouble,) = await harness.work(JobKind.EXPORT)
     assert "truncated" in str(trouble)
 
 
 async def test_what_came_due_is_enqueued_once_by_all_that_look_and_once_for_all_that_was_missed(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    db = house.stack.db
+    db = harness.stack.db
     await sql(
         db,
         "UPDATE containers SET manifest = jsonb_set(manifest, '{backup,cron}', '\"0 3 * * *\"'), etag = 'cron'",
@@ -187,78 +195,78 @@ async def test_what_came_due_is_enqueued_once_by_all_that_look_and_once_for_all_
 
 
 async def test_documents_whose_time_is_over_are_deleted_and_those_found_unchanged_stay(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    db = house.stack.db
-    await house.add("old.md", b"# Old\n\nThe old lamp.\n")
-    await house.add("kept.md", b"# Kept\n\nThe lens.\n")
-    await house.add_corpus({"r1": "gulls", "r2": "terns"})
-    assert await house.work() == []
+    db = harness.stack.db
+    await harness.add("old.md", b"# Old\n\nThe old lamp.\n")
+    await harness.add("kept.md", b"# Kept\n\nThe lens.\n")
+    await harness.add_corpus({"r1": "gulls", "r2": "terns"})
+    assert await harness.work() == []
     async with db.transaction() as conn:
         found = await containers.get(conn, CONTAINER)
         assert found is not None
         brief = found.manifest.model_copy(update={"ingest": Ingest(ttl_days=7)})
         assert await containers.update_manifest(conn, brief, etag(brief), found.etag)
     await sql(db, "UPDATE documents SET fetched_at = now() - interval '8 days'")
-    await house.add("kept.md", b"# Kept\n\nThe lens.\n")
-    assert await house.work() == []
+    await harness.add("kept.md", b"# Kept\n\nThe lens.\n")
+    assert await harness.work() == []
     assert await scheduler.delete_expired(db, lease_seconds=LEASE_SECONDS) == 2
-    await house.settle()
-    assert [r["uri"] for r in await rows(house, DOCUMENTS, CONTAINER)] == ["file:///kept.md"]
+    await harness.settle()
+    assert [r["uri"] for r in await rows(harness, DOCUMENTS, CONTAINER)] == ["file:///kept.md"]
     assert await scheduler.delete_expired(db, lease_seconds=LEASE_SECONDS) == 0
-    assert (await house.examine()).clean
+    assert (await harness.examine()).clean
 
 
-async def test_a_document_whose_new_version_is_queued_is_not_over(house: House) -> None:
-    db = house.stack.db
-    await house.add("old.md", b"# Old\n\nThe old lamp.\n")
-    assert await house.work() == []
+async def test_a_document_whose_new_version_is_queued_is_not_over(harness: WorkerHarness) -> None:
+    db = harness.stack.db
+    await harness.add("old.md", b"# Old\n\nThe old lamp.\n")
+    assert await harness.work() == []
     await sql(
         db,
         "UPDATE containers SET manifest = jsonb_set(manifest, '{ingest,ttl_days}', '7'), etag = 'ttl'",
     )
     await sql(db, "UPDATE documents SET fetched_at = now() - interval '8 days'")
-    await house.add("old.md", b"# Old\n\nThe new lamp.\n")
+    await harness.add("old.md", b"# Old\n\nThe new lamp.\n")
     assert await scheduler.delete_expired(db, lease_seconds=LEASE_SECONDS) == 0
-    assert await house.work() == []
-    assert [text.split()[-2] for text in await house.texts()] == ["new"]
+    assert await harness.work() == []
+    assert [text.split()[-2] for text in await harness.texts()] == ["new"]
 
 
 async def test_a_document_of_an_archived_container_waits_until_it_is_active_again(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
     async def state(value: str) -> None:
-        await sql(house.stack.db, f"UPDATE containers SET state = '{value}'")
-        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
+        await sql(harness.stack.db, f"UPDATE containers SET state = '{value}'")
+        await sql(harness.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
 
-    await house.add("a.md", b"# A\n\nThe lamp.\n")
-    await house.add_corpus({"r1": "gulls"})
+    await harness.add("a.md", b"# A\n\nThe lamp.\n")
+    await harness.add_corpus({"r1": "gulls"})
     for _ in range(7):  # more often than a job is tried
         await state("archived")
-        assert await house.work() == []
-    assert await house.texts() == []
+        assert await harness.work() == []
+    assert await harness.texts() == []
     await state("readonly")
-    assert await house.work() == []
-    assert len(await house.texts()) == 2
+    assert await harness.work() == []
+    assert len(await harness.texts()) == 2
 
 
 async def test_the_proof_of_a_deletion_names_the_archives_that_still_hold_the_content(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.add("a.md", b"# A\n\nThe lamp.\n")
-    assert await house.work() == []
-    await export(house)
-    async with house.stack.db.transaction() as conn:
+    await harness.add("a.md", b"# A\n\nThe lamp.\n")
+    assert await harness.work() == []
+    await export(harness)
+    async with harness.stack.db.transaction() as conn:
         await request_export(conn, CONTAINER, ExportPayload(kept=True), principal=OWNER)
-    assert await house.work(JobKind.EXPORT) == []
+    assert await harness.work(JobKind.EXPORT) == []
     for setup in ("hybrid", "lexical"):
-        await sql(house.stack.db, KEPT_RUN, container_id=CONTAINER, setup=setup)
-    await delete(house, CONTAINER)
+        await sql(harness.stack.db, KEPT_RUN, container_id=CONTAINER, setup=setup)
+    await delete(harness, CONTAINER)
     (job,) = await sql(
-        house.stack.db, "SELECT result, warnings FROM jobs WHERE kind = 'delete_container'"
+        harness.stack.db, "SELECT result, warnings FROM jobs WHERE kind = 'delete_container'"
     )
     kept = job["result"]["archives_kept"]
     assert [name.split()[0] for name in kept] == ["backup", "export"]
     assert all(name in job["warnings"][0]["message"] for name in kept)
     assert job["result"]["eval_runs"] == 2
-    assert await sql(house.stack.db, "SELECT 1 FROM eval_runs") == []
+    assert await sql(harness.stack.db, "SELECT 1 FROM eval_runs") == []

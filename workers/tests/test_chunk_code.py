@@ -9,12 +9,12 @@ from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.chunk import BlockType, DraftChunk, SourceType
 from latent_core.domain.ids import content_hash
-from latent_core.testing.tokenizers import Words
 from latent_workers.chunk.chunker import chunk
 from latent_workers.chunk.code import CHARS_PER_LINE
 from latent_workers.parse import code
 from latent_workers.parse.decode import decode
 from latent_workers.parse.lines import Lines
+from tests.support.tokenizers import Words
 
 
 def chunks(said: str, name: str = "a.py", **options: Any) -> list[DraftChunk]:

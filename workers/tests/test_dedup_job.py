@@ -40,11 +40,11 @@ from latent_core.queue.lease import HeldClaim
 from latent_core.registry import containers, documents, likenesses
 from latent_core.registry.connection import Database
 from latent_core.registry.documents import Live, Source
-from latent_core.testing.queue import sql
 from latent_core.vectors.edge import EdgeVectorIndex
 from latent_workers.deps import Deps
 from latent_workers.jobs import dedup
 from latent_workers.likeness import BITS, bits_allowed, judge, sign
+from tests.support.queue import sql
 
 DIMS: Final = 8
 CONTAINER: Final = "notes"
@@ -167,7 +167,7 @@ async def _always() -> None:
 
 
 @dataclass
-class House:
+class WorkerHarness:
     """The stores, and chunks that are directions."""
 
     db: Database
@@ -282,47 +282,47 @@ def _direction(degrees: int) -> list[float]:
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
     index = await EdgeVectorIndex.open(tmp_path / "vectors")
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
     try:
         await founding.create(
             database, index, _Models(), manifest, principal="local:you", request_id=None
         )
-        yield House(database, index)
+        yield WorkerHarness(database, index)
     finally:
         await index.close()
 
 
 async def test_a_chunk_repeats_the_earliest_original_it_is_like_and_never_another_duplicate(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.add("file:///a", 0, 60)
-    await house.judge()
-    await house.add("file:///b", 20, 40)
-    await house.judge()
-    assert await house.verdicts() == {2: 0, 3: 1}
-    await house.add("file:///c", 30)
-    await house.judge()
-    assert await house.verdicts() == {2: 0, 3: 1}
-    assert await sql(house.db, "SELECT 1 FROM unjudged_ords") == []
+    await harness.add("file:///a", 0, 60)
+    await harness.judge()
+    await harness.add("file:///b", 20, 40)
+    await harness.judge()
+    assert await harness.verdicts() == {2: 0, 3: 1}
+    await harness.add("file:///c", 30)
+    await harness.judge()
+    assert await harness.verdicts() == {2: 0, 3: 1}
+    assert await sql(harness.db, "SELECT 1 FROM unjudged_ords") == []
 
 
 async def test_duplicates_stand_for_themselves_when_their_original_is_deleted_or_replaced(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    first = await house.add("file:///a", 0)
-    await house.add("file:///b", 5)
-    await house.add("file:///c", 10)
-    await house.judge()
-    assert await house.verdicts() == {1: 0, 2: 0}
-    await house.delete(first)
-    await house.judge()
-    assert await house.verdicts() == {2: 1}
-    await house.add("file:///b", 90)
-    await house.judge()
-    assert await house.verdicts() == {}
-    assert await sql(house.db, "SELECT ord FROM likenesses ORDER BY ord") == [
+    first = await harness.add("file:///a", 0)
+    await harness.add("file:///b", 5)
+    await harness.add("file:///c", 10)
+    await harness.judge()
+    assert await harness.verdicts() == {1: 0, 2: 0}
+    await harness.delete(first)
+    await harness.judge()
+    assert await harness.verdicts() == {2: 1}
+    await harness.add("file:///b", 90)
+    await harness.judge()
+    assert await harness.verdicts() == {}
+    assert await sql(harness.db, "SELECT ord FROM likenesses ORDER BY ord") == [
         {"ord": 2},
         {"ord": 3},
     ]
@@ -330,7 +330,7 @@ async def test_duplicates_stand_for_themselves_when_their_original_is_deleted_or
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_whatever_comes_and_goes_the_verdicts_become_those_of_the_definition(
-    house: House, seed: int, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ords become visible out of order, turns fall between, and a turn covers few of them."""
     monkeypatch.setattr(dedup, "ORDS_A_TURN", 3)
@@ -342,38 +342,40 @@ async def test_whatever_comes_and_goes_the_verdicts_become_those_of_the_definiti
         action = chance.random()
         if action < 0.5:
             angles = [chance.randrange(0, 120, 4) for _ in range(chance.randint(1, 4))]
-            waiting.append(await house.stage(f"file:///{chance.randrange(9)}", angles))
+            waiting.append(await harness.stage(f"file:///{chance.randrange(9)}", angles))
         elif action < 0.65 and present:
-            await house.delete(present.pop(chance.randrange(len(present))))
+            await harness.delete(present.pop(chance.randrange(len(present))))
         if waiting and chance.random() < 0.6:
             staged = waiting.pop(chance.randrange(len(waiting)))
-            await house.publish(staged)
+            await harness.publish(staged)
             present.append(staged.doc_id)
         if chance.random() < 0.4:
-            await house.turn()
+            await harness.turn()
         assert step < 30
-    await house.judge()
-    angles_now = await house.angles()
+    await harness.judge()
+    angles_now = await harness.angles()
     assert len(angles_now) > 4
-    assert await house.verdicts() == originals_of(angles_now)
+    assert await harness.verdicts() == originals_of(angles_now)
 
 
-async def test_tables_and_chunks_of_several_windows_are_alike_only_as_a_whole(house: House) -> None:
-    await house.add("file:///a", 0, block_type=BlockType.TABLE, text="| 1 |")
-    await house.add("file:///b", 0, block_type=BlockType.TABLE, text="| 2 |")
-    await house.add("file:///c", 0, block_type=BlockType.TABLE, text="| 1 |")
-    await house.add("file:///d", (60, 90))
-    await house.add("file:///e", (60, 140), (62, 92), 60)
-    await house.judge()
-    assert await house.verdicts() == {2: 0, 5: 3}
+async def test_tables_and_chunks_of_several_windows_are_alike_only_as_a_whole(
+    harness: WorkerHarness,
+) -> None:
+    await harness.add("file:///a", 0, block_type=BlockType.TABLE, text="| 1 |")
+    await harness.add("file:///b", 0, block_type=BlockType.TABLE, text="| 2 |")
+    await harness.add("file:///c", 0, block_type=BlockType.TABLE, text="| 1 |")
+    await harness.add("file:///d", (60, 90))
+    await harness.add("file:///e", (60, 140), (62, 92), 60)
+    await harness.judge()
+    assert await harness.verdicts() == {2: 0, 5: 3}
 
 
-async def test_another_threshold_has_everything_judged_anew(house: House) -> None:
-    await house.add("file:///a", 0, 20, 50)
-    await house.judge()
-    assert await house.verdicts() == {1: 0}
+async def test_another_threshold_has_everything_judged_anew(harness: WorkerHarness) -> None:
+    await harness.add("file:///a", 0, 20, 50)
+    await harness.judge()
+    assert await harness.verdicts() == {1: 0}
     for threshold, degrees in ((0.85, 31), (0.99, 8), (1.0, 0)):
-        async with house.db.transaction() as conn:
+        async with harness.db.transaction() as conn:
             current = await containers.get(conn, CONTAINER)
             assert current is not None
             changed = current.manifest.model_copy(
@@ -381,19 +383,19 @@ async def test_another_threshold_has_everything_judged_anew(house: House) -> Non
             )
             await containers.update_manifest(conn, changed, str(threshold), current.etag)
             await judge_anew(conn, CONTAINER, principal="local:you")
-        await house.judge()
-        assert await house.verdicts() == originals_of(await house.angles(), degrees)
+        await harness.judge()
+        assert await harness.verdicts() == originals_of(await harness.angles(), degrees)
 
 
-async def test_a_worker_that_lost_its_job_writes_no_verdict(house: House) -> None:
-    await house.add("file:///a", 0)
-    await house.add("file:///b", 1)
-    await sql(house.db, DUE)
-    job = await claim(house.db, worker="w", lease_seconds=60, kinds=(JobKind.DEDUP,))
+async def test_a_worker_that_lost_its_job_writes_no_verdict(harness: WorkerHarness) -> None:
+    await harness.add("file:///a", 0)
+    await harness.add("file:///b", 1)
+    await sql(harness.db, DUE)
+    job = await claim(harness.db, worker="w", lease_seconds=60, kinds=(JobKind.DEDUP,))
     assert job is not None
-    await sql(house.db, "UPDATE jobs SET claim_id = claim_id + 1000 WHERE kind = 'dedup'")
+    await sql(harness.db, "UPDATE jobs SET claim_id = claim_id + 1000 WHERE kind = 'dedup'")
     held = HeldClaim(job, lease_seconds=60, since=clock.now())
     with pytest.raises(LeaseLost):
-        await dedup.dedup(JobContext(house.db, held), house.deps)
-    assert await sql(house.db, "SELECT 1 FROM likenesses") == []
-    assert len(await sql(house.db, "SELECT 1 FROM unjudged_ords")) == 2
+        await dedup.dedup(JobContext(harness.db, held), harness.deps)
+    assert await sql(harness.db, "SELECT 1 FROM likenesses") == []
+    assert len(await sql(harness.db, "SELECT 1 FROM unjudged_ords")) == 2

@@ -21,31 +21,37 @@ from latent_core.ingest.delete import (
     delete_records,
 )
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import sql
 from latent_core.transfer.requests import ExportPayload, request_export
 from latent_workers.jobs import purge as purge_job
-from latent_workers.testing.house import CONTAINER, LEASE_SECONDS, TIME_PASSES, House, open_house
-from latent_workers.testing.transfers import OWNER, export
+from tests.support.harness.transfers import OWNER, export
+from tests.support.harness.worker_harness import (
+    CONTAINER,
+    LEASE_SECONDS,
+    TIME_PASSES,
+    WorkerHarness,
+    open_harness,
+)
+from tests.support.queue import sql
 
 RECORDS: Final = 30
 QUEUED_AGAIN: Final = "UPDATE jobs SET state = 'queued', claim_id = NULL WHERE state = 'running'"
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(database, tmp_path) as one:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+    async with open_harness(database, tmp_path) as one:
         yield one
 
 
-async def deleted(house: House, doc_ids: Sequence[UUID]) -> Deleted:
+async def deleted(harness: WorkerHarness, doc_ids: Sequence[UUID]) -> Deleted:
     """As the gateway does it."""
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         found = await delete_documents(
             conn, CONTAINER, doc_ids, principal=OWNER, lease_seconds=LEASE_SECONDS
         )
     assert found is not None
     await delete_records(
-        house.stack.db,
+        harness.stack.db,
         CONTAINER,
         found.corpora,
         principal=OWNER,
@@ -55,9 +61,9 @@ async def deleted(house: House, doc_ids: Sequence[UUID]) -> Deleted:
     return found
 
 
-async def job(house: House, job_id: int) -> dict[str, Any]:
+async def job(harness: WorkerHarness, job_id: int) -> dict[str, Any]:
     (found,) = await sql(
-        house.stack.db, f"SELECT state, result, warnings FROM jobs WHERE id = {job_id}"
+        harness.stack.db, f"SELECT state, result, warnings FROM jobs WHERE id = {job_id}"
     )
     return dict(found)
 
@@ -75,126 +81,130 @@ def killer(point: str) -> Callable[[str], None]:
 
 
 async def test_the_job_of_a_deleted_corpus_ends_last_and_tells_of_all_its_records(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    corpus = await house.add_corpus({f"r{n}": f"record {n} of the gulls" for n in range(RECORDS)})
-    assert await house.work() == []
-    counts = (await house.examine()).containers[CONTAINER].counts
+    corpus = await harness.add_corpus({f"r{n}": f"record {n} of the gulls" for n in range(RECORDS)})
+    assert await harness.work() == []
+    counts = (await harness.examine()).containers[CONTAINER].counts
     assert (counts["chunks"], counts["points"]) == (RECORDS, RECORDS)
-    answered = (await deleted(house, [corpus])).job_id
-    assert await house.work() == []
-    assert (await job(house, answered))["state"] == "queued", "it waits for those of the records"
-    await house.settle()
-    told = await job(house, answered)
+    answered = (await deleted(harness, [corpus])).job_id
+    assert await harness.work() == []
+    assert (await job(harness, answered))["state"] == "queued", "it waits for those of the records"
+    await harness.settle()
+    told = await job(harness, answered)
     assert told["state"] == "done"
     assert (told["result"]["chunks"], told["result"]["points"]) == (RECORDS, RECORDS)
     assert told["result"]["postings"] > RECORDS
     assert len(told["result"]["record_jobs"]) == 1
-    await house.settle()
-    report = await house.examine()
+    await harness.settle()
+    report = await harness.examine()
     assert report.clean, report
 
 
-async def test_a_purge_of_records_that_fails_is_named_by_the_deletion(house: House) -> None:
-    corpus = await house.add_corpus({"r1": "gulls"})
-    assert await house.work() == []
-    answered = (await deleted(house, [corpus])).job_id
+async def test_a_purge_of_records_that_fails_is_named_by_the_deletion(
+    harness: WorkerHarness,
+) -> None:
+    corpus = await harness.add_corpus({"r1": "gulls"})
+    assert await harness.work() == []
+    answered = (await deleted(harness, [corpus])).job_id
     await sql(
-        house.stack.db,
+        harness.stack.db,
         "UPDATE jobs SET state = 'failed' WHERE kind = 'purge' AND payload ->> 'of' IS NOT NULL",
     )
-    assert await house.work() == []
-    told = await job(house, answered)
+    assert await harness.work() == []
+    told = await job(harness, answered)
     assert told["state"] == "done"
     assert "latent jobs requeue" in told["warnings"][0]["message"]
 
 
 async def test_a_purge_that_was_killed_tells_what_its_first_attempt_removed(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    doc_id = await house.add("lamp.md", b"# Lamp\n\nThe lamp.\n\n## Lens\n\nThe lens.\n")
-    assert await house.work() == []
-    points = (await house.examine()).containers[CONTAINER].counts["points"]
-    answered = (await deleted(house, [doc_id])).job_id
-    claimed = await house.claim(JobKind.PURGE)
+    doc_id = await harness.add("lamp.md", b"# Lamp\n\nThe lamp.\n\n## Lens\n\nThe lens.\n")
+    assert await harness.work() == []
+    points = (await harness.examine()).containers[CONTAINER].counts["points"]
+    answered = (await deleted(harness, [doc_id])).job_id
+    claimed = await harness.claim(JobKind.PURGE)
     assert claimed is not None
     with monkeypatch.context() as patch:
         patch.setattr(purge_job, "crash_point", killer("purge.after_points"))
         with pytest.raises(Killed):
-            await house.run(claimed)
-    await sql(house.stack.db, QUEUED_AGAIN)
-    assert await house.work() == []
+            await harness.run(claimed)
+    await sql(harness.stack.db, QUEUED_AGAIN)
+    assert await harness.work() == []
     assert points > 0
-    assert (await job(house, answered))["result"]["points"] == points
+    assert (await job(harness, answered))["result"]["points"] == points
 
 
 async def test_the_deletion_of_a_container_that_was_killed_tells_all_that_was_there(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await house.add("lamp.md", b"# Lamp\n\nThe lamp.\n")
-    assert await house.work() == []
-    async with house.stack.db.transaction() as conn:
+    await harness.add("lamp.md", b"# Lamp\n\nThe lamp.\n")
+    assert await harness.work() == []
+    async with harness.stack.db.transaction() as conn:
         answered = await delete_container(conn, CONTAINER, principal=OWNER)
-    claimed = await house.claim(JobKind.DELETE_CONTAINER)
+    claimed = await harness.claim(JobKind.DELETE_CONTAINER)
     assert claimed is not None
     with monkeypatch.context() as patch:
         patch.setattr(purging, "crash_point", killer("drop.after_rows"))
         with pytest.raises(Killed):
-            await house.run(claimed)
-    await sql(house.stack.db, QUEUED_AGAIN)
-    assert await house.work() == []
-    result = (await job(house, answered or 0))["result"]
+            await harness.run(claimed)
+    await sql(harness.stack.db, QUEUED_AGAIN)
+    assert await harness.work() == []
+    result = (await job(harness, answered or 0))["result"]
     assert (result["documents"], result["chunks"], result["points"]) == (1, 1, 1)
     assert result["blob_refs"] > 0
 
 
-async def test_the_archives_that_may_still_hold_a_deleted_document_are_named(house: House) -> None:
-    first = await house.add("lamp.md", b"# Lamp\n\nThe lamp.\n")
-    assert await house.work() == []
-    await export(house)
-    second = await house.add("lens.md", b"# Lens\n\nThe lens.\n")
-    assert await house.work() == []
-    async with house.stack.db.transaction() as conn:
+async def test_the_archives_that_may_still_hold_a_deleted_document_are_named(
+    harness: WorkerHarness,
+) -> None:
+    first = await harness.add("lamp.md", b"# Lamp\n\nThe lamp.\n")
+    assert await harness.work() == []
+    await export(harness)
+    second = await harness.add("lens.md", b"# Lens\n\nThe lens.\n")
+    assert await harness.work() == []
+    async with harness.stack.db.transaction() as conn:
         await request_export(conn, CONTAINER, ExportPayload(kept=True), principal=OWNER)
-    assert await house.work() == []
+    assert await harness.work() == []
     for doc_id, kinds in ((first, ["backup", "export"]), (second, ["backup"])):
-        answered = (await deleted(house, [doc_id])).job_id
-        assert await house.work() == []
-        told = await job(house, answered)
+        answered = (await deleted(harness, [doc_id])).job_id
+        assert await harness.work() == []
+        told = await job(harness, answered)
         kept = told["result"]["archives_kept"]
         assert [name.split()[0] for name in kept] == kinds
         assert all(name in told["warnings"][0]["message"] for name in kept)
 
 
 async def test_pages_and_references_of_a_deleted_document_are_told_and_go_with_their_bytes(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    stack = house.stack
-    doc_id = await house.add("lamp.md", b"# Lamp\n\nThe lamp.\n")
-    assert await house.work() == []
+    stack = harness.stack
+    doc_id = await harness.add("lamp.md", b"# Lamp\n\nThe lamp.\n")
+    assert await harness.work() == []
     kept = [
         (table, await sql(stack.db, f"SELECT * FROM {table}")) for table in ("pages", "blob_refs")
     ]
-    blobs = await house.stored()
+    blobs = await harness.stored()
     assert all(found for _, found in kept)
-    await deleted(house, [doc_id])
-    assert await house.work() == []
+    await deleted(harness, [doc_id])
+    assert await harness.work() == []
     await sql(stack.db, "DELETE FROM jobs WHERE kind = 'purge'")
     for table, found in kept:  # as if the purge had not seen them
         for row in found:
             names, values = ", ".join(row), ", ".join(f"%({name})s" for name in row)
             await sql(stack.db, f"INSERT INTO {table} ({names}) VALUES ({values})", **row)
-    await house.settle()
-    assert await house.stored() == blobs, "what is referred to is kept"
-    report = await house.examine()
+    await harness.settle()
+    assert await harness.stored() == blobs, "what is referred to is kept"
+    report = await harness.examine()
     (difference,) = report.containers[CONTAINER].differences
     assert (difference.kind, difference.repair) == ("row", Remedy.DROP)
     done = await Repairer(
         stack.db, stack.vectors, stack.blobs, principal=OWNER, lease_seconds=LEASE_SECONDS
     ).repair(report)
     assert [one.done for one in done] == [True]
-    await house.settle()
+    await harness.settle()
     await sql(stack.db, TIME_PASSES)
-    await house.settle()
-    assert (await house.examine()).clean
+    await harness.settle()
+    assert (await harness.examine()).clean
     assert not await stack.blobs.size(Sha256(sorted(blobs)[0]))

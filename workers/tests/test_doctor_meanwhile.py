@@ -18,29 +18,35 @@ from latent_core.domain.manifest import Manifest
 from latent_core.ingest import containers as founding
 from latent_core.ingest.delete import delete_documents
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import sql
 from latent_core.transfer.requests import Policy
 from latent_workers import tidy
-from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
-from latent_workers.testing.transfers import OWNER, begin, delete, export, take_in
 from latent_workers.transfer import import_steps
+from tests.support.harness.transfers import OWNER, begin, delete, export, take_in
+from tests.support.harness.worker_harness import (
+    CONTAINER,
+    DIMS,
+    LEASE_SECONDS,
+    WorkerHarness,
+    open_harness,
+)
+from tests.support.queue import sql
 
 LAMP: Final = "file:///lamp.md"
 GENERATIONS: Final = "SELECT id AS doc_id, next_generation - 1 AS generation FROM documents"
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(database, tmp_path) as one:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+    async with open_harness(database, tmp_path) as one:
         await one.add("lamp.md", b"# Lamp\n\nThe lamp is lit.\n")
         await one.add("lens.md", b"# Lens\n\nThe lens turns.\n")
         assert await one.work() == []
         yield one
 
 
-async def mend(house: House, report: DoctorReport) -> list[str]:
+async def mend(harness: WorkerHarness, report: DoctorReport) -> list[str]:
     """What became of each difference, when the jobs that were asked for are done."""
-    stack = house.stack
+    stack = harness.stack
     repairer = Repairer(
         stack.db,
         stack.vectors,
@@ -50,7 +56,7 @@ async def mend(house: House, report: DoctorReport) -> list[str]:
         alone=True,
     )
     done = await repairer.repair(report)
-    assert await house.work(JobKind.PURGE) == []
+    assert await harness.work(JobKind.PURGE) == []
     return [one.message for one in done]
 
 
@@ -61,8 +67,8 @@ def told(*differences: Difference) -> DoctorReport:
     )
 
 
-async def orphans(house: House, kind: str) -> DoctorReport:
-    found = await sql(house.stack.db, GENERATIONS)
+async def orphans(harness: WorkerHarness, kind: str) -> DoctorReport:
+    found = await sql(harness.stack.db, GENERATIONS)
     return told(
         *(
             Difference(kind=kind, object=str(r["doc_id"]), message="", repair=Remedy.DROP, **r)
@@ -82,69 +88,69 @@ def after_staging(monkeypatch: pytest.MonkeyPatch, then: Callable[[], Awaitable[
     monkeypatch.setattr(import_steps.import_commit, "stage", staged)
 
 
-async def anew(house: House) -> None:
+async def anew(harness: WorkerHarness) -> None:
     """The container, empty: what is merged into it never had a job."""
-    await delete(house, CONTAINER)
+    await delete(harness, CONTAINER)
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
-    stack = house.stack
+    stack = harness.stack
     await founding.create(
-        stack.db, stack.vectors, house.embedder, manifest, principal=OWNER, request_id=None
+        stack.db, stack.vectors, harness.embedder, manifest, principal=OWNER, request_id=None
     )
 
 
-async def whole(house: House, chunks: int) -> None:
+async def whole(harness: WorkerHarness, chunks: int) -> None:
     """All of the archive is there, with its vectors."""
-    await house.settle()
-    report = await house.examine()
+    await harness.settle()
+    report = await harness.examine()
     assert report.clean, report
     counts = report.containers[CONTAINER].counts
     assert (counts["chunks"], counts["points"]) == (chunks, chunks)
 
 
 async def test_what_a_merge_has_staged_is_no_difference_and_is_not_purged(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, chunks = await export(house), len(await house.texts())
+    data, chunks = await export(harness), len(await harness.texts())
     reports: list[DoctorReport] = []
 
     async def examined() -> None:
-        reports.append(await house.examine())
-        await mend(house, reports[-1])
-        assert set(await mend(house, await orphans(house, "point"))) == {IN_MOTION}
+        reports.append(await harness.examine())
+        await mend(harness, reports[-1])
+        assert set(await mend(harness, await orphans(harness, "point"))) == {IN_MOTION}
 
     after_staging(monkeypatch, examined)
-    result = await take_in(house, data, CONTAINER, merge=True, policy=Policy.REPLACE)
+    result = await take_in(harness, data, CONTAINER, merge=True, policy=Policy.REPLACE)
     assert [report.clean for report in reports] == [True], reports
     assert result["documents"] == 2
-    await whole(house, chunks)
+    await whole(harness, chunks)
 
 
 async def test_what_a_merge_has_accepted_is_not_taken_back_while_it_runs(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, chunks = await export(house), len(await house.texts())
-    await anew(house)
+    data, chunks = await export(harness), len(await harness.texts())
+    await anew(harness)
     reports: list[DoctorReport] = []
 
     async def examined() -> None:
-        reports.append(await house.examine())
-        await mend(house, reports[-1])
-        await mend(house, await orphans(house, "document"))
+        reports.append(await harness.examine())
+        await mend(harness, reports[-1])
+        await mend(harness, await orphans(harness, "document"))
 
     after_staging(monkeypatch, examined)
-    result = await take_in(house, data, CONTAINER, merge=True)
+    result = await take_in(harness, data, CONTAINER, merge=True)
     assert [report.clean for report in reports] == [True], reports
     assert (result["documents"], result["skipped"], result["overtaken"]) == (2, 0, 0)
-    await whole(house, chunks)
+    await whole(harness, chunks)
 
 
 async def test_a_document_that_is_deleted_under_a_merge_is_told_as_overtaken(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = await export(house)
+    data = await export(harness)
 
     async def deleted() -> None:
-        async with house.stack.db.transaction() as conn:
+        async with harness.stack.db.transaction() as conn:
             await delete_documents(
                 conn,
                 CONTAINER,
@@ -154,47 +160,47 @@ async def test_a_document_that_is_deleted_under_a_merge_is_told_as_overtaken(
             )
 
     after_staging(monkeypatch, deleted)
-    result = await take_in(house, data, CONTAINER, merge=True, policy=Policy.REPLACE)
+    result = await take_in(harness, data, CONTAINER, merge=True, policy=Policy.REPLACE)
     assert (result["documents"], result["skipped"], result["overtaken"]) == (1, 0, 1)
-    (job,) = await sql(house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
+    (job,) = await sql(harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
     assert "1 documents of the archive were not taken in" in job["warnings"][0]["message"]
-    await house.settle()
-    assert (await house.examine()).clean
+    await harness.settle()
+    assert (await harness.examine()).clean
 
 
 async def test_a_document_that_was_added_again_since_the_report_is_not_taken_back(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.add("new.md", b"# New\n\nThe new horn.\n")
-    await sql(house.stack.db, "DELETE FROM jobs WHERE kind = 'ingest' AND state = 'queued'")
-    report = await house.examine()
+    await harness.add("new.md", b"# New\n\nThe new horn.\n")
+    await sql(harness.stack.db, "DELETE FROM jobs WHERE kind = 'ingest' AND state = 'queued'")
+    report = await harness.examine()
     assert [d.repair for d in report.containers[CONTAINER].differences] == [Remedy.DROP]
-    await house.add("new.md", b"# New\n\nThe new horn.\n")
-    await mend(house, report)
-    assert await house.work() == []
-    assert any("horn" in text for text in await house.texts())
+    await harness.add("new.md", b"# New\n\nThe new horn.\n")
+    await mend(harness, report)
+    assert await harness.work() == []
+    assert any("horn" in text for text in await harness.texts())
 
 
 async def test_a_new_version_that_is_queued_is_not_replaced_by_a_repair_from_the_old_original(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await sql(house.stack.db, "DELETE FROM chunks WHERE strpos(text, 'lens') > 0")
-    report = await house.examine()
+    await sql(harness.stack.db, "DELETE FROM chunks WHERE strpos(text, 'lens') > 0")
+    report = await harness.examine()
     assert Remedy.REINGEST in {d.repair for d in report.containers[CONTAINER].differences}
-    await house.add("lens.md", b"# Lens\n\nThe lens is cracked.\n")
-    assert IN_MOTION in await mend(house, report)
-    assert await house.work() == []
-    assert any("cracked" in text for text in await house.texts())
-    await house.settle()
-    assert (await house.examine()).clean
+    await harness.add("lens.md", b"# Lens\n\nThe lens is cracked.\n")
+    assert IN_MOTION in await mend(harness, report)
+    assert await harness.work() == []
+    assert any("cracked" in text for text in await harness.texts())
+    await harness.settle()
+    assert (await harness.examine()).clean
 
 
 @pytest.mark.parametrize("killed", [False, True])
 async def test_a_merge_that_is_given_up_takes_back_what_it_has_accepted(
-    house: House, monkeypatch: pytest.MonkeyPatch, killed: bool
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
-    data = await export(house)
-    async with house.stack.db.transaction() as conn:
+    data = await export(harness)
+    async with harness.stack.db.transaction() as conn:
         await delete_documents(
             conn,
             CONTAINER,
@@ -202,40 +208,42 @@ async def test_a_merge_that_is_given_up_takes_back_what_it_has_accepted(
             principal=OWNER,
             lease_seconds=LEASE_SECONDS,
         )
-    await house.settle()
+    await harness.settle()
 
     async def ended() -> None:
         raise Killed if killed else Conflict("the test ends it")
 
     after_staging(monkeypatch, ended)
-    await begin(house, data, CONTAINER, merge=True, policy=Policy.REPLACE)
+    await begin(harness, data, CONTAINER, merge=True, policy=Policy.REPLACE)
     if killed:
-        job = await house.claim(JobKind.IMPORT)
+        job = await harness.claim(JobKind.IMPORT)
         assert job is not None
         with pytest.raises(Killed):
-            await house.run(job)
-        await sql(house.stack.db, f"UPDATE jobs SET state = 'cancelled' WHERE id = {job.id}")
-        await tidy.look(house.deps.settings, house.stack)
+            await harness.run(job)
+        await sql(harness.stack.db, f"UPDATE jobs SET state = 'cancelled' WHERE id = {job.id}")
+        await tidy.look(harness.deps.settings, harness.stack)
     else:
-        (trouble,) = await house.work(JobKind.IMPORT)
+        (trouble,) = await harness.work(JobKind.IMPORT)
         assert "the test ends it" in str(trouble)
     (lamp,) = await sql(
-        house.stack.db, f"SELECT deleted_at, live_generation FROM documents WHERE uri = '{LAMP}'"
+        harness.stack.db, f"SELECT deleted_at, live_generation FROM documents WHERE uri = '{LAMP}'"
     )
     assert lamp["deleted_at"] is not None, "it was deleted before the merge, and is again"
-    assert [text.split()[-1] for text in await house.texts()] == ["turns."]
-    await house.settle()
-    report = await house.examine()
+    assert [text.split()[-1] for text in await harness.texts()] == ["turns."]
+    await harness.settle()
+    report = await harness.examine()
     assert report.clean, report
     assert report.containers[CONTAINER].counts["pending_documents"] == 0
 
 
-async def test_what_waits_since_a_merge_ended_is_told_though_it_once_had_jobs(house: House) -> None:
+async def test_what_waits_since_a_merge_ended_is_told_though_it_once_had_jobs(
+    harness: WorkerHarness,
+) -> None:
     await sql(
-        house.stack.db,
+        harness.stack.db,
         "UPDATE documents SET live_generation = NULL, sha256 = NULL, floor_generation = next_generation",
     )
-    differences = (await house.examine()).containers[CONTAINER].differences
+    differences = (await harness.examine()).containers[CONTAINER].differences
     assert {d.repair for d in differences if d.kind == "document"} == {Remedy.DROP}
 
 
@@ -244,13 +252,13 @@ class Killed(BaseException):
 
 
 async def test_a_generation_that_was_purged_never_becomes_live_and_the_next_one_does(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
     doc_id = document_id(CONTAINER, LAMP)
     stray = Difference(
         kind="point", object="p", message="", repair=Remedy.DROP, doc_id=doc_id, generation=10**6
     )
-    await mend(house, told(stray))
-    await house.add("lamp.md", b"# Lamp\n\nThe lamp is out.\n")
-    assert await house.work() == []
-    assert any("out" in text for text in await house.texts())
+    await mend(harness, told(stray))
+    await harness.add("lamp.md", b"# Lamp\n\nThe lamp is out.\n")
+    assert await harness.work() == []
+    assert any("out" in text for text in await harness.texts())

@@ -24,81 +24,91 @@ from latent_core.ingest.delete import delete_container, delete_documents
 from latent_core.registry import containers, tokens
 from latent_core.registry.connection import Database
 from latent_core.registry.tokens import NewToken
-from latent_core.testing.queue import sql
 from latent_core.transfer.requests import ExportPayload, request_export
 from latent_core.vectors.port import Points
-from latent_workers.testing.house import CONTAINER, DIMS, TIME_PASSES, House, open_house
-from latent_workers.testing.transfers import export
+from tests.support.harness.transfers import export
+from tests.support.harness.worker_harness import (
+    CONTAINER,
+    DIMS,
+    TIME_PASSES,
+    WorkerHarness,
+    open_harness,
+)
+from tests.support.queue import sql
 
 TEXT: Final = b"# Lamps\n\nThe lamp is lit at dusk.\n\n## Lens\n\nThe lens turns in mercury.\n"
 RECORDS: Final = {"a": "gulls over the shore", "b": "terns on the rocks"}
-Damage = Callable[[House], Awaitable[None]]
+Damage = Callable[[WorkerHarness], Awaitable[None]]
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(database, tmp_path) as opened:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+    async with open_harness(database, tmp_path) as opened:
         yield opened
 
 
-async def collection(house: House) -> str:
-    async with house.stack.db.transaction() as conn:
+async def collection(harness: WorkerHarness) -> str:
+    async with harness.stack.db.transaction() as conn:
         container = await containers.get(conn, CONTAINER)
     assert container is not None
     return container.space.collection()
 
 
-async def examine(house: House, *, deep: bool = False, alone: bool = True) -> DoctorReport:
-    stack = house.stack
+async def examine(
+    harness: WorkerHarness, *, deep: bool = False, alone: bool = True
+) -> DoctorReport:
+    stack = harness.stack
     doctor = Doctor(
         stack.db, stack.vectors, stack.blobs, grace_seconds=600.0, deep=deep, alone=alone
     )
     return await doctor.examine(None)
 
 
-async def repair(house: House, report: DoctorReport, *, alone: bool = True) -> list[Remedy]:
+async def repair(
+    harness: WorkerHarness, report: DoctorReport, *, alone: bool = True
+) -> list[Remedy]:
     """Repair, let the jobs do their part; the remedies that were used."""
-    stack = house.stack
+    stack = harness.stack
     repairer = Repairer(
         stack.db, stack.vectors, stack.blobs, principal="local:you", lease_seconds=60.0, alone=alone
     )
     done = await repairer.repair(report)
     assert all(one.done for one in done), done
-    assert await house.work() == []
+    assert await harness.work() == []
     return [one.repair for one in done]
 
 
-async def one(house: House, query: str) -> dict[str, object]:
-    (row,) = await sql(house.stack.db, query)
+async def one(harness: WorkerHarness, query: str) -> dict[str, object]:
+    (row,) = await sql(harness.stack.db, query)
     return dict(row)
 
 
 # What is done to the stores, and how doctor calls it.
 
 
-async def lose_vectors(house: House) -> None:
-    row = await one(house, "SELECT id FROM documents WHERE uri = 'file:///lamp.md'")
+async def lose_vectors(harness: WorkerHarness) -> None:
+    row = await one(harness, "SELECT id FROM documents WHERE uri = 'file:///lamp.md'")
     assert isinstance(row["id"], UUID)
-    assert await house.stack.vectors.delete(await collection(house), row["id"]) > 0
+    assert await harness.stack.vectors.delete(await collection(harness), row["id"]) > 0
 
 
-async def lose_vectors_of_a_record(house: House) -> None:
-    row = await one(house, "SELECT id FROM documents WHERE external_id = 'a'")
+async def lose_vectors_of_a_record(harness: WorkerHarness) -> None:
+    row = await one(harness, "SELECT id FROM documents WHERE external_id = 'a'")
     assert isinstance(row["id"], UUID)
-    assert await house.stack.vectors.delete(await collection(house), row["id"]) == 1
+    assert await harness.stack.vectors.delete(await collection(harness), row["id"]) == 1
 
 
-async def store_stray_points(house: House) -> None:
+async def store_stray_points(harness: WorkerHarness) -> None:
     doc_id, vectors = uuid4(), np.eye(2, DIMS, dtype=np.float32)
     points = Points(
         [point_id(uuid4(), 1, n) for n in range(2)], vectors, [doc_id] * 2, [1] * 2, [900, 901]
     )
-    await house.stack.vectors.upsert(await collection(house), points)
+    await harness.stack.vectors.upsert(await collection(harness), points)
 
 
-async def store_a_point_too_many(house: House) -> None:
+async def store_a_point_too_many(harness: WorkerHarness) -> None:
     row = await one(
-        house,
+        harness,
         "SELECT c.doc_id, c.generation, c.ord FROM chunks c JOIN documents d ON d.id = c.doc_id "
         "WHERE d.uri = 'file:///lamp.md' LIMIT 1",
     )
@@ -109,166 +119,168 @@ async def store_a_point_too_many(house: House) -> None:
         [row["generation"]],
         [row["ord"]],
     )
-    await house.stack.vectors.upsert(await collection(house), stray)
+    await harness.stack.vectors.upsert(await collection(harness), stray)
 
 
-async def lose_a_chunk(house: House) -> None:
+async def lose_a_chunk(harness: WorkerHarness) -> None:
     await sql(
-        house.stack.db,
+        harness.stack.db,
         "DELETE FROM chunks WHERE ordinal = 0 AND doc_id = (SELECT id FROM documents WHERE uri = 'file:///lamp.md')",
     )
 
 
-async def leave_dead_rows(house: House) -> None:
-    await house.add("lamp.md", TEXT + b"\nMore.\n")
-    assert await house.work(JobKind.INGEST, JobKind.RENDER, JobKind.DEDUP) == []
-    await sql(house.stack.db, "DELETE FROM jobs WHERE kind = 'purge'")
+async def leave_dead_rows(harness: WorkerHarness) -> None:
+    await harness.add("lamp.md", TEXT + b"\nMore.\n")
+    assert await harness.work(JobKind.INGEST, JobKind.RENDER, JobKind.DEDUP) == []
+    await sql(harness.stack.db, "DELETE FROM jobs WHERE kind = 'purge'")
 
 
-async def unpublish(house: House) -> None:
+async def unpublish(harness: WorkerHarness) -> None:
     await sql(
-        house.stack.db,
+        harness.stack.db,
         "UPDATE documents SET live_generation = NULL WHERE uri = 'file:///lamp.md'",
     )
 
 
-async def unpublish_a_record(house: House) -> None:
-    await sql(house.stack.db, "UPDATE documents SET live_generation = NULL WHERE external_id = 'a'")
-
-
-async def lose_postings(house: House) -> None:
+async def unpublish_a_record(harness: WorkerHarness) -> None:
     await sql(
-        house.stack.db,
+        harness.stack.db, "UPDATE documents SET live_generation = NULL WHERE external_id = 'a'"
+    )
+
+
+async def lose_postings(harness: WorkerHarness) -> None:
+    await sql(
+        harness.stack.db,
         "WITH loose AS (DELETE FROM loose_postings WHERE term = 'lamp') DELETE FROM postings WHERE term = 'lamp'",
     )
 
 
-async def miscount(house: House) -> None:
-    await sql(house.stack.db, "UPDATE keyword_stats SET live_chunks = live_chunks + 7")
+async def miscount(harness: WorkerHarness) -> None:
+    await sql(harness.stack.db, "UPDATE keyword_stats SET live_chunks = live_chunks + 7")
 
 
-async def wait_for_ever(house: House) -> None:
-    await house.add("never.md", b"never")
-    await sql(house.stack.db, "DELETE FROM jobs WHERE kind = 'ingest' AND state = 'queued'")
+async def wait_for_ever(harness: WorkerHarness) -> None:
+    await harness.add("never.md", b"never")
+    await sql(harness.stack.db, "DELETE FROM jobs WHERE kind = 'ingest' AND state = 'queued'")
 
 
-async def lose_an_image(house: House) -> None:
-    row = await one(house, "SELECT sha256 FROM blob_refs WHERE role = 'page_image' LIMIT 1")
-    await house.stack.blobs.delete(Sha256(str(row["sha256"])))
+async def lose_an_image(harness: WorkerHarness) -> None:
+    row = await one(harness, "SELECT sha256 FROM blob_refs WHERE role = 'page_image' LIMIT 1")
+    await harness.stack.blobs.delete(Sha256(str(row["sha256"])))
 
 
-async def corrupt_an_image(house: House) -> None:
-    row = await one(house, "SELECT sha256 FROM blob_refs WHERE role = 'page_image' LIMIT 1")
-    path = await house.stack.blobs.local_copy(Sha256(str(row["sha256"])))
+async def corrupt_an_image(harness: WorkerHarness) -> None:
+    row = await one(harness, "SELECT sha256 FROM blob_refs WHERE role = 'page_image' LIMIT 1")
+    path = await harness.stack.blobs.local_copy(Sha256(str(row["sha256"])))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
-async def doubt_a_blob(house: House) -> None:
+async def doubt_a_blob(harness: WorkerHarness) -> None:
     await sql(
-        house.stack.db,
+        harness.stack.db,
         "UPDATE blobs SET state = 'intent' WHERE sha256 IN (SELECT sha256 FROM blob_refs)",
     )
 
 
-async def store_bytes_without_a_row(house: House) -> None:
-    await house.stack.blobs.put(b"nobody knows these")
+async def store_bytes_without_a_row(harness: WorkerHarness) -> None:
+    await harness.stack.blobs.put(b"nobody knows these")
 
 
-async def forget_a_blob(house: House) -> None:
+async def forget_a_blob(harness: WorkerHarness) -> None:
     await sql(
-        house.stack.db,
+        harness.stack.db,
         f"INSERT INTO blobs (sha256, bytes, state, touched_at) VALUES ('{'0' * 64}', 3, 'intent', now() - interval '1 day')",
     )
 
 
-async def lose_an_export(house: House) -> None:
-    (await export_file(house)).unlink()
+async def lose_an_export(harness: WorkerHarness) -> None:
+    (await export_file(harness)).unlink()
 
 
-async def cut_an_export_off(house: House) -> None:
-    path = await export_file(house)
+async def cut_an_export_off(harness: WorkerHarness) -> None:
+    path = await export_file(harness)
     path.write_bytes(path.read_bytes()[:2])
 
 
-async def export_file(house: House) -> Path:
-    data = await export(house)
-    path = await house.stack.blobs.local_copy(Sha256(hashlib.sha256(data).hexdigest()))
+async def export_file(harness: WorkerHarness) -> Path:
+    data = await export(harness)
+    path = await harness.stack.blobs.local_copy(Sha256(hashlib.sha256(data).hexdigest()))
     path.chmod(0o600)
     return path
 
 
-async def make_a_collection(house: House) -> None:
-    await house.stack.vectors.create_collection("c_nobody", DIMS)
+async def make_a_collection(harness: WorkerHarness) -> None:
+    await harness.stack.vectors.create_collection("c_nobody", DIMS)
 
 
 async def test_on_a_shared_server_only_collections_that_were_made_here_are_dropped(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    vectors, db = house.stack.vectors, house.stack.db
+    vectors, db = harness.stack.vectors, harness.stack.db
     other = Manifest(id="art", name="Art", embedder="openai/test", dims=DIMS)
     made = await founding.create(
-        db, vectors, house.deps.stack.embedders, other, principal="local:you", request_id=None
+        db, vectors, harness.deps.stack.embedders, other, principal="local:you", request_id=None
     )
     async with db.transaction() as conn:
         await delete_container(conn, "art", principal="local:you")
-    await house.settle()
+    await harness.settle()
     ours = made.space.collection()
     theirs = [f"c_art_text_{made.space.id + 1}", f"c_{CONTAINER}_text_99", "c_of-others_text_1"]
     for name in (ours, *theirs):
         await vectors.create_collection(name, DIMS)
-    report = await examine(house, alone=False)
+    report = await examine(harness, alone=False)
     assert [(d.object, d.repair) for d in report.stores] == [(ours, Remedy.DROP)]
     assert {d.object for d in report.notes} == set(theirs)
     assert all("LLC_QDRANT_PREFIX" in d.message for d in report.notes)
-    assert await repair(house, report, alone=False) == [Remedy.DROP]
+    assert await repair(harness, report, alone=False) == [Remedy.DROP]
     assert set(theirs) < set(await vectors.collections())
     assert ours not in await vectors.collections()
-    again = await examine(house, alone=False)
+    again = await examine(harness, alone=False)
     assert again.clean
     assert len(again.notes) == 3
 
 
-async def mark_the_space(house: House) -> None:
-    await sql(house.stack.db, "UPDATE spaces SET state = 'retired'")
+async def mark_the_space(harness: WorkerHarness) -> None:
+    await sql(harness.stack.db, "UPDATE spaces SET state = 'retired'")
 
 
-async def tell_other_dims(house: House) -> None:
-    await sql(house.stack.db, "UPDATE spaces SET dims = 100")
+async def tell_other_dims(harness: WorkerHarness) -> None:
+    await sql(harness.stack.db, "UPDATE spaces SET dims = 100")
 
 
-async def tell_another_etag(house: House) -> None:
-    await sql(house.stack.db, "UPDATE containers SET etag = 'another'")
+async def tell_another_etag(harness: WorkerHarness) -> None:
+    await sql(harness.stack.db, "UPDATE containers SET etag = 'another'")
 
 
-async def lose_languages(house: House) -> None:
-    gone = await sql(house.stack.db, "DELETE FROM container_languages RETURNING language")
+async def lose_languages(harness: WorkerHarness) -> None:
+    gone = await sql(harness.stack.db, "DELETE FROM container_languages RETURNING language")
     assert gone
 
 
 async def test_a_manifest_that_names_another_model_than_the_vectors_were_made_by_is_told(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         found = await containers.get(conn, CONTAINER)
         assert found is not None
         renamed = found.manifest.model_copy(update={"embedder": "openai/other", "dims": 99})
         assert await containers.update_manifest(conn, renamed, founding.etag(renamed), found.etag)
-    (difference,) = (await examine(house)).containers[CONTAINER].differences
+    (difference,) = (await examine(harness)).containers[CONTAINER].differences
     assert (difference.kind, difference.repair) == ("manifest", Remedy.NONE)
     assert "embedder openai/other, and it is openai/test" in difference.message
     assert f"dims 99, and it is {DIMS}" in difference.message
 
 
-async def test_a_token_for_a_container_that_is_not_there_is_noted(house: House) -> None:
-    async with house.stack.db.transaction() as conn:
+async def test_a_token_for_a_container_that_is_not_there_is_noted(harness: WorkerHarness) -> None:
+    async with harness.stack.db.transaction() as conn:
         for name, opened in (("old", ("gone", CONTAINER)), ("fine", (CONTAINER,)), ("all", None)):
             wanted = NewToken("agent:local", name, frozenset({Scope.READ}), opened, None)
             await tokens.create(
                 conn, wanted, hashlib.sha256(name.encode()).digest(), created_by="local:you"
             )
-    report = await examine(house)
+    report = await examine(harness)
     assert report.clean
     (note,) = report.notes
     assert note.kind == "token"
@@ -277,16 +289,16 @@ async def test_a_token_for_a_container_that_is_not_there_is_noted(house: House) 
 
 
 async def test_a_space_that_is_kept_beside_the_live_one_is_named_with_what_it_lacks(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.add("lamp.md", TEXT)
-    assert await house.work() == []
+    await harness.add("lamp.md", TEXT)
+    assert await harness.work() == []
     await sql(
-        house.stack.db,
+        harness.stack.db,
         "INSERT INTO spaces (container_id, embedder, version, dims, state)"
         f" VALUES ('{CONTAINER}', 'openai/next', '2', {DIMS}, 'building')",
     )
-    (note,) = (await examine(house)).containers[CONTAINER].notes
+    (note,) = (await examine(harness)).containers[CONTAINER].notes
     assert note.kind == "space"
     assert "building space of openai/next 2" in note.message
     assert "1 live documents have none in it" in note.message
@@ -328,177 +340,181 @@ DAMAGES: Final[dict[str, list[Case]]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-async def test_what_is_damaged_is_told_repaired_and_then_in_order(house: House, kind: str) -> None:
-    await house.add("lamp.md", TEXT)
-    await house.add_corpus(RECORDS)
-    assert await house.work() == []
-    assert (await examine(house, deep=True)).clean
+async def test_what_is_damaged_is_told_repaired_and_then_in_order(
+    harness: WorkerHarness, kind: str
+) -> None:
+    await harness.add("lamp.md", TEXT)
+    await harness.add_corpus(RECORDS)
+    assert await harness.work() == []
+    assert (await examine(harness, deep=True)).clean
     for damage, named, remedy in DAMAGES[kind]:
-        texts = set(await house.texts())
-        await damage(house)
+        texts = set(await harness.texts())
+        await damage(harness)
         if damage is corrupt_an_image:
-            assert (await examine(house)).clean, "only who reads the bytes can see it"
-        report = await examine(house, deep=damage is corrupt_an_image)
+            assert (await examine(harness)).clean, "only who reads the bytes can see it"
+        report = await examine(harness, deep=damage is corrupt_an_image)
         found = [d for c in report.containers.values() for d in c.differences] + report.stores
         assert (named, remedy) in {(d.kind, d.repair) for d in found}, (damage, found)
-        assert remedy in await repair(house, report)
-        await house.settle()
-        after = await examine(house, deep=True)
+        assert remedy in await repair(harness, report)
+        await harness.settle()
+        after = await examine(harness, deep=True)
         assert after.clean, (damage, after)
-        assert await repair(house, after) == []
-        assert texts <= set(await house.texts()) or damage is leave_dead_rows
+        assert await repair(harness, after) == []
+        assert texts <= set(await harness.texts()) or damage is leave_dead_rows
 
 
-async def test_a_lost_original_is_told_and_comes_back_with_the_file(house: House) -> None:
-    await house.add("lamp.md", TEXT)
-    assert await house.work() == []
-    row = await one(house, "SELECT sha256 FROM blob_refs WHERE role = 'original'")
-    await house.stack.blobs.delete(Sha256(str(row["sha256"])))
-    report = await examine(house)
-    stack = house.stack
+async def test_a_lost_original_is_told_and_comes_back_with_the_file(harness: WorkerHarness) -> None:
+    await harness.add("lamp.md", TEXT)
+    assert await harness.work() == []
+    row = await one(harness, "SELECT sha256 FROM blob_refs WHERE role = 'original'")
+    await harness.stack.blobs.delete(Sha256(str(row["sha256"])))
+    report = await examine(harness)
+    stack = harness.stack
     (told,) = await Repairer(
         stack.db, stack.vectors, stack.blobs, principal="local:you", lease_seconds=60.0
     ).repair(report)
     assert not told.done
     assert "add file:///lamp.md again" in told.message
-    assert not (await examine(house)).clean
-    await house.add("lamp.md", TEXT)
-    assert await house.work() == []
-    assert (await examine(house, deep=True)).clean
+    assert not (await examine(harness)).clean
+    await harness.add("lamp.md", TEXT)
+    assert await harness.work() == []
+    assert (await examine(harness, deep=True)).clean
 
 
 async def test_a_backup_that_is_lost_or_cut_off_is_told_with_its_container_and_after_it(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.add("lamp.md", TEXT)
-    assert await house.work() == []
+    await harness.add("lamp.md", TEXT)
+    assert await harness.work() == []
     for _ in range(2):
-        async with house.stack.db.transaction() as conn:
+        async with harness.stack.db.transaction() as conn:
             await request_export(conn, CONTAINER, ExportPayload(kept=True), principal="local:you")
-        assert await house.work(JobKind.EXPORT) == []
+        assert await harness.work(JobKind.EXPORT) == []
     lost, cut = [
-        r["sha256"] for r in await sql(house.stack.db, "SELECT sha256 FROM archives ORDER BY id")
+        r["sha256"] for r in await sql(harness.stack.db, "SELECT sha256 FROM archives ORDER BY id")
     ]
-    assert (await examine(house, deep=True)).clean
-    await house.stack.blobs.delete(Sha256(lost))
-    path = await house.stack.blobs.local_copy(Sha256(cut))
+    assert (await examine(harness, deep=True)).clean
+    await harness.stack.blobs.delete(Sha256(lost))
+    path = await harness.stack.blobs.local_copy(Sha256(cut))
     path.chmod(0o600)
     data = path.read_bytes()
     path.write_bytes(data[:2])
-    told = (await examine(house)).containers[CONTAINER].differences
+    told = (await examine(harness)).containers[CONTAINER].differences
     assert [d.kind for d in told] == ["backup", "backup"]
     assert "is absent" in told[0].message
     assert "has 2 bytes" in told[1].message
     assert all("latent backup now notes" in d.message for d in told)
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert len((await examine(house)).containers[CONTAINER].differences) == 1
-    assert len((await examine(house, deep=True)).containers[CONTAINER].differences) == 2
-    async with house.stack.db.transaction() as conn:
+    assert len((await examine(harness)).containers[CONTAINER].differences) == 1
+    assert len((await examine(harness, deep=True)).containers[CONTAINER].differences) == 2
+    async with harness.stack.db.transaction() as conn:
         await delete_container(conn, CONTAINER, principal="local:you")
-    await house.settle()
-    report = await examine(house)
+    await harness.settle()
+    report = await examine(harness)
     assert [(d.kind, d.repair) for d in report.stores] == [("backup", Remedy.NONE)]
     assert not report.clean
 
 
 async def test_a_repaired_corpus_makes_only_its_damaged_record_again_and_no_deleted_one(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.add_corpus(RECORDS | {"c": "puffins in the burrow"})
-    assert await house.work() == []
-    (row,) = await sql(house.stack.db, "SELECT id FROM documents WHERE external_id = 'b'")
-    async with house.stack.db.transaction() as conn:
+    await harness.add_corpus(RECORDS | {"c": "puffins in the burrow"})
+    assert await harness.work() == []
+    (row,) = await sql(harness.stack.db, "SELECT id FROM documents WHERE external_id = 'b'")
+    async with harness.stack.db.transaction() as conn:
         await delete_documents(
             conn, CONTAINER, [row["id"]], principal="local:you", lease_seconds=60.0
         )
-    await house.settle()
+    await harness.settle()
     query = "SELECT external_id, live_generation FROM documents WHERE parent_id IS NOT NULL"
-    before = {r["external_id"]: r["live_generation"] for r in await sql(house.stack.db, query)}
-    texts, embedded = await house.texts(), house.embedder.texts
-    await lose_vectors_of_a_record(house)
-    assert await repair(house, await examine(house)) == [Remedy.REINGEST]
-    await house.settle()
-    after = {r["external_id"]: r["live_generation"] for r in await sql(house.stack.db, query)}
+    before = {r["external_id"]: r["live_generation"] for r in await sql(harness.stack.db, query)}
+    texts, embedded = await harness.texts(), harness.embedder.texts
+    await lose_vectors_of_a_record(harness)
+    assert await repair(harness, await examine(harness)) == [Remedy.REINGEST]
+    await harness.settle()
+    after = {r["external_id"]: r["live_generation"] for r in await sql(harness.stack.db, query)}
     assert after == before | {"a": before["a"] + 1}
-    assert sorted(await house.texts()) == sorted(texts)
-    assert house.embedder.texts == embedded, "the vector came from the embedding cache"
-    assert (await examine(house, deep=True)).clean
-    await house.add_corpus(RECORDS)
-    assert await house.work() == []
-    assert any("terns" in text for text in await house.texts()), "who adds it again gets it again"
+    assert sorted(await harness.texts()) == sorted(texts)
+    assert harness.embedder.texts == embedded, "the vector came from the embedding cache"
+    assert (await examine(harness, deep=True)).clean
+    await harness.add_corpus(RECORDS)
+    assert await harness.work() == []
+    assert any("terns" in text for text in await harness.texts()), "who adds it again gets it again"
 
 
-async def test_a_repair_may_be_done_twice_by_the_same_report(house: House) -> None:
-    await house.add("lamp.md", TEXT)
-    assert await house.work() == []
-    await lose_vectors(house)
-    await lose_postings(house)
-    await store_stray_points(house)
-    report = await examine(house)
-    first = await repair(house, report)
-    assert await repair(house, report) == first
-    await house.settle()
-    assert (await examine(house, deep=True)).clean
+async def test_a_repair_may_be_done_twice_by_the_same_report(harness: WorkerHarness) -> None:
+    await harness.add("lamp.md", TEXT)
+    assert await harness.work() == []
+    await lose_vectors(harness)
+    await lose_postings(harness)
+    await store_stray_points(harness)
+    report = await examine(harness)
+    first = await repair(harness, report)
+    assert await repair(harness, report) == first
+    await harness.settle()
+    assert (await examine(harness, deep=True)).clean
 
 
-async def test_dead_letters_are_noted_and_no_difference(house: House) -> None:
-    await house.add("empty.md", b"")
-    assert len(await house.work()) == 1
-    report = await examine(house)
+async def test_dead_letters_are_noted_and_no_difference(harness: WorkerHarness) -> None:
+    await harness.add("empty.md", b"")
+    assert len(await harness.work()) == 1
+    report = await examine(harness)
     assert report.clean
     (note,) = report.containers[CONTAINER].notes
     assert note.kind == "job"
     assert f"latent jobs requeue {note.object}" in note.message
 
 
-async def test_the_proof_of_a_deletion_counts_what_went_from_each_store(house: House) -> None:
-    await house.add("lamp.md", TEXT)
-    await house.add("copy.md", TEXT)
-    assert await house.work() == []
+async def test_the_proof_of_a_deletion_counts_what_went_from_each_store(
+    harness: WorkerHarness,
+) -> None:
+    await harness.add("lamp.md", TEXT)
+    await harness.add("copy.md", TEXT)
+    assert await harness.work() == []
     counted = await one(
-        house,
+        harness,
         "SELECT count(*) AS chunks, sum(windows)::int AS points, sum(length(tsv))::int AS postings FROM chunks c "
         "JOIN documents d ON d.id = c.doc_id WHERE d.uri = 'file:///copy.md'",
     )
-    row = await one(house, "SELECT id FROM documents WHERE uri = 'file:///copy.md'")
-    async with house.stack.db.transaction() as conn:
+    row = await one(harness, "SELECT id FROM documents WHERE uri = 'file:///copy.md'")
+    async with harness.stack.db.transaction() as conn:
         await delete_documents(
             conn, CONTAINER, [UUID(str(row["id"]))], principal="local:you", lease_seconds=60.0
         )
-    assert await house.work() == []
+    assert await harness.work() == []
     (proof,) = [
         r["result"]
         for r in await sql(
-            house.stack.db, "SELECT result FROM jobs WHERE kind = 'purge' AND state = 'done'"
+            harness.stack.db, "SELECT result FROM jobs WHERE kind = 'purge' AND state = 'done'"
         )
     ]
     assert {name: proof[name] for name in counted} == counted
     assert proof["blobs_kept"] >= 1, "the original is shared with the other document"
-    await sql(house.stack.db, TIME_PASSES)
-    await house.work()
+    await sql(harness.stack.db, TIME_PASSES)
+    await harness.work()
     (forgotten,) = await sql(
-        house.stack.db, f"SELECT result FROM jobs WHERE id = {proof['compaction_job']}"
+        harness.stack.db, f"SELECT result FROM jobs WHERE id = {proof['compaction_job']}"
     )
     assert forgotten["result"]["dropped_chunks"] == counted["chunks"]
-    assert await sql(house.stack.db, "SELECT 1 FROM dead_ords") == []
-    await house.settle()
-    assert (await examine(house, deep=True)).clean
+    assert await sql(harness.stack.db, "SELECT 1 FROM dead_ords") == []
+    await harness.settle()
+    assert (await examine(harness, deep=True)).clean
 
 
 async def test_a_container_that_goes_meanwhile_costs_the_report_of_no_other(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stack = house.stack
-    await house.add("lamp.md", TEXT)
-    assert await house.work() == []
+    stack = harness.stack
+    await harness.add("lamp.md", TEXT)
+    assert await harness.work() == []
     second = Manifest(id="zz", name="Second", embedder="openai/test", dims=DIMS)
     await founding.create(
-        stack.db, stack.vectors, house.embedder, second, principal="local:you", request_id=None
+        stack.db, stack.vectors, harness.embedder, second, principal="local:you", request_id=None
     )
     doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0)
     assert set((await doctor.examine(["never", "zz"])).containers) == {"zz"}
 
-    scroll, first = stack.vectors.scroll, await collection(house)
+    scroll, first = stack.vectors.scroll, await collection(harness)
 
     async def gone(name: str, **words: Any) -> Any:
         if name == first:

@@ -17,11 +17,11 @@ import pytest
 
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.web_address import WebAddress
-from latent_core.testing.web_site import WebSite
 from latent_workers.fetch import browser
 from latent_workers.fetch.browser import rendered
 from latent_workers.fetch.guard import Guard, system_resolver
 from latent_workers.fetch.web import Download, WebFetcher
+from tests.support.servers.web_site import WebSite
 
 
 class PlaywrightError(Exception):

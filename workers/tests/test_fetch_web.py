@@ -32,12 +32,12 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.web_address import WebAddress
 from latent_core.ingest.accept import Validators
-from latent_core.testing.web_site import WebSite, head
 from latent_workers.fetch import web
 from latent_workers.fetch.guard import Guard
 from latent_workers.fetch.inflate import Inflater
 from latent_workers.fetch.naming import named
 from latent_workers.fetch.web import Download, WebFetcher
+from tests.support.servers.web_site import WebSite, head
 
 LIMIT = 100_000
 HOST = "site.example"

@@ -43,7 +43,6 @@ from latent_core.registry.connection import Connection, Database
 from latent_core.registry.documents import Source
 from latent_core.settings import Settings
 from latent_core.stack import Stack
-from latent_core.testing.embedding_server import EmbeddingServer
 from latent_core.vectors.edge import EdgeVectorIndex
 from latent_core.vectors.port import Points, VectorIndex
 from latent_workers.deps import Deps
@@ -52,6 +51,7 @@ from latent_workers.jobs.registry import handlers
 from latent_workers.publishing import Publishing
 from latent_workers.sandbox.pool import Sandbox
 from latent_workers.tidy import look
+from tests.support.servers.embedding_server import EmbeddingServer
 
 DIMS: Final = 16
 LEASE_SECONDS: Final = 600.0
@@ -168,7 +168,7 @@ class SteppedIndex:
 
 
 @dataclass
-class House:
+class WorkerHarness:
     """The stores, and workers on them."""
 
     stack: Stack
@@ -281,7 +281,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
     async with AsyncExitStack() as services:
         server = await services.enter_async_context(EmbeddingServer(dims=DIMS))
         settings = Settings(
@@ -320,7 +320,7 @@ async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
             database, index, embedders, manifest, principal="local:you", request_id=None
         )
         sandbox = await services.enter_async_context(Sandbox(children=2))
-        yield House(stack, sandbox)
+        yield WorkerHarness(stack, sandbox)
 
 
 def long_text(seed: str) -> bytes:
@@ -341,12 +341,12 @@ def short_corpus(seed: str) -> bytes:
     return b"\n".join(orjson.dumps(record) for record in records)
 
 
-async def steps_of(house: House, uri: str, data: bytes, kind: JobKind) -> list[str]:
+async def steps_of(harness: WorkerHarness, uri: str, data: bytes, kind: JobKind) -> list[str]:
     """The steps of an attempt that nothing disturbs."""
     steps = Steps()
-    async with house.worker("undisturbed", steps, [kind]):
-        doc_id = await house.add(uri, data, kind)
-        await published(house, doc_id)
+    async with harness.worker("undisturbed", steps, [kind]):
+        doc_id = await harness.add(uri, data, kind)
+        await published(harness, doc_id)
     return steps.taken
 
 
@@ -360,27 +360,27 @@ async def steps_of(house: House, uri: str, data: bytes, kind: JobKind) -> list[s
     ],
 )
 async def test_frozen_at_any_step_it_changes_nothing_once_another_has_the_job(
-    house: House, kind: JobKind, name: str, content: Callable[[str], bytes]
+    harness: WorkerHarness, kind: JobKind, name: str, content: Callable[[str], bytes]
 ) -> None:
-    undisturbed = await steps_of(house, f"file:///first/{name}", content("first"), kind)
+    undisturbed = await steps_of(harness, f"file:///first/{name}", content("first"), kind)
     for number in first_and_last_of_each(undisturbed[: undisturbed.index(LAST_STEP) + 1]):
         where = f"step {number}, {undisturbed[number]}"
         uri = f"file:///{number}/{name}"
         steps = Steps(number)
-        async with house.worker("frozen", steps, [kind]) as frozen:
-            doc_id = await house.add(uri, content(uri), kind)
+        async with harness.worker("frozen", steps, [kind]) as frozen:
+            doc_id = await harness.add(uri, content(uri), kind)
             async with asyncio.timeout(WAIT_SECONDS):
                 await steps.reached.wait()
-            await house.take_away("frozen")
+            await harness.take_away("frozen")
             frozen.stop()
-            async with house.worker("other", kinds=[kind]):
-                await published(house, doc_id)
-            live = await house.live(doc_id)
+            async with harness.worker("other", kinds=[kind]):
+                await published(harness, doc_id)
+            live = await harness.live(doc_id)
             steps.go.set()
         assert (frozen.tally.lost, frozen.tally.settled) == (1, 0), where
         assert "after the transaction" not in steps.taken, where
-        assert await house.live(doc_id) == live, where
-    await clean_in_the_end(house)
+        assert await harness.live(doc_id) == live, where
+    await clean_in_the_end(harness)
 
 
 def first_and_last_of_each(names: Sequence[str]) -> list[int]:
@@ -390,28 +390,28 @@ def first_and_last_of_each(names: Sequence[str]) -> list[int]:
     return sorted({*first.values(), *last.values()})
 
 
-async def clean_in_the_end(house: House) -> None:
+async def clean_in_the_end(harness: WorkerHarness) -> None:
     """When what was left behind is found and purged, also what waits for two leases, the stores agree."""
-    await look(house.stack.settings, house.stack)
-    async with house.worker("last", kinds=AFTERWARDS):
-        await house.idle(AFTERWARDS)
-    report = await house.examine()
+    await look(harness.stack.settings, harness.stack)
+    async with harness.worker("last", kinds=AFTERWARDS):
+        await harness.idle(AFTERWARDS)
+    report = await harness.examine()
     assert report.clean, report.model_dump()
 
 
-async def published(house: House, doc_id: UUID) -> None:
+async def published(harness: WorkerHarness, doc_id: UUID) -> None:
     async def is_live() -> bool:
-        return await house.live(doc_id) is not None
+        return await harness.live(doc_id) is not None
 
     await eventually(is_live)
 
 
 @asynccontextmanager
-async def frozen_with_vectors(house: House, uri: str) -> AsyncIterator[UUID]:
+async def frozen_with_vectors(harness: WorkerHarness, uri: str) -> AsyncIterator[UUID]:
     """An ingest that has stored its vectors and stands still before it publishes; let go in the end."""
     steps = Steps(stop_before=LAST_STEP)
-    async with house.worker("frozen", steps, [JobKind.INGEST]):
-        doc_id = await house.add(uri, b"The lamp of the harbour is lit.")
+    async with harness.worker("frozen", steps, [JobKind.INGEST]):
+        doc_id = await harness.add(uri, b"The lamp of the harbour is lit.")
         async with asyncio.timeout(WAIT_SECONDS):
             await steps.reached.wait()
         try:
@@ -420,49 +420,53 @@ async def frozen_with_vectors(house: House, uri: str) -> AsyncIterator[UUID]:
             steps.go.set()
 
 
-async def test_deleted_while_it_was_frozen_a_document_stays_deleted(house: House) -> None:
-    async with frozen_with_vectors(house, "file:///a.txt") as doc_id:
-        await house.delete(doc_id)
-    assert await house.live(doc_id) is None
-    await clean_in_the_end(house)
+async def test_deleted_while_it_was_frozen_a_document_stays_deleted(harness: WorkerHarness) -> None:
+    async with frozen_with_vectors(harness, "file:///a.txt") as doc_id:
+        await harness.delete(doc_id)
+    assert await harness.live(doc_id) is None
+    await clean_in_the_end(harness)
 
 
-async def test_what_was_added_while_it_was_frozen_wins(house: House) -> None:
-    async with frozen_with_vectors(house, "file:///a.txt"):
-        await house.take_away("frozen")
-        doc_id = await house.add("file:///a.txt", b"The lamp of the harbour is out.")
-        async with house.worker("other", kinds=[JobKind.INGEST]):
-            await published(house, doc_id)
-    assert await house.texts(doc_id) == {"The lamp of the harbour is out."}
-    await clean_in_the_end(house)
+async def test_what_was_added_while_it_was_frozen_wins(harness: WorkerHarness) -> None:
+    async with frozen_with_vectors(harness, "file:///a.txt"):
+        await harness.take_away("frozen")
+        doc_id = await harness.add("file:///a.txt", b"The lamp of the harbour is out.")
+        async with harness.worker("other", kinds=[JobKind.INGEST]):
+            await published(harness, doc_id)
+    assert await harness.texts(doc_id) == {"The lamp of the harbour is out."}
+    await clean_in_the_end(harness)
 
 
-async def test_a_job_that_is_cancelled_in_the_midst_leaves_nothing_behind(house: House) -> None:
-    async with frozen_with_vectors(house, "file:///a.txt") as doc_id:
-        await house.cancel(doc_id)
-    assert await house.live(doc_id) is None
-    await clean_in_the_end(house)
+async def test_a_job_that_is_cancelled_in_the_midst_leaves_nothing_behind(
+    harness: WorkerHarness,
+) -> None:
+    async with frozen_with_vectors(harness, "file:///a.txt") as doc_id:
+        await harness.cancel(doc_id)
+    assert await harness.live(doc_id) is None
+    await clean_in_the_end(harness)
 
 
 async def test_a_job_that_is_cancelled_after_its_worker_vanished_leaves_nothing_behind(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    async with frozen_with_vectors(house, "file:///a.txt") as doc_id:
-        await house.take_away("frozen")
-        await house.cancel(doc_id)
-    assert await house.live(doc_id) is None
-    await clean_in_the_end(house)
+    async with frozen_with_vectors(harness, "file:///a.txt") as doc_id:
+        await harness.take_away("frozen")
+        await harness.cancel(doc_id)
+    assert await harness.live(doc_id) is None
+    await clean_in_the_end(harness)
 
 
-async def test_a_container_that_is_deleted_in_the_midst_leaves_no_job_behind(house: House) -> None:
+async def test_a_container_that_is_deleted_in_the_midst_leaves_no_job_behind(
+    harness: WorkerHarness,
+) -> None:
     async with (
-        frozen_with_vectors(house, "file:///a.txt"),
-        house.stack.db.transaction() as conn,
+        frozen_with_vectors(harness, "file:///a.txt"),
+        harness.stack.db.transaction() as conn,
     ):
         await delete_container(conn, CONTAINER, principal="local:you")
-    async with house.worker("other", kinds=[JobKind.DELETE_CONTAINER]):
-        await house.idle([JobKind.DELETE_CONTAINER])
-    async with house.stack.db.transaction() as conn:
+    async with harness.worker("other", kinds=[JobKind.DELETE_CONTAINER]):
+        await harness.idle([JobKind.DELETE_CONTAINER])
+    async with harness.stack.db.transaction() as conn:
         rows = await (await conn.execute(JOBS)).fetchall()
     assert [(row["kind"], row["state"]) for row in rows] == [("delete_container", "done")]
-    assert await house.stack.vectors.collections() == []
+    assert await harness.stack.vectors.collections() == []

@@ -18,106 +18,108 @@ from latent_core.domain.errors import IngestFailed, TooLarge, Unavailable, Unrea
 from latent_core.domain.job import JobKind
 from latent_core.ingest.delete import delete_container, delete_documents
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import sql
 from latent_workers import publishing
 from latent_workers.jobs import corpus, render
 from latent_workers.ocr.reader import PageReader
 from latent_workers.parse import mupdf
 from latent_workers.parse.decode import clean_value
-from latent_workers.testing.house import (
+from tests.support.harness.worker_harness import (
     CONTAINER,
     LEASE_SECONDS,
-    House,
-    open_house,
+    WorkerHarness,
+    open_harness,
 )
+from tests.support.queue import sql
 
 LINES: Final = "\n".join(f"line {n} of the log" for n in range(1500))
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(database, tmp_path) as opened:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+    async with open_harness(database, tmp_path) as opened:
         yield opened
 
 
 async def test_adding_unchanged_content_again_embeds_nothing_and_keeps_what_was_parsed(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
     text = b"---\nauthor: Ada\n---\n# Lamps\n\nThe lamp is lit.\n"
-    await house.add("a.md", text, meta={"shelf": 1})
-    assert await house.work() == []
-    embedded = house.embedder.texts
-    before = await sql(house.stack.db, "SELECT meta, live_generation FROM documents")
+    await harness.add("a.md", text, meta={"shelf": 1})
+    assert await harness.work() == []
+    embedded = harness.embedder.texts
+    before = await sql(harness.stack.db, "SELECT meta, live_generation FROM documents")
     assert before[0]["meta"].items() >= {"author": "Ada", "shelf": 1}.items()
-    await house.add("a.md", text, meta={"shelf": 1})
-    assert await house.work() == []
-    assert await sql(house.stack.db, "SELECT meta, live_generation FROM documents") == before
-    await house.add("a.md", text, meta={"shelf": 2})
-    assert await house.work() == []
-    (row,) = await sql(house.stack.db, "SELECT meta FROM documents")
+    await harness.add("a.md", text, meta={"shelf": 1})
+    assert await harness.work() == []
+    assert await sql(harness.stack.db, "SELECT meta, live_generation FROM documents") == before
+    await harness.add("a.md", text, meta={"shelf": 2})
+    assert await harness.work() == []
+    (row,) = await sql(harness.stack.db, "SELECT meta FROM documents")
     assert row["meta"].items() >= {"author": "Ada", "shelf": 2}.items()
-    assert house.embedder.texts == embedded
+    assert harness.embedder.texts == embedded
 
 
 async def test_a_record_that_vanished_from_its_corpus_is_removed_and_the_others_embed_nothing(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
     records = {f"r{n}": f"lamp number {n} is lit" for n in range(6)}
-    await house.add_corpus(records)
-    assert await house.work() == []
-    embedded = house.embedder.texts
+    await harness.add_corpus(records)
+    assert await harness.work() == []
+    embedded = harness.embedder.texts
     gone = records.pop("r5")
-    await house.add_corpus(records)
-    assert await house.work() == []
-    assert gone not in await house.texts()
-    assert sorted(await house.texts()) == sorted(records.values())
-    assert house.embedder.texts == embedded
-    await house.settle()
-    report = await house.examine()
+    await harness.add_corpus(records)
+    assert await harness.work() == []
+    assert gone not in await harness.texts()
+    assert sorted(await harness.texts()) == sorted(records.values())
+    assert harness.embedder.texts == embedded
+    await harness.settle()
+    report = await harness.examine()
     assert report.clean, report
 
 
 async def test_a_deleted_corpus_that_is_added_again_keeps_its_records_when_late_purges_run(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(corpus, "RECORDS_A_BATCH", 2)
     records = {f"r{n}": f"lamp number {n} is lit" for n in range(5)}
-    doc_id = await house.add_corpus(records)
-    assert await house.work() == []
-    async with house.stack.db.transaction() as conn:
+    doc_id = await harness.add_corpus(records)
+    assert await harness.work() == []
+    async with harness.stack.db.transaction() as conn:
         deleted = await delete_documents(
             conn, CONTAINER, [doc_id], principal="local:you", lease_seconds=LEASE_SECONDS
         )
     assert deleted is not None
     assert [c for c, _ in deleted.corpora] == [doc_id]
-    await house.add_corpus(records)
-    await house.work(JobKind.CORPUS)
-    await house.settle()
-    assert sorted(await house.texts()) == sorted(records.values())
-    assert (await house.examine()).clean
+    await harness.add_corpus(records)
+    await harness.work(JobKind.CORPUS)
+    await harness.settle()
+    assert sorted(await harness.texts()) == sorted(records.values())
+    assert (await harness.examine()).clean
 
 
-async def test_lines_that_cannot_be_read_remove_nothing(house: House) -> None:
-    await house.add_corpus({"r1": "one lamp", "r2": "two lamps", "r3": "three lamps"})
-    assert await house.work() == []
+async def test_lines_that_cannot_be_read_remove_nothing(harness: WorkerHarness) -> None:
+    await harness.add_corpus({"r1": "one lamp", "r2": "two lamps", "r3": "three lamps"})
+    assert await harness.work() == []
     bad = b'{"_id": "r1", "text": "one lamp"}\n{"_id": "r2", "text": 7}'
-    await house.add("c.jsonl", bad, kind=JobKind.CORPUS)
-    assert await house.work() == []
-    assert await house.texts() == ["one lamp", "two lamps"]
-    await house.add("c.jsonl", b'{"_id": "r1", "text": "one lamp"}\n{"_id', kind=JobKind.CORPUS)
-    assert await house.work() == []
-    assert await house.texts() == ["one lamp", "two lamps"]
+    await harness.add("c.jsonl", bad, kind=JobKind.CORPUS)
+    assert await harness.work() == []
+    assert await harness.texts() == ["one lamp", "two lamps"]
+    await harness.add("c.jsonl", b'{"_id": "r1", "text": "one lamp"}\n{"_id', kind=JobKind.CORPUS)
+    assert await harness.work() == []
+    assert await harness.texts() == ["one lamp", "two lamps"]
     (job,) = await sql(
-        house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'corpus' ORDER BY id DESC LIMIT 1"
+        harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'corpus' ORDER BY id DESC LIMIT 1"
     )
     assert "none was removed" in job["warnings"][-1]["message"]
 
 
-async def test_a_number_of_any_size_in_a_records_meta_is_kept_as_text(house: House) -> None:
+async def test_a_number_of_any_size_in_a_records_meta_is_kept_as_text(
+    harness: WorkerHarness,
+) -> None:
     line = b'{"_id": "r1", "text": "one lamp", "big": 36893488147419103232, "small": -5}'
-    await house.add("c.jsonl", line, kind=JobKind.CORPUS)
-    assert await house.work() == []
-    (row,) = await sql(house.stack.db, "SELECT meta FROM documents WHERE parent_id IS NOT NULL")
+    await harness.add("c.jsonl", line, kind=JobKind.CORPUS)
+    assert await harness.work() == []
+    (row,) = await sql(harness.stack.db, "SELECT meta FROM documents WHERE parent_id IS NOT NULL")
     assert row["meta"] == {"big": "36893488147419103232", "small": -5}
 
 
@@ -129,42 +131,42 @@ def test_every_cleaned_value_can_be_written_as_json() -> None:
 
 
 async def test_page_images_are_referred_to_while_the_rest_is_still_drawn(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a collection would take them away from a long render."""
     monkeypatch.setattr(render, "PAGES_A_BATCH", 2)
-    doc_id = await house.add("log.txt", LINES.encode())
-    await house.work(JobKind.INGEST)
+    doc_id = await harness.add("log.txt", LINES.encode())
+    await harness.work(JobKind.INGEST)
     seen: list[int] = []
 
     async def note(*given: Any, **more: Any) -> bool:
         live = await noting(*given, **more)
         (row,) = await sql(
-            house.stack.db, "SELECT count(*) AS n FROM blob_refs WHERE role = 'page_image'"
+            harness.stack.db, "SELECT count(*) AS n FROM blob_refs WHERE role = 'page_image'"
         )
         seen.append(row["n"])
         return live
 
     noting = render._note
     monkeypatch.setattr(render, "_note", note)
-    assert await house.work(JobKind.RENDER) == []
+    assert await harness.work(JobKind.RENDER) == []
     assert len(seen) > 2
     assert seen[0] == 2
     rows = await sql(
-        house.stack.db, "SELECT page, image_sha256 FROM pages WHERE doc_id = %(id)s", id=doc_id
+        harness.stack.db, "SELECT page, image_sha256 FROM pages WHERE doc_id = %(id)s", id=doc_id
     )
     assert len(rows) == seen[-1]
     assert all(row["image_sha256"] for row in rows)
-    placed = await sql(house.stack.db, "SELECT count(*) AS n FROM chunks WHERE page IS NULL")
+    placed = await sql(harness.stack.db, "SELECT count(*) AS n FROM chunks WHERE page IS NULL")
     assert placed == [{"n": 0}]
 
 
 async def test_images_drawn_for_a_document_that_was_deleted_meanwhile_are_collected(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(render, "PAGES_A_BATCH", 2)
-    doc_id = await house.add("log.txt", LINES.encode())
-    await house.work(JobKind.INGEST)
+    doc_id = await harness.add("log.txt", LINES.encode())
+    await harness.work(JobKind.INGEST)
     noting = render._note
     notes = 0
 
@@ -173,68 +175,68 @@ async def test_images_drawn_for_a_document_that_was_deleted_meanwhile_are_collec
         notes += 1
         live = await noting(*given, **more)
         if notes == 1:
-            async with house.stack.db.transaction() as conn:
+            async with harness.stack.db.transaction() as conn:
                 await delete_documents(
                     conn, CONTAINER, [doc_id], principal="local:you", lease_seconds=LEASE_SECONDS
                 )
         return live
 
     monkeypatch.setattr(render, "_note", note)
-    assert await house.work(JobKind.RENDER) == []
+    assert await harness.work(JobKind.RENDER) == []
     assert notes == 2
-    assert len(await house.stored()) > 1
-    await house.settle()
-    assert await house.stored() == set()
-    assert (await house.examine()).clean
+    assert len(await harness.stored()) > 1
+    await harness.settle()
+    assert await harness.stored() == set()
+    assert (await harness.examine()).clean
 
 
 async def test_the_bytes_of_a_file_below_a_root_are_kept_while_it_is_ingested_and_tried_again(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    (house.inbox / "a.txt").write_text("the lamp is lit")
+    (harness.inbox / "a.txt").write_text("the lamp is lit")
     sha256 = hashlib.sha256(b"the lamp is lit").hexdigest()
-    await house.add("a.txt", None)
-    house.embedder.away = Unavailable("the embedder is away")
-    job = await house.claim()
+    await harness.add("a.txt", None)
+    harness.embedder.away = Unavailable("the embedder is away")
+    job = await harness.claim()
     assert job is not None
-    assert isinstance(await house.run(job), Unavailable)
-    (row,) = await sql(house.stack.db, "SELECT payload, state FROM jobs WHERE kind = 'ingest'")
+    assert isinstance(await harness.run(job), Unavailable)
+    (row,) = await sql(harness.stack.db, "SELECT payload, state FROM jobs WHERE kind = 'ingest'")
     assert (row["payload"]["sha256"], row["state"]) == (sha256, "queued")
-    house.embedder.away = None
-    await house.settle()
-    assert await house.texts() == ["the lamp is lit"]
-    assert await house.stored() >= {sha256}
-    (document,) = await sql(house.stack.db, "SELECT source_mtime_ns FROM documents")
-    assert document["source_mtime_ns"] == (house.inbox / "a.txt").stat().st_mtime_ns
+    harness.embedder.away = None
+    await harness.settle()
+    assert await harness.texts() == ["the lamp is lit"]
+    assert await harness.stored() >= {sha256}
+    (document,) = await sql(harness.stack.db, "SELECT source_mtime_ns FROM documents")
+    assert document["source_mtime_ns"] == (harness.inbox / "a.txt").stat().st_mtime_ns
 
 
 async def test_a_document_whose_embedder_is_away_waits_with_that_cause_and_is_swept_by_nobody(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.add("a.txt", b"the lamp is lit")
-    await sql(house.stack.db, "UPDATE jobs SET max_attempts = 1")
-    house.embedder.away = Unreachable("the embedder cannot be reached")
+    await harness.add("a.txt", b"the lamp is lit")
+    await sql(harness.stack.db, "UPDATE jobs SET max_attempts = 1")
+    harness.embedder.away = Unreachable("the embedder cannot be reached")
     for _ in range(3):
-        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
-        job = await house.claim()
+        await sql(harness.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
+        job = await harness.claim()
         assert job is not None
-        assert isinstance(await house.run(job), Unreachable)
-    (row,) = await sql(house.stack.db, "SELECT kind, state, attempts, cause FROM jobs")
+        assert isinstance(await harness.run(job), Unreachable)
+    (row,) = await sql(harness.stack.db, "SELECT kind, state, attempts, cause FROM jobs")
     assert (row["kind"], row["state"], row["attempts"]) == ("ingest", "queued", 0)
     assert row["cause"]["message"] == "the embedder cannot be reached"
-    house.embedder.away = None
-    await house.settle()
-    assert await house.texts() == ["the lamp is lit"]
+    harness.embedder.away = None
+    await harness.settle()
+    assert await harness.texts() == ["the lamp is lit"]
 
 
 @pytest.mark.parametrize("kind", [JobKind.INGEST, JobKind.CORPUS])
 async def test_what_a_job_staged_is_purged_when_its_last_attempt_fails(
-    house: House, kind: JobKind, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, kind: JobKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = b'{"_id": "r1", "title": "", "text": "the lamp is lit"}'
-    await house.add("c.jsonl" if kind is JobKind.CORPUS else "a.txt", data, kind=kind)
-    await sql(house.stack.db, "UPDATE jobs SET max_attempts = 1")
-    job = await house.claim()
+    await harness.add("c.jsonl" if kind is JobKind.CORPUS else "a.txt", data, kind=kind)
+    await sql(harness.stack.db, "UPDATE jobs SET max_attempts = 1")
+    job = await harness.claim()
     assert job is not None
 
     async def refuse(*_: object) -> None:
@@ -242,72 +244,76 @@ async def test_what_a_job_staged_is_purged_when_its_last_attempt_fails(
 
     monkeypatch.setattr(publishing, "publish", refuse)
     monkeypatch.setattr(corpus, "publish", refuse)
-    assert isinstance(await house.run(job), IngestFailed)
+    assert isinstance(await harness.run(job), IngestFailed)
     monkeypatch.undo()
     assert (
-        any(d.kind == "point" for d in (await house.examine()).containers[CONTAINER].differences)
+        any(d.kind == "point" for d in (await harness.examine()).containers[CONTAINER].differences)
         is False
     )
-    await house.settle()
-    report = await house.examine()
+    await harness.settle()
+    report = await harness.examine()
     assert report.containers[CONTAINER].counts["points"] == 0
     assert report.clean, report
 
 
-async def test_a_job_that_failed_keeps_its_bytes_until_it_is_forgotten(house: House) -> None:
-    (house.inbox / "a.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 64)
-    await house.add("a.txt", None)
-    assert len(await house.work()) == 1
-    await house.settle()
-    assert len(await house.stored()) == 1
+async def test_a_job_that_failed_keeps_its_bytes_until_it_is_forgotten(
+    harness: WorkerHarness,
+) -> None:
+    (harness.inbox / "a.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 64)
+    await harness.add("a.txt", None)
+    assert len(await harness.work()) == 1
+    await harness.settle()
+    assert len(await harness.stored()) == 1
     (again,) = await sql(
-        house.stack.db,
+        harness.stack.db,
         "SELECT run_at > now() + interval '1 hour' AS late FROM jobs WHERE kind = 'garbage' AND state = 'queued'",
     )
     assert again["late"]
-    await sql(house.stack.db, "DELETE FROM jobs WHERE kind = 'ingest'")
-    await house.settle()
-    assert await house.stored() == set()
-    open_jobs = await sql(house.stack.db, "SELECT kind FROM jobs WHERE state = 'queued'")
+    await sql(harness.stack.db, "DELETE FROM jobs WHERE kind = 'ingest'")
+    await harness.settle()
+    assert await harness.stored() == set()
+    open_jobs = await sql(harness.stack.db, "SELECT kind FROM jobs WHERE state = 'queued'")
     assert open_jobs == []
 
 
-async def test_a_deleted_container_leaves_no_bytes(house: House) -> None:
-    await house.add("a.txt", b"the lamp is lit")
-    await house.work()
-    assert len(await house.stored()) > 1
-    async with house.stack.db.transaction() as conn:
+async def test_a_deleted_container_leaves_no_bytes(harness: WorkerHarness) -> None:
+    await harness.add("a.txt", b"the lamp is lit")
+    await harness.work()
+    assert len(await harness.stored()) > 1
+    async with harness.stack.db.transaction() as conn:
         await delete_container(conn, CONTAINER, principal="local:you")
-    await house.settle()
-    assert await house.stored() == set()
-    assert (await house.examine()).clean
+    await harness.settle()
+    assert await harness.stored() == set()
+    assert (await harness.examine()).clean
 
 
-async def test_a_collection_comes_back_for_what_is_still_too_young(house: House) -> None:
-    doc_id = await house.add("a.txt", b"the lamp is lit")
-    await house.work()
-    async with house.stack.db.transaction() as conn:
+async def test_a_collection_comes_back_for_what_is_still_too_young(harness: WorkerHarness) -> None:
+    doc_id = await harness.add("a.txt", b"the lamp is lit")
+    await harness.work()
+    async with harness.stack.db.transaction() as conn:
         await delete_documents(
             conn, CONTAINER, [doc_id], principal="local:you", lease_seconds=LEASE_SECONDS
         )
-    await house.work()
+    await harness.work()
     await sql(
-        house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL WHERE kind = 'garbage'"
+        harness.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL WHERE kind = 'garbage'"
     )
-    assert await house.work(JobKind.GARBAGE) == []
-    assert len(await house.stored()) > 1
-    await house.settle()
-    assert await house.stored() == set()
+    assert await harness.work(JobKind.GARBAGE) == []
+    assert len(await harness.stored()) > 1
+    await harness.settle()
+    assert await harness.stored() == set()
 
 
 @pytest.mark.parametrize("trouble", ["too large", "gone"])
-async def test_a_file_that_cannot_be_copied_leaves_no_copy(house: House, trouble: str) -> None:
+async def test_a_file_that_cannot_be_copied_leaves_no_copy(
+    harness: WorkerHarness, trouble: str
+) -> None:
     if trouble == "too large":
-        (house.inbox / "a.txt").write_bytes(b"x" * 1_000_001)
-    await house.add("a.txt", None)
-    (error,) = await house.work()
+        (harness.inbox / "a.txt").write_bytes(b"x" * 1_000_001)
+    await harness.add("a.txt", None)
+    (error,) = await harness.work()
     assert isinstance(error, TooLarge) is (trouble == "too large")
-    assert list(house.stack.tmp.iterdir()) == []
+    assert list(harness.stack.tmp.iterdir()) == []
 
 
 def install_engine(folder: Path) -> None:
@@ -343,25 +349,25 @@ def half_scanned() -> bytes:
 
 @pytest.fixture
 async def reader(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Path]:
     """OCR without an engine, until one is put into the folder."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     async with PageReader("tesseract") as found:
-        house.deps = replace(house.deps, ocr=found)
+        harness.deps = replace(harness.deps, ocr=found)
         yield folder
 
 
 async def test_an_image_is_one_chunk_of_the_text_it_shows_with_its_thumbnail(
-    house: House, reader: Path
+    harness: WorkerHarness, reader: Path
 ) -> None:
     install_engine(reader)
-    await house.add("sign-7.png", picture())
-    assert await house.work() == []
+    await harness.add("sign-7.png", picture())
+    assert await harness.work() == []
     (row,) = await sql(
-        house.stack.db, "SELECT text, modality, source_type, page, meta, provenance FROM chunks"
+        harness.stack.db, "SELECT text, modality, source_type, page, meta, provenance FROM chunks"
     )
     assert (row["text"], row["modality"], row["source_type"]) == (
         "harbour lights",
@@ -371,51 +377,51 @@ async def test_an_image_is_one_chunk_of_the_text_it_shows_with_its_thumbnail(
     assert (row["page"], row["meta"]["ocr"]) == (1, True)
     assert row["provenance"]["handler"] == "image parser, tesseract 1.0"
     (page,) = await sql(
-        house.stack.db,
+        harness.stack.db,
         "SELECT p.text, p.width, r.mime FROM pages p JOIN blob_refs r ON r.role = 'page_image'",
     )
     assert (page["text"], page["width"], page["mime"]) == ("harbour lights", 60, "image/webp")
-    embedded = house.embedder.texts
-    await house.add("sign-7.png", picture())
-    assert await house.work() == []
-    assert house.embedder.texts == embedded
-    await house.settle()
-    assert (await house.examine()).clean
+    embedded = harness.embedder.texts
+    await harness.add("sign-7.png", picture())
+    assert await harness.work() == []
+    assert harness.embedder.texts == embedded
+    await harness.settle()
+    assert (await harness.examine()).clean
 
 
 async def test_an_image_that_nobody_could_read_is_found_by_its_name_and_says_what_to_install(
-    house: House, reader: Path
+    harness: WorkerHarness, reader: Path
 ) -> None:
-    await house.add("sign-7.png", picture())
-    assert await house.work() == []
-    assert await house.texts() == ["sign 7"]
-    (job,) = await sql(house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'ingest'")
+    await harness.add("sign-7.png", picture())
+    assert await harness.work() == []
+    assert await harness.texts() == ["sign 7"]
+    (job,) = await sql(harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'ingest'")
     assert "tesseract-ocr" in job["warnings"][0]["message"]
 
 
 async def test_scanned_pages_are_read_when_the_document_is_added_again_with_an_engine(
-    house: House, reader: Path
+    harness: WorkerHarness, reader: Path
 ) -> None:
     live = "SELECT live_generation AS n, recipe FROM documents"
     data = half_scanned()
     for generation in (1, 1):
-        await house.add("log.pdf", data)
-        assert await house.work() == []
-        assert await house.texts() == ["The keeper wrote this page himself"]
-        (document,) = await sql(house.stack.db, live)
+        await harness.add("log.pdf", data)
+        assert await harness.work() == []
+        assert await harness.texts() == ["The keeper wrote this page himself"]
+        (document,) = await sql(harness.stack.db, live)
         assert document["n"] == generation, "without an engine, again is the same"
     assert document["recipe"].endswith("-unread"), "or a listing would never ask for it again"
     install_engine(reader)
-    await house.add("log.pdf", data)
-    assert await house.work() == []
-    assert await house.texts() == ["The keeper wrote this page himself", "harbour lights"]
-    (again,) = await sql(house.stack.db, live)
+    await harness.add("log.pdf", data)
+    assert await harness.work() == []
+    assert await harness.texts() == ["The keeper wrote this page himself", "harbour lights"]
+    (again,) = await sql(harness.stack.db, live)
     assert again["n"] > document["n"]
     assert document["recipe"] == again["recipe"] + "-unread"
     rows = await sql(
-        house.stack.db,
+        harness.stack.db,
         "SELECT c.page, c.meta FROM chunks c JOIN documents d ON d.live_generation = c.generation ORDER BY c.ord",
     )
     assert [(row["page"], row["meta"].get("ocr")) for row in rows] == [(1, None), (2, True)]
-    await house.settle()
-    assert (await house.examine()).clean
+    await harness.settle()
+    assert (await harness.examine()).clean

@@ -16,43 +16,43 @@ from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
 from latent_core.registry import archives, containers, listings
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import sql
 from latent_core.transfer.requests import ExportPayload, request_export
-from latent_workers.testing.house import CONTAINER, House, open_house
-from latent_workers.testing.transfers import OWNER, delete, export, take_in
+from tests.support.harness.transfers import OWNER, delete, export, take_in
+from tests.support.harness.worker_harness import CONTAINER, WorkerHarness, open_harness
+from tests.support.queue import sql
 
 LAMP: Final = b"# Lamp\n\nThe lamp burns colza oil.\n"
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(database, tmp_path) as one:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+    async with open_harness(database, tmp_path) as one:
         await one.add("horn.md", b"# Horn\n\nThe horn sounds twice.\n")
         yield one
 
 
-async def original_of(house: House, doc_id: UUID) -> Sha256:
+async def original_of(harness: WorkerHarness, doc_id: UUID) -> Sha256:
     (row,) = await sql(
-        house.stack.db,
+        harness.stack.db,
         f"SELECT sha256 FROM blob_refs WHERE doc_id = '{doc_id}' AND role = 'original'",
     )
     return Sha256(row["sha256"])
 
 
-async def lose(house: House, sha256: Sha256) -> None:
-    await house.stack.blobs.delete(sha256)
+async def lose(harness: WorkerHarness, sha256: Sha256) -> None:
+    await harness.stack.blobs.delete(sha256)
 
 
-async def damage(house: House, sha256: Sha256) -> None:
-    path = await house.stack.blobs.local_copy(sha256)
+async def damage(harness: WorkerHarness, sha256: Sha256) -> None:
+    path = await harness.stack.blobs.local_copy(sha256)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
-async def damage_on_a_server(house: House, sha256: Sha256) -> None:
+async def damage_on_a_server(harness: WorkerHarness, sha256: Sha256) -> None:
     """What a server sends is hashed while it is copied."""
-    store = house.stack.blobs
+    store = harness.stack.blobs
     copy = store.local_copy
 
     async def local_copy(asked: Sha256) -> Path:
@@ -63,80 +63,80 @@ async def damage_on_a_server(house: House, sha256: Sha256) -> None:
     vars(store)["local_copy"] = local_copy
 
 
-async def has_original(house: House, doc_id: UUID) -> bool:
-    async with house.stack.db.transaction() as conn:
+async def has_original(harness: WorkerHarness, doc_id: UUID) -> bool:
+    async with harness.stack.db.transaction() as conn:
         return (await listings.known(conn, [doc_id]))[doc_id].has_original
 
 
-async def last(house: House, kind: JobKind) -> dict[str, Any]:
+async def last(harness: WorkerHarness, kind: JobKind) -> dict[str, Any]:
     query = "SELECT state, result, warnings FROM jobs WHERE kind = '{}' ORDER BY id DESC LIMIT 1"
-    (job,) = await sql(house.stack.db, query.format(kind.value))
+    (job,) = await sql(harness.stack.db, query.format(kind.value))
     return dict(job)
 
 
 @pytest.mark.parametrize("spoil", [lose, damage, damage_on_a_server])
 @pytest.mark.parametrize("kept", [False, True])
 async def test_what_is_lost_is_left_out_of_an_archive_counted_and_told(
-    house: House, spoil: Any, kept: bool
+    harness: WorkerHarness, spoil: Any, kept: bool
 ) -> None:
-    doc_id = await house.add("lamp.md", LAMP)
-    assert await house.work() == []
-    await spoil(house, await original_of(house, doc_id))
-    async with house.stack.db.transaction() as conn:
+    doc_id = await harness.add("lamp.md", LAMP)
+    assert await harness.work() == []
+    await spoil(harness, await original_of(harness, doc_id))
+    async with harness.stack.db.transaction() as conn:
         await request_export(conn, CONTAINER, ExportPayload(kept=kept), principal=OWNER)
-    assert await house.work(JobKind.EXPORT) == []
-    job = await last(house, JobKind.EXPORT)
+    assert await harness.work(JobKind.EXPORT) == []
+    job = await last(harness, JobKind.EXPORT)
     assert (job["state"], job["result"]["documents"]) == ("done", 2)
     assert job["result"]["lacking_blobs"] == 1
     assert "1 originals or page images are lost or damaged" in job["warnings"][0]["message"]
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         kind = ArchiveKind.BACKUP if kept else ArchiveKind.EXPORT
         (archive,) = await archives.listed(conn, kind, [CONTAINER], 10)
     assert archive.totals["lacking_blobs"] == 1
-    data = await house.stack.blobs.get(Sha256(archive.sha256))
-    await delete(house, CONTAINER)
-    result = await take_in(house, data, CONTAINER)
+    data = await harness.stack.blobs.get(Sha256(archive.sha256))
+    await delete(harness, CONTAINER)
+    result = await take_in(harness, data, CONTAINER)
     assert (result["documents"], result["embedded"], result["lacking_blobs"]) == (2, 0, 1)
 
 
-async def test_a_whole_archive_tells_of_nothing_that_it_lacks(house: House) -> None:
-    assert await house.work() == []
-    await export(house)
-    job = await last(house, JobKind.EXPORT)
+async def test_a_whole_archive_tells_of_nothing_that_it_lacks(harness: WorkerHarness) -> None:
+    assert await harness.work() == []
+    await export(harness)
+    job = await last(harness, JobKind.EXPORT)
     assert "lacking_blobs" not in job["result"]
     assert job["warnings"] == []
 
 
 async def test_a_lost_original_is_wanted_by_a_listing_and_stored_when_it_is_added_again(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    doc_id = await house.add("lamp.md", LAMP)
-    assert await house.work() == []
-    embedded = house.embedder.texts
-    await lose(house, await original_of(house, doc_id))
-    report = await house.examine()
+    doc_id = await harness.add("lamp.md", LAMP)
+    assert await harness.work() == []
+    embedded = harness.embedder.texts
+    await lose(harness, await original_of(harness, doc_id))
+    report = await harness.examine()
     (told,) = await Repairer(
-        house.stack.db,
-        house.stack.vectors,
-        house.stack.blobs,
+        harness.stack.db,
+        harness.stack.vectors,
+        harness.stack.blobs,
         principal=OWNER,
         lease_seconds=60.0,
         alone=True,
     ).repair(report)
     assert "add file:///lamp.md again" in told.message
-    assert not await has_original(house, doc_id)
-    await house.add("lamp.md", LAMP)
-    assert await house.work() == []
-    assert await has_original(house, doc_id)
-    assert house.embedder.texts == embedded
-    assert (await house.examine()).clean
+    assert not await has_original(harness, doc_id)
+    await harness.add("lamp.md", LAMP)
+    assert await harness.work() == []
+    assert await has_original(harness, doc_id)
+    assert harness.embedder.texts == embedded
+    assert (await harness.examine()).clean
 
 
-async def test_a_damaged_original_never_replaces_what_is_live(house: House) -> None:
-    doc_id = await house.add("lamp.md", LAMP)
-    assert await house.work() == []
-    stack, texts = house.stack, sorted(await house.texts())
-    await damage(house, await original_of(house, doc_id))
+async def test_a_damaged_original_never_replaces_what_is_live(harness: WorkerHarness) -> None:
+    doc_id = await harness.add("lamp.md", LAMP)
+    assert await harness.work() == []
+    stack, texts = harness.stack, sorted(await harness.texts())
+    await damage(harness, await original_of(harness, doc_id))
     async with stack.db.transaction() as conn:
         container = await containers.get(conn, CONTAINER)
     assert container is not None
@@ -144,27 +144,27 @@ async def test_a_damaged_original_never_replaces_what_is_live(house: House) -> N
     repairer = Repairer(
         stack.db, stack.vectors, stack.blobs, principal=OWNER, lease_seconds=60.0, alone=True
     )
-    repairs = await repairer.repair(await house.examine())
+    repairs = await repairer.repair(await harness.examine())
     assert any("add file:///lamp.md again" in one.message for one in repairs), repairs
-    assert await house.work() == []
-    assert sorted(await house.texts()) == texts
-    assert not await has_original(house, doc_id)
+    assert await harness.work() == []
+    assert sorted(await harness.texts()) == texts
+    assert not await has_original(harness, doc_id)
 
 
 async def test_adding_a_file_brings_the_original_to_a_document_that_was_imported_without(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    doc_id = await house.add("lamp.md", LAMP)
-    assert await house.work() == []
-    data = await export(house, blobs=False)
-    await delete(house, CONTAINER)
-    await house.settle()
-    assert (await take_in(house, data, CONTAINER))["lacking_blobs"] > 0
-    assert not await has_original(house, doc_id)
-    embedded = house.embedder.texts
-    await house.add("lamp.md", LAMP)
-    assert await house.work() == []
-    assert await has_original(house, doc_id)
-    assert house.embedder.texts == embedded
-    await house.settle()
-    assert await house.stack.blobs.size(await original_of(house, doc_id)) == len(LAMP)
+    doc_id = await harness.add("lamp.md", LAMP)
+    assert await harness.work() == []
+    data = await export(harness, blobs=False)
+    await delete(harness, CONTAINER)
+    await harness.settle()
+    assert (await take_in(harness, data, CONTAINER))["lacking_blobs"] > 0
+    assert not await has_original(harness, doc_id)
+    embedded = harness.embedder.texts
+    await harness.add("lamp.md", LAMP)
+    assert await harness.work() == []
+    assert await has_original(harness, doc_id)
+    assert harness.embedder.texts == embedded
+    await harness.settle()
+    assert await harness.stack.blobs.size(await original_of(harness, doc_id)) == len(LAMP)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.chunk import DraftChunk, SourceType
-from latent_core.testing.tokenizers import Words
 from latent_workers.chunk.chunker import chunk
 from latent_workers.chunk.counting import WordCounter
 from latent_workers.parse import code, json_file, markdown, text as plain_text, yaml_file
@@ -22,6 +21,7 @@ from latent_workers.parse.parsed import Parsed
 from latent_workers.parse.run import parse_file
 from latent_workers.parse.source import Source
 from latent_workers.sandbox.pool import Sandbox
+from tests.support.tokenizers import Words
 
 SEED = 20
 FILES = 150

@@ -12,13 +12,13 @@ from hypothesis import given, settings, strategies as st
 from latent_core.domain.chunk import DraftChunk, SourceType
 from latent_core.domain.ids import content_hash
 from latent_core.embedding.port import Tokenizer
-from latent_core.testing.tokenizers import Bytes, Words
 from latent_workers.chunk.chunker import chunk
 from latent_workers.parse import json_file, yaml_file
 from latent_workers.parse.decode import decode
 from latent_workers.parse.lines import Lines
 from latent_workers.parse.parsed import Parsed
 from latent_workers.parse.structure import key_path, segment
+from tests.support.tokenizers import Bytes, Words
 
 
 def parsed(said: str, name: str) -> Parsed:

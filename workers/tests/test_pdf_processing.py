@@ -15,15 +15,15 @@ from latent_core.domain.pdf_status import Action, PdfState, PdfStatus, PdfTotals
 from latent_core.ingest.processing import process
 from latent_core.registry import pdf_status
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import sql
-from latent_workers.testing.house import CONTAINER, House, open_house
+from tests.support.harness.worker_harness import CONTAINER, WorkerHarness, open_harness
+from tests.support.queue import sql
 
 PDF = "application/pdf"
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(database, tmp_path) as opened:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+    async with open_harness(database, tmp_path) as opened:
         yield opened
 
 
@@ -36,91 +36,96 @@ def book(pages: int) -> bytes:
     return data
 
 
-async def status(house: House, doc_id: UUID) -> PdfStatus:
-    async with house.stack.db.transaction() as conn:
+async def status(harness: WorkerHarness, doc_id: UUID) -> PdfStatus:
+    async with harness.stack.db.transaction() as conn:
         return (await pdf_status.of_documents(conn, CONTAINER, [doc_id]))[doc_id]
 
 
-async def select(house: House, *doc_ids: UUID) -> list[Selected]:
-    async with house.stack.db.transaction() as conn:
+async def select(harness: WorkerHarness, *doc_ids: UUID) -> list[Selected]:
+    async with harness.stack.db.transaction() as conn:
         return await process(conn, CONTAINER, doc_ids, principal="local:you")
 
 
-async def test_a_pdf_waits_then_is_parsed_then_drawn(house: House) -> None:
-    doc_id = await house.add("book.pdf", book(2), mime=PDF)
-    waiting = await status(house, doc_id)
+async def test_a_pdf_waits_then_is_parsed_then_drawn(harness: WorkerHarness) -> None:
+    doc_id = await harness.add("book.pdf", book(2), mime=PDF)
+    waiting = await status(harness, doc_id)
     assert (waiting.status, waiting.total) == (PdfState.PENDING, 0)
     assert waiting.job_id is not None
-    await house.work(JobKind.INGEST)
-    parsed = await status(house, doc_id)
+    await harness.work(JobKind.INGEST)
+    parsed = await status(harness, doc_id)
     assert (parsed.status, parsed.total, parsed.processed) == (PdfState.PARSED, 2, 0)
     assert (parsed.unprocessed, parsed.job_id is not None) == (2, True)
-    await house.work(JobKind.RENDER)
-    drawn = await status(house, doc_id)
+    await harness.work(JobKind.RENDER)
+    drawn = await status(harness, doc_id)
     assert (drawn.status, drawn.processed, drawn.unprocessed) == (PdfState.DRAWN, 2, 0)
     assert (drawn.job_id, drawn.cause) == (None, None)
 
 
-async def test_who_selects_what_is_open_or_done_changes_nothing(house: House) -> None:
-    doc_id = await house.add("book.pdf", book(1), mime=PDF)
-    waiting = await status(house, doc_id)
-    [joined] = await select(house, doc_id)
+async def test_who_selects_what_is_open_or_done_changes_nothing(harness: WorkerHarness) -> None:
+    doc_id = await harness.add("book.pdf", book(1), mime=PDF)
+    waiting = await status(harness, doc_id)
+    [joined] = await select(harness, doc_id)
     assert (joined.action, joined.job_id) == (Action.JOINED, waiting.job_id)
-    await house.work(JobKind.INGEST)
-    assert (await select(house, doc_id))[0].action is Action.JOINED
-    await house.work(JobKind.RENDER)
-    assert (await select(house, doc_id))[0].action is Action.NONE
+    await harness.work(JobKind.INGEST)
+    assert (await select(harness, doc_id))[0].action is Action.JOINED
+    await harness.work(JobKind.RENDER)
+    assert (await select(harness, doc_id))[0].action is Action.NONE
     assert (
-        len(await sql(house.stack.db, "SELECT 1 FROM jobs WHERE kind IN ('ingest', 'render')")) == 2
+        len(await sql(harness.stack.db, "SELECT 1 FROM jobs WHERE kind IN ('ingest', 'render')"))
+        == 2
     )
 
 
-async def test_a_pdf_that_could_not_be_read_is_tried_again(house: House) -> None:
-    doc_id = await house.add("broken.pdf", b"%PDF-1.7\nnothing of a PDF follows", mime=PDF)
-    assert await house.work(JobKind.INGEST)
-    failed = await status(house, doc_id)
+async def test_a_pdf_that_could_not_be_read_is_tried_again(harness: WorkerHarness) -> None:
+    doc_id = await harness.add("broken.pdf", b"%PDF-1.7\nnothing of a PDF follows", mime=PDF)
+    assert await harness.work(JobKind.INGEST)
+    failed = await status(harness, doc_id)
     assert failed.status is PdfState.FAILED
     assert failed.cause
-    [again] = await select(house, doc_id)
+    [again] = await select(harness, doc_id)
     assert (again.action, again.job_id) == (Action.QUEUED, failed.job_id)
-    assert (await status(house, doc_id)).status is PdfState.PENDING
+    assert (await status(harness, doc_id)).status is PdfState.PENDING
 
 
 @pytest.mark.parametrize("kept", [True, False])
-async def test_pages_that_nobody_drew_are_drawn_by_a_job(house: House, kept: bool) -> None:
-    doc_id = await house.add("book.pdf", book(2), mime=PDF)
-    await house.work(JobKind.INGEST)
+async def test_pages_that_nobody_drew_are_drawn_by_a_job(
+    harness: WorkerHarness, kept: bool
+) -> None:
+    doc_id = await harness.add("book.pdf", book(2), mime=PDF)
+    await harness.work(JobKind.INGEST)
     await sql(
-        house.stack.db,
+        harness.stack.db,
         "UPDATE jobs SET state = 'cancelled', finished_at = now() WHERE kind = 'render'"
         if kept
         else "DELETE FROM jobs WHERE kind = 'render'",
     )
-    lacking = await status(house, doc_id)
+    lacking = await status(harness, doc_id)
     assert lacking.status is (PdfState.FAILED if kept else PdfState.PARSED)
-    [queued] = await select(house, doc_id)
+    [queued] = await select(harness, doc_id)
     assert queued.action is Action.QUEUED
-    assert (await select(house, doc_id))[0].job_id == queued.job_id
-    assert await house.work(JobKind.RENDER) == []
-    assert (await status(house, doc_id)).status is PdfState.DRAWN
+    assert (await select(harness, doc_id))[0].job_id == queued.job_id
+    assert await harness.work(JobKind.RENDER) == []
+    assert (await status(harness, doc_id)).status is PdfState.DRAWN
 
 
-async def test_what_no_job_can_finish_is_refused_with_what_a_person_can_do(house: House) -> None:
-    note = await house.add("note.md", b"# Lamp\n")
-    lost = await house.add("lost.pdf", book(1), mime=PDF)
-    await sql(house.stack.db, "DELETE FROM jobs")
-    refused = await select(house, note, lost)
+async def test_what_no_job_can_finish_is_refused_with_what_a_person_can_do(
+    harness: WorkerHarness,
+) -> None:
+    note = await harness.add("note.md", b"# Lamp\n")
+    lost = await harness.add("lost.pdf", book(1), mime=PDF)
+    await sql(harness.stack.db, "DELETE FROM jobs")
+    refused = await select(harness, note, lost)
     assert [one.action for one in refused] == [Action.REFUSED] * 2
     assert all("add" in (one.cause or "") for one in refused)
 
 
-async def test_pdfs_are_counted_and_listed_by_state_page_by_page(house: House) -> None:
+async def test_pdfs_are_counted_and_listed_by_state_page_by_page(harness: WorkerHarness) -> None:
     for number in range(3):
-        await house.add(f"book-{number}.pdf", book(number + 1), mime=PDF)
-    await house.add("note.md", b"# Lamp\n")
-    await house.work(JobKind.INGEST)
-    late = await house.add("late.pdf", book(1), mime=PDF)
-    async with house.stack.db.transaction() as conn:
+        await harness.add(f"book-{number}.pdf", book(number + 1), mime=PDF)
+    await harness.add("note.md", b"# Lamp\n")
+    await harness.work(JobKind.INGEST)
+    late = await harness.add("late.pdf", book(1), mime=PDF)
+    async with harness.stack.db.transaction() as conn:
         totals = await pdf_status.totals(conn, [CONTAINER])
         first = await pdf_status.listed(conn, [CONTAINER], states=None, after=None, limit=3)
         rest = await pdf_status.listed(

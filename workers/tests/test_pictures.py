@@ -29,22 +29,22 @@ from latent_core.refresh.refresh import begin
 from latent_core.registry import containers
 from latent_core.registry.connection import Database
 from latent_core.settings import Settings
-from latent_core.testing.queue import sql
 from latent_workers.chunk.drafting import drafts_of
 from latent_workers.chunk.pages import page_chunks
 from latent_workers.jobs import drawing, pictures
 from latent_workers.parse.parsed import Block, BlockType, Parsed, ParsedPage
 from latent_workers.render.page import RenderOptions
 from latent_workers.render.run import Pages, RenderedPage
-from latent_workers.testing.house import (
+from tests.support.harness.worker_harness import (
     CONTAINER,
     DIMS,
     LEASE_SECONDS,
     CountingEmbedder,
-    House,
     Words,
+    WorkerHarness,
     open_deps,
 )
+from tests.support.queue import sql
 
 PICTURE = Sha256("ab" * 32)
 DOCUMENT = UUID(int=7)
@@ -109,7 +109,7 @@ def paper(*pages: str) -> bytes:
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
     settings = Settings(_env_file=None, data_dir=tmp_path, lease_seconds=LEASE_SECONDS)
     manifest = Manifest(
         id=CONTAINER,
@@ -120,41 +120,41 @@ async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
     )
     embedder = Eyes()
     async with open_deps(database, settings, embedder, manifest) as deps:
-        yield House(deps, embedder, tmp_path)
+        yield WorkerHarness(deps, embedder, tmp_path)
 
 
-def eyes(house: House) -> Eyes:
-    assert isinstance(house.embedder, Eyes)
-    return house.embedder
+def eyes(harness: WorkerHarness) -> Eyes:
+    assert isinstance(harness.embedder, Eyes)
+    return harness.embedder
 
 
-async def vectors(house: House) -> dict[PointId, Vector]:
-    async with house.stack.db.transaction() as conn:
+async def vectors(harness: WorkerHarness) -> dict[PointId, Vector]:
+    async with harness.stack.db.transaction() as conn:
         container = await containers.get(conn, CONTAINER)
     assert container is not None
-    rows = await sql(house.stack.db, CHUNKS)
+    rows = await sql(harness.stack.db, CHUNKS)
     wanted = [point_id(row["id"], row["generation"], 0) for row in rows]
-    return await house.stack.vectors.vectors(container.space.collection(), wanted)
+    return await harness.stack.vectors.vectors(container.space.collection(), wanted)
 
 
-async def mended(house: House) -> list[Remedy]:
+async def mended(harness: WorkerHarness) -> list[Remedy]:
     repairer = Repairer(
-        house.stack.db,
-        house.stack.vectors,
-        house.stack.blobs,
+        harness.stack.db,
+        harness.stack.vectors,
+        harness.stack.blobs,
         principal="local:you",
         lease_seconds=LEASE_SECONDS,
     )
-    done = await repairer.repair(await house.examine())
+    done = await repairer.repair(await harness.examine())
     assert all(one.done for one in done), done
-    assert await house.work() == []
+    assert await harness.work() == []
     return [one.repair for one in done]
 
 
-async def test_a_page_that_nobody_can_read_is_found_by_how_it_looks(house: House) -> None:
-    await house.add("plates.pdf", paper("A ledger of the harbour.", ""))
-    assert await house.work() == []
-    rows = await sql(house.stack.db, CHUNKS)
+async def test_a_page_that_nobody_can_read_is_found_by_how_it_looks(harness: WorkerHarness) -> None:
+    await harness.add("plates.pdf", paper("A ledger of the harbour.", ""))
+    assert await harness.work() == []
+    rows = await sql(harness.stack.db, CHUNKS)
     assert [(row["modality"], row["page"]) for row in rows] == [
         ("text", 1),
         ("image", 1),
@@ -163,79 +163,85 @@ async def test_a_page_that_nobody_can_read_is_found_by_how_it_looks(house: House
     assert rows[1]["text"].startswith("A ledger")
     assert rows[2]["text"].endswith(", page 2")
     assert all(row["image_sha256"] for row in rows)
-    (last,) = house.embedder.words.vectors(["shade0"])
-    stored = await vectors(house)
+    (last,) = harness.embedder.words.vectors(["shade0"])
+    stored = await vectors(harness)
     assert np.allclose(stored[point_id(rows[2]["id"], rows[2]["generation"], 0)], last, atol=1e-5)
-    assert (await house.examine()).clean
+    assert (await harness.examine()).clean
 
 
-async def test_an_image_has_one_vector_of_what_it_shows(house: House) -> None:
-    await house.add("a.png", grey(255))
-    assert await house.work() == []
-    (row,) = await sql(house.stack.db, CHUNKS)
-    (vector,) = (await vectors(house)).values()
-    assert np.allclose(vector, house.embedder.words.vectors(["shade4"])[0], atol=1e-5)
+async def test_an_image_has_one_vector_of_what_it_shows(harness: WorkerHarness) -> None:
+    await harness.add("a.png", grey(255))
+    assert await harness.work() == []
+    (row,) = await sql(harness.stack.db, CHUNKS)
+    (vector,) = (await vectors(harness)).values()
+    assert np.allclose(vector, harness.embedder.words.vectors(["shade4"])[0], atol=1e-5)
     assert (row["modality"], row["page"], row["windows"]) == ("image", 1, 1)
-    assert (eyes(house).images, house.embedder.texts) == (1, 0)
+    assert (eyes(harness).images, harness.embedder.texts) == (1, 0)
 
 
 async def test_what_cannot_be_drawn_is_found_by_its_text_and_says_so(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: Any) -> AsyncGenerator[Any]:
         raise IngestFailed("the page renderer gave up")
         yield
 
     monkeypatch.setattr(pictures, "draw", broken)
-    await house.add("plates.pdf", paper("A ledger of the harbour."))
-    assert await house.work(JobKind.INGEST) == []
-    (row,) = await sql(house.stack.db, CHUNKS)
+    await harness.add("plates.pdf", paper("A ledger of the harbour."))
+    assert await harness.work(JobKind.INGEST) == []
+    (row,) = await sql(harness.stack.db, CHUNKS)
     assert row["modality"] == "text"
-    (job,) = await sql(house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'ingest'")
+    (job,) = await sql(harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'ingest'")
     assert "embedded by its text alone: the page renderer gave up" in str(job["warnings"])
-    assert await house.work(JobKind.RENDER) == []  # that tries again, and tells of its own trouble
-    assert (await house.examine()).clean
+    assert (
+        await harness.work(JobKind.RENDER) == []
+    )  # that tries again, and tells of its own trouble
+    assert (await harness.examine()).clean
 
 
-async def test_lost_vectors_of_pictures_are_made_again_of_the_pictures(house: House) -> None:
-    await house.add("plates.pdf", paper("A ledger of the harbour.", ""))
-    assert await house.work() == []
-    before = await vectors(house)
-    async with house.stack.db.transaction() as conn:
+async def test_lost_vectors_of_pictures_are_made_again_of_the_pictures(
+    harness: WorkerHarness,
+) -> None:
+    await harness.add("plates.pdf", paper("A ledger of the harbour.", ""))
+    assert await harness.work() == []
+    before = await vectors(harness)
+    async with harness.stack.db.transaction() as conn:
         container = await containers.get(conn, CONTAINER)
     assert container is not None
-    (doc,) = await sql(house.stack.db, "SELECT id FROM documents")
-    assert await house.stack.vectors.delete(container.space.collection(), doc["id"]) == 3
-    assert Remedy.REINGEST in await mended(house)
-    after = await vectors(house)
+    (doc,) = await sql(harness.stack.db, "SELECT id FROM documents")
+    assert await harness.stack.vectors.delete(container.space.collection(), doc["id"]) == 3
+    assert Remedy.REINGEST in await mended(harness)
+    after = await vectors(harness)
     assert len(before) == len(after) == 3
     assert np.allclose(list(before.values()), list(after.values()), atol=1e-5)
-    assert (await house.examine()).clean
+    assert (await harness.examine()).clean
 
 
-async def test_a_lost_picture_is_drawn_again_and_found_as_before(house: House) -> None:
-    await house.add("a.png", grey(0))
-    assert await house.work() == []
-    before = await vectors(house)
-    (row,) = await sql(house.stack.db, CHUNKS)
-    await house.stack.blobs.delete(Sha256(row["image_sha256"]))
-    assert await mended(house) == [Remedy.REINGEST]
-    (again,) = await sql(house.stack.db, CHUNKS)
+async def test_a_lost_picture_is_drawn_again_and_found_as_before(harness: WorkerHarness) -> None:
+    await harness.add("a.png", grey(0))
+    assert await harness.work() == []
+    before = await vectors(harness)
+    (row,) = await sql(harness.stack.db, CHUNKS)
+    await harness.stack.blobs.delete(Sha256(row["image_sha256"]))
+    assert await mended(harness) == [Remedy.REINGEST]
+    (again,) = await sql(harness.stack.db, CHUNKS)
     assert again["image_sha256"] == row["image_sha256"]
-    (vector,) = (await vectors(house)).values()
+    (vector,) = (await vectors(harness)).values()
     assert np.allclose(vector, *before.values(), atol=1e-5)
-    assert eyes(house).images == 1  # the same picture
-    assert (await house.examine()).clean
+    assert eyes(harness).images == 1  # the same picture
+    assert (await harness.examine()).clean
 
 
-async def test_pictures_of_an_attempt_that_failed_for_good_are_collected(house: House) -> None:
-    house.embedder.away = IngestFailed("the embedder refuses what it is to embed")
-    await house.add("a.png", grey(0))
-    (trouble,) = await house.work(JobKind.INGEST)
+async def test_pictures_of_an_attempt_that_failed_for_good_are_collected(
+    harness: WorkerHarness,
+) -> None:
+    harness.embedder.away = IngestFailed("the embedder refuses what it is to embed")
+    await harness.add("a.png", grey(0))
+    (trouble,) = await harness.work(JobKind.INGEST)
     assert "refuses" in str(trouble)
-    assert len(await house.stored()) == 2
-    await house.settle()
-    assert len(await house.stored()) == 1  # the original: its job may be tried again
+    assert len(await harness.stored()) == 2
+    await harness.settle()
+    assert len(await harness.stored()) == 1  # the original: its job may be tried again
 
 
 async def test_a_page_is_a_chunk_beside_those_of_its_text_which_keep_their_ids() -> None:
@@ -280,7 +286,7 @@ def leaves(*levels: int) -> bytes:
 
 
 async def test_a_page_that_ends_the_renderer_costs_no_other_its_picture(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = drawing.render
 
@@ -290,14 +296,14 @@ async def test_a_page_that_ends_the_renderer_costs_no_other_its_picture(
             yield EndsAt(2, pages)
 
     monkeypatch.setattr(drawing, "render", render)
-    await house.add("plates.pdf", leaves(255, 0, 128))
-    assert await house.work() == []
-    assert await seen(house) == [(1, 1), (3, 1)]
-    (warning,) = (await told(house))["warnings"]
+    await harness.add("plates.pdf", leaves(255, 0, 128))
+    assert await harness.work() == []
+    assert await seen(harness) == [(1, 1), (3, 1)]
+    (warning,) = (await told(harness))["warnings"]
     assert warning["details"]["undrawn_pages"] == [2]
-    rows = await sql(house.stack.db, "SELECT page FROM pages WHERE image_sha256 IS NOT NULL")
+    rows = await sql(harness.stack.db, "SELECT page FROM pages WHERE image_sha256 IS NOT NULL")
     assert sorted(row["page"] for row in rows) == [1, 3]
-    assert (await house.examine()).clean
+    assert (await harness.examine()).clean
 
 
 class EndsAt:
@@ -317,62 +323,62 @@ class EndsAt:
         return getattr(self._pages, name)
 
 
-async def told(house: House, kind: JobKind = JobKind.INGEST) -> dict[str, Any]:
+async def told(harness: WorkerHarness, kind: JobKind = JobKind.INGEST) -> dict[str, Any]:
     """The newest job of a kind."""
     (job,) = await sql(
-        house.stack.db,
+        harness.stack.db,
         "SELECT state, cause, warnings, result FROM jobs WHERE kind = %(kind)s ORDER BY id DESC LIMIT 1",
         kind=kind.value,
     )
     return job
 
 
-async def seen(house: House) -> list[tuple[int, int]]:
+async def seen(harness: WorkerHarness) -> list[tuple[int, int]]:
     """Each page that is a chunk, and how many vectors it has."""
-    rows = await sql(house.stack.db, CHUNKS)
+    rows = await sql(harness.stack.db, CHUNKS)
     return [(row["page"], row["windows"]) for row in rows if row["modality"] == "image"]
 
 
-async def refreshed(house: House, **words: Any) -> dict[str, Any]:
+async def refreshed(harness: WorkerHarness, **words: Any) -> dict[str, Any]:
     """The job of a refresh that was run to its end."""
     wanted = RefreshRequest.model_validate(words)
     payload = RefreshPayload(
         strategy=wanted.strategy, space_id=0, to=wanted.to, way=wanted.way, force=wanted.force
     )
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         await begin(
             conn,
-            house.embedder,
+            harness.embedder,
             CONTAINER,
             wanted,
             payload,
             principal="local:you",
             request_id=None,
         )
-    await house.work()
-    return await told(house, JobKind.REFRESH)
+    await harness.work()
+    return await told(harness, JobKind.REFRESH)
 
 
 async def test_a_page_that_the_embedder_refuses_costs_neither_its_document_nor_other_pages(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    eyes(house).images_a_request = 8
-    eyes(house).refused = {"shade0"}
-    await house.add("plates.pdf", leaves(255, 0, 128))
-    assert await house.work() == []
-    assert await seen(house) == [(1, 1), (2, 0), (3, 1)]
-    job = await told(house)
+    eyes(harness).images_a_request = 8
+    eyes(harness).refused = {"shade0"}
+    await harness.add("plates.pdf", leaves(255, 0, 128))
+    assert await harness.work() == []
+    assert await seen(harness) == [(1, 1), (2, 0), (3, 1)]
+    job = await told(harness)
     (warning,) = job["warnings"]
     assert job["state"] == "done"
     assert warning["details"]["page"] == 2
     assert "refuses what it is to embed (400)" in warning["message"]
-    assert (await house.examine()).clean
+    assert (await harness.examine()).clean
 
 
 async def test_a_page_whose_bytes_are_lost_is_left_out_by_name(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = house.stack.blobs.get
+    whole = harness.stack.blobs.get
     asked: list[str] = []
 
     async def get(sha256: Sha256) -> bytes:
@@ -381,82 +387,85 @@ async def test_a_page_whose_bytes_are_lost_is_left_out_by_name(
             raise NotFound("blob 12ab is not stored")
         return await whole(sha256)
 
-    monkeypatch.setattr(house.deps.embedding, "_read_picture", get)
-    await house.add("plates.pdf", leaves(255, 0, 128))
-    assert await house.work() == []
-    assert sorted(windows for _, windows in await seen(house)) == [0, 1, 1]
-    assert "blob 12ab is not stored" in str((await told(house))["warnings"])
+    monkeypatch.setattr(harness.deps.embedding, "_read_picture", get)
+    await harness.add("plates.pdf", leaves(255, 0, 128))
+    assert await harness.work() == []
+    assert sorted(windows for _, windows in await seen(harness)) == [0, 1, 1]
+    assert "blob 12ab is not stored" in str((await told(harness))["warnings"])
 
 
 async def test_an_embedder_that_refuses_all_pictures_fails_the_document_and_says_what_to_do(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    eyes(house).refused = {"shade0", "shade2", "shade4"}
-    await house.add("plates.pdf", leaves(255, 0, 128))
-    (trouble,) = await house.work(JobKind.INGEST)
+    eyes(harness).refused = {"shade0", "shade2", "shade4"}
+    await harness.add("plates.pdf", leaves(255, 0, 128))
+    (trouble,) = await harness.work(JobKind.INGEST)
     assert "none of 3 pictures could be embedded" in str(trouble)
     assert "refuses what it is to embed (400)" in str(trouble)
     assert "pdf.render_dpi" in str(trouble)
-    assert (await told(house))["state"] == "failed"
+    assert (await told(harness))["state"] == "failed"
 
 
 async def test_a_page_that_the_embedder_took_by_and_by_is_found_when_it_is_added_again(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    eyes(house).refused = {"shade0"}
-    await house.add("plates.pdf", leaves(255, 0))
-    assert await house.work() == []
-    eyes(house).refused = set()
-    await house.add("plates.pdf", leaves(255, 0))
-    assert await house.work() == []
-    assert await seen(house) == [(1, 1), (2, 1)]
-    before = eyes(house).images
-    await house.add("plates.pdf", leaves(255, 0))
-    assert await house.work() == []
-    assert eyes(house).images == before
-    await house.settle()
-    assert (await house.examine()).clean
+    eyes(harness).refused = {"shade0"}
+    await harness.add("plates.pdf", leaves(255, 0))
+    assert await harness.work() == []
+    eyes(harness).refused = set()
+    await harness.add("plates.pdf", leaves(255, 0))
+    assert await harness.work() == []
+    assert await seen(harness) == [(1, 1), (2, 1)]
+    before = eyes(harness).images
+    await harness.add("plates.pdf", leaves(255, 0))
+    assert await harness.work() == []
+    assert eyes(harness).images == before
+    await harness.settle()
+    assert (await harness.examine()).clean
 
 
 async def test_an_embedder_that_fails_on_one_picture_is_believed_at_the_last_attempt(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    eyes(house).refused, eyes(house).refusal = {"shade0"}, Unavailable("the embedder failed (500)")
-    await house.add("plates.pdf", leaves(255, 0))
+    eyes(harness).refused, eyes(harness).refusal = (
+        {"shade0"},
+        Unavailable("the embedder failed (500)"),
+    )
+    await harness.add("plates.pdf", leaves(255, 0))
     for _ in range(4):
-        (trouble,) = await house.work(JobKind.INGEST)
+        (trouble,) = await harness.work(JobKind.INGEST)
         assert "failed (500)" in str(trouble)
-        await sql(house.stack.db, "UPDATE jobs SET run_at = now() WHERE waits_for = 'time'")
-    assert await house.work(JobKind.INGEST) == []
-    assert await seen(house) == [(1, 1), (2, 0)]
+        await sql(harness.stack.db, "UPDATE jobs SET run_at = now() WHERE waits_for = 'time'")
+    assert await harness.work(JobKind.INGEST) == []
+    assert await seen(harness) == [(1, 1), (2, 0)]
 
 
-async def test_an_embedder_that_is_away_costs_no_page_its_vector(house: House) -> None:
-    eyes(house).refused, eyes(house).refusal = {"shade0"}, Unreachable("the embedder is away")
-    await house.add("plates.pdf", leaves(255, 0))
-    assert len(await house.work(JobKind.INGEST)) == 1
-    eyes(house).refused = set()
-    await sql(house.stack.db, "UPDATE jobs SET run_at = now() WHERE waits_for = 'time'")
-    assert await house.work(JobKind.INGEST) == []
-    assert await seen(house) == [(1, 1), (2, 1)]
+async def test_an_embedder_that_is_away_costs_no_page_its_vector(harness: WorkerHarness) -> None:
+    eyes(harness).refused, eyes(harness).refusal = {"shade0"}, Unreachable("the embedder is away")
+    await harness.add("plates.pdf", leaves(255, 0))
+    assert len(await harness.work(JobKind.INGEST)) == 1
+    eyes(harness).refused = set()
+    await sql(harness.stack.db, "UPDATE jobs SET run_at = now() WHERE waits_for = 'time'")
+    assert await harness.work(JobKind.INGEST) == []
+    assert await seen(harness) == [(1, 1), (2, 1)]
 
 
 async def test_a_refresh_without_many_of_its_pictures_switches_by_force_and_counts_them(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.add("plates.pdf", leaves(255, 0, 128))
-    await house.add("dark.png", grey(0))
-    assert await house.work() == []
-    eyes(house).model = replace(eyes(house).model, embedder="vllm/other")
-    eyes(house).refused = {"shade0"}
+    await harness.add("plates.pdf", leaves(255, 0, 128))
+    await harness.add("dark.png", grey(0))
+    assert await harness.work() == []
+    eyes(harness).model = replace(eyes(harness).model, embedder="vllm/other")
+    eyes(harness).refused = {"shade0"}
     wanted: dict[str, Any] = {
         "strategy": "parallel",
         "to": {"embedder": "vllm/other", "dims": DIMS},
     }
-    refused = await refreshed(house, **wanted)
+    refused = await refreshed(harness, **wanted)
     assert refused["state"] == "failed"
     assert "2 of 4 pictures have no vector in the new space" in refused["cause"]["message"]
-    job = await refreshed(house, **wanted, force=True)
+    job = await refreshed(harness, **wanted, force=True)
     assert job["state"] == "done", job["cause"]
     assert job["result"]["left_out"] == 2
     named = {
@@ -464,18 +473,20 @@ async def test_a_refresh_without_many_of_its_pictures_switches_by_force_and_coun
     }
     assert {("file:///plates.pdf", 2), ("file:///dark.png", 1)} <= named
     assert "2 pages were left out" in str(job["warnings"])
-    assert (await house.examine()).clean
-    eyes(house).refused = set()
-    again = await refreshed(house, strategy="inplace")
+    assert (await harness.examine()).clean
+    eyes(harness).refused = set()
+    again = await refreshed(harness, strategy="inplace")
     assert (again["state"], again["result"]["left_out"]) == ("done", 0)
-    assert (await house.examine()).clean
+    assert (await harness.examine()).clean
 
 
-async def test_a_refresh_by_an_embedder_that_refuses_every_picture_fails(house: House) -> None:
-    await house.add("plates.pdf", leaves(*range(0, 180, 20)))
-    assert await house.work() == []
-    eyes(house).model = replace(eyes(house).model, embedder="vllm/other")
-    eyes(house).refused = {f"shade{n}" for n in range(5)}
-    job = await refreshed(house, strategy="parallel", to={"embedder": "vllm/other", "dims": DIMS})
+async def test_a_refresh_by_an_embedder_that_refuses_every_picture_fails(
+    harness: WorkerHarness,
+) -> None:
+    await harness.add("plates.pdf", leaves(*range(0, 180, 20)))
+    assert await harness.work() == []
+    eyes(harness).model = replace(eyes(harness).model, embedder="vllm/other")
+    eyes(harness).refused = {f"shade{n}" for n in range(5)}
+    job = await refreshed(harness, strategy="parallel", to={"embedder": "vllm/other", "dims": DIMS})
     assert job["state"] == "failed"
     assert "9 of 9 pictures have no vector in the new space" in job["cause"]["message"]

@@ -13,9 +13,9 @@ from latent_core.domain.errors import Unavailable
 from latent_core.ingest.publish import Published, Staged
 from latent_core.queue.errors import Cancelled, LeaseLost
 from latent_core.registry.connection import Connection, Database
-from latent_core.testing.queue import sql
 from latent_workers import publishing
-from latent_workers.testing.house import House, open_house
+from tests.support.harness.worker_harness import WorkerHarness, open_harness
+from tests.support.queue import sql
 
 NAMES = ("a", "b", "c", "d")
 
@@ -40,8 +40,8 @@ class Gate:
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(database, tmp_path) as opened:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+    async with open_harness(database, tmp_path) as opened:
         yield opened
 
 
@@ -50,21 +50,21 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return Gate(monkeypatch)
 
 
-async def waiting(house: House, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+async def waiting(harness: WorkerHarness, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Four documents under way: the first stands at the gate, and the others wait for it."""
     come = asyncio.Semaphore(0)
-    ask = house.deps.publishing.publish
+    ask = harness.deps.publishing.publish
 
     async def told(container_id: str, ready: publishing.Ready) -> Published:
         come.release()
         return await ask(container_id, ready)
 
-    monkeypatch.setattr(house.deps.publishing, "publish", told)
+    monkeypatch.setattr(harness.deps.publishing, "publish", told)
     tasks = []
     for name in NAMES:
-        await house.add(f"{name}.txt", f"the lamp of {name} is lit".encode())
-    while (job := await house.claim()) is not None:
-        tasks.append(asyncio.create_task(house.run(job)))
+        await harness.add(f"{name}.txt", f"the lamp of {name} is lit".encode())
+    while (job := await harness.claim()) is not None:
+        tasks.append(asyncio.create_task(harness.run(job)))
         await come.acquire()
         await gate.reached.wait()
     for _ in range(20):
@@ -72,58 +72,60 @@ async def waiting(house: House, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> 
     return tasks
 
 
-async def visible(house: House) -> list[str]:
+async def visible(harness: WorkerHarness) -> list[str]:
     rows = await sql(
-        house.stack.db, "SELECT title FROM documents WHERE live_generation = 1 ORDER BY title"
+        harness.stack.db, "SELECT title FROM documents WHERE live_generation = 1 ORDER BY title"
     )
     return [row["title"] for row in rows]
 
 
 async def test_what_is_ready_while_one_is_published_goes_together_in_the_next(
-    house: House, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tasks = await waiting(house, gate, monkeypatch)
+    tasks = await waiting(harness, gate, monkeypatch)
     gate.open.set()
     assert await asyncio.gather(*tasks) == [None] * 4
     assert gate.sizes == [1, 3]
     jobs = await sql(
-        house.stack.db,
+        harness.stack.db,
         "SELECT state, progress_done, progress_total FROM jobs WHERE kind = 'ingest'",
     )
     assert [tuple(job.values()) for job in jobs] == [("done", 1, 1)] * 4
-    commits = await sql(house.stack.db, "SELECT count(DISTINCT xmin::text) AS n FROM documents")
+    commits = await sql(harness.stack.db, "SELECT count(DISTINCT xmin::text) AS n FROM documents")
     assert commits[0]["n"] == 2
-    drawings = await sql(house.stack.db, "SELECT count(*) AS n FROM jobs WHERE kind = 'render'")
+    drawings = await sql(harness.stack.db, "SELECT count(*) AS n FROM jobs WHERE kind = 'render'")
     assert drawings[0]["n"] == 4
-    await house.settle()
-    report = await house.examine()
+    await harness.settle()
+    report = await harness.examine()
     assert report.clean, report
-    assert len(await house.texts()) == 4
+    assert len(await harness.texts()) == 4
 
 
 async def test_who_lost_its_claim_or_is_to_be_cancelled_is_not_published_and_hinders_no_other(
-    house: House, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tasks = await waiting(house, gate, monkeypatch)
+    tasks = await waiting(harness, gate, monkeypatch)
     cancelled, lost = await sql(
-        house.stack.db, "SELECT id FROM jobs WHERE kind = 'ingest' ORDER BY id OFFSET 2"
+        harness.stack.db, "SELECT id FROM jobs WHERE kind = 'ingest' ORDER BY id OFFSET 2"
     )
     await sql(
-        house.stack.db, "UPDATE jobs SET cancel_requested = true WHERE id = %(id)s", **cancelled
+        harness.stack.db, "UPDATE jobs SET cancel_requested = true WHERE id = %(id)s", **cancelled
     )
     await sql(
-        house.stack.db, "UPDATE jobs SET claim_id = nextval('claim_ids') WHERE id = %(id)s", **lost
+        harness.stack.db,
+        "UPDATE jobs SET claim_id = nextval('claim_ids') WHERE id = %(id)s",
+        **lost,
     )
     gate.open.set()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(end) for end in ends] == [type(None), type(None), Cancelled, LeaseLost]
-    assert await visible(house) == ["a.txt", "b.txt"]
+    assert await visible(harness) == ["a.txt", "b.txt"]
 
 
 async def test_what_cannot_go_together_goes_alone(
-    house: House, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tasks = await waiting(house, gate, monkeypatch)
+    tasks = await waiting(harness, gate, monkeypatch)
     through = publishing.publish
 
     async def one_at_a_time(
@@ -138,13 +140,13 @@ async def test_what_cannot_go_together_goes_alone(
     gate.open.set()
     assert await asyncio.gather(*tasks) == [None] * 4
     assert sorted(gate.sizes) == [1, 1, 1, 1, 3]
-    assert await visible(house) == ["a.txt", "b.txt", "c.txt", "d.txt"]
+    assert await visible(harness) == ["a.txt", "b.txt", "c.txt", "d.txt"]
 
 
 async def test_who_is_stopped_while_it_waits_leaves_the_line_to_the_others(
-    house: House, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tasks = await waiting(house, gate, monkeypatch)
+    tasks = await waiting(harness, gate, monkeypatch)
     tasks[0].cancel()  # the one that publishes, and one that waits for it
     tasks[2].cancel()
     gate.open.set()
@@ -155,4 +157,4 @@ async def test_who_is_stopped_while_it_waits_leaves_the_line_to_the_others(
         asyncio.CancelledError,
         type(None),
     ]
-    assert await visible(house) == ["b.txt", "d.txt"]
+    assert await visible(harness) == ["b.txt", "d.txt"]

@@ -53,12 +53,12 @@ from latent_core.registry.containers import Container, Space
 from latent_core.registry.documents import Source
 from latent_core.settings import Settings
 from latent_core.stack import Stack
-from latent_core.testing.hashed_words import HashedWords
-from latent_core.testing.queue import sql
 from latent_workers.deps import Deps
 from latent_workers.jobs import corpus, ingest
 from latent_workers.jobs.refresh_fill import Filling
-from latent_workers.testing.house import CONTAINER, LEASE_SECONDS, Words, open_deps, run_job
+from tests.support.harness.worker_harness import CONTAINER, LEASE_SECONDS, Words, open_deps, run_job
+from tests.support.hashed_words import HashedWords
+from tests.support.queue import sql
 
 OLD_DIMS: Final = 16
 WORDS: Final = [
@@ -172,7 +172,7 @@ class Models:
 
 
 @dataclass
-class House:
+class WorkerHarness:
     """The stores, and a worker that does one job when it is told."""
 
     deps: Deps
@@ -306,333 +306,343 @@ def to(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
     settings = Settings(data_dir=tmp_path, lease_seconds=LEASE_SECONDS, drift_min_recall=0.9)
     models = Models(database)
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/old", dims=OLD_DIMS)
     async with open_deps(database, settings, models, manifest) as deps:
-        yield House(deps, models)
+        yield WorkerHarness(deps, models)
 
 
 async def test_a_parallel_refresh_switches_to_a_complete_space_and_one_step_leads_back(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    found = await house.stock(12)
-    job_id = await house.begin(strategy="parallel", to=to("openai/new"))
-    assert await house.work(JobKind.REFRESH) == []
-    job = await house.job(job_id)
+    found = await harness.stock(12)
+    job_id = await harness.begin(strategy="parallel", to=to("openai/new"))
+    assert await harness.work(JobKind.REFRESH) == []
+    job = await harness.job(job_id)
     assert job["state"] == "done", job
     assert "not measured" in job["warnings"][0]["message"]
-    container = await house.container()
+    container = await harness.container()
     assert (container.space.embedder, container.space.dims) == ("openai/new", 24)
     assert (container.manifest.embedder, container.manifest.dims) == ("openai/new", 24)
-    assert await house.lacking(container.space) == 0
-    assert await house.nearest(told(3)) == found["zx0003"]
+    assert await harness.lacking(container.space) == 0
+    assert await harness.nearest(told(3)) == found["zx0003"]
 
-    later = await house.stock(2, first=50)
-    assert await house.work() == []
-    await house.rollback()
-    container = await house.container()
+    later = await harness.stock(2, first=50)
+    assert await harness.work() == []
+    await harness.rollback()
+    container = await harness.container()
     assert container.space.embedder == container.manifest.embedder == "openai/old"
-    assert await house.lacking(container.space) == 0
-    assert await house.nearest(told(51)) == later["zx0051"]
-    await house.rollback()
-    assert (await house.container()).space.embedder == "openai/new"
+    assert await harness.lacking(container.space) == 0
+    assert await harness.nearest(told(51)) == later["zx0051"]
+    await harness.rollback()
+    assert (await harness.container()).space.embedder == "openai/new"
 
 
 async def test_a_parallel_refresh_without_another_embedder_makes_the_vectors_anew_each_time(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    found = await house.stock(6)
-    first = (await house.container()).space
-    await sql(house.stack.db, "DELETE FROM embedding_cache")
-    old = house.models.known["openai/old"]
+    found = await harness.stock(6)
+    first = (await harness.container()).space
+    await sql(harness.stack.db, "DELETE FROM embedding_cache")
+    old = harness.models.known["openai/old"]
     old.texts = 0
-    job_id = await house.begin(strategy="parallel")
-    assert await house.work(JobKind.REFRESH) == []
-    second = (await house.container()).space
-    assert (await house.job(job_id))["result"]["space_id"] == second.id
+    job_id = await harness.begin(strategy="parallel")
+    assert await harness.work(JobKind.REFRESH) == []
+    second = (await harness.container()).space
+    assert (await harness.job(job_id))["result"]["space_id"] == second.id
     assert (second.embedder, second.version, second.dims) == ("openai/old", "1", OLD_DIMS)
     assert second.stored_in != first.stored_in
     assert old.texts == 6
-    assert await house.lacking(second) == 0
-    assert await house.nearest(told(3)) == found["zx0003"]
+    assert await harness.lacking(second) == 0
+    assert await harness.nearest(told(3)) == found["zx0003"]
 
-    await house.begin(strategy="parallel")  # not into the one that is kept: that was made before
-    assert await house.work(JobKind.REFRESH) == []
-    third = (await house.container()).space
+    await harness.begin(strategy="parallel")  # not into the one that is kept: that was made before
+    assert await harness.work(JobKind.REFRESH) == []
+    third = (await harness.container()).space
     assert third.stored_in not in (first.stored_in, second.stored_in)
-    await house.rollback()
-    assert (await house.container()).space.id == second.id
+    await harness.rollback()
+    assert (await harness.container()).space.id == second.id
     with pytest.raises(Conflict, match="without 'to'"):
-        await house.begin(strategy="parallel", to=to("openai/old"))
+        await harness.begin(strategy="parallel", to=to("openai/old"))
 
 
-async def test_a_build_of_the_live_model_goes_on_where_it_was_left(house: House) -> None:
-    await house.stock(4)
-    await sql(house.stack.db, "DELETE FROM embedding_cache")
-    await house.begin(strategy="parallel")
-    await sql(house.stack.db, "UPDATE jobs SET state = 'cancelled' WHERE kind = 'refresh'")
-    job_id = await house.begin(strategy="parallel")
-    assert await house.work() == []
-    job = await house.job(job_id)
+async def test_a_build_of_the_live_model_goes_on_where_it_was_left(harness: WorkerHarness) -> None:
+    await harness.stock(4)
+    await sql(harness.stack.db, "DELETE FROM embedding_cache")
+    await harness.begin(strategy="parallel")
+    await sql(harness.stack.db, "UPDATE jobs SET state = 'cancelled' WHERE kind = 'refresh'")
+    job_id = await harness.begin(strategy="parallel")
+    assert await harness.work() == []
+    job = await harness.job(job_id)
     assert job["state"] == "done", job
-    spaces = await sql(house.stack.db, "SELECT id, state FROM spaces ORDER BY id")
+    spaces = await sql(harness.stack.db, "SELECT id, state FROM spaces ORDER BY id")
     assert [row["state"] for row in spaces] == ["retired", "live"]
 
 
 async def test_a_way_back_to_the_same_model_that_lacks_something_is_refused_with_what_leads_on(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.stock(2)
-    await house.begin(strategy="parallel")
-    assert await house.work(JobKind.REFRESH) == []
+    await harness.stock(2)
+    await harness.begin(strategy="parallel")
+    assert await harness.work(JobKind.REFRESH) == []
     await sql(
-        house.stack.db,
+        harness.stack.db,
         "DELETE FROM embedded WHERE stored_in = (SELECT id FROM spaces WHERE state = 'retired')",
     )
     with pytest.raises(Conflict, match=f"`latent refresh {CONTAINER} --strategy parallel` makes"):
-        await house.rollback()
+        await harness.rollback()
 
 
-async def test_a_refresh_that_dies_goes_on_without_embedding_anything_twice(house: House) -> None:
-    await house.stock(20)
-    new = house.models.known["openai/new"]
+async def test_a_refresh_that_dies_goes_on_without_embedding_anything_twice(
+    harness: WorkerHarness,
+) -> None:
+    await harness.stock(20)
+    new = harness.models.known["openai/new"]
     new.most = 5
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("latent_workers.jobs.refresh_fill.DOCUMENTS_A_BATCH", 4)
-        job_id = await house.begin(strategy="parallel", to=to("openai/new"))
-        (trouble,) = await house.work(JobKind.REFRESH)
+        job_id = await harness.begin(strategy="parallel", to=to("openai/new"))
+        (trouble,) = await harness.work(JobKind.REFRESH)
         assert isinstance(trouble, Unavailable)
         embedded = new.texts
         assert 0 < embedded < 20
         new.most = None
-        await sql(house.stack.db, DUE)
-        assert await house.work(JobKind.REFRESH) == []
-    assert (await house.job(job_id))["state"] == "done"
+        await sql(harness.stack.db, DUE)
+        assert await harness.work(JobKind.REFRESH) == []
+    assert (await harness.job(job_id))["state"] == "done"
     assert new.texts == 20
-    assert await house.lacking((await house.container()).space) == 0
+    assert await harness.lacking((await harness.container()).space) == 0
 
 
-async def test_what_comes_and_goes_while_a_space_is_built_is_right_in_both(house: House) -> None:
-    found = await house.stock(10)
-    await house.begin(strategy="parallel", to=to("openai/new"))
-    spaces = await house.spaces()
-    new = house.models.known["openai/new"]
+async def test_what_comes_and_goes_while_a_space_is_built_is_right_in_both(
+    harness: WorkerHarness,
+) -> None:
+    found = await harness.stock(10)
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    spaces = await harness.spaces()
+    new = harness.models.known["openai/new"]
 
     async def meanwhile() -> None:
-        await house.stock(3, first=100)
-        await house.delete(found["zx0002"])
-        await house.add("n0004.txt", "zx0004 has become quite another text yq9999\n")
-        assert await house.work(JobKind.INGEST) == []
+        await harness.stock(3, first=100)
+        await harness.delete(found["zx0002"])
+        await harness.add("n0004.txt", "zx0004 has become quite another text yq9999\n")
+        assert await harness.work(JobKind.INGEST) == []
 
     new.meanwhile = meanwhile
-    assert await house.work(JobKind.REFRESH) == []
-    container = await house.container()
+    assert await harness.work(JobKind.REFRESH) == []
+    container = await harness.container()
     assert container.space.embedder == "openai/new"
     await sql(
-        house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL WHERE kind = 'purge'"
+        harness.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL WHERE kind = 'purge'"
     )
-    assert await house.work(JobKind.PURGE) == []
+    assert await harness.work(JobKind.PURGE) == []
     for space in (container.space, spaces["openai/old"]):
-        assert await house.lacking(space) == 0
-    assert await house.nearest("another text yq9999") == found["zx0004"]
-    await house.rollback()
-    assert await house.nearest("another text yq9999") == found["zx0004"]
+        assert await harness.lacking(space) == 0
+    assert await harness.nearest("another text yq9999") == found["zx0004"]
+    await harness.rollback()
+    assert await harness.nearest("another text yq9999") == found["zx0004"]
 
 
 async def test_an_ingest_that_a_switch_overtakes_is_made_again_for_the_space_that_is_live(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.stock(4)
+    await harness.stock(4)
 
     async def meanwhile() -> None:
-        await house.begin(strategy="parallel", to=to("openai/new"))
-        assert await house.work(JobKind.REFRESH) == []
-        house.models.known["openai/new"].most = 0
+        await harness.begin(strategy="parallel", to=to("openai/new"))
+        assert await harness.work(JobKind.REFRESH) == []
+        harness.models.known["openai/new"].most = 0
 
-    house.models.known["openai/old"].meanwhile = meanwhile
-    doc_id = await house.add("late.txt", "zx7777 a late vessel yq7777\n")
-    (trouble,) = await house.work(JobKind.INGEST)
+    harness.models.known["openai/old"].meanwhile = meanwhile
+    doc_id = await harness.add("late.txt", "zx7777 a late vessel yq7777\n")
+    (trouble,) = await harness.work(JobKind.INGEST)
     assert isinstance(trouble, SpaceSwitched)
     assert trouble.transient
-    house.models.known["openai/new"].most = None
-    await sql(house.stack.db, DUE)
-    assert await house.work(JobKind.INGEST) == []
-    container = await house.container()
+    harness.models.known["openai/new"].most = None
+    await sql(harness.stack.db, DUE)
+    assert await harness.work(JobKind.INGEST) == []
+    container = await harness.container()
     assert container.space.embedder == "openai/new"
-    assert await house.nearest("zx7777 a late vessel") == doc_id
-    await sql(house.stack.db, DUE)
-    await house.work()
-    await house.rollback()
-    assert await house.nearest("zx7777 a late vessel") == doc_id
+    assert await harness.nearest("zx7777 a late vessel") == doc_id
+    await sql(harness.stack.db, DUE)
+    await harness.work()
+    await harness.rollback()
+    assert await harness.nearest("zx7777 a late vessel") == doc_id
 
 
-async def test_nothing_is_switched_to_that_lacks_a_visible_document(house: House) -> None:
-    await house.stock(3)
-    await house.begin(strategy="parallel", to=to("openai/new"))
-    space = (await house.spaces())["openai/new"]
+async def test_nothing_is_switched_to_that_lacks_a_visible_document(harness: WorkerHarness) -> None:
+    await harness.stock(3)
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    space = (await harness.spaces())["openai/new"]
     with pytest.raises(NotComplete, match="has no vectors"):
-        async with house.stack.db.transaction() as conn:
+        async with harness.stack.db.transaction() as conn:
             await switch(
                 conn, CONTAINER, space.id, keep_days=1, lease_seconds=1, principal="local:you"
             )
-    assert (await house.container()).space.embedder == "openai/old"
+    assert (await harness.container()).space.embedder == "openai/old"
 
 
-async def test_points_that_vanish_from_a_space_are_noticed_before_the_switch(house: House) -> None:
-    found = await house.stock(6)
-    await house.begin(strategy="parallel", to=to("openai/new"))
-    space = (await house.spaces())["openai/new"]
-    await house.stack.vectors.create_collection(space.collection(), space.dims)
-    late = await house.stock(3, first=200)
-    await house.stack.vectors.delete(space.collection(), late["zx0201"])
-    assert await house.work(JobKind.REFRESH) == []
-    container = await house.container()
+async def test_points_that_vanish_from_a_space_are_noticed_before_the_switch(
+    harness: WorkerHarness,
+) -> None:
+    found = await harness.stock(6)
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    space = (await harness.spaces())["openai/new"]
+    await harness.stack.vectors.create_collection(space.collection(), space.dims)
+    late = await harness.stock(3, first=200)
+    await harness.stack.vectors.delete(space.collection(), late["zx0201"])
+    assert await harness.work(JobKind.REFRESH) == []
+    container = await harness.container()
     assert container.space.id == space.id
-    assert await house.lacking(container.space) == 0
-    assert len(found) + len(late) == await house.stack.vectors.count(space.collection())
+    assert await harness.lacking(container.space) == 0
+    assert len(found) + len(late) == await harness.stack.vectors.count(space.collection())
 
 
 async def test_an_embedder_that_reads_less_has_more_points_a_chunk_and_loses_none(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    doc_id = await house.add("long.txt", " ".join(f"word{n}" for n in range(60)) + "\n")
-    assert await house.work(JobKind.INGEST) == []
-    await house.begin(strategy="parallel", to=to("openai/short"))
-    assert await house.work(JobKind.REFRESH) == []
-    container = await house.container()
-    count = await house.stack.vectors.count(container.space.collection(), doc_id=doc_id)
+    doc_id = await harness.add("long.txt", " ".join(f"word{n}" for n in range(60)) + "\n")
+    assert await harness.work(JobKind.INGEST) == []
+    await harness.begin(strategy="parallel", to=to("openai/short"))
+    assert await harness.work(JobKind.REFRESH) == []
+    container = await harness.container()
+    count = await harness.stack.vectors.count(container.space.collection(), doc_id=doc_id)
     assert count == 5
-    assert await house.lacking(container.space) == 0
-    await house.rollback()
-    await house.begin(strategy="inplace")
-    assert await house.work(JobKind.REFRESH) == []
-    assert await house.lacking((await house.container()).space) == 0
+    assert await harness.lacking(container.space) == 0
+    await harness.rollback()
+    await harness.begin(strategy="inplace")
+    assert await harness.work(JobKind.REFRESH) == []
+    assert await harness.lacking((await harness.container()).space) == 0
 
 
 async def test_a_space_goes_when_it_was_kept_long_enough_and_never_one_that_is_in_use(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.stock(5)
-    old = (await house.container()).space
-    await house.begin(strategy="parallel", to=to("openai/new"))
-    assert await house.work(JobKind.REFRESH) == []
-    await sql(house.stack.db, DUE)
-    assert await house.work() == []
-    assert old.collection() in await house.stack.vectors.collections()
+    await harness.stock(5)
+    old = (await harness.container()).space
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    assert await harness.work(JobKind.REFRESH) == []
+    await sql(harness.stack.db, DUE)
+    assert await harness.work() == []
+    assert old.collection() in await harness.stack.vectors.collections()
 
-    await house.rollback()
-    new = (await house.spaces())["openai/new"]
-    await sql(house.stack.db, KEPT_LONG_ENOUGH)
-    await sql(house.stack.db, DUE)
-    assert await house.work() == []
-    assert await house.stack.vectors.collections() == [old.collection()]
-    assert list(await house.spaces()) == ["openai/old"]
-    assert await sql(house.stack.db, EMBEDDED_BY.format(new.id)) == []
-    assert await house.lacking(old) == 0
+    await harness.rollback()
+    new = (await harness.spaces())["openai/new"]
+    await sql(harness.stack.db, KEPT_LONG_ENOUGH)
+    await sql(harness.stack.db, DUE)
+    assert await harness.work() == []
+    assert await harness.stack.vectors.collections() == [old.collection()]
+    assert list(await harness.spaces()) == ["openai/old"]
+    assert await sql(harness.stack.db, EMBEDDED_BY.format(new.id)) == []
+    assert await harness.lacking(old) == 0
     with pytest.raises(Conflict, match="no earlier space"):
-        await house.rollback()
+        await harness.rollback()
 
 
-async def test_a_build_that_is_given_up_leaves_nothing(house: House) -> None:
-    await house.stock(3)
-    await house.begin(strategy="parallel", to=to("openai/new"))
+async def test_a_build_that_is_given_up_leaves_nothing(harness: WorkerHarness) -> None:
+    await harness.stock(3)
+    await harness.begin(strategy="parallel", to=to("openai/new"))
     with pytest.raises(Conflict, match="already"):
-        await house.begin(strategy="inplace")
-    await sql(house.stack.db, "UPDATE jobs SET state = 'cancelled' WHERE kind = 'refresh'")
-    await house.stock(2, first=10)
-    await house.rollback()
-    assert await house.work() == []
-    assert list(await house.spaces()) == ["openai/old"]
-    assert len(await house.stack.vectors.collections()) == 1
-    assert await house.lacking((await house.container()).space) == 0
+        await harness.begin(strategy="inplace")
+    await sql(harness.stack.db, "UPDATE jobs SET state = 'cancelled' WHERE kind = 'refresh'")
+    await harness.stock(2, first=10)
+    await harness.rollback()
+    assert await harness.work() == []
+    assert list(await harness.spaces()) == ["openai/old"]
+    assert len(await harness.stack.vectors.collections()) == 1
+    assert await harness.lacking((await harness.container()).space) == 0
 
 
 async def test_an_embedder_that_is_away_keeps_nothing_from_coming_in_beside_it(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.stock(3)
-    await house.begin(strategy="parallel", to=to("openai/new"))
-    house.models.known["openai/new"].most = 0
-    found = await house.stock(2, first=30)
-    assert await house.nearest(told(31)) == found["zx0031"]
-    house.models.known["openai/new"].most = None
-    await sql(house.stack.db, DUE)
-    assert await house.work(JobKind.REFRESH) == []
-    assert await house.lacking((await house.container()).space) == 0
+    await harness.stock(3)
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    harness.models.known["openai/new"].most = 0
+    found = await harness.stock(2, first=30)
+    assert await harness.nearest(told(31)) == found["zx0031"]
+    harness.models.known["openai/new"].most = None
+    await sql(harness.stack.db, DUE)
+    assert await harness.work(JobKind.REFRESH) == []
+    assert await harness.lacking((await harness.container()).space) == 0
 
 
 async def test_a_way_back_that_lacks_something_is_refused_with_what_makes_up_for_it(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.stock(3)
-    await house.begin(strategy="parallel", to=to("openai/new"))
-    assert await house.work(JobKind.REFRESH) == []
-    house.models.known["openai/old"].most = 0
-    await house.stock(1, first=40)
+    await harness.stock(3)
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    assert await harness.work(JobKind.REFRESH) == []
+    harness.models.known["openai/old"].most = 0
+    await harness.stock(1, first=40)
     with pytest.raises(Conflict, match="--strategy parallel --to openai/old"):
-        await house.rollback()
-    house.models.known["openai/old"].most = None
-    await house.begin(strategy="parallel", to=to("openai/old"))
-    assert await house.work(JobKind.REFRESH) == []
-    container = await house.container()
+        await harness.rollback()
+    harness.models.known["openai/old"].most = None
+    await harness.begin(strategy="parallel", to=to("openai/old"))
+    assert await harness.work(JobKind.REFRESH) == []
+    container = await harness.container()
     assert container.space.embedder == "openai/old"
-    assert await house.lacking(container.space) == 0
-    assert len(await house.spaces()) == 2
+    assert await harness.lacking(container.space) == 0
+    assert len(await harness.spaces()) == 2
 
 
-async def test_an_inplace_refresh_fills_an_emptied_collection_and_resumes(house: House) -> None:
-    await house.stock(9)
-    container = await house.container()
-    old = house.models.known["openai/old"]
+async def test_an_inplace_refresh_fills_an_emptied_collection_and_resumes(
+    harness: WorkerHarness,
+) -> None:
+    await harness.stock(9)
+    container = await harness.container()
+    old = harness.models.known["openai/old"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("latent_workers.jobs.refresh_fill.DOCUMENTS_A_BATCH", 2)
-        await sql(house.stack.db, "DELETE FROM embedding_cache")
+        await sql(harness.stack.db, "DELETE FROM embedding_cache")
         old.texts, old.most = 0, 4
-        await house.begin(strategy="inplace", force=True)
-        (trouble,) = await house.work(JobKind.REFRESH)
+        await harness.begin(strategy="inplace", force=True)
+        (trouble,) = await harness.work(JobKind.REFRESH)
         assert isinstance(trouble, Unavailable)
-        assert await house.lacking(container.space) == 5
+        assert await harness.lacking(container.space) == 5
         old.most = None
-        await sql(house.stack.db, DUE)
-        assert await house.work(JobKind.REFRESH) == []
+        await sql(harness.stack.db, DUE)
+        assert await harness.work(JobKind.REFRESH) == []
     assert old.texts == 10  # and the one before anything was emptied
-    assert (await house.container()).space == container.space
-    assert await house.lacking(container.space) == 0
+    assert (await harness.container()).space == container.space
+    assert await harness.lacking(container.space) == 0
 
 
-async def test_a_job_that_finds_the_collection_just_emptied_is_not_given_up(house: House) -> None:
-    await house.stock(3)
-    space = (await house.container()).space
-    await house.stack.vectors.drop_collection(space.collection())
-    await sql(house.stack.db, DUE)
-    (trouble,) = await house.work(JobKind.DEDUP)
+async def test_a_job_that_finds_the_collection_just_emptied_is_not_given_up(
+    harness: WorkerHarness,
+) -> None:
+    await harness.stock(3)
+    space = (await harness.container()).space
+    await harness.stack.vectors.drop_collection(space.collection())
+    await sql(harness.stack.db, DUE)
+    (trouble,) = await harness.work(JobKind.DEDUP)
     assert isinstance(trouble, Unavailable)
     assert trouble.transient
-    await house.add("late.txt", told(70))
-    (trouble,) = await house.work(JobKind.INGEST)
+    await harness.add("late.txt", told(70))
+    (trouble,) = await harness.work(JobKind.INGEST)
     assert not trouble.counts_as_attempt
-    await house.begin(strategy="inplace", force=True)
-    assert await house.work(JobKind.REFRESH) == []
-    await sql(house.stack.db, DUE)
-    assert await house.work(JobKind.DEDUP, JobKind.INGEST) == []
-    assert await house.lacking(space) == 0
+    await harness.begin(strategy="inplace", force=True)
+    assert await harness.work(JobKind.REFRESH) == []
+    await sql(harness.stack.db, DUE)
+    assert await harness.work(JobKind.DEDUP, JobKind.INGEST) == []
+    assert await harness.lacking(space) == 0
 
 
 async def test_a_collection_is_not_emptied_where_there_is_no_room_for_another(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(_conn: Connection) -> None:
         raise OutOfSpace("no room")
 
-    await house.stock(3)
-    space = (await house.container()).space
-    await house.begin(strategy="inplace", force=True)
-    monkeypatch.setattr(house.stack.room, "check", full)
-    (trouble,) = await house.work(JobKind.REFRESH)
+    await harness.stock(3)
+    space = (await harness.container()).space
+    await harness.begin(strategy="inplace", force=True)
+    monkeypatch.setattr(harness.stack.room, "check", full)
+    (trouble,) = await harness.work(JobKind.REFRESH)
     assert isinstance(trouble, OutOfSpace)
-    assert await house.lacking(space) == 0
+    assert await harness.lacking(space) == 0
 
 
 def not_installed(space: Space) -> Embedder:
@@ -640,66 +650,68 @@ def not_installed(space: Space) -> Embedder:
 
 
 async def test_a_collection_is_not_emptied_for_an_embedder_that_is_not_to_be_had(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await house.stock(3)
-    before = await house.container()
-    monkeypatch.setattr(house.models, "for_space", not_installed)
-    await house.begin(strategy="inplace", force=True)
-    (trouble,) = await house.work(JobKind.REFRESH)
+    await harness.stock(3)
+    before = await harness.container()
+    monkeypatch.setattr(harness.models, "for_space", not_installed)
+    await harness.begin(strategy="inplace", force=True)
+    (trouble,) = await harness.work(JobKind.REFRESH)
     assert isinstance(trouble, Misconfigured)
-    assert await house.lacking(before.space) == 0
-    assert await house.container() == before
+    assert await harness.lacking(before.space) == 0
+    assert await harness.container() == before
 
 
 async def test_a_collection_is_emptied_when_its_embedder_answers_and_not_before(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.stock(3)
-    space = (await house.container()).space
-    house.models.known["openai/old"].most = 0
-    await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"}, force=True)
-    (trouble,) = await house.work(JobKind.REFRESH)
+    await harness.stock(3)
+    space = (await harness.container()).space
+    harness.models.known["openai/old"].most = 0
+    await harness.begin(
+        strategy="inplace", to={"embedder": "openai/old", "version": "2"}, force=True
+    )
+    (trouble,) = await harness.work(JobKind.REFRESH)
     assert isinstance(trouble, Unavailable)
-    assert await house.lacking(space) == 0
-    house.models.known["openai/old"].most = None
-    await sql(house.stack.db, DUE)
-    assert await house.work(JobKind.REFRESH) == []
-    assert (await house.container()).space.version == "2"
-    assert await house.lacking(space) == 0
+    assert await harness.lacking(space) == 0
+    harness.models.known["openai/old"].most = None
+    await sql(harness.stack.db, DUE)
+    assert await harness.work(JobKind.REFRESH) == []
+    assert (await harness.container()).space.version == "2"
+    assert await harness.lacking(space) == 0
 
 
 async def test_a_collection_is_not_emptied_for_an_embedder_that_gives_other_dimensions(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await house.stock(3)
-    space = (await house.container()).space
-    monkeypatch.setattr(house.models.known["openai/old"], "vectors", HashedWords(8).vectors)
-    await house.begin(strategy="inplace", force=True)
-    (trouble,) = await house.work(JobKind.REFRESH)
+    await harness.stock(3)
+    space = (await harness.container()).space
+    monkeypatch.setattr(harness.models.known["openai/old"], "vectors", HashedWords(8).vectors)
+    await harness.begin(strategy="inplace", force=True)
+    (trouble,) = await harness.work(JobKind.REFRESH)
     assert "8 dimensions" in trouble.message
-    assert await house.lacking(space) == 0
+    assert await harness.lacking(space) == 0
 
 
 async def test_an_inplace_refresh_to_what_is_not_installed_is_refused_and_gives_nothing_up(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await drifted(house)
-    await house.rollback()  # there is a way back to the adapter as long as nothing is rewritten
-    spaces = await house.spaces()
+    await drifted(harness)
+    await harness.rollback()  # there is a way back to the adapter as long as nothing is rewritten
+    spaces = await harness.spaces()
 
     def refuse(manifest: Manifest) -> EmbeddingModel:
         raise Invalid(f"version {manifest.embedder_version} is not installed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(house.models, "model_of", refuse)
+        patch.setattr(harness.models, "model_of", refuse)
         with pytest.raises(Invalid, match="version 7"):
-            await house.begin(
+            await harness.begin(
                 strategy="inplace", to={"embedder": "openai/old", "version": "7"}, force=True
             )
-    assert await house.spaces() == spaces
-    await house.rollback()
-    assert (await house.container()).space.is_adapted
+    assert await harness.spaces() == spaces
+    await harness.rollback()
+    assert (await harness.container()).space.is_adapted
 
 
 def golden(found: dict[str, UUID]) -> GoldenSet:
@@ -710,9 +722,11 @@ def golden(found: dict[str, UUID]) -> GoldenSet:
     return GoldenSet.model_validate({"queries": queries, "thresholds": {"ndcg@10": 0.5}})
 
 
-async def test_a_space_that_answers_worse_is_not_switched_to_unless_by_force(house: House) -> None:
+async def test_a_space_that_answers_worse_is_not_switched_to_unless_by_force(
+    harness: WorkerHarness,
+) -> None:
     # Twenty neighbours of one text, told apart by meaning alone: stop words are no keywords.
-    found = await house.stock(30)
+    found = await harness.stock(30)
     queries = [
         {
             "id": f"q{n}",
@@ -722,51 +736,53 @@ async def test_a_space_that_answers_worse_is_not_switched_to_unless_by_force(hou
         for n in range(10)
     ]
     asked = GoldenSet.model_validate({"queries": queries, "thresholds": {"ndcg@10": 0.99}})
-    job_id = await house.begin(strategy="parallel", to=to("openai/blind"), golden=asked)
-    (trouble,) = await house.work(JobKind.REFRESH)
+    job_id = await harness.begin(strategy="parallel", to=to("openai/blind"), golden=asked)
+    (trouble,) = await harness.work(JobKind.REFRESH)
     assert "not switched" in trouble.message
-    job = await house.job(job_id)
+    job = await harness.job(job_id)
     assert job["state"] == "failed"
     report = job["cause"]["details"]["gates"]
     assert report["failures"]
     assert report["new"]["ndcg_at_10"] <= report["old"]["ndcg_at_10"]
-    assert (await house.container()).space.embedder == "openai/old"
+    assert (await harness.container()).space.embedder == "openai/old"
 
-    embedded = house.models.known["openai/blind"].texts
-    forced = await house.begin(strategy="parallel", to=to("openai/blind"), golden=asked, force=True)
-    assert await house.work(JobKind.REFRESH) == []
-    assert house.models.known["openai/blind"].texts == embedded
-    assert (await house.container()).space.embedder == "openai/blind"
-    assert "by force" in (await house.job(forced))["warnings"][0]["message"]
+    embedded = harness.models.known["openai/blind"].texts
+    forced = await harness.begin(
+        strategy="parallel", to=to("openai/blind"), golden=asked, force=True
+    )
+    assert await harness.work(JobKind.REFRESH) == []
+    assert harness.models.known["openai/blind"].texts == embedded
+    assert (await harness.container()).space.embedder == "openai/blind"
+    assert "by force" in (await harness.job(forced))["warnings"][0]["message"]
 
 
 async def test_a_container_that_is_to_be_evaluated_is_not_switched_unmeasured_unless_by_force(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    found = await house.stock(3)
+    found = await harness.stock(3)
     enabled = "UPDATE containers SET manifest = jsonb_set(manifest, '{eval,enabled}', 'true'), etag = 'judged'"
-    await sql(house.stack.db, enabled)
+    await sql(harness.stack.db, enabled)
     for strategy in ("parallel", "drift"):
         with pytest.raises(Forbidden, match=r"eval\.json"):
-            await house.begin(strategy=strategy, to=to("openai/new"))
-    assert set(await house.spaces()) == {"openai/old"}
-    await house.begin(strategy="inplace")
-    assert await house.work(JobKind.REFRESH) == []
-    await house.begin(strategy="parallel", to=to("openai/new"), golden=golden(found), force=True)
-    assert await house.work(JobKind.REFRESH) == []
-    await house.begin(strategy="parallel", to=to("openai/turned"), force=True)
-    assert await house.work(JobKind.REFRESH) == []
-    assert (await house.container()).space.embedder == "openai/turned"
+            await harness.begin(strategy=strategy, to=to("openai/new"))
+    assert set(await harness.spaces()) == {"openai/old"}
+    await harness.begin(strategy="inplace")
+    assert await harness.work(JobKind.REFRESH) == []
+    await harness.begin(strategy="parallel", to=to("openai/new"), golden=golden(found), force=True)
+    assert await harness.work(JobKind.REFRESH) == []
+    await harness.begin(strategy="parallel", to=to("openai/turned"), force=True)
+    assert await harness.work(JobKind.REFRESH) == []
+    assert (await harness.container()).space.embedder == "openai/turned"
 
 
 async def test_a_space_that_answers_as_well_passes_its_gates(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "NOTICEABLE_MS", 1e6)  # what the machine does beside it
-    found = await house.stock(12)
-    job_id = await house.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
-    assert await house.work(JobKind.REFRESH) == []
-    job = await house.job(job_id)
+    found = await harness.stock(12)
+    job_id = await harness.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
+    assert await harness.work(JobKind.REFRESH) == []
+    job = await harness.job(job_id)
     assert job["result"]["gates"]["failures"] == []
     assert job["result"]["gates"]["new"]["ndcg_at_10"] > 0.9
     assert "12 golden queries" in job["warnings"][0]["message"]
@@ -775,123 +791,126 @@ async def test_a_space_that_answers_as_well_passes_its_gates(
 SENT: Final = "SELECT texts, tokens FROM embed_usage WHERE job_id = {} AND embedder = '{}'"
 
 
-async def test_a_refresh_tells_what_its_embedder_was_sent(house: House) -> None:
-    await house.stock(7)
-    job_id = await house.begin(strategy="parallel", to=to("openai/new"))
-    assert await house.work(JobKind.REFRESH) == []
-    (sent,) = await sql(house.stack.db, SENT.format(job_id, "openai/new"))
+async def test_a_refresh_tells_what_its_embedder_was_sent(harness: WorkerHarness) -> None:
+    await harness.stock(7)
+    job_id = await harness.begin(strategy="parallel", to=to("openai/new"))
+    assert await harness.work(JobKind.REFRESH) == []
+    (sent,) = await sql(harness.stack.db, SENT.format(job_id, "openai/new"))
     assert (sent["texts"], sent["tokens"]) == (7, 700)
 
 
-async def test_a_drift_adapter_for_queries_is_taken_and_can_be_taken_back(house: House) -> None:
-    found = await house.stock(120)
-    old = (await house.container()).space
+async def test_a_drift_adapter_for_queries_is_taken_and_can_be_taken_back(
+    harness: WorkerHarness,
+) -> None:
+    found = await harness.stock(120)
+    old = (await harness.container()).space
     # A model of which the new one is a turned copy could simply be kept: its service has ended.
-    house.models.known["openai/old"].asked_in_vain = True
-    job_id = await house.begin(strategy="drift", to=to("openai/turned"))
-    assert await house.work(JobKind.REFRESH) == []
-    job = await house.job(job_id)
+    harness.models.known["openai/old"].asked_in_vain = True
+    job_id = await harness.begin(strategy="drift", to=to("openai/turned"))
+    assert await harness.work(JobKind.REFRESH) == []
+    job = await harness.job(job_id)
     measured = job["result"]["drift"]
-    (sent,) = await sql(house.stack.db, SENT.format(job_id, "openai/turned"))
+    (sent,) = await sql(harness.stack.db, SENT.format(job_id, "openai/turned"))
     assert sent["texts"] >= 72  # of the sample, three for each dimension
     assert measured["recall"] >= 0.95
     assert measured["status_quo"] is None
-    container = await house.container()
+    container = await harness.container()
     assert (container.space.embedder, container.space.dims) == ("openai/turned", OLD_DIMS)
     assert container.space.collection() == old.collection()
-    assert await house.nearest(told(17)) == found["zx0017"]
+    assert await harness.nearest(told(17)) == found["zx0017"]
 
-    later = await house.stock(1, first=500)
-    assert await house.nearest(told(500)) == later["zx0500"]
+    later = await harness.stock(1, first=500)
+    assert await harness.nearest(told(500)) == later["zx0500"]
     (row,) = await sql(
-        house.stack.db,
+        harness.stack.db,
         "SELECT c.provenance FROM chunks c JOIN documents d ON d.id = c.doc_id WHERE d.uri = 'file:///n0500.txt'",
     )
     assert row["provenance"]["embedder"] == "openai/turned"
     assert row["provenance"]["embedder_version"].startswith("1+drift")
-    assert await house.lacking(container.space) == 0
+    assert await harness.lacking(container.space) == 0
 
-    await house.rollback()
-    house.models.known["openai/old"].asked_in_vain = False
-    assert (await house.container()).space.id == old.id
-    assert await house.nearest(told(500)) == later["zx0500"]
-    await sql(house.stack.db, KEPT_LONG_ENOUGH)
-    await sql(house.stack.db, DUE)
-    assert await house.work() == []
-    assert list(await house.spaces()) == ["openai/old"]
-    assert old.collection() in await house.stack.vectors.collections()
-    assert await house.lacking(old) == 0
+    await harness.rollback()
+    harness.models.known["openai/old"].asked_in_vain = False
+    assert (await harness.container()).space.id == old.id
+    assert await harness.nearest(told(500)) == later["zx0500"]
+    await sql(harness.stack.db, KEPT_LONG_ENOUGH)
+    await sql(harness.stack.db, DUE)
+    assert await harness.work() == []
+    assert list(await harness.spaces()) == ["openai/old"]
+    assert old.collection() in await harness.stack.vectors.collections()
+    assert await harness.lacking(old) == 0
 
 
 async def test_an_adapter_that_is_not_good_enough_is_refused_with_what_was_measured(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await house.stock(80)
+    await harness.stock(80)
     for way in ("query", "forward"):
-        job_id = await house.begin(strategy="drift", to=to("openai/new"), way=way)
-        (trouble,) = await house.work(JobKind.REFRESH)
+        job_id = await harness.begin(strategy="drift", to=to("openai/new"), way=way)
+        (trouble,) = await harness.work(JobKind.REFRESH)
         assert "--strategy parallel" in trouble.message
-        measured = (await house.job(job_id))["cause"]["details"]["measured"]
+        measured = (await harness.job(job_id))["cause"]["details"]["measured"]
         assert measured["recall"] < 0.95
         assert measured["status_quo"] is not None
-    assert list(await house.spaces()) == ["openai/old"]
+    assert list(await harness.spaces()) == ["openai/old"]
 
 
 async def test_vectors_mapped_forward_are_searched_at_once_and_replaced_by_and_by(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    found = await house.stock(150)
-    job_id = await house.begin(strategy="drift", to=to("openai/stretched"), way="forward")
+    found = await harness.stock(150)
+    job_id = await harness.begin(strategy="drift", to=to("openai/stretched"), way="forward")
     job = await claim(
-        house.stack.db, worker="w", lease_seconds=LEASE_SECONDS, kinds=[JobKind.REFRESH]
+        harness.stack.db, worker="w", lease_seconds=LEASE_SECONDS, kinds=[JobKind.REFRESH]
     )
     assert job is not None
-    assert await run_job(house.deps, job) is None
-    assert (await house.job(job_id))["state"] == "done"
-    container = await house.container()
+    assert await run_job(harness.deps, job) is None
+    assert (await harness.job(job_id))["state"] == "done"
+    container = await harness.container()
     assert (container.space.embedder, container.space.dims) == ("openai/stretched", 48)
-    rows = await sql(house.stack.db, EMBEDDED_BY.format(container.space.id))
+    rows = await sql(harness.stack.db, EMBEDDED_BY.format(container.space.id))
     assert len(rows) == 150
     assert all(row["mapped"] for row in rows)
-    assert await house.nearest(told(17)) == found["zx0017"]
+    assert await harness.nearest(told(17)) == found["zx0017"]
 
-    assert await house.work(JobKind.REFRESH) == []
-    rows = await sql(house.stack.db, EMBEDDED_BY.format(container.space.id))
+    assert await harness.work(JobKind.REFRESH) == []
+    rows = await sql(harness.stack.db, EMBEDDED_BY.format(container.space.id))
     assert not any(row["mapped"] for row in rows)
-    assert await house.lacking(container.space) == 0
-    own = house.models.known["openai/stretched"]
+    assert await harness.lacking(container.space) == 0
+    own = harness.models.known["openai/stretched"]
     (stored,) = await sql(
-        house.stack.db, "SELECT id, generation, embed_text FROM chunks ORDER BY ord LIMIT 1"
+        harness.stack.db, "SELECT id, generation, embed_text FROM chunks ORDER BY ord LIMIT 1"
     )
     point = point_id(stored["id"], stored["generation"], 0)
-    there = await house.stack.vectors.vectors(container.space.collection(), [point])
+    there = await harness.stack.vectors.vectors(container.space.collection(), [point])
     np.testing.assert_allclose(there[point], own.vectors([stored["embed_text"]])[0], atol=1e-5)
-    await house.rollback()
-    assert (await house.container()).space.embedder == "openai/old"
+    await harness.rollback()
+    assert (await harness.container()).space.embedder == "openai/old"
 
 
 async def test_a_reparse_makes_every_document_anew_and_keeps_what_its_sender_said(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
     text = "\n\n".join(f"Paragraph {n} " + "of the lamp keeper's log " * 6 for n in range(8))
-    doc_id = await house.add("a.md", text, meta={"shelf": 3})
-    await house.stock(2)
+    doc_id = await harness.add("a.md", text, meta={"shelf": 3})
+    await harness.stock(2)
     (before,) = await sql(
-        house.stack.db, f"SELECT live_generation, live_chunks FROM documents WHERE id = '{doc_id}'"
+        harness.stack.db,
+        f"SELECT live_generation, live_chunks FROM documents WHERE id = '{doc_id}'",
     )
-    container = await house.container()
+    container = await harness.container()
     smaller = container.manifest.model_copy(
         update={"chunker": container.manifest.chunker.model_copy(update={"size": 32})}
     )
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         assert await containers.update_manifest(
             conn, smaller, founding.etag(smaller), container.etag
         )
-    job_id = await house.begin(strategy="reparse")
-    assert await house.work() == []
-    assert (await house.job(job_id))["result"] == {"documents_queued": 3}
+    job_id = await harness.begin(strategy="reparse")
+    assert await harness.work() == []
+    assert (await harness.job(job_id))["result"] == {"documents_queued": 3}
     (after,) = await sql(
-        house.stack.db,
+        harness.stack.db,
         f"SELECT live_generation, live_chunks, meta FROM documents WHERE id = '{doc_id}'",
     )
     assert after["live_generation"] > before["live_generation"]
@@ -900,36 +919,36 @@ async def test_a_reparse_makes_every_document_anew_and_keeps_what_its_sender_sai
 
 
 async def test_thresholds_of_the_manifest_hold_where_the_golden_set_names_none(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    found = await house.stock(6)
+    found = await harness.stock(6)
     await sql(
-        house.stack.db,
+        harness.stack.db,
         "UPDATE containers SET manifest = jsonb_set(manifest, '{eval,thresholds}', '{\"p95_latency_ms\": 0.0001}'),"
         " etag = 'slow'",
     )
-    await house.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
-    (trouble,) = await house.work(JobKind.REFRESH)
+    await harness.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
+    (trouble,) = await harness.work(JobKind.REFRESH)
     assert "not switched" in trouble.message
 
 
 async def test_a_store_that_is_away_while_spaces_are_compared_is_no_reason_to_forget_the_old_one(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "NOTICEABLE_MS", 1e6)
-    found = await house.stock(6)
-    job_id = await house.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
+    found = await harness.stock(6)
+    job_id = await harness.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
 
     async def away(*args: Any) -> Any:
         raise Unavailable("the registry is away")
 
     with monkeypatch.context() as patch:
         patch.setattr(chunks, "hydrate", once(away, chunks.hydrate))
-        (trouble,) = await house.work(JobKind.REFRESH)
+        (trouble,) = await harness.work(JobKind.REFRESH)
     assert isinstance(trouble, Unavailable)
-    await sql(house.stack.db, DUE)
-    assert await house.work(JobKind.REFRESH) == []
-    assert (await house.job(job_id))["result"]["gates"]["old"] is not None
+    await sql(harness.stack.db, DUE)
+    assert await harness.work(JobKind.REFRESH) == []
+    assert (await harness.job(job_id))["result"]["gates"]["old"] is not None
 
 
 def once(first: Callable[..., Any], then: Callable[..., Any]) -> Callable[..., Any]:
@@ -942,28 +961,28 @@ def once(first: Callable[..., Any], then: Callable[..., Any]) -> Callable[..., A
 
 
 async def test_an_inplace_refresh_to_another_version_embeds_what_comes_in_before_it_ends(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await house.stock(4)
+    await harness.stock(4)
     late: dict[str, UUID] = {}
     verify = Filling.verify
 
     async def verified(self: Filling) -> None:
         await verify(self)
         if not late:
-            late.update(await house.stock(1, first=70))
+            late.update(await harness.stock(1, first=70))
 
     monkeypatch.setattr(Filling, "verify", verified)
-    job_id = await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
-    assert await house.work(JobKind.REFRESH) == []
-    space = (await house.container()).space
+    job_id = await harness.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
+    assert await harness.work(JobKind.REFRESH) == []
+    space = (await harness.container()).space
     assert space.version == "2"
-    written = await sql(house.stack.db, EMBEDDED_BY.format(space.id))
+    written = await sql(harness.stack.db, EMBEDDED_BY.format(space.id))
     assert {row["doc_id"] for row in written if row["job_id"] == job_id} >= set(late.values())
 
 
 def version_two_overtakes(
-    house: House, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
 ) -> None:
     """A whole refresh in place runs when the attempt has done ``step``."""
     real = getattr(module, step)
@@ -971,111 +990,111 @@ def version_two_overtakes(
     async def overtaken(*args: Any, **words: Any) -> Any:
         made = await real(*args, **words)
         monkeypatch.undo()
-        await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
-        assert await house.work(JobKind.REFRESH) == []
+        await harness.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
+        assert await harness.work(JobKind.REFRESH) == []
         return made
 
     monkeypatch.setattr(module, step, overtaken)
 
 
 async def test_an_ingest_that_another_version_overtakes_in_place_is_made_again(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await house.stock(3)
-    version_two_overtakes(house, monkeypatch, ingest, "embed")
-    doc_id = await house.add("late.txt", "zx7777 a late vessel yq7777\n")
-    (trouble,) = await house.work(JobKind.INGEST)
+    await harness.stock(3)
+    version_two_overtakes(harness, monkeypatch, ingest, "embed")
+    doc_id = await harness.add("late.txt", "zx7777 a late vessel yq7777\n")
+    (trouble,) = await harness.work(JobKind.INGEST)
     assert isinstance(trouble, SpaceSwitched)
-    await sql(house.stack.db, DUE)
-    assert await house.work(JobKind.INGEST) == []
+    await sql(harness.stack.db, DUE)
+    assert await harness.work(JobKind.INGEST) == []
     (row,) = await sql(
-        house.stack.db, f"SELECT DISTINCT provenance FROM chunks WHERE doc_id = '{doc_id}'"
+        harness.stack.db, f"SELECT DISTINCT provenance FROM chunks WHERE doc_id = '{doc_id}'"
     )
     assert row["provenance"]["embedder_version"] == "2"
 
 
 async def test_records_that_another_version_overtakes_in_place_are_made_again(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await house.stock(1)
-    version_two_overtakes(house, monkeypatch, corpus, "stage")
-    await house.add("c.jsonl", '{"_id": "r1", "text": "a late vessel"}\n', kind=JobKind.CORPUS)
-    (trouble,) = await house.work(JobKind.CORPUS)
+    await harness.stock(1)
+    version_two_overtakes(harness, monkeypatch, corpus, "stage")
+    await harness.add("c.jsonl", '{"_id": "r1", "text": "a late vessel"}\n', kind=JobKind.CORPUS)
+    (trouble,) = await harness.work(JobKind.CORPUS)
     assert isinstance(trouble, SpaceSwitched)
-    await sql(house.stack.db, DUE)
-    assert await house.work(JobKind.CORPUS) == []
+    await sql(harness.stack.db, DUE)
+    assert await harness.work(JobKind.CORPUS) == []
     (row,) = await sql(
-        house.stack.db, "SELECT DISTINCT provenance FROM chunks WHERE text ~ 'late vessel'"
+        harness.stack.db, "SELECT DISTINCT provenance FROM chunks WHERE text ~ 'late vessel'"
     )
     assert row["provenance"]["embedder_version"] == "2"
 
 
-async def drifted(house: House) -> Space:
+async def drifted(harness: WorkerHarness) -> Space:
     """The space from before, which the one that is live now reads by way of an adapter."""
-    await house.stock(120)
-    old = (await house.container()).space
-    house.models.known["openai/old"].asked_in_vain = True
-    await house.begin(strategy="drift", to=to("openai/turned"))
-    assert await house.work(JobKind.REFRESH) == []
-    house.models.known["openai/old"].asked_in_vain = False
-    assert (await house.container()).space.is_adapted
+    await harness.stock(120)
+    old = (await harness.container()).space
+    harness.models.known["openai/old"].asked_in_vain = True
+    await harness.begin(strategy="drift", to=to("openai/turned"))
+    assert await harness.work(JobKind.REFRESH) == []
+    harness.models.known["openai/old"].asked_in_vain = False
+    assert (await harness.container()).space.is_adapted
     return old
 
 
 async def test_a_parallel_refresh_back_to_the_base_of_an_adapter_embeds_everything_anew(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    old = await drifted(house)
-    later = await house.stock(1, first=500)  # its vector went through the adapter
-    await house.begin(strategy="parallel", to=to("openai/old"))
-    assert await house.work(JobKind.REFRESH) == []
-    space = (await house.container()).space
+    old = await drifted(harness)
+    later = await harness.stock(1, first=500)  # its vector went through the adapter
+    await harness.begin(strategy="parallel", to=to("openai/old"))
+    assert await harness.work(JobKind.REFRESH) == []
+    space = (await harness.container()).space
     assert (space.embedder, space.is_adapted) == ("openai/old", False)
     assert space.stored_in != old.stored_in
-    assert await house.lacking(space) == 0
+    assert await harness.lacking(space) == 0
     (row,) = await sql(
-        house.stack.db,
+        harness.stack.db,
         f"SELECT id, generation, embed_text FROM chunks WHERE doc_id = '{later['zx0500']}'",
     )
     point = point_id(row["id"], row["generation"], 0)
-    there = await house.stack.vectors.vectors(space.collection(), [point])
-    own = house.models.known["openai/old"].vectors([row["embed_text"]])[0]
+    there = await harness.stack.vectors.vectors(space.collection(), [point])
+    own = harness.models.known["openai/old"].vectors([row["embed_text"]])[0]
     np.testing.assert_allclose(there[point], own, atol=1e-5)
 
 
 async def test_there_is_no_way_back_to_an_adapter_whose_collection_was_rewritten(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    old = await drifted(house)
-    await house.rollback()
-    assert (await house.container()).space.id == old.id
-    await house.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
-    assert await house.work(JobKind.REFRESH) == []
+    old = await drifted(harness)
+    await harness.rollback()
+    assert (await harness.container()).space.id == old.id
+    await harness.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
+    assert await harness.work(JobKind.REFRESH) == []
     with pytest.raises(Conflict, match="no earlier space"):
-        await house.rollback()
-    assert await house.work() == []
-    assert list(await house.spaces()) == ["openai/old"]
-    assert await house.lacking((await house.container()).space) == 0
+        await harness.rollback()
+    assert await harness.work() == []
+    assert list(await harness.spaces()) == ["openai/old"]
+    assert await harness.lacking((await harness.container()).space) == 0
 
 
 @pytest.mark.parametrize("strategy", ["parallel", "inplace"])
 async def test_a_container_that_is_not_active_is_neither_refreshed_nor_switched(
-    house: House, monkeypatch: pytest.MonkeyPatch, strategy: str
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     async def state(value: str) -> None:
-        await sql(house.stack.db, f"UPDATE containers SET state = '{value}'")
+        await sql(harness.stack.db, f"UPDATE containers SET state = '{value}'")
 
     wanted: dict[str, Any] = {
         "parallel": {"to": to("openai/new")},
         "inplace": {"to": {"embedder": "openai/old", "version": "2"}},
     }[strategy]
-    await house.stock(2)
-    before = (await house.container()).space
+    await harness.stock(2)
+    before = (await harness.container()).space
     await state("readonly")
     with pytest.raises(Conflict, match="readonly"):
-        await house.begin(strategy=strategy, **wanted)
+        await harness.begin(strategy=strategy, **wanted)
     await state("active")
-    job_id = await house.begin(strategy=strategy, **wanted)
+    job_id = await harness.begin(strategy=strategy, **wanted)
     verify = Filling.verify
 
     async def closed(self: Filling) -> None:
@@ -1083,45 +1102,47 @@ async def test_a_container_that_is_not_active_is_neither_refreshed_nor_switched(
         await state("archived")
 
     monkeypatch.setattr(Filling, "verify", closed)
-    (trouble,) = await house.work(JobKind.REFRESH)
+    (trouble,) = await harness.work(JobKind.REFRESH)
     assert "archived" in trouble.message
-    assert (await house.job(job_id))["state"] == "failed"
-    assert (await house.container()).space == before
+    assert (await harness.job(job_id))["state"] == "failed"
+    assert (await harness.container()).space == before
     monkeypatch.undo()
     await state("active")
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         await requeue(conn, job_id)
-    assert await house.work(JobKind.REFRESH) == []
-    assert (await house.container()).space != before
+    assert await harness.work(JobKind.REFRESH) == []
+    assert (await harness.container()).space != before
 
 
-async def test_a_container_that_is_not_active_is_not_rolled_back(house: House) -> None:
-    await house.stock(2)
-    await house.begin(strategy="parallel", to=to("openai/new"))
-    assert await house.work(JobKind.REFRESH) == []
+async def test_a_container_that_is_not_active_is_not_rolled_back(harness: WorkerHarness) -> None:
+    await harness.stock(2)
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    assert await harness.work(JobKind.REFRESH) == []
     for state in ("readonly", "archived"):
-        await sql(house.stack.db, f"UPDATE containers SET state = '{state}'")
+        await sql(harness.stack.db, f"UPDATE containers SET state = '{state}'")
         with pytest.raises(Conflict, match=f"{state} and is neither refreshed nor rolled back"):
-            await house.rollback()
-    assert (await house.container()).space.embedder == "openai/new"
+            await harness.rollback()
+    assert (await harness.container()).space.embedder == "openai/new"
 
 
-async def test_a_rollback_finds_said_already_what_the_live_space_holds(house: House) -> None:
-    await house.stock(5)
-    await house.begin(strategy="parallel", to=to("openai/new"))
-    assert await house.work(JobKind.REFRESH) == []
-    live = (await house.container()).space
-    await sql(house.stack.db, "DELETE FROM embedded WHERE stored_in = " + str(live.id))
-    async with house.stack.db.transaction() as conn:
+async def test_a_rollback_finds_said_already_what_the_live_space_holds(
+    harness: WorkerHarness,
+) -> None:
+    await harness.stock(5)
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    assert await harness.work(JobKind.REFRESH) == []
+    live = (await harness.container()).space
+    await sql(harness.stack.db, "DELETE FROM embedded WHERE stored_in = " + str(live.id))
+    async with harness.stack.db.transaction() as conn:
         await note_before_rollback(conn, CONTAINER)
-    assert len(await sql(house.stack.db, EMBEDDED_BY.format(live.id))) == 5
-    await house.rollback()
-    assert (await house.container()).space.embedder == "openai/old"
+    assert len(await sql(harness.stack.db, EMBEDDED_BY.format(live.id))) == 5
+    await harness.rollback()
+    assert (await harness.container()).space.embedder == "openai/old"
 
 
-async def repaired(house: House) -> None:
+async def repaired(harness: WorkerHarness) -> None:
     """Doctor's repairs of the container, and the jobs that follow from them."""
-    stack = house.stack
+    stack = harness.stack
     report = await Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0).examine(
         [CONTAINER]
     )
@@ -1131,67 +1152,69 @@ async def repaired(house: House) -> None:
     repairs = await repairer.repair(report)
     assert repairs
     assert all(one.done for one in repairs), repairs
-    assert await house.work(JobKind.INGEST, JobKind.PURGE) == []
+    assert await harness.work(JobKind.INGEST, JobKind.PURGE) == []
 
 
-async def lose_vectors(house: House, doc_id: UUID) -> Any:
+async def lose_vectors(harness: WorkerHarness, doc_id: UUID) -> Any:
     """Removes the vectors of a document of one chunk, repairs, and answers the chunk and its vector."""
-    space = (await house.container()).space
-    assert await house.stack.vectors.delete(space.collection(), doc_id) == 1
-    await repaired(house)
+    space = (await harness.container()).space
+    assert await harness.stack.vectors.delete(space.collection(), doc_id) == 1
+    await repaired(harness)
     (chunk,) = await sql(
-        house.stack.db,
+        harness.stack.db,
         "SELECT c.* FROM chunks c JOIN documents d ON d.id = c.doc_id "
         f"AND d.live_generation = c.generation WHERE d.id = '{doc_id}'",
     )
     point = point_id(chunk["id"], chunk["generation"], 0)
-    return chunk, (await house.stack.vectors.vectors(space.collection(), [point]))[point]
+    return chunk, (await harness.stack.vectors.vectors(space.collection(), [point]))[point]
 
 
 async def test_a_repair_in_a_space_that_is_read_by_an_adapter_says_which_model_made_the_vectors(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await drifted(house)
-    space = (await house.container()).space
-    (doc, *_) = await sql(house.stack.db, "SELECT id FROM documents ORDER BY uri LIMIT 1")
-    chunk, vector = await lose_vectors(house, doc["id"])
+    await drifted(harness)
+    space = (await harness.container()).space
+    (doc, *_) = await sql(harness.stack.db, "SELECT id FROM documents ORDER BY uri LIMIT 1")
+    chunk, vector = await lose_vectors(harness, doc["id"])
     assert chunk["provenance"]["embedder"] == "openai/turned"
     assert chunk["provenance"]["embedder_version"] == space.lineage
     assert "+drift" in space.lineage
-    adapted = house.models.for_space(space)
+    adapted = harness.models.for_space(space)
     expected = (await adapted.embed_documents([chunk["embed_text"]]))[0]
     np.testing.assert_allclose(vector, expected, atol=1e-5)
 
 
-async def test_a_repair_in_a_space_of_mapped_vectors_stores_the_models_own(house: House) -> None:
-    found = await house.stock(150)
-    await house.begin(strategy="drift", to=to("openai/stretched"), way="forward")
+async def test_a_repair_in_a_space_of_mapped_vectors_stores_the_models_own(
+    harness: WorkerHarness,
+) -> None:
+    found = await harness.stock(150)
+    await harness.begin(strategy="drift", to=to("openai/stretched"), way="forward")
     job = await claim(
-        house.stack.db, worker="w", lease_seconds=LEASE_SECONDS, kinds=[JobKind.REFRESH]
+        harness.stack.db, worker="w", lease_seconds=LEASE_SECONDS, kinds=[JobKind.REFRESH]
     )
     assert job is not None
-    assert await run_job(house.deps, job) is None
-    space = (await house.container()).space
-    chunk, vector = await lose_vectors(house, found["zx0017"])
-    own = house.models.known["openai/stretched"].vectors([chunk["embed_text"]])[0]
+    assert await run_job(harness.deps, job) is None
+    space = (await harness.container()).space
+    chunk, vector = await lose_vectors(harness, found["zx0017"])
+    own = harness.models.known["openai/stretched"].vectors([chunk["embed_text"]])[0]
     np.testing.assert_allclose(vector, own, atol=1e-5)
     assert chunk["provenance"]["embedder_version"] == space.lineage
     mapped = await sql(
-        house.stack.db,
+        harness.stack.db,
         "SELECT e.mapped FROM embedded e JOIN documents d ON d.id = e.doc_id AND d.live_generation = e.generation "
         f"WHERE d.id = '{found['zx0017']}' AND e.stored_in = {space.stored_in} AND e.mapped",
     )
     assert mapped == []
-    assert await house.work(JobKind.REFRESH) == []
-    assert await house.lacking(space) == 0
+    assert await harness.work(JobKind.REFRESH) == []
+    assert await harness.lacking(space) == 0
 
 
 async def test_vectors_of_a_document_without_its_original_come_from_its_stored_text_by_a_refresh(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    found = await house.stock(2)
-    await sql(house.stack.db, "DELETE FROM blob_refs WHERE role = 'original'")
-    stack, space = house.stack, (await house.container()).space
+    found = await harness.stock(2)
+    await sql(harness.stack.db, "DELETE FROM blob_refs WHERE role = 'original'")
+    stack, space = harness.stack, (await harness.container()).space
     await stack.vectors.delete(space.collection(), found["zx0000"])
     doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0)
     report = await doctor.examine([CONTAINER])
@@ -1201,36 +1224,36 @@ async def test_vectors_of_a_document_without_its_original_come_from_its_stored_t
     assert not repair.done
     assert "add file:///n0000.txt again" in repair.message
     assert f"latent refresh {CONTAINER} --strategy inplace" in repair.message
-    await house.begin(strategy="inplace")
-    assert await house.work() == []
+    await harness.begin(strategy="inplace")
+    assert await harness.work() == []
     assert (await doctor.examine([CONTAINER])).clean
 
 
 async def test_doctor_counts_and_mends_the_points_of_an_embedder_that_reads_less(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    stack = house.stack
-    doc_id = await house.add("long.txt", " ".join(f"word{n}" for n in range(60)) + "\n")
-    assert await house.work(JobKind.INGEST) == []
-    await house.begin(strategy="parallel", to=to("openai/short"))
-    assert await house.work(JobKind.REFRESH) == []
-    space = (await house.container()).space
+    stack = harness.stack
+    doc_id = await harness.add("long.txt", " ".join(f"word{n}" for n in range(60)) + "\n")
+    assert await harness.work(JobKind.INGEST) == []
+    await harness.begin(strategy="parallel", to=to("openai/short"))
+    assert await harness.work(JobKind.REFRESH) == []
+    space = (await harness.container()).space
     doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0)
     counts = (await doctor.examine([CONTAINER])).containers[CONTAINER].counts
     assert counts["points"] == counts["points_expected"] == 5
     await stack.vectors.delete(space.collection(), doc_id)
-    await repaired(house)
-    assert await house.lacking(space) == 0
+    await repaired(harness)
+    assert await harness.lacking(space) == 0
     assert (await doctor.examine([CONTAINER])).clean
 
 
 async def test_points_in_a_collection_that_spaces_share_are_proven_gone_once(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    old = await drifted(house)
-    points = await house.stack.vectors.count(old.collection())
-    async with house.stack.db.transaction() as conn:
+    old = await drifted(harness)
+    points = await harness.stack.vectors.count(old.collection())
+    async with harness.stack.db.transaction() as conn:
         await delete_container(conn, CONTAINER, principal="local:you")
-    await house.work()
-    (job,) = await sql(house.stack.db, "SELECT result FROM jobs WHERE kind = 'delete_container'")
+    await harness.work()
+    (job,) = await sql(harness.stack.db, "SELECT result FROM jobs WHERE kind = 'delete_container'")
     assert job["result"]["points"] == points

@@ -20,13 +20,12 @@ from latent_core.ingest import containers as founding
 from latent_core.ingest.purge import purge_blobs
 from latent_core.registry import containers
 from latent_core.registry.connection import Database
-from latent_core.testing.queue import sql
 from latent_core.transfer import exporting
 from latent_core.transfer.import_commit import BlobsGone
 from latent_core.transfer.requests import Policy
 from latent_core.transfer.verify import Verification
-from latent_workers.testing.house import CONTAINER, DIMS, LEASE_SECONDS, House, open_house
-from latent_workers.testing.transfers import (
+from latent_workers.transfer import import_steps
+from tests.support.harness.transfers import (
     CHUNKS,
     DOCUMENTS,
     OWNER,
@@ -39,98 +38,105 @@ from latent_workers.testing.transfers import (
     rows,
     take_in,
 )
-from latent_workers.transfer import import_steps
+from tests.support.harness.worker_harness import (
+    CONTAINER,
+    DIMS,
+    LEASE_SECONDS,
+    WorkerHarness,
+    open_harness,
+)
+from tests.support.queue import sql
 
 WAIT_SECONDS: Final = 60.0
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(database, tmp_path) as one:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+    async with open_harness(database, tmp_path) as one:
         yield one
 
 
-async def test_a_restored_container_is_the_same_to_every_reader(house: House) -> None:
-    await fill(house)
-    before, answers = await everything(house, CONTAINER), await found(house, CONTAINER)
+async def test_a_restored_container_is_the_same_to_every_reader(harness: WorkerHarness) -> None:
+    await fill(harness)
+    before, answers = await everything(harness, CONTAINER), await found(harness, CONTAINER)
     assert before[2], "nothing repeats anything: the test would prove little"
-    blobs, embedded = await house.stored(), house.embedder.texts
-    data = await export(house)
-    await delete(house, CONTAINER)
-    assert not await rows(house, CHUNKS, CONTAINER)
-    result = await take_in(house, data, CONTAINER)
+    blobs, embedded = await harness.stored(), harness.embedder.texts
+    data = await export(harness)
+    await delete(harness, CONTAINER)
+    assert not await rows(harness, CHUNKS, CONTAINER)
+    result = await take_in(harness, data, CONTAINER)
     assert (result["embedded"], result["lacking_blobs"]) == (0, 0)
-    await house.settle()
-    assert await everything(house, CONTAINER) == before
-    assert await found(house, CONTAINER) == answers
-    assert house.embedder.texts == embedded
-    assert blobs <= await house.stored()
-    report = await house.examine()
+    await harness.settle()
+    assert await everything(harness, CONTAINER) == before
+    assert await found(harness, CONTAINER) == answers
+    assert harness.embedder.texts == embedded
+    assert blobs <= await harness.stored()
+    report = await harness.examine()
     assert report.clean, report
 
 
 async def test_under_another_id_the_texts_are_the_same_and_both_are_found_apart(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await fill(house)
-    data = await export(house)
-    assert (await take_in(house, data, "copy"))["embedded"] == 0
-    texts = [[r["text"] for r in await rows(house, CHUNKS, c)] for c in (CONTAINER, "copy")]
+    await fill(harness)
+    data = await export(harness)
+    assert (await take_in(harness, data, "copy"))["embedded"] == 0
+    texts = [[r["text"] for r in await rows(harness, CHUNKS, c)] for c in (CONTAINER, "copy")]
     assert texts[0] == texts[1]
-    ids = [{r["id"] for r in await rows(house, CHUNKS, c)} for c in (CONTAINER, "copy")]
+    ids = [{r["id"] for r in await rows(harness, CHUNKS, c)} for c in (CONTAINER, "copy")]
     assert ids[0].isdisjoint(ids[1])
-    await house.settle()
-    assert (await house.examine()).clean
+    await harness.settle()
+    assert (await harness.examine()).clean
 
 
-async def test_without_vectors_it_embeds_and_finds_the_same(house: House) -> None:
-    await fill(house)
-    answers = await found(house, CONTAINER)
-    data = await export(house, vectors=False)
-    await delete(house, CONTAINER)
-    await sql(house.stack.db, "DELETE FROM embedding_cache")
-    before = house.embedder.texts
-    result = await take_in(house, data, CONTAINER)
-    chunks = await rows(house, CHUNKS, CONTAINER)
+async def test_without_vectors_it_embeds_and_finds_the_same(harness: WorkerHarness) -> None:
+    await fill(harness)
+    answers = await found(harness, CONTAINER)
+    data = await export(harness, vectors=False)
+    await delete(harness, CONTAINER)
+    await sql(harness.stack.db, "DELETE FROM embedding_cache")
+    before = harness.embedder.texts
+    result = await take_in(harness, data, CONTAINER)
+    chunks = await rows(harness, CHUNKS, CONTAINER)
     assert result["embedded"] == len(chunks)
-    assert before < house.embedder.texts <= before + len(chunks)
-    assert await found(house, CONTAINER) == answers
+    assert before < harness.embedder.texts <= before + len(chunks)
+    assert await found(harness, CONTAINER) == answers
 
 
-async def test_vectors_of_another_model_are_not_taken(house: House) -> None:
-    await fill(house)
-    data = await export(house)
-    house.embedder.model = type(house.embedder.model)("openai/test", "2", DIMS, 128)
-    result = await take_in(house, data, "newer")
-    chunks = await rows(house, CHUNKS, "newer")
+async def test_vectors_of_another_model_are_not_taken(harness: WorkerHarness) -> None:
+    await fill(harness)
+    data = await export(harness)
+    harness.embedder.model = type(harness.embedder.model)("openai/test", "2", DIMS, 128)
+    result = await take_in(harness, data, "newer")
+    chunks = await rows(harness, CHUNKS, "newer")
     assert result["embedded"] == len(chunks)
     assert {c["provenance"]["embedder_version"] for c in chunks} == {"2"}
 
 
 async def test_a_version_that_is_not_installed_any_more_is_left_out_of_the_manifest_and_embedded_anew(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a local model, whose version a refresh pins; a later release must be able to restore what was saved."""
-    await fill(house)
+    await fill(harness)
     pinned = "UPDATE containers SET manifest = manifest || '{\"embedder_version\": \"1\"}', etag = 'pinned'"
-    await sql(house.stack.db, pinned)
-    data = await export(house)
-    newer = type(house.embedder.model)("openai/test", "2", DIMS, 128)
+    await sql(harness.stack.db, pinned)
+    data = await export(harness)
+    newer = type(harness.embedder.model)("openai/test", "2", DIMS, 128)
 
     def model_of(manifest: Manifest) -> EmbeddingModel:
         if manifest.embedder_version not in (None, newer.version):
             raise Invalid("embedder_version is '1', but the embedder has '2'")
         return newer
 
-    monkeypatch.setattr(house.embedder, "model", newer)
-    monkeypatch.setattr(house.embedder, "model_of", model_of)
-    result = await take_in(house, data, "restored")
+    monkeypatch.setattr(harness.embedder, "model", newer)
+    monkeypatch.setattr(harness.embedder, "model_of", model_of)
+    result = await take_in(harness, data, "restored")
     assert result["embedded"] == result["chunks"] > 0
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         made = await containers.get(conn, "restored")
     assert made is not None
     assert (made.manifest.embedder_version, made.space.version) == (None, "2")
-    (job,) = await sql(house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
+    (job,) = await sql(harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
     assert "embedder_version 1" in job["warnings"][0]["message"]
     assert "all was embedded anew" in job["warnings"][0]["message"]
 
@@ -147,50 +153,52 @@ FROM documents d WHERE d.id = c.doc_id AND d.uri = 'file:///long.md'
 
 
 async def test_vectors_that_a_drift_adapter_mapped_are_left_out_and_made_by_the_embedder(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await fill(house)
-    before, answers = await everything(house, CONTAINER), await found(house, CONTAINER)
-    await sql(house.stack.db, MAP)
-    await sql(house.stack.db, CAME_MAPPED)
-    data = await export(house)
+    await fill(harness)
+    before, answers = await everything(harness, CONTAINER), await found(harness, CONTAINER)
+    await sql(harness.stack.db, MAP)
+    await sql(harness.stack.db, CAME_MAPPED)
+    data = await export(harness)
     *_, contents = Verification(io.BytesIO(data)).steps()
     assert contents is not None
     (many,) = await sql(
-        house.stack.db,
+        harness.stack.db,
         "SELECT sum(live_chunks) AS chunks FROM documents WHERE uri IN ('file:///2.md', 'file:///long.md')",
     )
     assert many["chunks"] > 2
     assert contents.totals.vectors == contents.totals.chunks - many["chunks"] > 0
-    await delete(house, CONTAINER)
-    assert (await take_in(house, data, CONTAINER))["embedded"] == many["chunks"]
-    await house.settle()
-    assert await everything(house, CONTAINER) == before
-    assert await found(house, CONTAINER) == answers
-    assert (await house.examine()).clean
+    await delete(harness, CONTAINER)
+    assert (await take_in(harness, data, CONTAINER))["embedded"] == many["chunks"]
+    await harness.settle()
+    assert await everything(harness, CONTAINER) == before
+    assert await found(harness, CONTAINER) == answers
+    assert (await harness.examine()).clean
 
 
-async def test_without_blobs_what_is_not_stored_here_is_said_and_left_out(house: House) -> None:
-    await fill(house)
-    data = await export(house, blobs=False)
-    assert (await take_in(house, data, "beside"))["lacking_blobs"] == 0  # they are stored here
+async def test_without_blobs_what_is_not_stored_here_is_said_and_left_out(
+    harness: WorkerHarness,
+) -> None:
+    await fill(harness)
+    data = await export(harness, blobs=False)
+    assert (await take_in(harness, data, "beside"))["lacking_blobs"] == 0  # they are stored here
     for one in (CONTAINER, "beside"):
-        await delete(house, one)
-    await house.settle()
-    result = await take_in(house, data, CONTAINER)
+        await delete(harness, one)
+    await harness.settle()
+    result = await take_in(harness, data, CONTAINER)
     assert result["lacking_blobs"] > 0
-    await house.settle()
-    report = await house.examine()
+    await harness.settle()
+    report = await harness.examine()
     assert report.clean, report
 
 
 async def test_until_its_last_step_nothing_of_an_import_is_seen_and_a_failed_one_leaves_nothing(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fill(house)
-    data = await export(house)
+    await fill(harness)
+    data = await export(harness)
     monkeypatch.setattr(exporting, "CHUNKS_A_PART", 4)
-    data = await export_again(house)
+    data = await export_again(harness)
     monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 4)
     seen: list[bool] = []
 
@@ -201,63 +209,63 @@ async def test_until_its_last_step_nothing_of_an_import_is_seen_and_a_failed_one
                 raise Conflict("the test ends it")
 
     monkeypatch.setattr(import_steps, "crash_point", look)
-    await begin(house, data, "hidden")
-    (trouble,) = await house.work(JobKind.IMPORT)
+    await begin(harness, data, "hidden")
+    (trouble,) = await harness.work(JobKind.IMPORT)
     assert "the test ends it" in str(trouble)
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         assert await containers.get(conn, "hidden") is None
-    await house.settle()
+    await harness.settle()
     left = await sql(
-        house.stack.db, "SELECT id FROM containers UNION SELECT container_id FROM chunks"
+        harness.stack.db, "SELECT id FROM containers UNION SELECT container_id FROM chunks"
     )
     assert [r["id"] for r in left] == [CONTAINER]
-    assert (await house.examine()).clean
+    assert (await harness.examine()).clean
 
 
 async def test_an_import_that_does_not_fit_gives_its_room_back_with_its_last_attempt(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fill(house)
-    data = await export(house)
+    await fill(harness)
+    data = await export(harness)
 
     async def full(*_: object, **__: object) -> None:
         raise StoreFull("no space left: make room", service="qdrant")
 
-    monkeypatch.setattr(house.stack.vectors, "upsert", full)
-    await begin(house, data, "large")
-    await sql(house.stack.db, "UPDATE jobs SET max_attempts = 2 WHERE kind = 'import'")
+    monkeypatch.setattr(harness.stack.vectors, "upsert", full)
+    await begin(harness, data, "large")
+    await sql(harness.stack.db, "UPDATE jobs SET max_attempts = 2 WHERE kind = 'import'")
     for _ in range(2):
-        await sql(house.stack.db, "UPDATE jobs SET run_at = now() WHERE kind = 'import'")
-        (trouble,) = await house.work(JobKind.IMPORT)
+        await sql(harness.stack.db, "UPDATE jobs SET run_at = now() WHERE kind = 'import'")
+        (trouble,) = await harness.work(JobKind.IMPORT)
         assert "no space left" in str(trouble)
     monkeypatch.undo()
-    (job,) = await sql(house.stack.db, "SELECT state, cause FROM jobs WHERE kind = 'import'")
+    (job,) = await sql(harness.stack.db, "SELECT state, cause FROM jobs WHERE kind = 'import'")
     assert (job["state"], job["cause"]["code"]) == ("failed", "UNAVAILABLE")
-    await house.settle()
-    async with house.stack.db.transaction() as conn:
+    await harness.settle()
+    async with harness.stack.db.transaction() as conn:
         assert await containers.get(conn, "large") is None
-    assert (await house.examine()).clean
+    assert (await harness.examine()).clean
 
 
 async def test_a_merge_into_a_container_that_is_emptied_just_then_is_tried_again(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await fill(house)
-    data = await export(house)
-    (collection,) = await house.stack.vectors.collections()
-    await house.stack.vectors.drop_collection(collection)
-    await begin(house, data, CONTAINER, merge=True, policy=Policy.REPLACE)
-    (trouble,) = await house.work(JobKind.IMPORT)
+    await fill(harness)
+    data = await export(harness)
+    (collection,) = await harness.stack.vectors.collections()
+    await harness.stack.vectors.drop_collection(collection)
+    await begin(harness, data, CONTAINER, merge=True, policy=Policy.REPLACE)
+    (trouble,) = await harness.work(JobKind.IMPORT)
     assert isinstance(trouble, Unavailable), trouble
-    (job,) = await sql(house.stack.db, "SELECT state FROM jobs WHERE kind = 'import'")
+    (job,) = await sql(harness.stack.db, "SELECT state FROM jobs WHERE kind = 'import'")
     assert job["state"] == "queued"
 
 
-async def export_again(house: House) -> bytes:
+async def export_again(harness: WorkerHarness) -> bytes:
     """After something that an archive holds has changed, so that it is made anew."""
-    await house.add("more.md", b"# More\n\nOne more lamp.\n")
-    assert await house.work() == []
-    return await export(house)
+    await harness.add("more.md", b"# More\n\nOne more lamp.\n")
+    assert await harness.work() == []
+    return await export(harness)
 
 
 class Killed(BaseException):
@@ -266,41 +274,41 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("merge", [False, True])
 async def test_a_killed_import_goes_on_where_it_was_and_ends_as_if_nothing_had_happened(
-    house: House, monkeypatch: pytest.MonkeyPatch, merge: bool
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, merge: bool
 ) -> None:
-    await fill(house)
+    await fill(harness)
     monkeypatch.setattr(exporting, "CHUNKS_A_PART", 3)
-    data = await export_again(house)
-    before, answers = await everything(house, CONTAINER), await found(house, CONTAINER)
-    await delete(house, CONTAINER)
+    data = await export_again(harness)
+    before, answers = await everything(harness, CONTAINER), await found(harness, CONTAINER)
+    await delete(harness, CONTAINER)
     if merge:
         manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
-        stack = house.stack
+        stack = harness.stack
         await founding.create(
-            stack.db, stack.vectors, house.embedder, manifest, principal=OWNER, request_id=None
+            stack.db, stack.vectors, harness.embedder, manifest, principal=OWNER, request_id=None
         )
     monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 3)
-    embedded = house.embedder.texts
-    await begin(house, data, CONTAINER, merge=merge)
+    embedded = harness.embedder.texts
+    await begin(harness, data, CONTAINER, merge=merge)
     points = ("import.after_vectors", "import.before_commit", "import.after_commit")
     for point in (*points, "import.before_vectors", "import.before_finish"):
-        job = await house.claim(JobKind.IMPORT)
+        job = await harness.claim(JobKind.IMPORT)
         assert job is not None, point
         with monkeypatch.context() as patch:
             patch.setattr(import_steps, "crash_point", killer(point, skip=1))
             with pytest.raises(Killed):
-                await house.run(job)
+                await harness.run(job)
         await sql(
-            house.stack.db,
+            harness.stack.db,
             "UPDATE jobs SET state = 'queued', claim_id = NULL WHERE kind = 'import'",
         )
-    assert await house.work(JobKind.IMPORT) == []
-    await house.settle()
-    after = await everything(house, CONTAINER)
+    assert await harness.work(JobKind.IMPORT) == []
+    await harness.settle()
+    after = await everything(harness, CONTAINER)
     assert after[:2] == before[:2]
-    assert await found(house, CONTAINER) == answers
-    assert house.embedder.texts == embedded
-    report = await house.examine()
+    assert await found(harness, CONTAINER) == answers
+    assert harness.embedder.texts == embedded
+    report = await harness.examine()
     assert report.clean, report
 
 
@@ -319,12 +327,12 @@ def killer(point: str, *, skip: int) -> Callable[[str], None]:
 
 
 async def test_vectors_of_a_step_are_stored_while_the_step_before_is_committed(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fill(house)
+    await fill(harness)
     monkeypatch.setattr(exporting, "CHUNKS_A_PART", 4)
-    data = await export_again(house)
-    await delete(house, CONTAINER)
+    data = await export_again(harness)
+    await delete(harness, CONTAINER)
     monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 4)
     stored = asyncio.Queue[None]()
     committed: list[bool] = []
@@ -344,34 +352,35 @@ async def test_vectors_of_a_step_are_stored_while_the_step_before_is_committed(
     monkeypatch.setattr(import_steps.import_commit, "stage", staged)
     monkeypatch.setattr(import_steps.import_commit, "commit", waiting)
     async with asyncio.timeout(WAIT_SECONDS):
-        await take_in(house, data, CONTAINER)
+        await take_in(harness, data, CONTAINER)
     assert len(committed) > 1
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-async def test_a_merge_takes_what_its_policy_says(house: House, policy: Policy) -> None:
-    await house.add("old.md", b"# Old\n\nThe old lamp.\n")
-    await house.add("new.md", b"# New\n\nThe old lens.\n")
-    await house.add("gone.md", b"# Gone\n\nThe gull.\n")
-    assert await house.work() == []
+async def test_a_merge_takes_what_its_policy_says(harness: WorkerHarness, policy: Policy) -> None:
+    await harness.add("old.md", b"# Old\n\nThe old lamp.\n")
+    await harness.add("new.md", b"# New\n\nThe old lens.\n")
+    await harness.add("gone.md", b"# Gone\n\nThe gull.\n")
+    assert await harness.work() == []
     await sql(
-        house.stack.db,
+        harness.stack.db,
         "UPDATE documents SET source_modified_at = '2026-01-02' WHERE uri IN ('file:///old.md', 'file:///new.md')",
     )
-    data = await export(house)
-    await house.add("old.md", b"# Old\n\nThe changed lamp.\n")
-    await house.add("new.md", b"# New\n\nThe changed lens.\n")
-    assert await house.work() == []
+    data = await export(harness)
+    await harness.add("old.md", b"# Old\n\nThe changed lamp.\n")
+    await harness.add("new.md", b"# New\n\nThe changed lens.\n")
+    assert await harness.work() == []
     moments = {"old.md": "2026-01-01", "new.md": "2026-01-03"}
     for name, at in moments.items():
         await sql(
-            house.stack.db,
+            harness.stack.db,
             f"UPDATE documents SET source_modified_at = '{at}' WHERE uri = 'file:///{name}'",
         )
-    await remove(house, "gone.md")
-    result = await take_in(house, data, CONTAINER, merge=True, policy=policy)
+    await remove(harness, "gone.md")
+    result = await take_in(harness, data, CONTAINER, merge=True, policy=policy)
     texts = {
-        r["text"].split()[-1] + r["text"].split()[-2] for r in await rows(house, CHUNKS, CONTAINER)
+        r["text"].split()[-1] + r["text"].split()[-2]
+        for r in await rows(harness, CHUNKS, CONTAINER)
     }
     wanted = {
         Policy.SKIP: {"lamp.changed", "lens.changed"},
@@ -380,66 +389,68 @@ async def test_a_merge_takes_what_its_policy_says(house: House, policy: Policy) 
     }[policy]
     assert texts == wanted | {"gull.The"}
     assert result["documents"] == {Policy.SKIP: 1, Policy.REPLACE: 3, Policy.NEWEST: 2}[policy]
-    await house.settle()
-    report = await house.examine()
+    await harness.settle()
+    report = await harness.examine()
     assert report.clean, report
 
 
-async def remove(house: House, name: str) -> None:
+async def remove(harness: WorkerHarness, name: str) -> None:
     from latent_core.ingest.delete import delete_documents
 
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         doc_id = document_id(CONTAINER, f"file:///{name}")
         await delete_documents(
             conn, CONTAINER, [doc_id], principal=OWNER, lease_seconds=LEASE_SECONDS
         )
-    await house.work()
+    await harness.work()
 
 
 async def test_a_damaged_archive_is_refused_with_the_place_and_nothing_is_made(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    await fill(house)
-    data = bytearray(await export(house))
+    await fill(harness)
+    data = bytearray(await export(harness))
     data[len(data) // 2] ^= 1
-    await begin(house, bytes(data), "damaged")
-    (trouble,) = await house.work(JobKind.IMPORT)
+    await begin(harness, bytes(data), "damaged")
+    (trouble,) = await harness.work(JobKind.IMPORT)
     assert isinstance(trouble, Invalid)
     assert "cannot be imported" in trouble.message
-    left = await sql(house.stack.db, "SELECT id FROM containers")
+    left = await sql(harness.stack.db, "SELECT id FROM containers")
     assert [r["id"] for r in left] == [CONTAINER]
 
 
 async def test_searches_see_whole_documents_while_an_import_replaces_them_all(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fill(house)
-    data = await export(house)
+    await fill(harness)
+    data = await export(harness)
     monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 5)
     done = asyncio.Event()
     counts: list[int] = []
-    lamps = (await house.stack.keywords.search(CONTAINER, ["lamp"], 50, timeout_seconds=5)).matched
+    lamps = (
+        await harness.stack.keywords.search(CONTAINER, ["lamp"], 50, timeout_seconds=5)
+    ).matched
 
     async def search() -> None:
         while not done.is_set():
-            hits = await house.stack.keywords.search(CONTAINER, ["lamp"], 50, timeout_seconds=5)
+            hits = await harness.stack.keywords.search(CONTAINER, ["lamp"], 50, timeout_seconds=5)
             assert hits.matched == lamps
-            counts.append(len(await house.texts()))
+            counts.append(len(await harness.texts()))
 
     searching = asyncio.create_task(search())
     try:
-        await take_in(house, data, CONTAINER, merge=True, policy=Policy.REPLACE)
+        await take_in(harness, data, CONTAINER, merge=True, policy=Policy.REPLACE)
     finally:
         done.set()
         await searching
     assert counts
-    assert set(counts) == {len(await house.texts())}
+    assert set(counts) == {len(await harness.texts())}
 
 
 async def test_documents_that_change_while_they_are_exported_are_whole_and_in_once(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fill(house)
+    await fill(harness)
     monkeypatch.setattr(exporting, "CHUNKS_A_PART", 1)
     monkeypatch.setattr(exporting, "DOCUMENTS_A_LOOK", 2)
     changed: list[str] = []
@@ -448,67 +459,69 @@ async def test_documents_that_change_while_they_are_exported_are_whole_and_in_on
     async def disturbed(self: Any, writer: Any, some: Any) -> None:
         if len(changed) < 3:
             changed.append(f"{6 - len(changed)}.md")
-            await house.add(
+            await harness.add(
                 changed[-1], b"# Changed\n\nThe lamp was changed while it was copied.\n"
             )
-            await house.work(JobKind.INGEST)
+            await harness.work(JobKind.INGEST)
         await told(self, writer, some)
 
     monkeypatch.setattr(exporting.Export, "_write_batch", disturbed)
-    data = await export(house)
+    data = await export(harness)
     monkeypatch.undo()
     *_, contents = Verification(io.BytesIO(data)).steps()
     assert contents is not None
-    live = await rows(house, DOCUMENTS, CONTAINER)
+    live = await rows(harness, DOCUMENTS, CONTAINER)
     assert contents.totals.documents == len(live)
-    await take_in(house, data, "copy")
-    copied = await rows(house, DOCUMENTS, "copy")
+    await take_in(harness, data, "copy")
+    copied = await rows(harness, DOCUMENTS, "copy")
     assert [d["uri"] for d in copied] == [d["uri"] for d in live]
     assert [d["sha256"] for d in copied] == [d["sha256"] for d in live]
 
 
-async def test_what_is_not_offered_here_is_left_out_of_the_manifest_and_told(house: House) -> None:
+async def test_what_is_not_offered_here_is_left_out_of_the_manifest_and_told(
+    harness: WorkerHarness,
+) -> None:
     asks = "UPDATE containers SET manifest = jsonb_set(manifest, '{summaries,enabled}', 'true'), etag = 'asks'"
-    await sql(house.stack.db, asks)
-    data = await export(house)
-    await take_in(house, data, "other")
-    async with house.stack.db.transaction() as conn:
+    await sql(harness.stack.db, asks)
+    data = await export(harness)
+    await take_in(harness, data, "other")
+    async with harness.stack.db.transaction() as conn:
         made = await containers.get(conn, "other")
     assert made is not None
     assert not made.manifest.summaries.enabled
     (job,) = await sql(
-        house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import' ORDER BY id DESC LIMIT 1"
+        harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import' ORDER BY id DESC LIMIT 1"
     )
     assert "summaries.enabled" in job["warnings"][0]["message"]
 
 
-async def test_golden_queries_go_along(house: House) -> None:
+async def test_golden_queries_go_along(harness: WorkerHarness) -> None:
     golden = {"queries": [{"q": "lamp", "expect": ["lamp"]}]}
-    folder = house.deps.settings.manifests / CONTAINER
+    folder = harness.deps.settings.manifests / CONTAINER
     folder.mkdir(parents=True)
     (folder / "eval.json").write_bytes(orjson.dumps(golden))
-    await house.add("a.md", b"# A\n\nThe lamp.\n")
-    assert await house.work() == []
-    data = await export(house)
-    await take_in(house, data, "other")
-    written = house.deps.settings.manifests / "other" / "eval.json"
+    await harness.add("a.md", b"# A\n\nThe lamp.\n")
+    assert await harness.work() == []
+    data = await export(harness)
+    await take_in(harness, data, "other")
+    written = harness.deps.settings.manifests / "other" / "eval.json"
     assert orjson.loads(written.read_bytes()) == golden
 
 
 async def test_golden_queries_that_cannot_be_written_are_told_and_lose_no_import(
-    house: House,
+    harness: WorkerHarness,
 ) -> None:
-    folder = house.deps.settings.manifests
+    folder = harness.deps.settings.manifests
     (folder / CONTAINER).mkdir(parents=True)
     (folder / CONTAINER / "eval.json").write_bytes(
         b'{"queries": [{"q": "lamp", "expect": ["lamp"]}]}'
     )
-    await house.add("a.md", b"# A\n\nThe lamp.\n")
-    assert await house.work() == []
-    data = await export(house)
+    await harness.add("a.md", b"# A\n\nThe lamp.\n")
+    assert await harness.work() == []
+    data = await export(harness)
     (folder / "other").write_bytes(b"a file where a folder must be")
-    await take_in(house, data, "other")
-    (job,) = await sql(house.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
+    await take_in(harness, data, "other")
+    (job,) = await sql(harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
     assert "LLC_MANIFEST_DIR" in job["warnings"][0]["message"]
 
 
@@ -520,20 +533,20 @@ UPDATE blobs SET touched_at = touched_at - interval '10 minutes'
 
 @pytest.mark.parametrize("killed", [False, True])
 async def test_what_an_import_brings_outlives_a_collection_of_garbage_until_it_is_referred_to(
-    house: House, monkeypatch: pytest.MonkeyPatch, killed: bool
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
-    await fill(house)
-    data = await export(house)
-    blobs = {r["sha256"] for r in await sql(house.stack.db, "SELECT sha256 FROM blob_refs")}
-    await delete(house, CONTAINER)
-    await house.settle()
+    await fill(harness)
+    data = await export(harness)
+    blobs = {r["sha256"] for r in await sql(harness.stack.db, "SELECT sha256 FROM blob_refs")}
+    await delete(harness, CONTAINER)
+    await harness.settle()
     seen: list[str] = []
 
     async def collect() -> None:
-        await sql(house.stack.db, AGES)
+        await sql(harness.stack.db, AGES)
         await purge_blobs(
-            house.stack.db,
-            house.stack.blobs,
+            harness.stack.db,
+            harness.stack.blobs,
             older_than_seconds=2 * LEASE_SECONDS,
             checkpoint=no_pause,
         )
@@ -547,19 +560,19 @@ async def test_what_an_import_brings_outlives_a_collection_of_garbage_until_it_i
 
     stage = import_steps.import_commit.stage
     monkeypatch.setattr(import_steps.import_commit, "stage", staged)
-    job_id = await begin(house, data, CONTAINER)
-    assert len(await house.work(JobKind.IMPORT)) == killed
+    job_id = await begin(harness, data, CONTAINER)
+    assert len(await harness.work(JobKind.IMPORT)) == killed
     if killed:  # nobody runs: what it brought may go, and is brought again
         await collect()
-        assert not blobs & (await house.stored())
-        await sql(house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
-        assert await house.work(JobKind.IMPORT) == []
+        assert not blobs & (await harness.stored())
+        await sql(harness.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
+        assert await harness.work(JobKind.IMPORT) == []
     (job,) = await sql(
-        house.stack.db, f"SELECT state, result, warnings FROM jobs WHERE id = {job_id}"
+        harness.stack.db, f"SELECT state, result, warnings FROM jobs WHERE id = {job_id}"
     )
     assert (job["state"], job["result"]["lacking_blobs"], job["warnings"]) == ("done", 0, [])
     assert seen
-    assert blobs <= await house.stored()
+    assert blobs <= await harness.stored()
 
 
 async def no_pause() -> None:
@@ -567,12 +580,12 @@ async def no_pause() -> None:
 
 
 async def test_an_import_whose_bytes_vanish_before_its_commit_repeats_the_step(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fill(house)
-    data = await export(house)
-    await delete(house, CONTAINER)
-    await house.settle()
+    await fill(harness)
+    data = await export(harness)
+    await delete(harness, CONTAINER)
+    await harness.settle()
     stage = import_steps.import_commit.stage
     lost: list[str] = []
 
@@ -581,33 +594,33 @@ async def test_an_import_whose_bytes_vanish_before_its_commit_repeats_the_step(
         if not lost:
             held = "SELECT sha256 FROM archives"
             query = f"DELETE FROM blobs WHERE sha256 NOT IN ({held}) RETURNING sha256"
-            lost.extend(row["sha256"] for row in await sql(house.stack.db, query))
+            lost.extend(row["sha256"] for row in await sql(harness.stack.db, query))
 
     monkeypatch.setattr(import_steps.import_commit, "stage", staged)
-    job_id = await begin(house, data, CONTAINER)
-    (trouble,) = await house.work(JobKind.IMPORT)
+    job_id = await begin(harness, data, CONTAINER)
+    (trouble,) = await harness.work(JobKind.IMPORT)
     assert isinstance(trouble, BlobsGone)
     assert lost
-    await sql(house.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
-    assert await house.work(JobKind.IMPORT) == []
-    (job,) = await sql(house.stack.db, f"SELECT result, warnings FROM jobs WHERE id = {job_id}")
+    await sql(harness.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
+    assert await harness.work(JobKind.IMPORT) == []
+    (job,) = await sql(harness.stack.db, f"SELECT result, warnings FROM jobs WHERE id = {job_id}")
     assert (job["result"]["lacking_blobs"], job["warnings"]) == (0, [])
 
 
 @pytest.mark.parametrize("policy", list(Policy))
 async def test_a_merge_gives_way_to_what_was_accepted_before_it_unless_it_replaces(
-    house: House, policy: Policy
+    harness: WorkerHarness, policy: Policy
 ) -> None:
-    await house.add("live.md", b"# Live\n\nThe archived lamp.\n")
-    await house.add("gone.md", b"# Gone\n\nThe archived lens.\n")
-    assert await house.work() == []
-    await sql(house.stack.db, "UPDATE documents SET source_modified_at = '2026-01-02'")
-    data = await export(house)
-    await remove(house, "gone.md")
-    await sql(house.stack.db, "UPDATE documents SET source_modified_at = '2026-01-01'")
-    await house.add("live.md", b"# Live\n\nThe accepted lamp.\n")
-    await house.add("gone.md", b"# Gone\n\nThe accepted lens.\n")
-    await take_in(house, data, CONTAINER, merge=True, policy=policy)
-    assert await house.work() == []
-    told = {r["text"].split()[-2] for r in await rows(house, CHUNKS, CONTAINER)}
+    await harness.add("live.md", b"# Live\n\nThe archived lamp.\n")
+    await harness.add("gone.md", b"# Gone\n\nThe archived lens.\n")
+    assert await harness.work() == []
+    await sql(harness.stack.db, "UPDATE documents SET source_modified_at = '2026-01-02'")
+    data = await export(harness)
+    await remove(harness, "gone.md")
+    await sql(harness.stack.db, "UPDATE documents SET source_modified_at = '2026-01-01'")
+    await harness.add("live.md", b"# Live\n\nThe accepted lamp.\n")
+    await harness.add("gone.md", b"# Gone\n\nThe accepted lens.\n")
+    await take_in(harness, data, CONTAINER, merge=True, policy=policy)
+    assert await harness.work() == []
+    told = {r["text"].split()[-2] for r in await rows(harness, CHUNKS, CONTAINER)}
     assert told == ({"archived"} if policy is Policy.REPLACE else {"accepted"})

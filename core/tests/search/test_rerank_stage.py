@@ -31,7 +31,7 @@ from latent_core.search.rerank import (
     head_size,
     rerank,
 )
-from latent_core.testing.rerank_server import Misbehaviour, RerankServer
+from tests.support.servers.rerank_server import Misbehaviour, RerankServer
 
 QUERY = "rye bread recipe"
 FUSED = [Standing(key, score) for key, score in (("a", 0.9), ("b", 0.7), ("c", 0.5), ("d", 0.3))]

@@ -1,6 +1,6 @@
 """A Postgres server on 127.0.0.1 for tests: that of the wheel (18 or 16), or of any folder of programs.
 
-    python -m latent_core.testing.postgres_server --major 16
+    python -m tests.support.servers.postgres_server --major 16
 
 Prints ``{"dsn": …}`` and runs until its standard input closes. Loses everything: it is not for data.
 """

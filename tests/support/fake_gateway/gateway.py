@@ -12,19 +12,6 @@ from uuid import UUID
 import orjson
 from pydantic import ValidationError
 
-from latent_client.testing.find import find, whole_chunk
-from latent_client.testing.http import (
-    Answer,
-    Message,
-    Receive,
-    Request,
-    Send,
-    failure,
-    read_request,
-    reply,
-    send_answer,
-)
-from latent_client.testing.world import FINAL, StoredDocument, World, now
 from latent_client.transport import Blob
 from latent_core.domain.container import ContainerSizes, ContainerState, ContainerSummary
 from latent_core.domain.doc_meta import given_digest
@@ -41,6 +28,19 @@ from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest import Manifest, parse_manifest
 from latent_core.domain.query import ContainerStatus, Diagnostics, SearchRequest
+from tests.support.fake_gateway.find import find, whole_chunk
+from tests.support.fake_gateway.http import (
+    Answer,
+    Message,
+    Receive,
+    Request,
+    Send,
+    failure,
+    read_request,
+    reply,
+    send_answer,
+)
+from tests.support.fake_gateway.world import FINAL, StoredDocument, World, now
 
 TOKEN: Final = "secret-of-the-test"
 IMAGE: Final = b"RIFF\x0c\x00\x00\x00WEBPVP8 "

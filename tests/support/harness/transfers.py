@@ -10,14 +10,14 @@ from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
 from latent_core.ingest.delete import delete_container
 from latent_core.registry import archives, containers
-from latent_core.testing.queue import sql
 from latent_core.transfer.requests import (
     ExportPayload,
     ImportPayload,
     request_export,
     request_import,
 )
-from latent_workers.testing.house import CONTAINER, House
+from tests.support.harness.worker_harness import CONTAINER, WorkerHarness
+from tests.support.queue import sql
 
 OWNER: Final = "local:you"
 WORDS: Final = ("lamp", "lens", "keeper", "fog", "horn", "gull", "tern", "rock", "light", "stair")
@@ -40,64 +40,66 @@ WHERE l.container_id = %(id)s ORDER BY 1
 """
 
 
-async def fill(house: House) -> None:
+async def fill(harness: WorkerHarness) -> None:
     """Documents of several kinds, some that repeat others, one with several chunks, and a corpus."""
     for n in range(7):
         words = " ".join(WORDS[(n * k) % len(WORDS)] for k in range(1, 9))
-        await house.add(f"{n}.md", f"# Note {n}\n\n{words} number {n}.\n".encode(), meta={"n": n})
-    await house.add("copy.md", b"# Note 3\n\nThe keeper of the lamp said nothing about fog.\n")
-    await house.add("copy2.md", b"# Note 3\n\nThe keeper of the lamp said nothing about fog.\n")
+        await harness.add(f"{n}.md", f"# Note {n}\n\n{words} number {n}.\n".encode(), meta={"n": n})
+    await harness.add("copy.md", b"# Note 3\n\nThe keeper of the lamp said nothing about fog.\n")
+    await harness.add("copy2.md", b"# Note 3\n\nThe keeper of the lamp said nothing about fog.\n")
     long = "\n\n".join(f"## Part {n}\n\n{'lamp lens horn rock ' * 60}{n}" for n in range(5))
-    await house.add("long.md", long.encode())
-    await house.add_corpus({f"r{n}": f"record {n} of the {WORDS[n]}" for n in range(6)})
-    assert await house.work() == []
-    await house.settle()
+    await harness.add("long.md", long.encode())
+    await harness.add_corpus({f"r{n}": f"record {n} of the {WORDS[n]}" for n in range(6)})
+    assert await harness.work() == []
+    await harness.settle()
 
 
-async def export(house: House, **options: bool) -> bytes:
+async def export(harness: WorkerHarness, **options: bool) -> bytes:
     """The archive's bytes."""
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         job_id = await request_export(conn, CONTAINER, ExportPayload(**options), principal=OWNER)
-    assert await house.work(JobKind.EXPORT) == []
-    (job,) = await sql(house.stack.db, f"SELECT state, result FROM jobs WHERE id = {job_id}")
+    assert await harness.work(JobKind.EXPORT) == []
+    (job,) = await sql(harness.stack.db, f"SELECT state, result FROM jobs WHERE id = {job_id}")
     assert job["state"] == "done"
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         found = await archives.get(conn, job["result"]["archive_id"], ArchiveKind.EXPORT)
     assert found is not None
-    return await house.stack.blobs.get(Sha256(found.sha256))
+    return await harness.stack.blobs.get(Sha256(found.sha256))
 
 
-async def begin(house: House, data: bytes, target: str, **options: Any) -> int:
-    sha256 = await store(house.stack.db, house.stack.blobs, data)
+async def begin(harness: WorkerHarness, data: bytes, target: str, **options: Any) -> int:
+    sha256 = await store(harness.stack.db, harness.stack.blobs, data)
     payload = ImportPayload(sha256=sha256, filename="a.latent.tar.zst", target=target, **options)
-    async with house.stack.db.transaction() as conn:
+    async with harness.stack.db.transaction() as conn:
         return await request_import(conn, payload, size=len(data), principal=OWNER)
 
 
-async def take_in(house: House, data: bytes, target: str, **options: Any) -> dict[str, Any]:
+async def take_in(
+    harness: WorkerHarness, data: bytes, target: str, **options: Any
+) -> dict[str, Any]:
     """The result of an import that succeeds."""
-    job_id = await begin(house, data, target, **options)
-    assert await house.work(JobKind.IMPORT) == []
-    (job,) = await sql(house.stack.db, f"SELECT state, result FROM jobs WHERE id = {job_id}")
+    job_id = await begin(harness, data, target, **options)
+    assert await harness.work(JobKind.IMPORT) == []
+    (job,) = await sql(harness.stack.db, f"SELECT state, result FROM jobs WHERE id = {job_id}")
     assert job["state"] == "done"
     result: dict[str, Any] = job["result"]
     return result
 
 
-async def delete(house: House, container_id: str) -> None:
-    async with house.stack.db.transaction() as conn:
+async def delete(harness: WorkerHarness, container_id: str) -> None:
+    async with harness.stack.db.transaction() as conn:
         await delete_container(conn, container_id, principal=OWNER)
-    await house.settle()
+    await harness.settle()
 
 
-async def rows(house: House, query: str, container_id: str) -> list[dict[str, Any]]:
-    async with house.stack.db.transaction() as conn:
+async def rows(harness: WorkerHarness, query: str, container_id: str) -> list[dict[str, Any]]:
+    async with harness.stack.db.transaction() as conn:
         return await (await conn.execute(query.encode(), {"id": container_id})).fetchall()
 
 
-async def found(house: House, container_id: str) -> list[Any]:
+async def found(harness: WorkerHarness, container_id: str) -> list[Any]:
     """What both channels answer, as (chunk, score), best first."""
-    stack = house.stack
+    stack = harness.stack
     async with stack.db.transaction() as conn:
         container = await containers.get(conn, container_id)
         assert container is not None
@@ -109,7 +111,7 @@ async def found(house: House, container_id: str) -> list[Any]:
     for n, word in enumerate(WORDS):
         terms = [word, WORDS[n - 1]]
         hits = await stack.keywords.search(container_id, terms, 20, timeout_seconds=5)
-        vector = await house.embedder.embed_query(" ".join(terms))
+        vector = await harness.embedder.embed_query(" ".join(terms))
         near = await stack.vectors.search(container.space.collection(), vector, 20)
         answers.append(
             [(names[o], s) for o, s in zip(hits.ords.tolist(), hits.scores, strict=True)]
@@ -119,5 +121,5 @@ async def found(house: House, container_id: str) -> list[Any]:
     return answers
 
 
-async def everything(house: House, container_id: str) -> list[Any]:
-    return [await rows(house, query, container_id) for query in (DOCUMENTS, CHUNKS, LIKE)]
+async def everything(harness: WorkerHarness, container_id: str) -> list[Any]:
+    return [await rows(harness, query, container_id) for query in (DOCUMENTS, CHUNKS, LIKE)]

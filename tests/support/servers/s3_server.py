@@ -1,6 +1,6 @@
 """An S3 server on 127.0.0.1 for tests: moto's, which keeps everything in memory.
 
-    python -m latent_core.testing.s3_server
+    python -m tests.support.servers.s3_server
 
 Prints ``{"endpoint": …}`` and runs until its standard input closes, where that is a pipe.
 """

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from latent_core.registry.connection import Database
-from latent_core.testing.shared_server import Server, shared_server
+from tests.support.servers.shared_postgres import Server, shared_server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

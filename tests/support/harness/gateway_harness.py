@@ -23,11 +23,11 @@ from fastapi import FastAPI
 
 from latent_core.settings import Settings
 from latent_core.stack import Stack
-from latent_core.testing.embedding_server import EmbeddingServer
 from latent_gateway.app import create_app
 from latent_workers.worker import working
-from tests.harness import eventually
-from tests.on_servers import ON_SERVERS, own_stores
+from tests.support.harness.installation import eventually
+from tests.support.on_servers import ON_SERVERS, own_stores
+from tests.support.servers.embedding_server import EmbeddingServer
 
 BASE: Final = "http://127.0.0.1:7801"
 VAULT: Final = "vault"
@@ -50,7 +50,7 @@ EVERYBODY: Final = ("owner", *ROLES, "nobody")
 
 
 @dataclass
-class House:
+class GatewayHarness:
     app: FastAPI
     stack: Stack
     settings: Settings
@@ -142,7 +142,7 @@ VAULT_MANIFEST: Final = manifest(VAULT, ["local:you", "agent:writer"], ["agent:r
 
 
 @asynccontextmanager
-async def furnished(folder: Path, **settings: Any) -> AsyncIterator[House]:
+async def furnished(folder: Path, **settings: Any) -> AsyncIterator[GatewayHarness]:
     """The vault filled, all jobs done, no worker running any more: what is queued stays so."""
     async with EmbeddingServer(dims=64) as server:
         given = Settings(
@@ -158,10 +158,10 @@ async def furnished(folder: Path, **settings: Any) -> AsyncIterator[House]:
         async with Stack.open(given) as stack:
             app = create_app(given, stack)
             async with _lifespan(app):
-                house = House(app, stack, given)
-                house.tokens |= {"owner": stack.token, "nobody": ""}
-                await _fill(house)
-                yield house
+                harness = GatewayHarness(app, stack, given)
+                harness.tokens |= {"owner": stack.token, "nobody": ""}
+                await _fill(harness)
+                yield harness
 
 
 def _stores() -> dict[str, Any]:
@@ -189,28 +189,28 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await living
 
 
-async def _fill(house: House) -> None:
+async def _fill(harness: GatewayHarness) -> None:
     for role, (principal, scopes, only) in ROLES.items():
         body = {"name": role, "scopes": scopes, **({"containers": only} if only else {})}
-        await house.make_token(role, principal, **body)
-    await house.told("owner", "DELETE", f"/v1/tokens/{house.token_ids['revoked']}")
-    async with house.stack.db.transaction() as conn:
-        await conn.execute(EXPIRE, {"id": house.token_ids["expired"]})
+        await harness.make_token(role, principal, **body)
+    await harness.told("owner", "DELETE", f"/v1/tokens/{harness.token_ids['revoked']}")
+    async with harness.stack.db.transaction() as conn:
+        await conn.execute(EXPIRE, {"id": harness.token_ids["expired"]})
     for role, made in (("owner", VAULT_MANIFEST), ("other", manifest(PLAZA, ["agent:other"], []))):
-        await house.told(role, "POST", "/v1/containers", body={"manifest": made})
+        await harness.told(role, "POST", "/v1/containers", body={"manifest": made})
     note = f"# The {SECRET} ledger\n\nWhoever keeps {SECRET} keeps it in glass.\n"
-    async with working(house.settings, house.stack):
-        added = await house.add(VAULT, f"{SECRET}.md", note.encode())
-        pdf = await house.add(VAULT, "book.pdf", _book())
-        await eventually(lambda: _quiet(house), what="the queue to be empty")
-    house.doc_id, house.job_id, house.pdf_id = added["doc_id"], added["job_id"], pdf["doc_id"]
-    house.upload_id = await house.upload(VAULT, "pending.md", b"pending")
-    chunks = await house.told(
-        "owner", "GET", f"/v1/containers/{VAULT}/chunks?doc_id={house.doc_id}"
+    async with working(harness.settings, harness.stack):
+        added = await harness.add(VAULT, f"{SECRET}.md", note.encode())
+        pdf = await harness.add(VAULT, "book.pdf", _book())
+        await eventually(lambda: _quiet(harness), what="the queue to be empty")
+    harness.doc_id, harness.job_id, harness.pdf_id = added["doc_id"], added["job_id"], pdf["doc_id"]
+    harness.upload_id = await harness.upload(VAULT, "pending.md", b"pending")
+    chunks = await harness.told(
+        "owner", "GET", f"/v1/containers/{VAULT}/chunks?doc_id={harness.doc_id}"
     )
-    house.chunk_id = chunks["chunks"][0]["chunk_id"]
-    described = await house.told("owner", "GET", f"/v1/containers/describe?container_id={VAULT}")
-    house.etag = described["etag"]
+    harness.chunk_id = chunks["chunks"][0]["chunk_id"]
+    described = await harness.told("owner", "GET", f"/v1/containers/describe?container_id={VAULT}")
+    harness.etag = described["etag"]
 
 
 def _book() -> bytes:
@@ -221,8 +221,8 @@ def _book() -> bytes:
     return data
 
 
-async def _quiet(house: House) -> bool:
-    jobs = await house.told("owner", "GET", f"/v1/jobs?container_id={VAULT}")
+async def _quiet(harness: GatewayHarness) -> bool:
+    jobs = await harness.told("owner", "GET", f"/v1/jobs?container_id={VAULT}")
     waits = {"running", "queued"}
     return not any(job["state"] in waits and job["kind"] != "purge" for job in jobs["jobs"])
 

@@ -20,7 +20,7 @@ import psutil
 
 from latent_client import AsyncClient
 from latent_core.processes.cluster import Cluster
-from tests.on_servers import ON_SERVERS, TOKEN, own_stores, stored_blobs
+from tests.support.on_servers import ON_SERVERS, TOKEN, own_stores, stored_blobs
 
 START_SECONDS: Final = 180.0
 STOP_SECONDS: Final = 40.0

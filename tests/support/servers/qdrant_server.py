@@ -3,7 +3,7 @@
 For wiring, not for proof: what Qdrant itself does under load, on a full disk or in a cluster is not seen
 here. As strict mode does, it refuses a filter by a field that has no index. It keeps everything in memory.
 
-    python -m latent_core.testing.qdrant_server --port 6333 --api-key secret
+    python -m tests.support.servers.qdrant_server --port 6333 --api-key secret
 
 ``POST /misbehave`` with a ``Plan`` spoils the requests that follow.
 """
@@ -31,7 +31,7 @@ from qdrant_client import models
 from typing_extensions import override
 
 from latent_core.processes.lifeline import watch_parent
-from latent_core.testing.qdrant_engine import Engine, RefusedError
+from tests.support.servers.qdrant_engine import Engine, RefusedError
 
 VERSION: Final = "1.19.0"
 MOST_BYTES: Final = 32 * 1024 * 1024

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 
 from latent_core.domain.errors import Conflict, Invalid, NotFound
 from latent_core.domain.ids import PointId
-from latent_core.testing.vector_oracle import (
+from latent_core.vectors.port import Points, StoredPoint, VectorIndex
+from tests.support.oracles.vector_oracle import (
     DOCS,
     STEPS,
     TOLERANCE,
@@ -27,7 +28,6 @@ from latent_core.testing.vector_oracle import (
     take_step,
     unit,
 )
-from latent_core.vectors.port import Points, StoredPoint, VectorIndex
 
 
 async def fresh(index: VectorIndex, dims: int) -> str:

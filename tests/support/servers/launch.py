@@ -19,8 +19,8 @@ import pytest
 from pydantic import SecretStr
 
 from latent_core.blobs.s3 import S3Address
-from latent_core.testing.s3_server import ACCESS_KEY, SECRET_KEY
 from latent_core.vectors.qdrant import QdrantAddress
+from tests.support.servers.s3_server import ACCESS_KEY, SECRET_KEY
 
 POSTGRES: Final = "LLC_TEST_POSTGRES_DSN"
 QDRANT: Final = "LLC_TEST_QDRANT_URL"
@@ -67,7 +67,7 @@ def s3_address(suite: str) -> S3Address:
 def started(module: str, *arguments: str) -> Iterator[dict[str, str]]:
     """A test server (a module beside this one) as a process that ends with us; what it told of itself."""
     process = subprocess.Popen(
-        [sys.executable, "-m", f"latent_core.testing.{module}", *arguments],
+        [sys.executable, "-m", f"tests.support.{module}", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for who uses it: it ends when we let go of it

@@ -4,7 +4,7 @@ A picture has the vector of what ``see`` says of it. Its refusals show the key i
 servers' do.
 
 In the process: ``async with EmbeddingServer(dims=384) as server: … server.base_url``.
-As a process: ``python -m latent_core.testing.embedding_server --dims 384`` prints one line of JSON with
+As a process: ``python -m tests.support.servers.embedding_server --dims 384`` prints one line of JSON with
 ``base_url``, and serves until its standard input closes. ``POST /misbehave`` and ``GET /stats`` steer it.
 """
 
@@ -26,8 +26,8 @@ import orjson
 
 from latent_core.domain.vector import Matrix
 from latent_core.processes.lifeline import watch_parent
-from latent_core.testing.hashed_words import HashedWords
-from latent_core.testing.image_dialects import See, blind, read_form, read_json
+from tests.support.hashed_words import HashedWords
+from tests.support.servers.image_dialects import See, blind, read_form, read_json
 
 _REASONS: Final = {
     200: "OK",

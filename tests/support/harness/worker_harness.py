@@ -40,14 +40,14 @@ from latent_core.registry.connection import Database
 from latent_core.registry.documents import Source
 from latent_core.settings import Settings
 from latent_core.stack import Stack
-from latent_core.testing.hashed_words import HashedWords
-from latent_core.testing.queue import sql
 from latent_core.vectors.edge import EdgeVectorIndex
 from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
 from latent_workers.publishing import Publishing
 from latent_workers.sandbox.pool import Sandbox
+from tests.support.hashed_words import HashedWords
+from tests.support.queue import sql
 
 DIMS: Final = 16
 CONTAINER: Final = "notes"
@@ -121,7 +121,7 @@ async def run_job(deps: Deps, job: ClaimedJob) -> LatentError | None:
 
 
 @dataclass
-class House:
+class WorkerHarness:
     """The stores, and a worker that does one job when it is told."""
 
     deps: Deps
@@ -203,7 +203,7 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+async def open_harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
     """Stores in ``tmp_path`` with a container that is empty."""
     inbox = tmp_path / "inbox"
     inbox.mkdir()
@@ -216,7 +216,7 @@ async def open_house(database: Database, tmp_path: Path) -> AsyncIterator[House]
     embedder = CountingEmbedder()
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
     async with open_deps(database, settings, embedder, manifest) as deps:
-        yield House(deps, embedder, inbox)
+        yield WorkerHarness(deps, embedder, inbox)
 
 
 @asynccontextmanager

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from latent_client.testing.world import StoredDocument, World
 from latent_core.domain.hit import Hit, PlaceView, Provenance, Reason
 from latent_core.domain.ids import chunk_id, content_hash
 from latent_core.domain.query import SearchRequest
 from latent_core.wire.chunks import ChunkView
+from tests.support.fake_gateway.world import StoredDocument, World
 
 
 def find(world: World, asked: SearchRequest) -> list[Hit]:
