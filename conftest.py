@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,14 @@ from hypothesis import settings
 # Machines are shared: how long an example takes says nothing of the code.
 settings.register_profile("latent", deadline=None)
 settings.load_profile("latent")
+
+# A shell that starts a run in the background has it ignore these; the processes that tests start would inherit that.
+for _number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(
+            _number,
+            signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL,
+        )
 
 pytest_plugins = ["tests.support.postgres"]
 
