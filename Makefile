@@ -50,11 +50,11 @@ test-all: setup  ## and the slow ones: chaos, every crash point, soaks (nightly 
 
 # POSTGRES=16 for the older version; LLC_TEST_… for servers that run already.
 test-servers: setup  ## the end-to-end tests with a gateway and a worker on servers
-	$(BIN)/python scripts/servers.py --postgres $(or $(POSTGRES),18) -- $(BIN)/pytest -q tests core/tests/test_vectors_qdrant.py core/tests/test_blobs_s3.py
+	$(BIN)/python -m scripts.servers --postgres $(or $(POSTGRES),18) -- $(BIN)/pytest -q tests core/tests/test_vectors_qdrant.py core/tests/test_blobs_s3.py
 
 # FUZZ_SECONDS=120 for a quick look; FUZZ_SLOWEST=10 where others use the machine too: seconds an answer may take.
 fuzz: setup  ## the served schema, fuzzed as every role (20 minutes)
-	$(BIN)/python scripts/fuzz.py --seconds $(or $(FUZZ_SECONDS),1200) --slowest $(or $(FUZZ_SLOWEST),2)
+	$(BIN)/python -m scripts.fuzz --seconds $(or $(FUZZ_SECONDS),1200) --slowest $(or $(FUZZ_SLOWEST),2)
 
 soak: setup  ## uploads against the collection of garbage, and a crash at every named point
 	$(BIN)/pytest -q core/tests/test_blob_races.py tests/test_crash_points.py tests/test_transfer_crashes.py
@@ -62,7 +62,7 @@ soak: setup  ## uploads against the collection of garbage, and a crash at every 
 check: setup  ## format, lint, types, import direction, manifests
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/mypy core/src mcp-server/src workers/src client/src cli/src scripts benchmarks
+	$(BIN)/mypy core/src mcp-server/src workers/src client/src cli/src tests/support scripts benchmarks
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_manifests.py
 

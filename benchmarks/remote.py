@@ -35,7 +35,7 @@ from benchmarks import corpus
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest import Manifest
-from tests.support.servers import launch
+from tests.support.servers import launch as servers
 
 LATENT: Final = (sys.executable, "-m", "latent_cli")
 TOKEN: Final = "llc_of-a-benchmark-0123456789abcdef"
@@ -83,9 +83,9 @@ async def measure(workload: Workload, rounds: int) -> dict[str, float]:
     """Documents a second of each shape, the median of the rounds."""
     rates: dict[str, list[float]] = {shape.name: [] for shape in (SERIAL, DEFAULT, TWO)}
     with ExitStack() as running, tempfile.TemporaryDirectory() as folder:
-        addresses = running.enter_context(launch.all_started())
+        addresses = running.enter_context(servers.all_started())
         embedder = running.enter_context(
-            launch.started("embedding_server", "--dims", str(DIMS), "--delay", str(DELAY_SECONDS))
+            servers.started("embedding_server", "--dims", str(DIMS), "--delay", str(DELAY_SECONDS))
         )
         settings = _settings(addresses, embedder["base_url"], Path(folder))
         async with _process(settings, "gateway", "--json") as gateway:
@@ -134,15 +134,15 @@ async def _rate(client: AsyncClient, ids: list[int]) -> float:
 
 def _settings(addresses: Mapping[str, str], embedder: str, folder: Path) -> dict[str, str]:
     name = f"bench_{uuid4().hex[:8]}"
-    with psycopg.connect(addresses[launch.POSTGRES], autocommit=True) as conn:
+    with psycopg.connect(addresses[servers.POSTGRES], autocommit=True) as conn:
         conn.execute(CREATE.format(name=Identifier(name)))
     return {
-        "LLC_POSTGRES_DSN": addresses[launch.POSTGRES].rpartition("/")[0] + f"/{name}",
-        "LLC_QDRANT_URL": addresses[launch.QDRANT],
+        "LLC_POSTGRES_DSN": addresses[servers.POSTGRES].rpartition("/")[0] + f"/{name}",
+        "LLC_QDRANT_URL": addresses[servers.QDRANT],
         "LLC_QDRANT_PREFIX": f"{name}_",
-        "LLC_S3_ENDPOINT": addresses[launch.S3],
-        "LLC_S3_ACCESS_KEY": addresses[launch.S3_ACCESS_KEY],
-        "LLC_S3_SECRET_KEY": addresses[launch.S3_SECRET_KEY],
+        "LLC_S3_ENDPOINT": addresses[servers.S3],
+        "LLC_S3_ACCESS_KEY": addresses[servers.S3_ACCESS_KEY],
+        "LLC_S3_SECRET_KEY": addresses[servers.S3_SECRET_KEY],
         "LLC_S3_BUCKET": name.replace("_", "-"),
         "LLC_MCP_TOKEN": TOKEN,
         "LLC_EMBED_BASE_URL": embedder,

@@ -206,8 +206,18 @@ def build(docker: Docker, scratch: Path, checks: smoke.Checks) -> None:
         seconds = _build(docker, context, f"{tag}:trial", file)
         quick = seconds < max(first[tag] / 3, REBUILD_SECONDS)
         checks.that(quick, f"{tag} rebuilt in {seconds:.0f} s after a change to the code")
-    folder = Path(STORES).parent
-    docker.run("build", "--network=host", f"--tag={STAND_INS}", f"--file={STORES}", str(folder))
+    _build_stand_ins(docker, scratch / "stores")
+
+
+def _build_stand_ins(docker: Docker, context: Path) -> None:
+    shutil.rmtree(context, ignore_errors=True)
+    shutil.copytree(REPOSITORY / "docker" / "trial", context / "docker" / "trial")
+    shutil.copytree(
+        REPOSITORY / "tests" / "support",
+        context / "tests" / "support",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    docker.run("build", "--network=host", f"--tag={STAND_INS}", f"--file={STORES}", str(context))
 
 
 def _build(docker: Docker, context: Path, tag: str, file: str) -> float:

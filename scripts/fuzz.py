@@ -1,6 +1,6 @@
 """The whole served schema under schemathesis: every route, as every role, stateful and with wrong data.
 
-    python scripts/fuzz.py [--seconds 1200] [--seed 1] [--role reader|ingest|admin|owner]
+    python -m scripts.fuzz [--seconds 1200] [--seed 1] [--role reader|ingest|admin|owner]
 
 A fresh installation is started with a little content, and ended with all that was done to it. What is checked: no
 5xx, every answer as the schema says (status, type, body, headers), wrong data refused, and no answer slower than two seconds. Exit code 1 when a check fails, or when a role was not tried at all; what failed is

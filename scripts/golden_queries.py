@@ -1,7 +1,7 @@
 """Golden queries: retrieval quality of a container against its gates.
 
-    python scripts/golden_queries.py                          the sample container, on a fresh stack
-    python scripts/golden_queries.py --container ID --url URL another one, where it runs
+    python -m scripts.golden_queries                          the sample container, on a fresh stack
+    python -m scripts.golden_queries --container ID --url URL another one, where it runs
     python -m scripts.golden_queries --stack compose          the sample container, on the compose stack
 
 Reads manifests/<id>/eval.json, manifests/<id>.eval.json and golden_queries.json, whichever exist.

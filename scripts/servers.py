@@ -1,8 +1,8 @@
 """Start the servers that tests run on, and run a command with their addresses.
 
-    python scripts/servers.py -- pytest tests          # end to end: gateway and worker on servers
-    python scripts/servers.py --postgres 16 -- pytest core/tests/test_keyword_index.py
-    python scripts/servers.py --no-command             # keep them until Ctrl-C
+    python -m scripts.servers -- pytest tests          # end to end: gateway and worker on servers
+    python -m scripts.servers --postgres 16 -- pytest core/tests/test_keyword_index.py
+    python -m scripts.servers --no-command             # keep them until Ctrl-C
 
 Postgres is that of the embedded server's wheel, or of the system (``--postgres system``); S3 is moto's; Qdrant is a
 stand-in over its client's local mode. An address that is given already (``LLC_TEST_…``) is used as it is.

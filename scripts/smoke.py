@@ -1,6 +1,6 @@
 """The whole way, on a fresh stack: start, ingest, render, search, open pages, ingest again, doctor, stop.
 
-    python scripts/smoke.py                                    embedded, as `latent up` runs
+    python -m scripts.smoke                                    embedded, as `latent up` runs
     python -m scripts.smoke --stack compose [--with small]     the compose stack, on a free port
 
 Exit code 1 when a check fails, with what failed and the end of the server's log.

@@ -1,6 +1,6 @@
 """The console's form for files, message by message: what is refused before it is read, broken off, too slow.
 
-And what ``add`` answers when the queue takes no more: this house has no worker.
+And what ``add`` answers when the queue takes no more: this harness has no worker.
 """
 
 from __future__ import annotations

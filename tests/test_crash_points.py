@@ -51,7 +51,7 @@ def named_points() -> dict[str, Path]:
 
 
 @dataclass
-class GatewayHarness:
+class CrashHarness:
     """One installation that is started again and again, with a point to die at or without."""
 
     folder: Path
@@ -104,8 +104,8 @@ class GatewayHarness:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def harness(
     install_root: Path, embedding_server: EmbeddingServer
-) -> AsyncIterator[GatewayHarness]:
-    one = GatewayHarness(
+) -> AsyncIterator[CrashHarness]:
+    one = CrashHarness(
         install_root / "crash-points",
         {
             "LLC_EMBED_BASE_URL": embedding_server.base_url,
@@ -126,7 +126,7 @@ GONE: Final = "The keeper of this note was forgotten.\n"
 RECORDS: Final = '{"_id": "a", "text": "gulls"}\n{"_id": "b", "text": "terns"}\n'
 
 
-async def comings_and_goings(harness: GatewayHarness, container: str, folder: Path) -> None:
+async def comings_and_goings(harness: CrashHarness, container: str, folder: Path) -> None:
     """Containers come, documents come, change and go, a container goes."""
     for name in (container, f"{container}-doomed"):
         await create(harness, name)
@@ -140,7 +140,7 @@ async def comings_and_goings(harness: GatewayHarness, container: str, folder: Pa
         await harness.ask(lambda client: client.delete(f"{container}-doomed"))
 
 
-async def another_model(harness: GatewayHarness, container: str, folder: Path) -> None:
+async def another_model(harness: CrashHarness, container: str, folder: Path) -> None:
     """A container changes to another embedder, and the old space goes."""
     await create(harness, container)
     await add(harness, container, folder, "lamp.md", SECOND)
@@ -149,7 +149,7 @@ async def another_model(harness: GatewayHarness, container: str, folder: Path) -
     await refreshed(harness, container, asked)
 
 
-async def anew_in_place(harness: GatewayHarness, container: str, folder: Path) -> None:
+async def anew_in_place(harness: CrashHarness, container: str, folder: Path) -> None:
     """The server has another version of the model: the collection is emptied, and filled again."""
     await create(harness, container)
     await add(harness, container, folder, "lamp.md", SECOND)
@@ -159,7 +159,7 @@ async def anew_in_place(harness: GatewayHarness, container: str, folder: Path) -
     await refreshed(harness, container, asked)
 
 
-async def there_and_back(harness: GatewayHarness, container: str, folder: Path) -> None:
+async def there_and_back(harness: CrashHarness, container: str, folder: Path) -> None:
     """A container changes to another embedder, and back in one step."""
     await create(harness, container)
     await add(harness, container, folder, "lamp.md", SECOND)
@@ -176,7 +176,7 @@ async def there_and_back(harness: GatewayHarness, container: str, folder: Path) 
     await eventually(back, seconds=SETTLE_SECONDS, what="the way back")
 
 
-async def by_adapter(harness: GatewayHarness, container: str, folder: Path) -> None:
+async def by_adapter(harness: CrashHarness, container: str, folder: Path) -> None:
     """A model is not served any more: an adapter maps the questions of another one, or the stored vectors."""
     ways = {Way.QUERY: container, Way.FORWARD: f"{container}-forward"}
     harness.embedder.gone.discard("leaving")
@@ -189,7 +189,7 @@ async def by_adapter(harness: GatewayHarness, container: str, folder: Path) -> N
         await refreshed(harness, name, asked)
 
 
-async def refreshed(harness: GatewayHarness, container: str, asked: RefreshRequest) -> None:
+async def refreshed(harness: CrashHarness, container: str, asked: RefreshRequest) -> None:
     """Asked for again until it is so."""
     to = asked.to
     assert to is not None
@@ -206,7 +206,7 @@ async def refreshed(harness: GatewayHarness, container: str, asked: RefreshReque
     await eventually(changed, seconds=SETTLE_SECONDS, what="the switch")
 
 
-async def out_and_in(harness: GatewayHarness, container: str, folder: Path) -> None:
+async def out_and_in(harness: CrashHarness, container: str, folder: Path) -> None:
     """A container is exported with and without its vectors, taken in again twice, and backed up."""
     await create(harness, container)
     await add(harness, container, folder, "lamp.md", SECOND)
@@ -226,7 +226,7 @@ async def out_and_in(harness: GatewayHarness, container: str, folder: Path) -> N
 
 
 async def copied(
-    harness: GatewayHarness, container: str, target: str, *, vectors: bool, folder: Path
+    harness: CrashHarness, container: str, target: str, *, vectors: bool, folder: Path
 ) -> None:
     async def made() -> bool:
         answer = await harness.ask(lambda client: client.export(container, vectors=vectors))
@@ -259,7 +259,7 @@ MANY: Final = "".join(
 )
 """Enough for an adapter to learn from."""
 
-Story = Callable[[GatewayHarness, str, Path], Awaitable[None]]
+Story = Callable[[CrashHarness, str, Path], Awaitable[None]]
 STORIES: Final[dict[Story, frozenset[str]]] = {
     comings_and_goings: frozenset(
         {"blob", "corpus", "create", "delete", "drop", "garbage", "ingest", "purge", "render"}
@@ -294,13 +294,13 @@ def cases() -> Iterator[Any]:
             yield pytest.param(name, story, marks=pytest.mark.slow, id=told)
 
 
-async def create(harness: GatewayHarness, name: str, *, embedder: str = "openai/test") -> None:
+async def create(harness: CrashHarness, name: str, *, embedder: str = "openai/test") -> None:
     manifest = Manifest(id=name, name=name, embedder=embedder, dims=DIMS)
     with suppress(Conflict):
         await harness.ask(lambda client: client.create(manifest))
 
 
-async def add(harness: GatewayHarness, container: str, folder: Path, name: str, text: str) -> None:
+async def add(harness: CrashHarness, container: str, folder: Path, name: str, text: str) -> None:
     """Add, and wait until it is there: a later version must not overtake it in the queue."""
     file = folder / name
     file.write_text(text, encoding="utf-8")
@@ -322,13 +322,13 @@ async def add(harness: GatewayHarness, container: str, folder: Path, name: str, 
     await eventually(there, seconds=SETTLE_SECONDS, what=f"{name} in {container}")
 
 
-async def delete(harness: GatewayHarness, container: str, name: str) -> None:
+async def delete(harness: CrashHarness, container: str, name: str) -> None:
     doc_id = document_id(container, f"file:///{name}")
     with suppress(NotFound):
         await harness.ask(lambda client: client.delete_document(container, doc_id))
 
 
-async def idle(harness: GatewayHarness) -> None:
+async def idle(harness: CrashHarness) -> None:
     """All jobs are done."""
 
     async def done() -> bool:
@@ -340,7 +340,7 @@ async def idle(harness: GatewayHarness) -> None:
     await eventually(done, seconds=SETTLE_SECONDS, what="the end of all jobs")
 
 
-async def settled(harness: GatewayHarness) -> None:
+async def settled(harness: CrashHarness) -> None:
     """All jobs are done, purges and the garbage included."""
     await idle(harness)
 
@@ -350,7 +350,7 @@ async def settled(harness: GatewayHarness) -> None:
     await eventually(swept, seconds=SETTLE_SECONDS, what="the collection of garbage")
 
 
-async def unneeded(client: AsyncClient, harness: GatewayHarness) -> set[str]:
+async def unneeded(client: AsyncClient, harness: CrashHarness) -> set[str]:
     """Stored blobs of the first story that nothing needs any more."""
     gone = {hashlib.sha256(text.encode()).hexdigest() for text in (FIRST, GONE)}
     stored = {p.name for p in (harness.folder / "data" / "blobs").rglob("*") if p.is_file()}
@@ -358,7 +358,7 @@ async def unneeded(client: AsyncClient, harness: GatewayHarness) -> set[str]:
     return gone & stored
 
 
-async def state(harness: GatewayHarness, container: str) -> dict[str, Any]:
+async def state(harness: CrashHarness, container: str) -> dict[str, Any]:
     """What a reader can tell of a container and of those beside it, without what names or numbers their history."""
 
     async def read(client: AsyncClient) -> dict[str, Any]:
@@ -389,7 +389,7 @@ async def failed_jobs(client: AsyncClient) -> list[tuple[str, object]]:
     return [(job.kind, job.cause) async for job in client.jobs(states=(JobState.FAILED,))]
 
 
-async def check_clean(harness: GatewayHarness) -> None:
+async def check_clean(harness: CrashHarness) -> None:
     report = await harness.ask(lambda client: client.doctor(deep=True))
     assert report.clean, report.model_dump()
     for one in report.containers.values():
@@ -400,14 +400,14 @@ async def check_clean(harness: GatewayHarness) -> None:
 class Calm:
     """The states to which the stories lead when nothing happens; each is told once."""
 
-    def __init__(self, harness: GatewayHarness, folder: Path) -> None:
-        self._house = harness
+    def __init__(self, harness: CrashHarness, folder: Path) -> None:
+        self._harness = harness
         self._folder = folder
         self._known: dict[Story, dict[str, Any]] = {}
 
     async def state(self, story: Story) -> dict[str, Any]:
         if story not in self._known:
-            harness, name = self._house, f"calm{len(self._known)}"
+            harness, name = self._harness, f"calm{len(self._known)}"
             harness.codes.clear()
             await harness.start()
             try:
@@ -422,7 +422,7 @@ class Calm:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def calm(harness: GatewayHarness, install_root: Path) -> Calm:
+async def calm(harness: CrashHarness, install_root: Path) -> Calm:
     folder = install_root / "story"
     folder.mkdir()
     return Calm(harness, folder)
@@ -432,7 +432,7 @@ async def calm(harness: GatewayHarness, install_root: Path) -> Calm:
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("point", "story"), list(cases()))
 async def test_a_crash_there_changes_nothing_in_the_end(
-    point: str, story: Story, harness: GatewayHarness, calm: Calm, install_root: Path
+    point: str, story: Story, harness: CrashHarness, calm: Calm, install_root: Path
 ) -> None:
     undisturbed = await calm.state(story)
     told = point if story is story_of(point) else f"{point}-{story.__name__}"

@@ -112,7 +112,7 @@ class Row:
 def plain(
     path: str, *, body: Any = None, headers: dict[str, str] | None = None, names: str = ""
 ) -> Build:
-    """A request whose parts in braces are fields of the house; those in ``names`` (and the vault) are the secret ones."""
+    """A request whose parts in braces are fields of the harness; those in ``names`` (and the vault) are the secret ones."""
 
     async def build(harness: GatewayHarness) -> Asked:
         known = {**vars(harness), "vault": VAULT}

@@ -18,7 +18,7 @@ from tests.test_crash_points import (
     KILLED,
     LEASE_SECONDS,
     SETTLE_SECONDS,
-    GatewayHarness,
+    CrashHarness,
     add,
     create,
     delete,
@@ -61,8 +61,8 @@ ALWAYS: Final = ("export.after_store", "import.after_commit")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def harness(
     install_root: Path, embedding_server: EmbeddingServer
-) -> AsyncIterator[GatewayHarness]:
-    one = GatewayHarness(
+) -> AsyncIterator[CrashHarness]:
+    one = CrashHarness(
         install_root / "transfer-crashes",
         {
             "LLC_EMBED_BASE_URL": embedding_server.base_url,
@@ -82,7 +82,7 @@ async def harness(
     await one.stop()
 
 
-async def done(harness: GatewayHarness, what: Any) -> dict[str, Any]:
+async def done(harness: CrashHarness, what: Any) -> dict[str, Any]:
     """Ask for a job and wait for its end, whoever dies meanwhile; what it answered."""
     queued = await harness.ask(what)
     job_id = queued.job_id
@@ -97,7 +97,7 @@ async def done(harness: GatewayHarness, what: Any) -> dict[str, Any]:
     return job.result or {}
 
 
-async def texts(harness: GatewayHarness, container: str) -> list[str]:
+async def texts(harness: CrashHarness, container: str) -> list[str]:
     async def read(client: AsyncClient) -> list[str]:
         return sorted([c.text async for c in client.chunks(container)])
 
@@ -110,7 +110,7 @@ async def texts(harness: GatewayHarness, container: str) -> list[str]:
     "point", [pytest.param(p, marks=() if p in ALWAYS else pytest.mark.slow) for p in POINTS]
 )
 async def test_a_crash_there_changes_nothing_in_the_end(
-    point: str, harness: GatewayHarness, tmp_path: Path
+    point: str, harness: CrashHarness, tmp_path: Path
 ) -> None:
     operation = point.partition(".")[0]
     vectors = point != "import.before_embedding"
@@ -142,7 +142,7 @@ async def test_a_crash_there_changes_nothing_in_the_end(
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("point", MERGING)
 async def test_a_crash_in_a_merge_changes_nothing_in_the_end(
-    point: str, harness: GatewayHarness, tmp_path: Path
+    point: str, harness: CrashHarness, tmp_path: Path
 ) -> None:
     """Documents that are there already are replaced, one that was deleted comes back, one of its own stays."""
     name = "merged-" + point.replace(".", "-").replace("_", "-")
@@ -176,7 +176,7 @@ async def test_a_crash_in_a_merge_changes_nothing_in_the_end(
         await harness.stop()
 
 
-async def imported(harness: GatewayHarness, file: Path, name: str) -> None:
+async def imported(harness: CrashHarness, file: Path, name: str) -> None:
     async def ask(client: AsyncClient) -> Any:
         return await client.import_archive(file, container_id=name)
 
@@ -190,7 +190,7 @@ async def imported(harness: GatewayHarness, file: Path, name: str) -> None:
         await eventually(there, seconds=SETTLE_SECONDS, what=name)
 
 
-async def exported(harness: GatewayHarness, file: Path, *, vectors: bool) -> None:
+async def exported(harness: CrashHarness, file: Path, *, vectors: bool) -> None:
     """Write the archive to ``file``; each of them holds something new, so that it is made."""
     await add(harness, "origin", file.parent, "note.txt", f"note for {file.parent}\n")
 

@@ -24,7 +24,7 @@ from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, Unavailable
 from latent_core.domain.ids import Sha256
 from latent_core.registry.connection import Database
 from tests.support.contracts.blobs import LARGE, BlobStoreContract, listed, sha256_of
-from tests.support.servers import launch
+from tests.support.servers import launch as servers
 from tests.support.servers.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
 
 
@@ -56,7 +56,7 @@ class TestContractOfMoto(BlobStoreContract):
 class TestContractOfTheGivenServer(BlobStoreContract):
     @pytest.fixture
     def address(self) -> S3Address:
-        return launch.s3_address("BlobStore, S3 server")
+        return servers.s3_address("BlobStore, S3 server")
 
 
 async def test_objects_stand_under_their_hash_and_nothing_else_is_listed(

@@ -43,6 +43,7 @@ from latent_core.embedding.remote import Patience
 from latent_core.embedding.resolve import Embedders
 from latent_core.embedding.wire import Endpoint, Wire
 from latent_core.settings import Settings
+from tests.support import REPOSITORY
 from tests.support.clock import Time
 from tests.support.contracts.embedding import EmbedderContract
 from tests.support.hashed_words import HashedWords
@@ -601,7 +602,11 @@ class TestServer:
             "print(H(8).vectors(['proteins fold', 'and unfold']).tolist())"
         )
         said = subprocess.run(
-            [sys.executable, "-c", command], capture_output=True, check=True, timeout=60
+            [sys.executable, "-c", command],
+            capture_output=True,
+            check=True,
+            timeout=60,
+            cwd=REPOSITORY,
         )
         here = HashedWords(8).vectors(["and unfold", "proteins fold"])[::-1]
         assert np.allclose(json.loads(said.stdout), here)
@@ -611,6 +616,7 @@ class TestServer:
             *(sys.executable, "-m", "tests.support.servers.embedding_server", "--dims", "16"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            cwd=REPOSITORY,
         )
         assert process.stdin is not None
         assert process.stdout is not None

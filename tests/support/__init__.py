@@ -1,0 +1,9 @@
+"""What tests, benchmarks and scripts stand on: servers, oracles, contracts and harnesses. No wheel holds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+"""Child processes run ``python -m tests.support…`` from here."""

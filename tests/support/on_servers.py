@@ -13,7 +13,7 @@ from psycopg.sql import SQL, Identifier
 from pydantic import SecretStr
 
 from latent_core.blobs.s3 import PREFIX, S3Address, connect
-from tests.support.servers import launch
+from tests.support.servers import launch as servers
 from tests.support.servers.s3_server import ACCESS_KEY, SECRET_KEY
 
 ON_SERVERS: Final = os.environ.get("LLC_TEST_STACK") == "servers"  # noqa: TID251 - the tests' composition root
@@ -32,20 +32,20 @@ CREATE: Final = SQL("CREATE DATABASE {name}")
 def own_stores(addresses: Mapping[str, str] = os.environ) -> dict[str, str]:  # noqa: TID251 - as above
     """Settings of an installation that nobody else shares: a database, a bucket, collections of its own."""
     name = f"e2e_{uuid4().hex[:12]}"
-    dsn = _address(addresses, launch.POSTGRES)
+    dsn = _address(addresses, servers.POSTGRES)
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(CREATE.format(name=Identifier(name)))
     settings = {
         "LLC_POSTGRES_DSN": make_conninfo(dsn, dbname=name),
-        "LLC_QDRANT_URL": _address(addresses, launch.QDRANT),
+        "LLC_QDRANT_URL": _address(addresses, servers.QDRANT),
         "LLC_QDRANT_PREFIX": f"{name}_",
-        "LLC_S3_ENDPOINT": _address(addresses, launch.S3),
-        "LLC_S3_ACCESS_KEY": addresses.get(launch.S3_ACCESS_KEY) or ACCESS_KEY,
-        "LLC_S3_SECRET_KEY": addresses.get(launch.S3_SECRET_KEY) or SECRET_KEY,
+        "LLC_S3_ENDPOINT": _address(addresses, servers.S3),
+        "LLC_S3_ACCESS_KEY": addresses.get(servers.S3_ACCESS_KEY) or ACCESS_KEY,
+        "LLC_S3_SECRET_KEY": addresses.get(servers.S3_SECRET_KEY) or SECRET_KEY,
         "LLC_S3_BUCKET": name.replace("_", "-"),
         "LLC_MCP_TOKEN": TOKEN,
     }
-    key = addresses.get(launch.QDRANT_KEY)
+    key = addresses.get(servers.QDRANT_KEY)
     return settings | ({"LLC_QDRANT_API_KEY": key} if key else {})
 
 

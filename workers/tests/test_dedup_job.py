@@ -167,7 +167,7 @@ async def _always() -> None:
 
 
 @dataclass
-class WorkerHarness:
+class DedupHarness:
     """The stores, and chunks that are directions."""
 
     db: Database
@@ -282,20 +282,20 @@ def _direction(degrees: int) -> list[float]:
 
 
 @pytest.fixture
-async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[DedupHarness]:
     index = await EdgeVectorIndex.open(tmp_path / "vectors")
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
     try:
         await founding.create(
             database, index, _Models(), manifest, principal="local:you", request_id=None
         )
-        yield WorkerHarness(database, index)
+        yield DedupHarness(database, index)
     finally:
         await index.close()
 
 
 async def test_a_chunk_repeats_the_earliest_original_it_is_like_and_never_another_duplicate(
-    harness: WorkerHarness,
+    harness: DedupHarness,
 ) -> None:
     await harness.add("file:///a", 0, 60)
     await harness.judge()
@@ -309,7 +309,7 @@ async def test_a_chunk_repeats_the_earliest_original_it_is_like_and_never_anothe
 
 
 async def test_duplicates_stand_for_themselves_when_their_original_is_deleted_or_replaced(
-    harness: WorkerHarness,
+    harness: DedupHarness,
 ) -> None:
     first = await harness.add("file:///a", 0)
     await harness.add("file:///b", 5)
@@ -330,7 +330,7 @@ async def test_duplicates_stand_for_themselves_when_their_original_is_deleted_or
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_whatever_comes_and_goes_the_verdicts_become_those_of_the_definition(
-    harness: WorkerHarness, seed: int, monkeypatch: pytest.MonkeyPatch
+    harness: DedupHarness, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ords become visible out of order, turns fall between, and a turn covers few of them."""
     monkeypatch.setattr(dedup, "ORDS_A_TURN", 3)
@@ -359,7 +359,7 @@ async def test_whatever_comes_and_goes_the_verdicts_become_those_of_the_definiti
 
 
 async def test_tables_and_chunks_of_several_windows_are_alike_only_as_a_whole(
-    harness: WorkerHarness,
+    harness: DedupHarness,
 ) -> None:
     await harness.add("file:///a", 0, block_type=BlockType.TABLE, text="| 1 |")
     await harness.add("file:///b", 0, block_type=BlockType.TABLE, text="| 2 |")
@@ -370,7 +370,7 @@ async def test_tables_and_chunks_of_several_windows_are_alike_only_as_a_whole(
     assert await harness.verdicts() == {2: 0, 5: 3}
 
 
-async def test_another_threshold_has_everything_judged_anew(harness: WorkerHarness) -> None:
+async def test_another_threshold_has_everything_judged_anew(harness: DedupHarness) -> None:
     await harness.add("file:///a", 0, 20, 50)
     await harness.judge()
     assert await harness.verdicts() == {1: 0}
@@ -387,7 +387,7 @@ async def test_another_threshold_has_everything_judged_anew(harness: WorkerHarne
         assert await harness.verdicts() == originals_of(await harness.angles(), degrees)
 
 
-async def test_a_worker_that_lost_its_job_writes_no_verdict(harness: WorkerHarness) -> None:
+async def test_a_worker_that_lost_its_job_writes_no_verdict(harness: DedupHarness) -> None:
     await harness.add("file:///a", 0)
     await harness.add("file:///b", 1)
     await sql(harness.db, DUE)

@@ -168,7 +168,7 @@ class SteppedIndex:
 
 
 @dataclass
-class WorkerHarness:
+class AttemptHarness:
     """The stores, and workers on them."""
 
     stack: Stack
@@ -281,7 +281,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 @pytest.fixture
-async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[AttemptHarness]:
     async with AsyncExitStack() as services:
         server = await services.enter_async_context(EmbeddingServer(dims=DIMS))
         settings = Settings(
@@ -320,7 +320,7 @@ async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHar
             database, index, embedders, manifest, principal="local:you", request_id=None
         )
         sandbox = await services.enter_async_context(Sandbox(children=2))
-        yield WorkerHarness(stack, sandbox)
+        yield AttemptHarness(stack, sandbox)
 
 
 def long_text(seed: str) -> bytes:
@@ -341,7 +341,7 @@ def short_corpus(seed: str) -> bytes:
     return b"\n".join(orjson.dumps(record) for record in records)
 
 
-async def steps_of(harness: WorkerHarness, uri: str, data: bytes, kind: JobKind) -> list[str]:
+async def steps_of(harness: AttemptHarness, uri: str, data: bytes, kind: JobKind) -> list[str]:
     """The steps of an attempt that nothing disturbs."""
     steps = Steps()
     async with harness.worker("undisturbed", steps, [kind]):
@@ -360,7 +360,7 @@ async def steps_of(harness: WorkerHarness, uri: str, data: bytes, kind: JobKind)
     ],
 )
 async def test_frozen_at_any_step_it_changes_nothing_once_another_has_the_job(
-    harness: WorkerHarness, kind: JobKind, name: str, content: Callable[[str], bytes]
+    harness: AttemptHarness, kind: JobKind, name: str, content: Callable[[str], bytes]
 ) -> None:
     undisturbed = await steps_of(harness, f"file:///first/{name}", content("first"), kind)
     for number in first_and_last_of_each(undisturbed[: undisturbed.index(LAST_STEP) + 1]):
@@ -390,7 +390,7 @@ def first_and_last_of_each(names: Sequence[str]) -> list[int]:
     return sorted({*first.values(), *last.values()})
 
 
-async def clean_in_the_end(harness: WorkerHarness) -> None:
+async def clean_in_the_end(harness: AttemptHarness) -> None:
     """When what was left behind is found and purged, also what waits for two leases, the stores agree."""
     await look(harness.stack.settings, harness.stack)
     async with harness.worker("last", kinds=AFTERWARDS):
@@ -399,7 +399,7 @@ async def clean_in_the_end(harness: WorkerHarness) -> None:
     assert report.clean, report.model_dump()
 
 
-async def published(harness: WorkerHarness, doc_id: UUID) -> None:
+async def published(harness: AttemptHarness, doc_id: UUID) -> None:
     async def is_live() -> bool:
         return await harness.live(doc_id) is not None
 
@@ -407,7 +407,7 @@ async def published(harness: WorkerHarness, doc_id: UUID) -> None:
 
 
 @asynccontextmanager
-async def frozen_with_vectors(harness: WorkerHarness, uri: str) -> AsyncIterator[UUID]:
+async def frozen_with_vectors(harness: AttemptHarness, uri: str) -> AsyncIterator[UUID]:
     """An ingest that has stored its vectors and stands still before it publishes; let go in the end."""
     steps = Steps(stop_before=LAST_STEP)
     async with harness.worker("frozen", steps, [JobKind.INGEST]):
@@ -420,14 +420,16 @@ async def frozen_with_vectors(harness: WorkerHarness, uri: str) -> AsyncIterator
             steps.go.set()
 
 
-async def test_deleted_while_it_was_frozen_a_document_stays_deleted(harness: WorkerHarness) -> None:
+async def test_deleted_while_it_was_frozen_a_document_stays_deleted(
+    harness: AttemptHarness,
+) -> None:
     async with frozen_with_vectors(harness, "file:///a.txt") as doc_id:
         await harness.delete(doc_id)
     assert await harness.live(doc_id) is None
     await clean_in_the_end(harness)
 
 
-async def test_what_was_added_while_it_was_frozen_wins(harness: WorkerHarness) -> None:
+async def test_what_was_added_while_it_was_frozen_wins(harness: AttemptHarness) -> None:
     async with frozen_with_vectors(harness, "file:///a.txt"):
         await harness.take_away("frozen")
         doc_id = await harness.add("file:///a.txt", b"The lamp of the harbour is out.")
@@ -438,7 +440,7 @@ async def test_what_was_added_while_it_was_frozen_wins(harness: WorkerHarness) -
 
 
 async def test_a_job_that_is_cancelled_in_the_midst_leaves_nothing_behind(
-    harness: WorkerHarness,
+    harness: AttemptHarness,
 ) -> None:
     async with frozen_with_vectors(harness, "file:///a.txt") as doc_id:
         await harness.cancel(doc_id)
@@ -447,7 +449,7 @@ async def test_a_job_that_is_cancelled_in_the_midst_leaves_nothing_behind(
 
 
 async def test_a_job_that_is_cancelled_after_its_worker_vanished_leaves_nothing_behind(
-    harness: WorkerHarness,
+    harness: AttemptHarness,
 ) -> None:
     async with frozen_with_vectors(harness, "file:///a.txt") as doc_id:
         await harness.take_away("frozen")
@@ -457,7 +459,7 @@ async def test_a_job_that_is_cancelled_after_its_worker_vanished_leaves_nothing_
 
 
 async def test_a_container_that_is_deleted_in_the_midst_leaves_no_job_behind(
-    harness: WorkerHarness,
+    harness: AttemptHarness,
 ) -> None:
     async with (
         frozen_with_vectors(harness, "file:///a.txt"),

@@ -172,7 +172,7 @@ class Models:
 
 
 @dataclass
-class WorkerHarness:
+class RefreshHarness:
     """The stores, and a worker that does one job when it is told."""
 
     deps: Deps
@@ -306,16 +306,16 @@ def to(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[RefreshHarness]:
     settings = Settings(data_dir=tmp_path, lease_seconds=LEASE_SECONDS, drift_min_recall=0.9)
     models = Models(database)
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/old", dims=OLD_DIMS)
     async with open_deps(database, settings, models, manifest) as deps:
-        yield WorkerHarness(deps, models)
+        yield RefreshHarness(deps, models)
 
 
 async def test_a_parallel_refresh_switches_to_a_complete_space_and_one_step_leads_back(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     found = await harness.stock(12)
     job_id = await harness.begin(strategy="parallel", to=to("openai/new"))
@@ -341,7 +341,7 @@ async def test_a_parallel_refresh_switches_to_a_complete_space_and_one_step_lead
 
 
 async def test_a_parallel_refresh_without_another_embedder_makes_the_vectors_anew_each_time(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     found = await harness.stock(6)
     first = (await harness.container()).space
@@ -368,7 +368,7 @@ async def test_a_parallel_refresh_without_another_embedder_makes_the_vectors_ane
         await harness.begin(strategy="parallel", to=to("openai/old"))
 
 
-async def test_a_build_of_the_live_model_goes_on_where_it_was_left(harness: WorkerHarness) -> None:
+async def test_a_build_of_the_live_model_goes_on_where_it_was_left(harness: RefreshHarness) -> None:
     await harness.stock(4)
     await sql(harness.stack.db, "DELETE FROM embedding_cache")
     await harness.begin(strategy="parallel")
@@ -382,7 +382,7 @@ async def test_a_build_of_the_live_model_goes_on_where_it_was_left(harness: Work
 
 
 async def test_a_way_back_to_the_same_model_that_lacks_something_is_refused_with_what_leads_on(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await harness.stock(2)
     await harness.begin(strategy="parallel")
@@ -396,7 +396,7 @@ async def test_a_way_back_to_the_same_model_that_lacks_something_is_refused_with
 
 
 async def test_a_refresh_that_dies_goes_on_without_embedding_anything_twice(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await harness.stock(20)
     new = harness.models.known["openai/new"]
@@ -417,7 +417,7 @@ async def test_a_refresh_that_dies_goes_on_without_embedding_anything_twice(
 
 
 async def test_what_comes_and_goes_while_a_space_is_built_is_right_in_both(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     found = await harness.stock(10)
     await harness.begin(strategy="parallel", to=to("openai/new"))
@@ -446,7 +446,7 @@ async def test_what_comes_and_goes_while_a_space_is_built_is_right_in_both(
 
 
 async def test_an_ingest_that_a_switch_overtakes_is_made_again_for_the_space_that_is_live(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await harness.stock(4)
 
@@ -472,7 +472,9 @@ async def test_an_ingest_that_a_switch_overtakes_is_made_again_for_the_space_tha
     assert await harness.nearest("zx7777 a late vessel") == doc_id
 
 
-async def test_nothing_is_switched_to_that_lacks_a_visible_document(harness: WorkerHarness) -> None:
+async def test_nothing_is_switched_to_that_lacks_a_visible_document(
+    harness: RefreshHarness,
+) -> None:
     await harness.stock(3)
     await harness.begin(strategy="parallel", to=to("openai/new"))
     space = (await harness.spaces())["openai/new"]
@@ -485,7 +487,7 @@ async def test_nothing_is_switched_to_that_lacks_a_visible_document(harness: Wor
 
 
 async def test_points_that_vanish_from_a_space_are_noticed_before_the_switch(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     found = await harness.stock(6)
     await harness.begin(strategy="parallel", to=to("openai/new"))
@@ -501,7 +503,7 @@ async def test_points_that_vanish_from_a_space_are_noticed_before_the_switch(
 
 
 async def test_an_embedder_that_reads_less_has_more_points_a_chunk_and_loses_none(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     doc_id = await harness.add("long.txt", " ".join(f"word{n}" for n in range(60)) + "\n")
     assert await harness.work(JobKind.INGEST) == []
@@ -518,7 +520,7 @@ async def test_an_embedder_that_reads_less_has_more_points_a_chunk_and_loses_non
 
 
 async def test_a_space_goes_when_it_was_kept_long_enough_and_never_one_that_is_in_use(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await harness.stock(5)
     old = (await harness.container()).space
@@ -541,7 +543,7 @@ async def test_a_space_goes_when_it_was_kept_long_enough_and_never_one_that_is_i
         await harness.rollback()
 
 
-async def test_a_build_that_is_given_up_leaves_nothing(harness: WorkerHarness) -> None:
+async def test_a_build_that_is_given_up_leaves_nothing(harness: RefreshHarness) -> None:
     await harness.stock(3)
     await harness.begin(strategy="parallel", to=to("openai/new"))
     with pytest.raises(Conflict, match="already"):
@@ -556,7 +558,7 @@ async def test_a_build_that_is_given_up_leaves_nothing(harness: WorkerHarness) -
 
 
 async def test_an_embedder_that_is_away_keeps_nothing_from_coming_in_beside_it(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await harness.stock(3)
     await harness.begin(strategy="parallel", to=to("openai/new"))
@@ -570,7 +572,7 @@ async def test_an_embedder_that_is_away_keeps_nothing_from_coming_in_beside_it(
 
 
 async def test_a_way_back_that_lacks_something_is_refused_with_what_makes_up_for_it(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await harness.stock(3)
     await harness.begin(strategy="parallel", to=to("openai/new"))
@@ -589,7 +591,7 @@ async def test_a_way_back_that_lacks_something_is_refused_with_what_makes_up_for
 
 
 async def test_an_inplace_refresh_fills_an_emptied_collection_and_resumes(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await harness.stock(9)
     container = await harness.container()
@@ -611,7 +613,7 @@ async def test_an_inplace_refresh_fills_an_emptied_collection_and_resumes(
 
 
 async def test_a_job_that_finds_the_collection_just_emptied_is_not_given_up(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await harness.stock(3)
     space = (await harness.container()).space
@@ -631,7 +633,7 @@ async def test_a_job_that_finds_the_collection_just_emptied_is_not_given_up(
 
 
 async def test_a_collection_is_not_emptied_where_there_is_no_room_for_another(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(_conn: Connection) -> None:
         raise OutOfSpace("no room")
@@ -650,7 +652,7 @@ def not_installed(space: Space) -> Embedder:
 
 
 async def test_a_collection_is_not_emptied_for_an_embedder_that_is_not_to_be_had(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.stock(3)
     before = await harness.container()
@@ -663,7 +665,7 @@ async def test_a_collection_is_not_emptied_for_an_embedder_that_is_not_to_be_had
 
 
 async def test_a_collection_is_emptied_when_its_embedder_answers_and_not_before(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await harness.stock(3)
     space = (await harness.container()).space
@@ -682,7 +684,7 @@ async def test_a_collection_is_emptied_when_its_embedder_answers_and_not_before(
 
 
 async def test_a_collection_is_not_emptied_for_an_embedder_that_gives_other_dimensions(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.stock(3)
     space = (await harness.container()).space
@@ -694,7 +696,7 @@ async def test_a_collection_is_not_emptied_for_an_embedder_that_gives_other_dime
 
 
 async def test_an_inplace_refresh_to_what_is_not_installed_is_refused_and_gives_nothing_up(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await drifted(harness)
     await harness.rollback()  # there is a way back to the adapter as long as nothing is rewritten
@@ -723,7 +725,7 @@ def golden(found: dict[str, UUID]) -> GoldenSet:
 
 
 async def test_a_space_that_answers_worse_is_not_switched_to_unless_by_force(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     # Twenty neighbours of one text, told apart by meaning alone: stop words are no keywords.
     found = await harness.stock(30)
@@ -757,7 +759,7 @@ async def test_a_space_that_answers_worse_is_not_switched_to_unless_by_force(
 
 
 async def test_a_container_that_is_to_be_evaluated_is_not_switched_unmeasured_unless_by_force(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     found = await harness.stock(3)
     enabled = "UPDATE containers SET manifest = jsonb_set(manifest, '{eval,enabled}', 'true'), etag = 'judged'"
@@ -776,7 +778,7 @@ async def test_a_container_that_is_to_be_evaluated_is_not_switched_unmeasured_un
 
 
 async def test_a_space_that_answers_as_well_passes_its_gates(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "NOTICEABLE_MS", 1e6)  # what the machine does beside it
     found = await harness.stock(12)
@@ -791,7 +793,7 @@ async def test_a_space_that_answers_as_well_passes_its_gates(
 SENT: Final = "SELECT texts, tokens FROM embed_usage WHERE job_id = {} AND embedder = '{}'"
 
 
-async def test_a_refresh_tells_what_its_embedder_was_sent(harness: WorkerHarness) -> None:
+async def test_a_refresh_tells_what_its_embedder_was_sent(harness: RefreshHarness) -> None:
     await harness.stock(7)
     job_id = await harness.begin(strategy="parallel", to=to("openai/new"))
     assert await harness.work(JobKind.REFRESH) == []
@@ -800,7 +802,7 @@ async def test_a_refresh_tells_what_its_embedder_was_sent(harness: WorkerHarness
 
 
 async def test_a_drift_adapter_for_queries_is_taken_and_can_be_taken_back(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     found = await harness.stock(120)
     old = (await harness.container()).space
@@ -842,7 +844,7 @@ async def test_a_drift_adapter_for_queries_is_taken_and_can_be_taken_back(
 
 
 async def test_an_adapter_that_is_not_good_enough_is_refused_with_what_was_measured(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await harness.stock(80)
     for way in ("query", "forward"):
@@ -856,7 +858,7 @@ async def test_an_adapter_that_is_not_good_enough_is_refused_with_what_was_measu
 
 
 async def test_vectors_mapped_forward_are_searched_at_once_and_replaced_by_and_by(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     found = await harness.stock(150)
     job_id = await harness.begin(strategy="drift", to=to("openai/stretched"), way="forward")
@@ -889,7 +891,7 @@ async def test_vectors_mapped_forward_are_searched_at_once_and_replaced_by_and_b
 
 
 async def test_a_reparse_makes_every_document_anew_and_keeps_what_its_sender_said(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     text = "\n\n".join(f"Paragraph {n} " + "of the lamp keeper's log " * 6 for n in range(8))
     doc_id = await harness.add("a.md", text, meta={"shelf": 3})
@@ -919,7 +921,7 @@ async def test_a_reparse_makes_every_document_anew_and_keeps_what_its_sender_sai
 
 
 async def test_thresholds_of_the_manifest_hold_where_the_golden_set_names_none(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     found = await harness.stock(6)
     await sql(
@@ -933,7 +935,7 @@ async def test_thresholds_of_the_manifest_hold_where_the_golden_set_names_none(
 
 
 async def test_a_store_that_is_away_while_spaces_are_compared_is_no_reason_to_forget_the_old_one(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "NOTICEABLE_MS", 1e6)
     found = await harness.stock(6)
@@ -961,7 +963,7 @@ def once(first: Callable[..., Any], then: Callable[..., Any]) -> Callable[..., A
 
 
 async def test_an_inplace_refresh_to_another_version_embeds_what_comes_in_before_it_ends(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.stock(4)
     late: dict[str, UUID] = {}
@@ -982,7 +984,7 @@ async def test_an_inplace_refresh_to_another_version_embeds_what_comes_in_before
 
 
 def version_two_overtakes(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
 ) -> None:
     """A whole refresh in place runs when the attempt has done ``step``."""
     real = getattr(module, step)
@@ -998,7 +1000,7 @@ def version_two_overtakes(
 
 
 async def test_an_ingest_that_another_version_overtakes_in_place_is_made_again(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.stock(3)
     version_two_overtakes(harness, monkeypatch, ingest, "embed")
@@ -1014,7 +1016,7 @@ async def test_an_ingest_that_another_version_overtakes_in_place_is_made_again(
 
 
 async def test_records_that_another_version_overtakes_in_place_are_made_again(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.stock(1)
     version_two_overtakes(harness, monkeypatch, corpus, "stage")
@@ -1029,7 +1031,7 @@ async def test_records_that_another_version_overtakes_in_place_are_made_again(
     assert row["provenance"]["embedder_version"] == "2"
 
 
-async def drifted(harness: WorkerHarness) -> Space:
+async def drifted(harness: RefreshHarness) -> Space:
     """The space from before, which the one that is live now reads by way of an adapter."""
     await harness.stock(120)
     old = (await harness.container()).space
@@ -1042,7 +1044,7 @@ async def drifted(harness: WorkerHarness) -> Space:
 
 
 async def test_a_parallel_refresh_back_to_the_base_of_an_adapter_embeds_everything_anew(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     old = await drifted(harness)
     later = await harness.stock(1, first=500)  # its vector went through the adapter
@@ -1063,7 +1065,7 @@ async def test_a_parallel_refresh_back_to_the_base_of_an_adapter_embeds_everythi
 
 
 async def test_there_is_no_way_back_to_an_adapter_whose_collection_was_rewritten(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     old = await drifted(harness)
     await harness.rollback()
@@ -1079,7 +1081,7 @@ async def test_there_is_no_way_back_to_an_adapter_whose_collection_was_rewritten
 
 @pytest.mark.parametrize("strategy", ["parallel", "inplace"])
 async def test_a_container_that_is_not_active_is_neither_refreshed_nor_switched(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, strategy: str
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     async def state(value: str) -> None:
         await sql(harness.stack.db, f"UPDATE containers SET state = '{value}'")
@@ -1114,7 +1116,7 @@ async def test_a_container_that_is_not_active_is_neither_refreshed_nor_switched(
     assert (await harness.container()).space != before
 
 
-async def test_a_container_that_is_not_active_is_not_rolled_back(harness: WorkerHarness) -> None:
+async def test_a_container_that_is_not_active_is_not_rolled_back(harness: RefreshHarness) -> None:
     await harness.stock(2)
     await harness.begin(strategy="parallel", to=to("openai/new"))
     assert await harness.work(JobKind.REFRESH) == []
@@ -1126,7 +1128,7 @@ async def test_a_container_that_is_not_active_is_not_rolled_back(harness: Worker
 
 
 async def test_a_rollback_finds_said_already_what_the_live_space_holds(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await harness.stock(5)
     await harness.begin(strategy="parallel", to=to("openai/new"))
@@ -1230,7 +1232,7 @@ async def test_vectors_of_a_document_without_its_original_come_from_its_stored_t
 
 
 async def test_doctor_counts_and_mends_the_points_of_an_embedder_that_reads_less(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     stack = harness.stack
     doc_id = await harness.add("long.txt", " ".join(f"word{n}" for n in range(60)) + "\n")
@@ -1248,7 +1250,7 @@ async def test_doctor_counts_and_mends_the_points_of_an_embedder_that_reads_less
 
 
 async def test_points_in_a_collection_that_spaces_share_are_proven_gone_once(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     old = await drifted(harness)
     points = await harness.stack.vectors.count(old.collection())

@@ -1,4 +1,4 @@
-"""A container that goes out as an archive and comes in again: what the tests of that do with a house, and compare."""
+"""A container that goes out as an archive and comes in again: what the tests of that do with a worker harness, and compare."""
 
 from __future__ import annotations
 

@@ -86,10 +86,10 @@ class CountingEmbedder(TextsOnly):
     tokenizer: Words = field(default_factory=Words)
     words: HashedWords = field(default_factory=lambda: HashedWords(DIMS))
 
-    def for_space(self, space: object) -> CountingEmbedder:  # noqa: ARG002 - one for all
+    def for_space(self, space: object) -> CountingEmbedder:
         return self
 
-    def model_of(self, manifest: Manifest) -> EmbeddingModel:  # noqa: ARG002 - one for all
+    def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return self.model
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:

@@ -20,6 +20,7 @@ from pydantic import SecretStr
 
 from latent_core.blobs.s3 import S3Address
 from latent_core.vectors.qdrant import QdrantAddress
+from tests.support import REPOSITORY
 from tests.support.servers.s3_server import ACCESS_KEY, SECRET_KEY
 
 POSTGRES: Final = "LLC_TEST_POSTGRES_DSN"
@@ -67,9 +68,10 @@ def s3_address(suite: str) -> S3Address:
 def started(module: str, *arguments: str) -> Iterator[dict[str, str]]:
     """A test server (a module beside this one) as a process that ends with us; what it told of itself."""
     process = subprocess.Popen(
-        [sys.executable, "-m", f"tests.support.{module}", *arguments],
+        [sys.executable, "-m", f"tests.support.servers.{module}", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        cwd=REPOSITORY,
         start_new_session=True,  # Ctrl-C is for who uses it: it ends when we let go of it
     )
     if process.stdin is None or process.stdout is None:

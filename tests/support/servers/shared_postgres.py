@@ -27,6 +27,7 @@ from psycopg.sql import SQL, Identifier
 from latent_core.processes.datadir import DataDirectory
 from latent_core.processes.postgres import EmbeddedPostgres
 from latent_core.registry.migrate import migrate
+from tests.support import REPOSITORY
 
 START_SECONDS = 90.0
 TEMPLATE = "latent_template"
@@ -101,10 +102,11 @@ def _start(folder: Path) -> int:
     try:
         with (folder / "server.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(folder)],
+                [sys.executable, "-m", "tests.support.servers.shared_postgres", str(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                cwd=REPOSITORY,
                 start_new_session=True,
             )
         _await_state(folder, process)
