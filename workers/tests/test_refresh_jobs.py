@@ -1142,7 +1142,7 @@ async def test_a_rollback_finds_said_already_what_the_live_space_holds(
     assert (await harness.container()).space.embedder == "openai/old"
 
 
-async def repaired(harness: WorkerHarness) -> None:
+async def repaired(harness: RefreshHarness) -> None:
     """Doctor's repairs of the container, and the jobs that follow from them."""
     stack = harness.stack
     report = await Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0).examine(
@@ -1157,7 +1157,7 @@ async def repaired(harness: WorkerHarness) -> None:
     assert await harness.work(JobKind.INGEST, JobKind.PURGE) == []
 
 
-async def lose_vectors(harness: WorkerHarness, doc_id: UUID) -> Any:
+async def lose_vectors(harness: RefreshHarness, doc_id: UUID) -> Any:
     """Removes the vectors of a document of one chunk, repairs, and answers the chunk and its vector."""
     space = (await harness.container()).space
     assert await harness.stack.vectors.delete(space.collection(), doc_id) == 1
@@ -1172,7 +1172,7 @@ async def lose_vectors(harness: WorkerHarness, doc_id: UUID) -> Any:
 
 
 async def test_a_repair_in_a_space_that_is_read_by_an_adapter_says_which_model_made_the_vectors(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     await drifted(harness)
     space = (await harness.container()).space
@@ -1187,7 +1187,7 @@ async def test_a_repair_in_a_space_that_is_read_by_an_adapter_says_which_model_m
 
 
 async def test_a_repair_in_a_space_of_mapped_vectors_stores_the_models_own(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     found = await harness.stock(150)
     await harness.begin(strategy="drift", to=to("openai/stretched"), way="forward")
@@ -1212,7 +1212,7 @@ async def test_a_repair_in_a_space_of_mapped_vectors_stores_the_models_own(
 
 
 async def test_vectors_of_a_document_without_its_original_come_from_its_stored_text_by_a_refresh(
-    harness: WorkerHarness,
+    harness: RefreshHarness,
 ) -> None:
     found = await harness.stock(2)
     await sql(harness.stack.db, "DELETE FROM blob_refs WHERE role = 'original'")
