@@ -32,16 +32,13 @@ from latent_core.search.readable import Readable
 from latent_core.search.render import Links, render
 from latent_core.search.retrieve import ContainerSearch, Retrieved
 from latent_core.search.stores import SearchStores
+from latent_core.search.time_budget import GRACE_SECONDS, REMOTE_EMBEDDING, TimeBudget
 
 SLACK: Final = 5
 """More candidates than asked for: some may vanish between the join and the hydration."""
 MAX_ROUNDS: Final = 12
-AFAR_SHARE: Final = 0.5
-"""Of a search's time, that a model behind a network may take before the other channels begin."""
 WHOLE: Final = "whole"
 """The label of a search from its plan to its answer, beside those of its stages."""
-GRACE_SECONDS: Final = 0.2
-"""What a container may take beyond its channels' deadline, for its joins."""
 
 
 class Timings:
@@ -111,7 +108,9 @@ class SearchService:
         timings.lap("plan")
         order = Order(self.stores, plan)
         try:
-            waited = await vectors.from_afar(_by_meaning(plan), AFAR_SHARE * plan.deadline_seconds)
+            waited = await vectors.from_afar(
+                _by_meaning(plan), REMOTE_EMBEDDING * plan.deadline_seconds
+            )
             async with self.limiter.slot(
                 plan.deadline_seconds, exact=plan.matcher is not None
             ) as slot:
@@ -235,7 +234,7 @@ def _repeats(found: Hydrated, documents: Mapping[str, Mapping[int, UUID]]) -> bo
 
 async def _bounded(search: ContainerSearch, wanted: int, plan: Plan) -> Retrieved:
     try:
-        async with asyncio.timeout(plan.deadline_seconds + GRACE_SECONDS):
+        async with TimeBudget.start(plan.deadline_seconds + GRACE_SECONDS).limit():
             return await search.run(wanted)
     except TimeoutError:
         result, container = search.result, search.result.plan.container.id
