@@ -18,18 +18,15 @@ from latent_core.registry.containers import Container
 from latent_core.search.budget import fit
 from latent_core.search.dedup import Candidate, Group, collapse, group
 from latent_core.search.diagnose import diagnose
-from latent_core.search.display import in_display_order
 from latent_core.search.embed import FixedEmbedder, QueryVectors
 from latent_core.search.fuse import fuse
 from latent_core.search.hydrate import Hydrated, hydrate
 from latent_core.search.limiter import SearchLimiter, SearchSlot
-from latent_core.search.neighbours import with_neighbours
-from latent_core.search.order import Order
-from latent_core.search.paging import cursor_at
-from latent_core.search.plan import VECTOR, Plan, SearchTarget, make_plan
+from latent_core.search.order import Order, in_display_order
+from latent_core.search.plan import VECTOR, Plan, SearchTarget, cursor_at, make_plan
 from latent_core.search.query_image import QueryImage
 from latent_core.search.readable import Readable
-from latent_core.search.render import Links, render
+from latent_core.search.render import Links, render, with_neighbours
 from latent_core.search.retrieve import ContainerSearch, Retrieved
 from latent_core.search.stores import SearchStores
 from latent_core.search.time_budget import GRACE_SECONDS, REMOTE_EMBEDDING, TimeBudget
