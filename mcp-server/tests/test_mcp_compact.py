@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from latent_core.domain.hit import AlsoInDocument, Duplicate, Hit, Neighbour, PlaceView, Provenance
 from latent_core.domain.ids import NAMESPACE
 from latent_core.domain.query import SearchRequest, SearchResponse
-from latent_core.search.paging import offset_of
+from latent_core.search.plan import offset_of
 from latent_gateway.mcp.compact import compact, cut, fit
 from latent_gateway.mcp.results import LEAST_CHARS, size
 from latent_gateway.mcp.schema import schema_of

@@ -19,9 +19,8 @@ from latent_core.registry.containers import Container, Space
 from latent_core.search.dedup import Candidate, Group
 from latent_core.search.hydrate import Hydrated
 from latent_core.search.plan import ContainerPlan
-from latent_core.search.render import render
+from latent_core.search.render import IMAGE_FROM, render
 from latent_core.search.retrieve import Retrieved
-from latent_core.search.routing import IMAGE_FROM
 
 DOC, NOW = UUID(int=1), datetime(2026, 1, 1, tzinfo=UTC)
 HEADER = "| Ship | Port | Tons |"

@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
     base: float = 0.0
     """Fused, 0..1."""
     freshness: float = 0.0
-    """``latent_core.search.freshness.factor``"""
+    """``latent_core.search.order.freshness_factor``"""
 
 
 class Group(NamedTuple):

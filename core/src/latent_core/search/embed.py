@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from typing_extensions import override
@@ -17,8 +17,14 @@ from latent_core.domain.errors import LatentError
 from latent_core.domain.vector import Vector
 from latent_core.embedding.port import Embedder, Guarded
 from latent_core.registry.containers import Container, Space
-from latent_core.search.ports import Embedders
 from latent_core.search.query_image import Seen
+
+
+class Embedders(Protocol):
+    """Gives the embedder of a space; ``Unavailable`` says what is missing when it is not configured."""
+
+    def for_space(self, space: Space) -> Embedder: ...
+
 
 MOST_KEPT: Final = 2048
 """Vectors of queries that are kept: some megabytes."""

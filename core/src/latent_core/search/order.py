@@ -4,19 +4,22 @@ the head, then what their age adds."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from latent_core.domain.errors import Issue
+from latent_core.domain.hit import Hit
+from latent_core.domain.manifest import Freshness
 from latent_core.registry import documents, texts
-from latent_core.search import freshness
 from latent_core.search.dedup import Candidate
 from latent_core.search.plan import Plan
 from latent_core.search.rerank import Standing, rerank
 from latent_core.search.stores import SearchStores
 
+SECONDS_PER_DAY: Final = 86_400.0
 RERANK_SECONDS: Final = 5.0
 """CONTRACT "Retrieval"."""
 
@@ -86,8 +89,8 @@ class Order:
         fresh = []
         for one in ranked:
             modified, fetched = ages.get(one.doc_id, (None, None))
-            gain = freshness.factor(how[one.container_id], now, modified, fetched)
-            fresh.append(one._replace(score=freshness.boosted(one.score, gain), freshness=gain))
+            gain = freshness_factor(how[one.container_id], now, modified, fetched)
+            fresh.append(one._replace(score=boosted(one.score, gain), freshness=gain))
         return sorted(fresh, key=lambda c: (-c.score, c.container_id, c.ord))
 
 
@@ -105,3 +108,49 @@ def _below(ranked: Sequence[Candidate], judged: Mapping[Key, float]) -> list[Can
         c._replace(score=c.score * least) for c in ranked if (c.container_id, c.ord) not in judged
     ]
     return sorted(head, key=lambda c: -c.score) + rest
+
+
+def in_display_order(plan: Plan, hits: Sequence[Hit]) -> list[Hit]:
+    """The hits chosen by score, as people want to read them. Containers that differ are shown by score."""
+    wanted = {part.container.manifest.display.sort for part in plan.containers}
+    match wanted.pop() if len(wanted) == 1 else "score_then_freshness":
+        case "freshness_then_score":
+            return sorted(hits, key=lambda hit: (_age(hit), -hit.score))
+        case "source_then_score":
+            ranks = _priorities(plan)
+            return sorted(
+                hits, key=lambda hit: (ranks.get(hit.source_type, len(ranks)), -hit.score)
+            )
+        case _:
+            return sorted(hits, key=lambda hit: (-hit.score, _age(hit)))
+
+
+def _age(hit: Hit) -> float:
+    """The younger, the smaller; what has no time comes last."""
+    since: datetime | None = hit.modified_at or hit.fetched_at
+    return -since.timestamp() if since else 0.0
+
+
+def _priorities(plan: Plan) -> dict[str, int]:
+    named = [name for p in plan.containers for name in p.container.manifest.display.source_priority]
+    return {name: rank for rank, name in enumerate(dict.fromkeys(named))}
+
+
+def freshness_factor(
+    how: Freshness, now: datetime, modified: datetime | None, first_fetched: datetime | None
+) -> float:
+    """``exp(-lambda * age)``, 0..1; 0 where the manifest does not ask for it, or no time is known.
+
+    The age in days is the source's own, else that of its first fetch: never that of a re-ingest. What
+    is dated in the future is as young as can be.
+    """
+    since = modified or first_fetched
+    if not how.enabled or since is None:
+        return 0.0
+    days = max(0.0, (now - since).total_seconds() / SECONDS_PER_DAY)
+    return math.exp(-how.decay_lambda * days)
+
+
+def boosted(score: float, freshness: float) -> float:
+    """``score * (1 + factor)``: at most twice the score."""
+    return score * (1.0 + freshness)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
+import orjson
+
+from latent_core.domain import cursors
 from latent_core.domain.chunk import Modality
 from latent_core.domain.embedder_name import reads_images, reads_language
 from latent_core.domain.errors import Forbidden, Invalid
@@ -18,7 +22,6 @@ from latent_core.registry.containers import Container, Space
 from latent_core.rerank.resolve import Provider
 from latent_core.search.exact import ExactQuery, Matcher
 from latent_core.search.filters import read_filters
-from latent_core.search.paging import offset_of
 from latent_core.search.rerank import head_size
 
 DEPTH: Final = 100
@@ -271,3 +274,29 @@ def _channels(mode: SearchMode) -> tuple[str, ...]:
             )
         case _:
             assert_never(mode)
+
+
+MAX_OFFSET: Final = 1000
+"""Hits that may be paged through; a better question finds more."""
+_OWN: Final = frozenset({"cursor", "diagnostics", "explain"})
+"""What may differ between the pages of one answer."""
+
+
+def offset_of(request: SearchRequest) -> int:
+    """Where the page begins; ``Invalid`` for a cursor that is not one of this question."""
+    if request.cursor is None:
+        return 0
+    offset, _, digest = cursors.decode(request.cursor).partition(":")
+    if not offset.isdecimal() or len(offset) > 4 or digest != _digest(request):
+        raise Invalid("the cursor belongs to another question: begin again without it")
+    return int(offset)
+
+
+def cursor_at(request: SearchRequest, offset: int) -> str | None:
+    """None beyond what may be paged through."""
+    return cursors.encode(f"{offset}:{_digest(request)}") if offset <= MAX_OFFSET else None
+
+
+def _digest(request: SearchRequest) -> str:
+    asked = request.model_dump(mode="json", exclude=set(_OWN))
+    return hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]

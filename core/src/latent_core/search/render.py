@@ -8,28 +8,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
+from uuid import UUID
 
 from typing_extensions import override
 
-from latent_core.domain.chunk import BlockType
+from latent_core.domain.chunk import BlockType, Modality
 from latent_core.domain.hit import (
     AlsoInDocument,
     Duplicate,
     Hit,
+    Neighbour,
     PlaceView,
     Provenance,
     Reason,
 )
 from latent_core.domain.manifest import Display
 from latent_core.keywords.analyser import spans
+from latent_core.registry import texts
+from latent_core.registry.connection import Database
 from latent_core.registry.containers import Space
 from latent_core.registry.pages import NO_IMAGE, Lack
 from latent_core.search.dedup import Candidate, Group
 from latent_core.search.hydrate import Hydrated
 from latent_core.search.plan import EXACT
 from latent_core.search.retrieve import Retrieved
-from latent_core.search.routing import read_as, visual_importance
 from latent_core.search.snippet import Snippet, make_snippet
 
 MOST_HEADER_CHARS: Final = 1000
@@ -292,3 +295,43 @@ def _header(row: Mapping[str, Any], snippet: Snippet) -> str:
     if not _DELIMITER.match(rest) or len(header) > MOST_HEADER_CHARS:
         return ""
     return f"{header.rstrip()}\n"
+
+
+IMAGE_FROM: Final = 0.4
+"""Share of a page that is picture (``latent_workers.render.visual``) from which on its text tells too little of
+it. Pages of prose with a figure have 0.05 to 0.3, slides, scans and pages made of figures 0.4 to 1."""
+
+ReadAs = Literal["text", "image"]
+
+
+def visual_importance(measured: float | None, modality: str) -> float | None:
+    """0 to 1; an image is nothing else. None where it is not known."""
+    return 1.0 if modality == Modality.IMAGE.value else measured
+
+
+def read_as(visual: float | None) -> ReadAs:
+    """What is not known is read as text, which is cheaper and always there."""
+    return "image" if visual is not None and visual >= IMAGE_FROM else "text"
+
+
+async def with_neighbours(
+    db: Database, hits: Sequence[Hit], ordinals: Mapping[UUID, int], reach: int
+) -> list[Hit]:
+    """The hits with up to ``reach`` chunks on either side; ``ordinals`` are theirs."""
+    if not hits:
+        return []
+    chosen = [(hit.doc_id, hit.provenance.generation, ordinals[hit.chunk_id]) for hit in hits]
+    async with db.reading() as conn:
+        rows = await texts.around(conn, chosen, reach)
+    shown = []
+    for hit in hits:
+        at = ordinals[hit.chunk_id]
+        own = [row for row in rows if (row["doc_id"], row["hit_ordinal"]) == (hit.doc_id, at)]
+        before = [_neighbour(row) for row in own if row["ordinal"] < at]
+        after = [_neighbour(row) for row in own if row["ordinal"] > at]
+        shown.append(hit.model_copy(update={"before": before, "after": after}))
+    return shown
+
+
+def _neighbour(row: Mapping[str, Any]) -> Neighbour:
+    return Neighbour(chunk_id=row["id"], text=row["text"], place=place_view(row))

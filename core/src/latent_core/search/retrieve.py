@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Final
 from uuid import UUID
@@ -23,18 +22,14 @@ from latent_core.search.embed import QueryVectors
 from latent_core.search.exact import Match, Matches
 from latent_core.search.filters import SELECTIVE, STUBBORN
 from latent_core.search.fuse import Ranked
-from latent_core.search.plan import BM25, DEPTH, EXACT, MAX_DEPTH, ContainerPlan, Plan
+from latent_core.search.plan import BM25, EXACT, ContainerPlan, Plan
+from latent_core.search.rounds import Round, Scope
 from latent_core.search.stores import SearchStores
+from latent_core.search.time_budget import ContainerBudget
 from latent_core.together import all_or_first_failure
 
 logger = logging.getLogger(__name__)
 
-CHANNEL_SHARE: Final = 0.8
-"""Of a container's time: the rest is for the join, so that one late channel never costs the other's hits."""
-WIDEN_SHARE: Final = 0.5
-"""Of a container's time: after it no search begins that goes deeper."""
-LIMIT_SHARE: Final = 0.3
-"""Of a container's time: after it a filter that has not named its chunks counts as broad."""
 STUBBORN_ROUND: Final = 3
 
 
@@ -51,7 +46,6 @@ class Retrieved:
     )
     issues: list[Issue] = field(default_factory=list)
     terms: list[str] = field(default_factory=list)
-    depth: int = DEPTH
     matches: dict[int, Match] = field(default_factory=dict)
     """Ord to what it holds of what was asked for as it is written."""
     path_like: str | None = None
@@ -62,7 +56,7 @@ class Retrieved:
 
 
 class ContainerSearch:
-    """One container's part of one search. ``more()`` may be called again to widen."""
+    """One container's part of one search. ``run`` may be called again to widen."""
 
     def __init__(
         self,
@@ -70,20 +64,14 @@ class ContainerSearch:
         plan: Plan,
         part: ContainerPlan,
         vectors: QueryVectors,
-        waited: float = 0.0,
+        spent: float = 0.0,
     ) -> None:
-        """``waited``: seconds of its time that are spent already."""
+        """``spent``: seconds of its time that are gone already."""
         self._stores = stores
         self._plan = plan
         self._part = part
         self._vectors = vectors
-        now, left = asyncio.get_running_loop().time(), plan.deadline_seconds - waited
-        self._deadline = now - waited + CHANNEL_SHARE * plan.deadline_seconds
-        self._widen_until = min(self._deadline, now + WIDEN_SHARE * left)
-        self._limit_until = min(self._deadline, now + LIMIT_SHARE * left)
-        self._allowed: Allowed | None = None
-        self._limited = False
-        self._broad = False
+        self._budget = ContainerBudget.start(plan.deadline_seconds, spent=spent)
         self._constraints, self._holding = constraints_of(
             part.container.id,
             part.container.languages,
@@ -92,175 +80,175 @@ class ContainerSearch:
             stores.phrases,
             stores.exact,
         )
-        self._asked_after: list[Constraint] = []
-        self._found: dict[str, Candidates] = {}
-        self._failed: set[str] = set()
-        self._stopped = False
-        self._again = False
+        self._round = Round()
         self.result = Retrieved(
             part, path_like=plan.matcher.query.path_like if plan.matcher else None
         )
         self.result.status.container_id = part.container.id
-        self.result.depth = DEPTH // 2
         self.result.terms = stores.query_terms(plan.query, part.container.languages)
 
     @property
     def finished(self) -> bool:
         """Nothing more will be found: all is known, or what is not is out of reach."""
-        return self._stopped or self.result.status.exhausted
+        return self._round.is_last
 
     async def run(self, wanted: int) -> Retrieved:
         """Widen (doubling) until ``wanted`` live candidates are there or there is no more to be had."""
+        self._round = replace(self._round, number=0)
         self.result.status.rounds = 0
         while not self.finished:
-            await self.more()
+            self._keep(await self._next(self._round))
             if self._distinct() >= wanted:
                 break
-            if self._overtaken():
-                self._again = True
+            this = self._round
+            if this.is_last and self.result.status.stale and not this.is_repeat:
+                # A publication may have come between the channels and the join: what they found is gone, and they did not
+                # see what took its place. Once is enough; afterwards it is points that wait for their purge.
+                self._round = replace(this, is_repeat=True)
                 self.look_again()
             else:
-                await self._judge(wanted)
+                self._round = await self._widened(this, wanted)
+                self.result.status.exhausted = self._round.exhausted
         return self.result
 
-    def _overtaken(self) -> bool:
-        """Whether a publication may have come between the channels and the join: what they found is gone, and
-        what took its place they did not see. Once is enough; afterwards it is points that wait for their purge."""
-        return self.finished and self.result.status.stale > 0 and not self._again
-
     def look_again(self) -> bool:
-        """Have the next run ask every channel, as deep as before, if there is time; else it is said that something
-        may lack. For what was live at the join and gone when it was to be shown: a channel did not see what took
-        its place."""
-        if asyncio.get_running_loop().time() > self._widen_until:
-            self._tell(
+        """Have the next round ask every channel anew, if there is time; else an issue says that hits may be missing. For
+        what was live at the join and gone when it was to be shown: a channel did not see what took its place."""
+        if self._budget.widening.is_over:
+            self._report(
                 IssueCode.TIMEOUT,
                 "documents changed meanwhile, and there was no time to look again; hits may lack",
             )
             return False
-        self._stopped = self._limited = self._broad = False
-        self._allowed = None  # the chunks that pass are others now
-        self._asked_after.clear()
-        self._found.clear()
+        self._round = self._round.again()
         self.result.status.exhausted = False
-        self.result.depth //= 2
         return True
 
-    async def more(self) -> None:
-        """Ask every channel that may know more once again, twice as deep; what was found before stays."""
-        self.result.depth *= 2
-        self.result.status.rounds += 1
-        if not self._limited:
-            self._limited = True
-            await self._limit(SELECTIVE)
-            await self._constrain()
-        elif self._broad and self.result.status.rounds == STUBBORN_ROUND:
-            await self._limit(STUBBORN)
-        asked = self._open_channels()
+    async def _next(self, last: Round) -> Round:
+        """Ask every channel that may know more, twice as deep as before; what was found earlier stays."""
+        self.result.status.rounds = last.number + 1
+        deeper = replace(last, number=last.number + 1, depth=2 * last.depth)
+        scope = await self._scope(deeper)
+        deeper = replace(deeper, scope=scope)
+        names = deeper.open_channels(self._part.channels)
         judged: dict[int, UUID | None] = {}
-        await all_or_first_failure(self._channel(name, judged) for name in asked)
-        for earlier in self._found.values():  # of channels that were not asked again, or failed now
-            await self._join(earlier, judged)
-        self._keep_live(judged)
-        status = self.result.status
-        status.ok = bool(self._found)
-        status.exhausted = set(self._found) == set(self._part.channels) and all(
-            c.exhausted for c in self._found.values()
-        )
-        if self._holding is not None and not self._holding.matches.complete:
-            status.exhausted = False
-        self._stopped = not self._open_channels()
 
-    def _open_channels(self) -> list[str]:
-        """Channels that answered so far and did not give all they have."""
-        if self.result.depth > MAX_DEPTH:
-            return []
-        return [
-            name
-            for name in self._part.channels
-            if name not in self._failed
-            and not (name in self._found and self._found[name].exhausted)
-        ]
+        async def ask(name: str) -> tuple[str, Candidates | None]:
+            """A channel's candidates are joined while the other channel is still at work."""
+            candidates = await self._candidates(name, deeper.depth, scope)
+            if candidates is not None:
+                await self._join(candidates, scope, judged)
+            return name, candidates
+
+        answers = await all_or_first_failure(ask(name) for name in names)
+        found = {**last.found, **{name: c for name, c in answers if c is not None}}
+        for earlier in found.values():  # of channels that were not asked again, or failed now
+            await self._join(earlier, scope, judged)
+        failed = last.failed | {name for name, c in answers if c is None}
+        this = replace(deeper, found=found, failed=failed, judged=judged)
+        return replace(
+            this,
+            exhausted=self._is_all(found),
+            stopped=not this.open_channels(self._part.channels),
+        )
+
+    def _is_all(self, found: Mapping[str, Candidates]) -> bool:
+        if self._holding is not None and not self._holding.matches.complete:
+            return False
+        return set(found) == set(self._part.channels) and all(c.exhausted for c in found.values())
+
+    def _keep(self, this: Round) -> None:
+        """Show in the result what is known after a round."""
+        self._round = this
+        live = this.live
+        self.result.documents = live
+        self.result.lists = {name: _live_only(c, live) for name, c in this.found.items()}
+        status = self.result.status
+        status.ok = bool(this.found)
+        status.exhausted = this.exhausted
+        status.candidates = len(this.judged)
+        status.stale = len(this.judged) - len(live)
 
     def _distinct(self) -> int:
-        """Live candidates, by document when the answer shows one hit a document."""
+        """Live candidates, by document when the answer shows one hit per document."""
         live = self.result.documents
         return len(set(live.values())) if self._plan.dedup else len(live)
 
-    async def _judge(self, wanted: int) -> None:
-        """Whether widening can still bring what lacks. A few long documents fill every list; once all of
+    async def _widened(self, this: Round, wanted: int) -> Round:
+        """Whether widening can still bring what is missing. A few long documents fill every list; once all of
         them are found there is nothing to look for, and what costs too much time is left."""
-        if self._stopped or self.result.status.exhausted:
-            return
+        if this.is_last:
+            return this
         if self._plan.dedup:
             async with self._stores.db.reading() as conn:
                 there = await documents.live_count(conn, self._part.container.id, wanted)
-            self.result.status.exhausted = self._distinct() >= there
-        if not self.finished and asyncio.get_running_loop().time() > self._widen_until:
-            self._stopped = True
-            self._tell(
+            this = replace(this, exhausted=self._distinct() >= there)
+        if not this.is_last and self._budget.widening.is_over:
+            this = replace(this, stopped=True)
+            self._report(
                 IssueCode.TIMEOUT, "fewer hits than asked for were found in time; there may be more"
             )
+        return this
 
-    async def _limit(self, most: int) -> None:
+    async def _scope(self, this: Round) -> Scope:
+        """Of the round before; found out by the first, and once more when a broad filter proves stubborn."""
+        if this.scope is None:
+            return await self._constrained(await self._filtered(SELECTIVE))
+        if this.scope.is_broad and this.number == STUBBORN_ROUND:
+            again = await self._filtered(STUBBORN)
+            return replace(again, asked_after=this.scope.asked_after)
+        return this.scope
+
+    async def _filtered(self, limit: int) -> Scope:
         """Learn which chunks a selective filter lets through. One that is broad, or takes long to say, is
         asked of the candidates instead."""
         if not self._part.condition:
-            return
+            return Scope()
         begun = perf_counter()
+        scope = Scope()
         with suppress(TimeoutError, TimedOut):
-            async with asyncio.timeout_at(self._limit_until), self._stores.db.reading() as conn:
+            async with self._budget.filter.limit(), self._stores.db.reading() as conn:
                 allowed = await chunks.allowed(
                     conn,
                     self._part.container.id,
                     self._part.condition,
-                    most,
+                    limit,
                     stored_in=self._part.container.space.stored_in,
                 )
-            self._allowed = allowed if allowed.complete else None
-            self._broad = not allowed.complete
+            scope = Scope(allowed if allowed.complete else None, is_broad=not allowed.complete)
         self.result.add_timing("filter", perf_counter() - begun)
+        return scope
 
-    async def _constrain(self) -> None:
+    async def _constrained(self, scope: Scope) -> Scope:
         """Narrow what is looked for to the chunks that meet the constraints; those that cannot name theirs are
         asked of the candidates."""
         if not self._constraints:
-            return
+            return scope
         begun = perf_counter()
-        among = None if self._allowed is None else self._allowed.ords
-        narrowed = False
+        among = None if scope.allowed is None else scope.allowed.ords
+        after: list[Constraint] = []
         for constraint in self._constraints:
-            found = await constraint.all(among, self._time_left())
-            if found is None:
-                self._asked_after.append(constraint)
+            named = await constraint.all(among, self._budget.channels.remaining())
+            if named is None:
+                after.append(constraint)
             else:
-                among, narrowed = found, True
-        if narrowed and among is not None:
-            self._broad = False
+                among = named
+        if len(after) < len(self._constraints) and among is not None:
             async with self._stores.db.reading() as conn:
-                self._allowed = await chunks.points_of(
+                allowed = await chunks.points_of(
                     conn,
                     self._part.container.id,
                     among,
                     stored_in=self._part.container.space.stored_in,
                 )
+            scope = Scope(allowed)
         if self._holding is not None:
             self.result.matches = self._holding.matches.by_ord
         self.result.add_timing("constraints", perf_counter() - begun)
+        return replace(scope, asked_after=tuple(after))
 
-    def _time_left(self) -> float:
-        """Until the channels' deadline."""
-        return max(0.001, self._deadline - asyncio.get_running_loop().time())
-
-    async def _channel(self, name: str, judged: dict[int, UUID | None]) -> None:
-        """Find candidates and join them on what is live, while the other channel is still at work."""
-        candidates = await self._candidates(name)
-        if candidates is not None:
-            self._found[name] = candidates
-            await self._join(candidates, judged)
-
-    async def _candidates(self, name: str) -> Candidates | None:
-        if self._allowed is not None and not len(self._allowed.ords):
+    async def _candidates(self, name: str, depth: int, scope: Scope) -> Candidates | None:
+        if scope.is_empty:
             return Candidates(np.empty(0, np.int64), np.empty(0, np.float64), exhausted=True)
         if name == EXACT:
             return self._matching()
@@ -269,19 +257,19 @@ class ContainerSearch:
                 self._stores.keywords,
                 self._part.container,
                 self.result.terms,
-                self.result.depth,
-                self._allowed,
-                self._time_left(),
+                depth,
+                scope.allowed,
+                self._budget.channels.remaining(),
             )
         else:
-            search = self._vector()
+            search = self._vector(depth, scope.allowed)
         return await self._guarded(name, search)
 
     def _matching(self) -> Candidates:
         """What the exact constraint found, all of it at once."""
         matches = self._holding.matches if self._holding is not None else Matches(complete=True)
         if matches.late:
-            self._tell(IssueCode.TIMEOUT, "not all chunks could be read in time", EXACT)
+            self._report(IssueCode.TIMEOUT, "not all chunks could be read in time", EXACT)
         ranked = matches.ranked()
         return Candidates(
             np.array([m.ord for m in ranked], np.int64),
@@ -289,33 +277,29 @@ class ContainerSearch:
             exhausted=True,
         )
 
-    async def _vector(self) -> Candidates:
+    async def _vector(self, depth: int, allowed: Allowed | None) -> Candidates:
         vector = await self._vectors.of(self._part.container)
         return await vector_channel(
-            self._stores.vectors, self._part.container, vector, self.result.depth, self._allowed
+            self._stores.vectors, self._part.container, vector, depth, allowed
         )
 
     async def _guarded(self, name: str, search: Awaitable[Candidates]) -> Candidates | None:
         """A channel that fails or is late makes the answer partial; it never fails the others."""
         begun = perf_counter()
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with self._budget.channels.limit():
                 return await search
         except TimeoutError:
-            self._fail(
-                name,
-                IssueCode.TIMEOUT,
-                "was not done within its deadline; the answer lacks its candidates",
-            )
+            late = "was not done within its deadline; the answer lacks its candidates"
+            self._report_failure(name, IssueCode.TIMEOUT, late)
         except LatentError as error:
-            self._fail(name, error.code, error.message)
+            self._report_failure(name, error.code, error.message)
         finally:
             self.result.add_timing(name, perf_counter() - begun)
         return None
 
-    def _fail(self, channel: str, code: IssueCode, message: str) -> None:
-        self._failed.add(channel)
-        self._tell(code, message, channel)
+    def _report_failure(self, channel: str, code: IssueCode, message: str) -> None:
+        self._report(code, message, channel)
         logger.warning(
             "channel_failed",
             extra={
@@ -325,7 +309,7 @@ class ContainerSearch:
             },
         )
 
-    def _tell(self, code: IssueCode, message: str, channel: str | None = None) -> None:
+    def _report(self, code: IssueCode, message: str, channel: str | None = None) -> None:
         container = self._part.container.id
         where = f"container '{container}'" + (f", channel {channel}" if channel else "")
         self.result.status.issue = message
@@ -337,9 +321,9 @@ class ContainerSearch:
             )
         )
 
-    async def _join(self, found: Candidates, judged: dict[int, UUID | None]) -> None:
-        """Note for each ord its document, or None when it is not visible. What ``judged`` knows is not asked
-        again: it is of one round, the next begins anew."""
+    async def _join(self, found: Candidates, scope: Scope, judged: dict[int, UUID | None]) -> None:
+        """Note for each ord its document, or None when it is not visible. What ``judged`` knows is not read
+        again: it belongs to one round."""
         begun = perf_counter()
         unknown = [ord_ for ord_ in found.ords.tolist() if ord_ not in judged]
         if not unknown:
@@ -347,29 +331,21 @@ class ContainerSearch:
         ords = np.array(unknown, dtype=np.int64)
         async with self._stores.db.reading() as conn:
             live = await chunks.live(conn, self._part.container.id, ords, self._part.condition)
-        live = await self._meeting_constraints(live)
+        live = await self._meeting_constraints(live, scope)
         judged.update((ord_, live.get(ord_)) for ord_ in unknown)
         self.result.add_timing("join", perf_counter() - begun)
 
-    async def _meeting_constraints(self, live: dict[int, UUID]) -> dict[int, UUID]:
+    async def _meeting_constraints(self, live: dict[int, UUID], scope: Scope) -> dict[int, UUID]:
         """Those that meet what could not be named beforehand; what cannot be checked in time is not shown."""
         try:
-            for constraint in self._asked_after if live else ():
-                kept = await constraint.passing(np.array(list(live), np.int64), self._time_left())
+            for constraint in scope.asked_after if live else ():
+                ords = np.array(list(live), np.int64)
+                kept = await constraint.passing(ords, self._budget.channels.remaining())
                 live = {ord_: doc_id for ord_, doc_id in live.items() if ord_ in kept}
         except TimedOut as error:
-            self._tell(error.code, error.message)
+            self._report(error.code, error.message)
             return {}
         return live
-
-    def _keep_live(self, judged: Mapping[int, UUID | None]) -> None:
-        live = {ord_: doc_id for ord_, doc_id in judged.items() if doc_id is not None}
-        self.result.documents = live
-        self.result.lists = {
-            name: _live_only(candidates, live) for name, candidates in self._found.items()
-        }
-        self.result.status.candidates = len(judged)
-        self.result.status.stale = len(judged) - len(live)
 
 
 def _live_only(candidates: Candidates, live: Mapping[int, UUID]) -> Ranked:

@@ -18,30 +18,24 @@ from latent_core.registry.containers import Container
 from latent_core.search.budget import fit
 from latent_core.search.dedup import Candidate, Group, collapse, group
 from latent_core.search.diagnose import diagnose
-from latent_core.search.display import in_display_order
 from latent_core.search.embed import FixedEmbedder, QueryVectors
 from latent_core.search.fuse import fuse
 from latent_core.search.hydrate import Hydrated, hydrate
 from latent_core.search.limiter import SearchLimiter, SearchSlot
-from latent_core.search.neighbours import with_neighbours
-from latent_core.search.order import Order
-from latent_core.search.paging import cursor_at
-from latent_core.search.plan import VECTOR, Plan, SearchTarget, make_plan
+from latent_core.search.order import Order, in_display_order
+from latent_core.search.plan import VECTOR, Plan, SearchTarget, cursor_at, make_plan
 from latent_core.search.query_image import QueryImage
 from latent_core.search.readable import Readable
-from latent_core.search.render import Links, render
+from latent_core.search.render import Links, render, with_neighbours
 from latent_core.search.retrieve import ContainerSearch, Retrieved
 from latent_core.search.stores import SearchStores
+from latent_core.search.time_budget import GRACE_SECONDS, REMOTE_EMBEDDING, TimeBudget
 
 SLACK: Final = 5
 """More candidates than asked for: some may vanish between the join and the hydration."""
 MAX_ROUNDS: Final = 12
-AFAR_SHARE: Final = 0.5
-"""Of a search's time, that a model behind a network may take before the other channels begin."""
 WHOLE: Final = "whole"
 """The label of a search from its plan to its answer, beside those of its stages."""
-GRACE_SECONDS: Final = 0.2
-"""What a container may take beyond its channels' deadline, for its joins."""
 
 
 class Timings:
@@ -111,7 +105,9 @@ class SearchService:
         timings.lap("plan")
         order = Order(self.stores, plan)
         try:
-            waited = await vectors.from_afar(_by_meaning(plan), AFAR_SHARE * plan.deadline_seconds)
+            waited = await vectors.from_afar(
+                _by_meaning(plan), REMOTE_EMBEDDING * plan.deadline_seconds
+            )
             async with self.limiter.slot(
                 plan.deadline_seconds, exact=plan.matcher is not None
             ) as slot:
@@ -235,7 +231,7 @@ def _repeats(found: Hydrated, documents: Mapping[str, Mapping[int, UUID]]) -> bo
 
 async def _bounded(search: ContainerSearch, wanted: int, plan: Plan) -> Retrieved:
     try:
-        async with asyncio.timeout(plan.deadline_seconds + GRACE_SECONDS):
+        async with TimeBudget.start(plan.deadline_seconds + GRACE_SECONDS).limit():
             return await search.run(wanted)
     except TimeoutError:
         result, container = search.result, search.result.plan.container.id

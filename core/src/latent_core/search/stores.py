@@ -10,8 +10,7 @@ from latent_core.keywords.phrases import PhraseIndex
 from latent_core.keywords.port import KeywordIndex
 from latent_core.registry.connection import Database
 from latent_core.rerank.resolve import Rerankers
-from latent_core.search.embed import QueryCache
-from latent_core.search.ports import Embedders
+from latent_core.search.embed import Embedders, QueryCache
 from latent_core.vectors.port import VectorIndex
 
 

@@ -21,7 +21,7 @@ from latent_core.domain.query import (
     SearchResponse,
 )
 from latent_core.domain.text import Text
-from latent_core.search.paging import cursor_at, offset_of
+from latent_core.search.plan import cursor_at, offset_of
 from latent_gateway.api.search import find
 from latent_gateway.mcp.calls import Call
 from latent_gateway.mcp.compact import Found, fit
