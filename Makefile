@@ -50,14 +50,14 @@ test-all: setup  ## and the slow ones: chaos, every crash point, soaks (nightly 
 
 # POSTGRES=16 for the older version; LLC_TEST_… for servers that run already.
 test-servers: setup  ## the end-to-end tests with a gateway and a worker on servers
-	$(BIN)/python -m scripts.servers --postgres $(or $(POSTGRES),18) -- $(BIN)/pytest -q tests core/tests/test_vectors_qdrant.py core/tests/test_blobs_s3.py
+	$(BIN)/python -m scripts.servers --postgres $(or $(POSTGRES),18) -- $(BIN)/pytest -q tests core/tests/vectors/test_vectors_qdrant.py core/tests/blobs/test_blobs_s3.py
 
 # FUZZ_SECONDS=120 for a quick look; FUZZ_SLOWEST=10 where others use the machine too: seconds an answer may take.
 fuzz: setup  ## the served schema, fuzzed as every role (20 minutes)
 	$(BIN)/python -m scripts.fuzz --seconds $(or $(FUZZ_SECONDS),1200) --slowest $(or $(FUZZ_SLOWEST),2)
 
 soak: setup  ## uploads against the collection of garbage, and a crash at every named point
-	$(BIN)/pytest -q core/tests/test_blob_races.py tests/test_crash_points.py tests/test_transfer_crashes.py
+	$(BIN)/pytest -q core/tests/blobs/test_blob_races.py tests/chaos/test_crash_points.py tests/chaos/test_transfer_crashes.py
 
 check: setup  ## format, lint, types, import direction, manifests
 	$(BIN)/ruff format --check $(SOURCES)
@@ -105,7 +105,7 @@ docker-trial: setup  ## build the images on a stand-in base and start what can b
 	$(BIN)/python -m scripts.docker_trial
 
 conformance: setup  ## the official MCP conformance suite and the Inspector, against our own HTTP stack (needs Node 22)
-	$(BIN)/pytest -q tests/test_mcp_conformance.py -m "slow or not slow" --timeout=900
+	$(BIN)/pytest -q tests/mcp/test_mcp_conformance.py -m "slow or not slow" --timeout=900
 
 audit:  ## known holes in the locked dependencies
 	$(PYTHON) -m venv build/audit

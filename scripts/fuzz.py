@@ -52,7 +52,7 @@ CHECKS: Final = (
 )
 """All but positive_data_acceptance and those that build on it: much that a schema allows is refused with a reason (a
 filter of fields the container has not, a source that is not there), and ignored_auth: who sends so many wrong tokens is
-soon told to wait, which it takes for a fault. That every route wants a token is shown by tests/test_roles.py."""
+soon told to wait, which it takes for a fault. That every route wants a token is shown by tests/access/test_roles.py."""
 HEADING: Final = re.compile(r"=+ (\w[\w ]*?) =+")
 TRIED: Final = re.compile(r"^ *\d+ generated.*$", re.MULTILINE)
 """As in "106 generated, 106 passed, 24 skipped"."""

@@ -1,7 +1,7 @@
 """Start the servers that tests run on, and run a command with their addresses.
 
     python -m scripts.servers -- pytest tests          # end to end: gateway and worker on servers
-    python -m scripts.servers --postgres 16 -- pytest core/tests/test_keyword_index.py
+    python -m scripts.servers --postgres 16 -- pytest core/tests/bm25/test_keyword_index.py
     python -m scripts.servers --no-command             # keep them until Ctrl-C
 
 Postgres is that of the embedded server's wheel, or of the system (``--postgres system``); S3 is moto's; Qdrant is a

@@ -1,7 +1,7 @@
 """An installation within the test's own process: its app, its rows and what it asks of them can be looked at.
 
 Two containers of different people: ``vault``, which the tests are after, and ``plaza``, which is somebody else's. Roles
-are tokens of each kind; what they may do stands in ``tests/test_roles.py``.
+are tokens of each kind; what they may do stands in ``tests/access/test_roles.py``.
 """
 
 from __future__ import annotations

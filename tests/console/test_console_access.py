@@ -1,0 +1,199 @@
+"""Every route of the console, as every kind of visitor: a table, and no route may be missing from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+import pytest
+import pytest_asyncio
+from starlette.routing import Route
+
+from latent_client import AsyncClient
+from latent_core.domain.manifest import Acl, Manifest, Roles
+from latent_gateway.console import site
+from tests.conftest import DIMS
+from tests.http.test_http_surface import ingest, settled
+from tests.support.harness.installation import Installation
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SECRET: Final = "the lamp is lit at dusk"
+NAMED: Final = re.compile(r"vault|never|job \d+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""What was asked for, as an answer repeats it."""
+SIGN_IN: Final = {"nobody": 303, "revoked": 303}
+"""Led to the sign-in page."""
+ANYBODY: Final = SIGN_IN | {"owner": 200, "reader": 200, "other": 200, "ingester": 403}
+READ: Final = SIGN_IN | {"owner": 200, "reader": 200, "other": 404, "ingester": 403}
+JOBS: Final = SIGN_IN | {"owner": 200, "reader": 200, "other": 404, "ingester": 200}
+STEER: Final = SIGN_IN | {"owner": 409, "reader": 403, "other": 404, "ingester": 409}
+"""A job that is done is neither cancelled nor tried again."""
+SEND: Final = SIGN_IN | {"owner": 303, "reader": 403, "other": 404, "ingester": 303}
+FORM: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingester"), 303)
+FORM_ITSELF: Final = FORM | {"nobody": 200, "revoked": 200}
+ROLES: Final = tuple(ANYBODY)
+
+
+def everybody(status: int) -> Mapping[str, int]:
+    return dict.fromkeys(ROLES, status)
+
+
+TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
+    ("GET", "/"): (ANYBODY, "/"),
+    ("GET", "/login"): (FORM_ITSELF, "/login"),
+    ("POST", "/login"): (everybody(401), "/login"),
+    ("POST", "/logout"): (everybody(303), "/logout"),
+    ("GET", "/console/static/{name}"): (everybody(200), "/console/static/console.css"),
+    ("GET", "/console/search"): (READ, "/console/search?q=lamp&c=vault"),
+    ("GET", "/console/containers/{container_id}"): (READ, "/console/containers/vault"),
+    ("GET", "/console/documents/{doc_id}"): (READ, "/console/documents/{doc_id}"),
+    ("GET", "/console/jobs"): (JOBS, "/console/jobs?container=vault"),
+    ("GET", "/console/jobs/live"): (JOBS, "/console/jobs/live?container=vault"),
+    ("GET", "/console/jobs/{job_id}"): (JOBS, "/console/jobs/{job_id}"),
+    ("GET", "/console/jobs/{job_id}/live"): (JOBS, "/console/jobs/{job_id}/live"),
+    ("POST", "/console/jobs/{job_id}/cancel"): (STEER, "/console/jobs/{job_id}/cancel"),
+    ("POST", "/console/jobs/{job_id}/requeue"): (STEER, "/console/jobs/{job_id}/requeue"),
+    ("POST", "/console/containers/{container_id}/uploads"): (
+        SEND,
+        "/console/containers/vault/uploads",
+    ),
+    ("GET", "/console/{path:path}"): (everybody(404), "/console/nowhere"),
+}
+
+
+@dataclass
+class Visitors:
+    """Their browsers, by role, and what is looked at."""
+
+    browsers: dict[str, httpx.AsyncClient]
+    names: dict[str, str]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def visitors(installation: Installation) -> AsyncIterator[Visitors]:
+    async with installation.client() as client:
+        names = await _furnish(client)
+        browsers = {role: _browser(installation) for role in ROLES}
+        tokens = await _tokens(installation)
+        for role, token in tokens.items():
+            answer = await browsers[role].post("/login", data={"token": token})
+            assert answer.status_code == 303, answer.text
+        await _revoke(installation, tokens["revoked"])
+    try:
+        yield Visitors(browsers, names)
+    finally:
+        for browser in browsers.values():
+            await browser.aclose()
+
+
+def _browser(installation: Installation) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=installation.url,
+        headers={"Origin": installation.url},
+        trust_env=False,
+        timeout=30,
+    )
+
+
+async def _furnish(client: AsyncClient) -> dict[str, str]:
+    roles = Roles(owner=["local:you", "agent:ingester"], reader=["agent:reader", "agent:gone"])
+    more: dict[str, Any] = {"embedder": "openai/test", "dims": DIMS}
+    await client.create(Manifest(id="vault", name="Vault", acl=Acl(roles=roles), **more))
+    job = await ingest(client, "vault", "lamp.md", SECRET.encode())
+    await settled(client, "vault")
+    document = await anext(client.documents("vault"))
+    return {"job_id": str(job), "doc_id": str(document.doc_id)}
+
+
+async def _tokens(installation: Installation) -> dict[str, str]:
+    """Of the roles that have signed in."""
+    made = {"owner": installation.token}
+    wanted = {
+        "reader": {"principal": "agent:reader", "scopes": ["read", "ingest"]},
+        "other": {"principal": "agent:other", "scopes": ["read", "ingest"]},
+        "ingester": {"principal": "agent:ingester", "scopes": ["ingest"]},
+        "revoked": {"principal": "agent:gone"},
+    }
+    async with _owner(installation) as http:
+        for role, body in wanted.items():
+            answer = await http.post("/v1/tokens", json=body)
+            made[role] = answer.json()["secret"]
+    return made
+
+
+def _owner(installation: Installation) -> httpx.AsyncClient:
+    headers = {"Authorization": f"Bearer {installation.token}"}
+    return httpx.AsyncClient(base_url=installation.url, headers=headers, trust_env=False)
+
+
+async def _revoke(installation: Installation, secret: str) -> None:
+    async with _owner(installation) as http:
+        listed = (await http.get("/v1/tokens?principal=agent:gone")).json()["tokens"]
+        answer = await http.delete(f"/v1/tokens/{listed[0]['id']}")
+    assert answer.is_success, secret
+
+
+async def test_every_route_of_the_console_stands_in_the_table() -> None:
+    routers = [*(module.router for module in site.MODULES), site.rest]
+    served = {
+        (method, route.path)
+        for router in routers
+        for route in router.routes
+        if isinstance(route, Route)
+        for method in route.methods or ()
+    }
+    assert served - {("HEAD", path) for _, path in served} == set(TABLE)
+
+
+@pytest.mark.parametrize(("method", "route"), TABLE, ids=lambda part: str(part).strip("/"))
+async def test_each_visitor_gets_what_the_table_says_and_nothing_more(
+    method: str, route: str, visitors: Visitors
+) -> None:
+    expected, path = TABLE[method, route]
+    for role in ROLES:
+        if route == "/logout" and role not in SIGN_IN:
+            continue  # they stay for the rest of the table
+        browser = visitors.browsers[role]
+        files = [("files", ("a.txt", b"words"))] if route.endswith("uploads") else None
+        data = {"token": "wrong"} if route == "/login" and method == "POST" else None
+        request = browser.build_request(
+            method, path.format(**visitors.names), files=files, data=data
+        )
+        answer = await browser.send(request, stream=True)
+        try:
+            assert answer.status_code == expected[role], role
+            if answer.status_code == 303 and expected is not SEND and role in SIGN_IN:
+                assert answer.headers["location"].startswith("/login"), role
+            if answer.status_code not in (200, 303):
+                assert SECRET not in (await answer.aread()).decode(), role
+        finally:
+            await answer.aclose()
+
+
+async def test_what_may_not_be_seen_looks_like_what_is_not_there(visitors: Visitors) -> None:
+    other = visitors.browsers["other"]
+    names = visitors.names
+    gone = {"doc_id": "0" * 8 + names["doc_id"][8:], "job_id": str(int(names["job_id"]) + 10**6)}
+    for path in (
+        "/console/containers/{c}",
+        "/console/search?q=lamp&c={c}",
+        "/console/documents/{doc_id}",
+        "/console/jobs/{job_id}",
+        "/console/jobs?container={c}",
+    ):
+        told = []
+        for values in ({"c": "vault", **names}, {"c": "never", **gone}):
+            answer = await other.get(path.format(**values))
+            told.append((answer.status_code, NAMED.sub("X", answer.text)))
+        assert told[0] == told[1], path
+        assert told[0][0] == 404
+
+
+async def test_a_session_of_somebody_else_is_not_made_by_hand(installation: Installation) -> None:
+    async with _browser(installation) as browser:
+        for cookie in ("token:1", f"token:1.9999999999.{'0' * 64}", "owner:", "x" * 5000):
+            answer = await browser.get("/", headers={"Cookie": f"latent_session={cookie}"})
+            assert (answer.status_code, answer.headers["location"]) == (303, "/login")

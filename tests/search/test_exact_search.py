@@ -1,0 +1,131 @@
+"""Searches for what is written as it is written: terms, expressions, paths and quoted phrases, alone and beside a query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from latent_client import AsyncClient, hybrid_search, retrieve_top_k, search_sources
+from latent_core.domain.query import SearchRequest
+from tests.http.test_http_surface import ingest, manifest
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LAMP = """# Lamps
+
+The rotation of the lamp is set in the keeper's configuration.
+
+Set `LAMP_ROTATION_SECONDS` before lighting. The lamp of rotation is another thing.
+"""
+CODE = """import time
+
+
+def getLampRotation(seconds):
+    return seconds * 2
+
+
+class LampKeeper:
+    def wind(self):
+        return getLampRotation(30)
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stocked(installation: Any) -> None:
+    async with installation.client() as client:
+        await client.create(manifest("exact"))
+        await ingest(client, "exact", "lamps.md", LAMP.encode(), source_uri="file:///docs/lamps.md")
+        await ingest(client, "exact", "lamp.py", CODE.encode(), source_uri="file:///src/lamp.py")
+        filler = "\n\n".join(f"Note {n} about fog and rotation of crews." for n in range(30))
+        await ingest(client, "exact", "notes.txt", filler.encode(), source_uri="file:///notes.txt")
+
+
+async def ask(http: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    answer = await http.post(
+        "/v1/containers/search", json={"containers": ["exact"], "top_k": 10, **body}
+    )
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.usefixtures("stocked")
+class TestExactSearch:
+    async def test_a_term_alone_finds_the_lines_that_hold_it(self, http: httpx.AsyncClient) -> None:
+        answer = await ask(http, must_terms=["getLampRotation"])
+        (hit,) = answer["hits"]
+        assert hit["source_path"] == "src/lamp.py"
+        (reason,) = hit["why"]
+        assert (reason["channel"], reason["term"]) == ("exact", "getLampRotation")
+        assert reason["lines"] == [4, 10]
+        assert reason["count"] == 2
+        assert not answer["partial"]
+
+    async def test_case_counts_unless_it_is_ignored(self, http: httpx.AsyncClient) -> None:
+        assert (await ask(http, must_terms=["getlamprotation"]))["hits"] == []
+        assert (await ask(http, must_terms=["getlamprotation"], ignore_case=True))["hits"]
+
+    async def test_an_expression_narrows_a_query_and_is_a_reason_of_its_own(
+        self, http: httpx.AsyncClient
+    ) -> None:
+        answer = await ask(
+            http, query="rotation of crews in fog", regexes=[r"LAMP_\w+_SECONDS"], dedup=False
+        )
+        (hit,) = answer["hits"]
+        assert hit["source_path"] == "docs/lamps.md"
+        channels = {reason["channel"] for reason in hit["why"]}
+        assert "exact" in channels
+        assert len(channels) > 1
+
+    async def test_a_path_keeps_everything_else_out(self, http: httpx.AsyncClient) -> None:
+        answer = await ask(http, query="lamp rotation", path_like="*.py", dedup=False)
+        assert {hit["source_path"] for hit in answer["hits"]} == {"src/lamp.py"}
+        assert all(any(r["path"] for r in hit["why"]) for hit in answer["hits"])
+
+    async def test_a_quoted_phrase_must_be_said_as_it_stands(self, http: httpx.AsyncClient) -> None:
+        for mode in ("lexical", "semantic", "hybrid"):
+            said = await ask(http, query='"rotation of the lamp"', mode=mode, dedup=False)
+            assert {hit["source_path"] for hit in said["hits"]} == {"docs/lamps.md"}, mode
+            assert (await ask(http, query='"crews of fog"', mode=mode))["hits"] == []
+
+    async def test_quotes_within_prose_ask_nothing_by_themselves(
+        self, http: httpx.AsyncClient
+    ) -> None:
+        question = 'which of the notes that the keeper wrote tells us about "crews of fog" there'
+        assert (await ask(http, query=question))["hits"]
+
+    async def test_what_cannot_be_asked_is_refused_by_name(self, http: httpx.AsyncClient) -> None:
+        for body, word in (
+            ({"regexes": ["("]}, "cannot be used"),
+            ({"regexes": ["(?=a)"]}, "cannot be used"),
+            ({"regexes": ["a"] * 10_000}, "regexes"),
+            ({"must_terms": [""]}, "must_terms"),
+            ({"must_terms": ["x" * 5000]}, "must_terms"),
+            ({}, "query is empty"),
+        ):
+            answer = await http.post(
+                "/v1/containers/search", json={"containers": ["exact"], "top_k": 5, **body}
+            )
+            assert answer.status_code == 422 or answer.status_code == 400, answer.text
+            assert word in answer.text
+
+    async def test_the_client_asks_the_same(self, client: AsyncClient) -> None:
+        found = await client.search(
+            SearchRequest(containers=["exact"], top_k=3, must_terms=["LampKeeper"])
+        )
+        assert [hit.source_path for hit in found.hits] == ["src/lamp.py"]
+
+    async def test_the_contract_s_questions_are_answered_by_the_client(
+        self, client: AsyncClient
+    ) -> None:
+        pages = await hybrid_search(client, "lamp", must_terms=["LampKeeper"], containers=["exact"])
+        assert [(p.source_path, p.line_start) for p in pages] == [("src/lamp.py", 1)]
+        passages = await retrieve_top_k(client, "lamp", {"source_type": "markdown"}, 3)
+        assert {p.source_path for p in passages} == {"docs/lamps.md"}
+        code = await search_sources(client, "lamp rotation", ["code"], keyword_only=True)
+        assert {hit.source_type for hit in code} == {"code"}
+        documents = await client.doc_search("lamp rotation", limit=5)
+        assert {hit.source_type for hit in documents.hits} == {"markdown"}

@@ -1,0 +1,245 @@
+"""Filters in a running installation: on every channel the same chunks, those that a naive reading names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import httpx
+import orjson
+import pymupdf
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from latent_client import AsyncClient
+from latent_core.domain.filters import CHUNK_META, PARSED_META
+from latent_core.domain.hit import Hit
+from latent_core.domain.manifest import Manifest, SearchMode
+from latent_core.domain.query import SearchRequest, SearchResponse
+from latent_core.search.filters import SELECTIVE
+from tests.conftest import DIMS
+from tests.http.test_http_surface import ingest, settled
+from tests.support.harness.installation import Installation
+from tests.support.oracles.filter_oracle import Judge, Row, filters
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MODES: Final = (SearchMode.LEXICAL, SearchMode.SEMANTIC, SearchMode.HYBRID)
+HEALTH: Final = list(HealthCheck)
+FEW: Final = "few"
+MANY: Final = "many"
+RECORDS: Final = SELECTIVE + 200
+RARE: Final = 90
+"""Records that say ``beacon``."""
+
+
+def manifest(container_id: str, **more: Any) -> Manifest:
+    return Manifest(id=container_id, name=container_id, embedder="openai/test", dims=DIMS, **more)
+
+
+def pdf(pages: int) -> bytes:
+    with pymupdf.open() as document:
+        for n in range(pages):
+            document.new_page().insert_text((72, 72), f"The lamp of page {n + 1} is lit at dusk.")
+        return bytes(document.tobytes())
+
+
+def jsonl(records: Sequence[dict[str, Any]]) -> bytes:
+    return b"\n".join(orjson.dumps(record) for record in records)
+
+
+GERMAN: Final = "Die lamp ist nicht an, und das ist für die Schiffe auf dem Meer nicht gut.\n"
+YAML: Final = (
+    "services:\n  api:\n    lamp: lit\n    ports:\n      - 80\nserv:\n  lamp: out\n"
+    + "# lamp\n" * 3
+)
+FILES: Final[Sequence[tuple[str, str, bytes, dict[str, Any]]]] = (
+    ("guide.md", "file:///docs/guide/lamp.md", b"---\nyear: 2020\ntags: [a, b]\nflag: true\nabout: lamp\n---\n# Lamp\n\nThe lamp is lit.\n", {}),
+    ("lamp.md", "file:///docs/lamp.md", GERMAN.encode(), {"year": 2021, "when": "2024-01-31"}),
+    ("lamp_2.py", "file:///docs/deep/er/lamp_2.py", b"def lamp() -> str:\n    return 'lit'\n", {"a": {"b": 1}}),
+    ("lamp.txt", "file:///lamp.txt", b"The lamp is out.\n", {"a.b": "b", "year": "2020"}),
+    ("lamp.yaml", "file:///conf/lamp.yaml", YAML.encode(), {"flag": False}),
+    ("lamp.pdf", "file:///docs/lamp.pdf", pdf(9), {"year": 2020.5}),
+)  # fmt: skip
+RECORDED: Final = [
+    {
+        "_id": f"r{n}",
+        "title": "",
+        "text": f"The lamp number {n} is lit.",
+        "year": 2018 + n % 5,
+        "tags": ["a", "b"][: n % 3],
+        "when": f"2024-0{1 + n % 6}-01",
+    }
+    for n in range(30)
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def rows(installation: Installation) -> dict[str, Row]:
+    """What a filter may ask of the chunks of ``few``, by chunk id; as an unfiltered search shows it."""
+    async with installation.client() as client:
+        await client.create(manifest(FEW))
+        for name, uri, data, meta in FILES:
+            await ingest(client, FEW, name, data, source_uri=uri, meta=meta)
+        await ingest(client, FEW, "c.jsonl", jsonl(RECORDED))
+        await settled(client, FEW)  # drawn pages tell chunks theirs
+        documents = {str(d.doc_id): d async for d in client.documents(FEW)}
+        worded = await search(client, FEW, {}, SearchMode.LEXICAL)
+        answer = await search(client, FEW, {}, SearchMode.SEMANTIC)
+    assert len(answer.hits) > 40
+    assert {h.text for h in worded.hits} == {h.text for h in answer.hits}, "all say lamp"
+    return {
+        str(hit.chunk_id): _row(n, hit, documents[str(hit.doc_id)])
+        for n, hit in enumerate(answer.hits)
+    }
+
+
+def _row(n: int, hit: Hit, document: Any) -> Row:
+    return Row(
+        ord=n,
+        doc_id=hit.doc_id,
+        uri=hit.source_uri,
+        source_type=hit.source_type,
+        modality=hit.modality,
+        language=document.language,
+        key_path=hit.place.key_path,
+        page=hit.place.page,
+        page_end=hit.place.page_end,
+        modified=hit.modified_at,
+        first_fetched=document.first_fetched_at,
+        fetched=hit.fetched_at,
+        doc_meta=hit.meta,
+    )
+
+
+async def search(
+    client: AsyncClient, container: str, asked: dict[str, Any], mode: SearchMode, **more: Any
+) -> SearchResponse:
+    """An answer that is whole: on a busy machine a channel may be late."""
+    request = {"query": "lamp", "top_k": 100, "dedup": False, "diagnostics": True} | more
+    for _ in range(20):
+        answer = await client.search(
+            SearchRequest(containers=[container], mode=mode, filters=asked, **request)
+        )
+        if not answer.partial:
+            return answer
+    raise AssertionError(f"no whole answer: {answer.issues}")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=HEALTH)
+@given(data=st.data())
+async def test_a_filter_lets_the_same_chunks_through_on_every_channel(
+    client: AsyncClient, rows: dict[str, Row], data: st.DataObject
+) -> None:
+    asked = data.draw(filters(list(rows.values())))
+    judge = Judge(datetime.now(UTC))
+    expected = {chunk for chunk, row in rows.items() if judge.passes(asked, row)}
+    for mode in MODES:
+        answer = await search(client, FEW, asked, mode)
+        found = {str(hit.chunk_id) for hit in answer.hits}
+        assert found == expected, (mode, asked, answer.issues, found ^ expected)
+
+
+async def test_what_was_understood_is_told_and_understood_again(
+    client: AsyncClient, rows: dict[str, Row]
+) -> None:
+    asked = {"path": "docs/**", "language": "de", "or": [{"meta.year": 2021}, {"max_age": "30d"}]}
+    answer = await search(client, FEW, asked, SearchMode.HYBRID)
+    assert answer.diagnostics is not None
+    told = answer.diagnostics.applied_filters
+    assert told == {
+        "path": {"glob": "docs/**"},
+        "language": ["german"],
+        "or": [{"meta.year": [2021]}, {"max_age": "30d"}],
+    }
+    again = await search(client, FEW, told, SearchMode.HYBRID)
+    assert [h.chunk_id for h in again.hits] == [h.chunk_id for h in answer.hits]
+    assert {h.source_path for h in answer.hits} == {"docs/lamp.md"}
+
+
+async def test_what_parsers_write_of_their_own_accord_is_known(
+    client: AsyncClient, rows: dict[str, Row]
+) -> None:
+    own = {"about", "year", "tags", "flag", "when", "a", "a.b"}
+    assert {name for row in rows.values() for name in row.doc_meta} <= PARSED_META | own
+    answer = await search(client, FEW, {"meta.symbols": {"contains": "lamp"}}, SearchMode.LEXICAL)
+    assert {h.source_path for h in answer.hits} == {"docs/deep/er/lamp_2.py"}
+    assert set(answer.hits[0].meta) & CHUNK_META
+
+
+async def test_a_schema_says_what_may_be_asked_of_its_container(client: AsyncClient) -> None:
+    schema = {"year": "integer", "when": "date"}
+    await client.create(manifest("declared", metadata={"custom_schema": schema}))
+    await ingest(
+        client, "declared", "a.txt", b"The lamp.", meta={"year": 2020, "when": "2024-01-31T10:00"}
+    )
+    for asked in ({"meta.year": {"gte": 2020}}, {"meta.when": {"lte": "2024-01-31"}}):
+        assert (await search(client, "declared", asked, SearchMode.HYBRID)).hits, asked
+    assert not (
+        await search(client, "declared", {"meta.when": {"gt": "2024-01-31"}}, SearchMode.HYBRID)
+    ).hits
+
+
+def nested(depth: int) -> dict[str, Any]:
+    asked: dict[str, Any] = {"page": 1}
+    for _ in range(depth):
+        asked = {"not": asked}
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (nested(100), "filters.not.not"),
+        ({"meta.a": "b\x00"}, "meta.a: must not hold the control character U+0000"),
+        ({"meta.a\x00": 1}, "control character U+0000"),
+        ({"meta.a": "\ud800"}, "half a character"),
+        ({"meta.a": list(range(10_000))}, "more values than a filter may have"),
+        ({"colour": "red"}, "colour: is an unknown field"),
+        ({"page": "three"}, "page: must be a page number"),
+    ],
+)
+async def test_a_filter_that_cannot_be_read_is_a_named_issue(
+    http: httpx.AsyncClient, rows: dict[str, Row], asked: dict[str, Any], told: str
+) -> None:
+    body = {"containers": [FEW], "query": "lamp", "top_k": 1, "filters": asked}
+    answer = await http.post(
+        "/v1/search",
+        content=json.dumps(body).encode("ascii"),
+        headers={"Content-Type": "application/json"},
+    )
+    assert answer.status_code == 400
+    (issue,) = answer.json()["issues"]
+    assert issue["code"] == "INVALID"
+    assert told in issue["message"]
+
+
+def record(n: int) -> dict[str, Any]:
+    """One that says ``beacon`` says ``lamp`` so often that it comes before all others."""
+    rare = n % (RECORDS // RARE) == 0
+    text = "beacon lamp lamp lamp lamp" if rare else f"The lamp of the tower number {n} is lit."
+    return {"_id": f"r{n}", "title": "", "text": text, "year": 2018 + n % 5, "rare": rare, "n": n}
+
+
+@pytest.mark.slow
+async def test_broad_filters_hold_as_well_and_are_filled_from_further_down(
+    installation: Installation, client: AsyncClient
+) -> None:
+    await client.create(manifest(MANY))
+    written = [record(n) for n in range(RECORDS)]
+    await ingest(client, MANY, "c.jsonl", jsonl(written))
+    rare = {r["_id"] for r in written if r["rare"]}
+
+    for bound, year in ((0, 2018), (40, 2019), (150, 2021), (190, 2023)):
+        asked = {"or": [{"meta.n": {"gte": bound}}, {"meta.year": year}]}
+        passing = {r["_id"] for r in written if r["n"] >= bound or r["year"] == year}
+        assert len(passing) > SELECTIVE
+        answer = await search(client, MANY, asked, SearchMode.LEXICAL, query="beacon")
+        assert {hit.external_id for hit in answer.hits} == rare & passing
+    for mode in MODES:
+        answer = await search(client, MANY, {"meta.rare": False}, mode)
+        assert len(answer.hits) == 100, mode
+        assert not {hit.external_id for hit in answer.hits} & rare

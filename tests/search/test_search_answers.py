@@ -1,0 +1,182 @@
+"""What an answer holds: pages of hits, neighbours, budgets, freshness, reranked heads, explanations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from latent_core.domain.manifest import Display, Freshness, Retrieval
+from tests.http.test_http_surface import ingest, manifest
+from tests.support.harness.installation import Installation
+from tests.support.servers.embedding_server import EmbeddingServer
+from tests.support.servers.rerank_server import RerankServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NOTES = 23
+
+
+def own_words(number: int) -> str:
+    """Enough of them that no two texts are alike."""
+    return " ".join(f"w{number}x{n}" for n in range(40))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def reranker() -> AsyncIterator[RerankServer]:
+    async with RerankServer() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stocked(
+    install_root: Path, embedding_server: EmbeddingServer, reranker: RerankServer
+) -> AsyncIterator[Installation]:
+    settings = {
+        "LLC_EMBED_BASE_URL": embedding_server.base_url,
+        "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
+        "LLC_RERANK_API_URL": reranker.url(),
+        "LLC_RERANK_API_KEY": "secret-key",
+    }
+    one = Installation(install_root / "answers", settings)
+    await one.start()
+    try:
+        async with one.client() as client:
+            await client.create(manifest("notes"))
+            fresh = Retrieval(freshness=Freshness(enabled=True))
+            await client.create(manifest("fresh", retrieval=fresh))
+            await client.create(manifest("sorted", display=Display(sort="freshness_then_score")))
+            for n in range(NOTES):
+                text = f"Note {n} says that fog covers the harbour. {own_words(n)}"
+                await ingest(client, "notes", f"{n}.txt", text.encode())
+            parts = "\n\n".join(
+                f"# Part {n}\n\nThe {n}th part tells of herrings." for n in range(5)
+            )
+            await ingest(client, "notes", "parts.md", parts.encode())
+            for container in ("fresh", "sorted"):
+                for year in (2010, 2026, 2018):
+                    text = f"The lamp of {year} burns. {own_words(year)}"
+                    await ingest(
+                        client,
+                        container,
+                        f"{year}.txt",
+                        text.encode(),
+                        modified_at=datetime(year, 11, 1, tzinfo=UTC),
+                    )
+        yield one
+    finally:
+        await one.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def http(stocked: Installation) -> AsyncIterator[httpx.AsyncClient]:
+    headers = {"Authorization": f"Bearer {stocked.token}"}
+    async with httpx.AsyncClient(
+        base_url=stocked.url, headers=headers, trust_env=False, timeout=30
+    ) as opened:
+        yield opened
+
+
+async def ask(http: httpx.AsyncClient, container: str, **body: Any) -> dict[str, Any]:
+    request = {"containers": [container], "top_k": 5, **body}
+    answer = await http.post("/v1/search", json=request)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_pages_follow_each_other_without_gap_or_repetition(http: httpx.AsyncClient) -> None:
+    seen: list[str] = []
+    cursor = None
+    for _ in range(10):
+        page = await ask(http, "notes", query="fog", mode="lexical", cursor=cursor)
+        seen += [hit["source_path"] for hit in page["hits"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    whole = await ask(http, "notes", query="fog", mode="lexical", top_k=50)
+    assert seen == [hit["source_path"] for hit in whole["hits"]]
+    assert len(set(seen)) == NOTES
+    assert whole["next_cursor"] is None
+
+
+async def test_a_cursor_of_another_question_is_refused(http: httpx.AsyncClient) -> None:
+    page = await ask(http, "notes", query="fog")
+    for cursor in (page["next_cursor"], "nonsense"):
+        answer = await http.post(
+            "/v1/search",
+            json={"containers": ["notes"], "top_k": 5, "query": "other", "cursor": cursor},
+        )
+        assert answer.status_code in (400, 422)
+        assert "cursor" in answer.text
+
+
+async def test_neighbours_are_those_of_the_document_in_its_order(http: httpx.AsyncClient) -> None:
+    answer = await ask(
+        http, "notes", query="2th part herrings", mode="lexical", neighbours=1, dedup=False
+    )
+    hit = next(h for h in answer["hits"] if "2th" in h["text"])
+    assert ["1th" in n["text"] for n in hit["before"]] == [True]
+    assert ["3th" in n["text"] for n in hit["after"]] == [True]
+
+
+async def test_a_budget_shortens_the_answer_and_says_where_it_goes_on(
+    http: httpx.AsyncClient,
+) -> None:
+    full = await ask(http, "notes", query="fog", mode="lexical", top_k=10)
+    short = await ask(http, "notes", query="fog", mode="lexical", top_k=10, max_chars=500)
+    assert short["truncated"]
+    assert 1 <= len(short["hits"]) < len(full["hits"])
+    assert short["next_cursor"]
+    brief = await ask(http, "notes", query="fog", mode="lexical", detail="brief")
+    assert all(hit["text"] is None and hit["snippet"] for hit in brief["hits"])
+
+
+async def test_a_young_source_counts_for_more_and_the_answer_tells_how_much(
+    http: httpx.AsyncClient,
+) -> None:
+    answer = await ask(http, "fresh", query="lamp", mode="lexical", diagnostics=True)
+    first = answer["hits"][0]
+    assert first["source_path"] == "2026.txt"
+    assert first["score"] == pytest.approx(first["base_score"] * (1 + first["freshness"]))
+    assert answer["diagnostics"]["freshness_factor"] == pytest.approx(first["freshness"], abs=1e-5)
+
+
+async def test_hits_are_shown_in_the_order_their_container_wants(http: httpx.AsyncClient) -> None:
+    answer = await ask(http, "sorted", query="lamp", mode="lexical")
+    assert [hit["source_path"] for hit in answer["hits"]] == ["2026.txt", "2018.txt", "2010.txt"]
+
+
+async def test_rerank_orders_the_head_by_the_server_s_word(http: httpx.AsyncClient) -> None:
+    answer = await ask(http, "notes", query="note 7 says", mode="rerank", diagnostics=True)
+    assert not answer["partial"], answer["issues"]
+    assert answer["hits"][0]["source_path"] == "7.txt"
+    assert answer["diagnostics"]["candidates_after_rerank"] > 5
+    assert answer["timings"]["rerank"] > 0
+
+
+async def test_explain_tells_the_plan_in_words(http: httpx.AsyncClient) -> None:
+    answer = await ask(http, "notes", query='"fog covers" harbour', explain=True, path_like="*.txt")
+    told = " ".join(answer["diagnostics"]["plan"])
+    assert "RRF" in told
+    assert '"fog covers"' in told
+    assert "path like *.txt" in told
+
+
+async def test_rerank_k_without_rerank_says_that_it_has_no_effect(http: httpx.AsyncClient) -> None:
+    answer = await ask(http, "notes", query="fog", rerank_k=7)
+    assert [issue["code"] for issue in answer["issues"]] == ["POLICY"]
+    assert not answer["partial"]
+
+
+async def test_what_is_not_offered_yet_is_refused_by_name(http: httpx.AsyncClient) -> None:
+    for mode in ("multivector",):
+        answer = await http.post(
+            "/v1/search", json={"containers": ["notes"], "top_k": 5, "query": "x", "mode": mode}
+        )
+        assert answer.json()["issues"][0]["code"] == "POLICY"

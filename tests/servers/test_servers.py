@@ -1,0 +1,338 @@
+"""Gateways and workers as processes of their own, on servers: Postgres 16, S3, and a stand-in for Qdrant."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import orjson
+import psycopg
+import pytest
+import pytest_asyncio
+
+from latent_client import AsyncClient
+from latent_core.domain.errors import LatentError
+from latent_core.domain.job import JobState
+from latent_core.domain.manifest import SearchMode
+from tests.http.test_http_surface import add, ingest, manifest, search, settled
+from tests.support.harness.installation import Installation, eventually
+from tests.support.on_servers import TOKEN, own_stores
+from tests.support.servers.embedding_server import EmbeddingServer
+from tests.support.servers.launch import ADDRESSES, POSTGRES, all_started
+from tests.support.servers.postgres_server import postgres_server, system_programs
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
+
+GULLS = "The herring gull nests on the north cliff above the old harbour."
+FOG = "When fog comes, the keeper sounds the horn twice a minute until it lifts."
+LAMP = "A lens of glass rings turns around the lamp, so that ships see it flash."
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[Mapping[str, str]]:
+    """Given ones, too: `make test-servers` has started them."""
+    given = {name: os.environ[name] for name in ADDRESSES if name in os.environ}  # noqa: TID251
+    with all_started(["--major", "16"]) as started:
+        yield given | started
+
+
+@pytest.fixture(scope="module")
+def settings(embedding_server: EmbeddingServer) -> dict[str, str]:
+    return {
+        "LLC_EMBED_BASE_URL": embedding_server.base_url,
+        "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
+        "LLC_EMBED_PRICE_PER_MILLION": "2",
+        "LLC_LEASE_SECONDS": "2",
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def split(
+    install_root: Path, addresses: Mapping[str, str], settings: dict[str, str]
+) -> AsyncIterator[Installation]:
+    one = Installation(install_root / "split", settings, stores=own_stores(addresses))
+    await one.start()
+    yield one
+    assert await one.stop() == 0
+
+
+@pytest_asyncio.fixture(loop_scope="module", name="client")
+async def client_of_split(split: Installation) -> AsyncIterator[AsyncClient]:
+    async with split.client() as opened:
+        yield opened
+
+
+async def test_a_document_goes_from_the_gateway_through_a_worker_to_a_hit_with_its_page(
+    split: Installation, client: AsyncClient
+) -> None:
+    await client.create(manifest("gulls"))
+    job_id = await ingest(client, "gulls", "gulls.md", GULLS.encode())
+    await settled(client, "gulls")
+    (hit,) = (await search(client, "gulls", "where do gulls nest?")).hits
+    assert "herring gull" in hit.snippet
+    assert urlsplit(hit.uri).netloc == urlsplit(split.url).netloc
+    async with httpx.AsyncClient(trust_env=False) as http:
+        page = await http.get(hit.uri)
+        ready = (await http.get(f"{split.url}/readyz")).json()
+    assert page.headers["content-type"] == "image/webp"
+    assert len(page.content) == int(page.headers["content-length"]) > 1000
+    assert ready["services"] == {"postgres": "ok", "qdrant": "ok", "minio": "ok"}
+    assert (await client.doctor("gulls")).clean
+    job = await client.job(job_id)
+    assert job.embedding is not None
+    assert job.embedding.cost == pytest.approx(job.embedding.tokens * 2e-6)
+    told = (await client.describe("gulls")).embedder
+    assert told["usage"]["tokens"] >= job.embedding.tokens > 0
+
+
+async def test_what_was_accepted_survives_the_death_of_workers_and_gateway(
+    split: Installation,
+) -> None:
+    names = [f"doc-{n}.md" for n in range(8)]
+    async with split.client() as client:
+        await client.create(manifest("sturdy"))
+        await split.add_worker()
+        jobs = [
+            (await add(client, "sturdy", name, f"{GULLS} Number {name}.".encode())).job_id
+            for name in names
+        ]
+        split.workers[0].kill()
+        await split.workers.pop(0).wait()
+    await split.kill()
+    await split.start()
+    async with split.client() as client:
+        done = await client.wait(jobs, timeout_seconds=90)
+        assert {job.state for job in done} == {JobState.DONE}
+        await settled(client, "sturdy")
+        answer = await search(client, "sturdy", "gull", mode=SearchMode.LEXICAL, top_k=100)
+        assert len(answer.hits) == len(names)
+        assert (await client.doctor("sturdy")).clean
+
+
+async def test_a_restart_of_the_gateway_loses_no_request_that_was_answered_202(
+    split: Installation,
+) -> None:
+    """Documents come without a pause while the gateway is stopped politely, and while it is killed."""
+    accepted: list[int] = []
+    refused = 0
+    over = asyncio.Event()
+    async with split.client() as client:
+        await client.create(manifest("restarted"))
+
+    async def bring() -> None:
+        nonlocal refused
+        while not over.is_set():
+            name = f"doc-{len(accepted)}-{refused}.md"
+            try:
+                async with split.client() as client:
+                    added = await add(client, "restarted", name, f"{GULLS} In {name}.".encode())
+            except LatentError:
+                refused += 1
+            else:
+                accepted.append(added.job_id)
+
+    async def brought(more: int) -> None:
+        wanted = len(accepted) + more
+        await eventually(lambda: _said(len(accepted) >= wanted), what=f"{more} more documents")
+
+    bringing = asyncio.create_task(bring())
+    try:
+        await brought(5)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            await split.restart_gateway(number)
+            await brought(5)
+    finally:
+        over.set()
+        await bringing
+    async with split.client() as client:
+        jobs = await client.wait(accepted, timeout_seconds=120)
+        assert {job.state for job in jobs} == {JobState.DONE}
+        shown = {document.doc_id async for document in client.documents("restarted")}
+        assert {job.doc_id for job in jobs} <= shown
+        assert (await client.doctor("restarted")).clean
+
+
+async def _said(answer: bool) -> bool:
+    return answer
+
+
+async def test_a_container_moves_from_an_embedded_data_directory_to_servers_by_its_file(
+    split: Installation, client: AsyncClient, install_root: Path, settings: dict[str, str]
+) -> None:
+    """As docs/docker.md says: nothing is embedded again, and every hit and page is there."""
+    file = install_root / "moved.latent.tar.zst"
+    embedded = Installation(install_root / "embedded", settings, stores={})
+    await embedded.start()
+    try:
+        async with embedded.client() as here:
+            await here.create(manifest("moved"))
+            for name, text in {"gulls": GULLS, "fog": FOG, "lamp": LAMP}.items():
+                await ingest(here, "moved", f"{name}.md", text.encode())
+            await settled(here, "moved")
+            before = await search(here, "moved", "where do gulls nest?")
+        code, _, err = await embedded.cli("export", "moved", "--to", str(file))
+        assert code == 0, err
+    finally:
+        await embedded.stop()
+    code, out, err = await split.cli("import", str(file), "--json")
+    assert code == 0, err
+    assert orjson.loads(out)["job"]["result"]["embedded"] == 0
+    after = await search(client, "moved", "where do gulls nest?")
+    assert len(before.hits) == 3
+    assert [(hit.chunk_id, hit.score) for hit in before.hits] == [
+        (hit.chunk_id, pytest.approx(hit.score, abs=1e-5)) for hit in after.hits
+    ]
+    async with httpx.AsyncClient(trust_env=False) as http:
+        pages = [await http.get(hit.uri) for hit in after.hits]
+    assert {page.headers["content-type"] for page in pages} == {"image/webp"}
+    assert (await client.doctor("moved")).clean
+
+
+async def test_two_gateways_see_the_same_and_honour_each_others_links(
+    split: Installation,
+    client: AsyncClient,
+    install_root: Path,
+    settings: dict[str, str],
+    addresses: Mapping[str, str],
+) -> None:
+    await client.create(manifest("shared"))
+    await ingest(client, "shared", "gulls.md", GULLS.encode())
+    await settled(client, "shared")
+    stores = {k: v for k, v in split.environment().items() if k.startswith("LLC_")}
+    public = {"LLC_S3_PUBLIC_ENDPOINT": stores["LLC_S3_ENDPOINT"]}
+    keep = ("LLC_POSTGRES", "LLC_QDRANT", "LLC_S3", "LLC_MCP_TOKEN")
+    shared = {k: v for k, v in stores.items() if k.startswith(keep)}
+    other = Installation(install_root / "other", settings | public, stores=shared)
+    await other.start()
+    try:
+        async with other.client() as second, httpx.AsyncClient(trust_env=False) as http:
+            (here,) = (await search(client, "shared", "gull")).hits
+            (there,) = (await search(second, "shared", "gull")).hits
+            assert here.chunk_id == there.chunk_id
+            # The one's link is signed for its own route, the other's leads straight to the S3 server.
+            assert urlsplit(there.uri).netloc == urlsplit(stores["LLC_S3_ENDPOINT"]).netloc
+            moved = here.uri.replace(split.url, other.url)
+            pages = [await http.get(uri) for uri in (here.uri, moved, there.uri)]
+            assert len({page.content for page in pages}) == 1
+            assert {page.status_code for page in pages} == {200}
+    finally:
+        await other.stop()
+
+
+async def test_a_container_without_its_embedder_is_listed_described_and_searched_by_keywords(
+    split: Installation, client: AsyncClient
+) -> None:
+    await client.create(manifest("nomic", embedder="nomic/nomic-embed-text-v1.5", dims=64))
+    assert "nomic" in [one.id for one in await client.containers()]
+    missing = (await client.describe("nomic")).embedder["missing"]
+    assert "LLC_NOMIC_API_KEY" in missing
+    answer = await search(client, "nomic", "gull")
+    assert any("LLC_NOMIC_API_KEY" in issue.message for issue in answer.issues)
+    lexical = await search(client, "nomic", "gull", mode=SearchMode.LEXICAL)
+    assert not any("LLC_NOMIC_API_KEY" in issue.message for issue in lexical.issues)
+
+
+async def test_who_keeps_vectors_for_himself_is_alone_on_a_database(
+    install_root: Path, addresses: Mapping[str, str], settings: dict[str, str]
+) -> None:
+    """Postgres a server, vectors and blobs embedded: works, and for one process only."""
+    stores = own_stores(addresses)
+    only = {"LLC_POSTGRES_DSN": stores["LLC_POSTGRES_DSN"], "LLC_MCP_TOKEN": TOKEN}
+    mixed = Installation(install_root / "mixed", settings | only, stores={})
+    await mixed.start()
+    try:
+        async with mixed.client(TOKEN) as client:
+            await client.create(manifest("mixed"))
+            await ingest(client, "mixed", "gulls.md", GULLS.encode())
+            assert len((await search(client, "mixed", "gull")).hits) == 1
+        second = Installation(install_root / "second", settings | only, stores={})
+        code, out, err = await second.cli("up", "--json")
+        assert code == 1
+        assert "LLC_QDRANT_URL" in out + err
+        worker = Installation(install_root / "third", settings | stores, stores={})
+        code, out, err = await worker.cli("worker")
+        assert code == 1
+        assert "belongs to a process" in out + err
+    finally:
+        await mixed.stop()
+    with psycopg.connect(stores["LLC_POSTGRES_DSN"]) as conn:
+        row = conn.execute("SELECT count(*) FROM documents").fetchone()
+    assert row == (1,)
+
+
+@pytest.mark.parametrize("command", ["gateway", "worker"])
+async def test_alone_a_process_names_what_it_lacks(
+    install_root: Path, addresses: Mapping[str, str], command: str
+) -> None:
+    stores = own_stores(addresses)
+    del stores["LLC_QDRANT_URL"]
+    bare = Installation(install_root / f"bare-{command}", stores, stores={})
+    code, out, err = await bare.cli(command)
+    assert code == 2
+    assert "LLC_QDRANT_URL" in out + err
+    assert "LLC_S3_ENDPOINT" not in out + err
+
+
+async def test_a_gateway_wants_the_token_that_all_of_them_share(
+    install_root: Path, addresses: Mapping[str, str]
+) -> None:
+    stores = own_stores(addresses)
+    del stores["LLC_MCP_TOKEN"]
+    bare = Installation(install_root / "bare-token", stores, stores={})
+    code, out, err = await bare.cli("gateway")
+    assert code == 2
+    assert "LLC_MCP_TOKEN" in out + err
+
+
+async def test_migrate_prepares_a_server_once(
+    install_root: Path, addresses: Mapping[str, str]
+) -> None:
+    bare = Installation(install_root / "migrate", own_stores(addresses), stores={})
+    assert (await bare.cli("migrate"))[0] == 0
+    code, out, _ = await bare.cli("migrate")
+    assert code == 0
+    assert "nothing to do" in out
+
+
+async def test_a_server_that_is_too_old_is_refused_with_its_version(
+    install_root: Path, addresses: Mapping[str, str]
+) -> None:
+    programs = system_programs()
+    if programs is None or int(programs.parent.name) >= 16:
+        pytest.skip("no Postgres before 16 is installed on this machine")
+    with postgres_server(programs) as dsn:
+        stores = own_stores({**addresses, POSTGRES: dsn})
+        old = Installation(install_root / "old", stores, stores={})
+        code, out, err = await old.cli("worker")
+    assert code == 2
+    assert "too old" in out + err
+
+
+async def test_the_api_says_when_a_store_is_away(
+    split: Installation, client: AsyncClient, addresses: Mapping[str, str]
+) -> None:
+    """The stand-in drops the connection for a while: the answer is partial, never empty without a word."""
+    await client.create(manifest("away"))
+    await ingest(client, "away", "gulls.md", GULLS.encode())
+    async with httpx.AsyncClient(trust_env=False) as http:
+        plan = {"kind": "hung_up", "times": 50, "only": "points/query"}
+        qdrant = split.environment()["LLC_QDRANT_URL"]
+        await http.post(f"{qdrant}/misbehave", json=plan)
+        answer = await search(client, "away", "gull")
+        await http.post(f"{qdrant}/misbehave", json=plan | {"times": 1, "only": "nothing"})
+    assert answer.partial
+    assert [hit.title for hit in answer.hits] == ["gulls.md"]
+
+    async def whole() -> bool:
+        return not (await search(client, "away", "gull")).partial
+
+    await eventually(whole, what="an answer that is whole again")
