@@ -57,7 +57,7 @@ fuzz: setup  ## the served schema, fuzzed as every role (20 minutes)
 	$(BIN)/python -m scripts.fuzz --seconds $(or $(FUZZ_SECONDS),1200) --slowest $(or $(FUZZ_SLOWEST),2)
 
 soak: setup  ## uploads against the collection of garbage, and a crash at every named point
-	$(BIN)/pytest -q core/tests/blobs/test_blob_races.py tests/chaos/test_crash_points.py tests/chaos/test_transfer_crashes.py
+	$(BIN)/pytest -q core/tests/blobs/test_blob_races.py tests/chaos/test_failpoints.py tests/chaos/test_transfer_crashes.py
 
 check: setup  ## format, lint, types, import direction, manifests
 	$(BIN)/ruff format --check $(SOURCES)
@@ -76,7 +76,7 @@ export LATENT_REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown
 up: secrets
 	$(COMPOSE) up --detach --build
 	@for second in $$(seq 150); do \
-		$(COMPOSE) exec -T gateway python -m latent_core.probe http://127.0.0.1:7801/readyz && exit 0; sleep 2; \
+		$(COMPOSE) exec -T gateway python -m latent_core.runtime.probe http://127.0.0.1:7801/readyz && exit 0; sleep 2; \
 	done; $(COMPOSE) ps; $(COMPOSE) logs --tail=40; exit 1
 else
 up: setup  ## start everything on 127.0.0.1:7801; STACK=compose: in containers

@@ -16,7 +16,7 @@ import httpx
 import orjson
 
 from benchmarks import corpus
-from benchmarks.installation import Installation
+from benchmarks.installation import BenchmarkInstallation
 from benchmarks.search import TOP_K, Spread, container_of, prepare, texts_of, until_warm
 
 USUAL_CHUNKS: Final = 10_000
@@ -25,7 +25,7 @@ WARMING: Final = 30
 SEED: Final = 41
 BAR: Final = 1.5
 """Of the medians."""
-PATIENCE_SECONDS: Final = 60.0
+WAIT_SECONDS: Final = 60.0
 ACCEPT: Final = {"Accept": "application/json, text/event-stream"}
 
 
@@ -48,7 +48,7 @@ def nearest(sizes: Sequence[int]) -> int:
     return min(sizes, key=lambda size: abs(size - USUAL_CHUNKS))
 
 
-async def overhead(installation: Installation, chunks: int) -> Overhead:
+async def overhead(installation: BenchmarkInstallation, chunks: int) -> Overhead:
     """Search by both ways in turns; what is asked is new each time."""
     await prepare(installation, chunks)
     await installation.restart()
@@ -56,12 +56,12 @@ async def overhead(installation: Installation, chunks: int) -> Overhead:
     return await asyncio.to_thread(_measured, installation, chunks)
 
 
-def _measured(installation: Installation, chunks: int) -> Overhead:
+def _measured(installation: BenchmarkInstallation, chunks: int) -> Overhead:
     headers = {"Authorization": f"Bearer {installation.token}"}
     ways = (_by_mcp, _by_http)
     times: dict[Any, list[float]] = {way: [] for way in ways}
     with httpx.Client(
-        base_url=installation.url, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False
+        base_url=installation.url, headers=headers, timeout=WAIT_SECONDS, trust_env=False
     ) as http:
         for number, query in zip(range(WARMING + 2 * SAMPLES), _queries(chunks), strict=False):
             way = ways[number % 2]

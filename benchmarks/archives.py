@@ -15,16 +15,16 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from latent_core.bm25.analyser import analyse, term_vector
 from latent_core.domain import versions
 from latent_core.domain.ids import content_hash, document_id
-from latent_core.domain.manifest import Manifest
-from latent_core.embedding.minilm import DIMS
-from latent_core.keywords.analyser import analyse, term_vector
+from latent_core.domain.manifest.model import Manifest
+from latent_core.models.embedding.minilm import DIMS
 from latent_core.transfer.records import FORMAT, FORMAT_VERSION, HEADER, LINEAGE, MANIFEST
 from latent_core.transfer.writer import ArchiveWriter
 
-CHUNKS_A_DOCUMENT: Final = 10
-CHUNKS_A_BATCH: Final = 1000
+CHUNKS_PER_DOCUMENT: Final = 10
+CHUNKS_PER_BATCH: Final = 1000
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 MakeVectors = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -66,8 +66,8 @@ def write_archive(
         }
         writer.add(HEADER, orjson.dumps(header))
         writer.add(MANIFEST, manifest.model_dump_json().encode())
-        for batch, first in enumerate(range(0, len(texts), CHUNKS_A_BATCH)):
-            some = texts[first : first + CHUNKS_A_BATCH]
+        for batch, first in enumerate(range(0, len(texts), CHUNKS_PER_BATCH)):
+            some = texts[first : first + CHUNKS_PER_BATCH]
             _write_batch(writer, f"batches/{batch:06d}", manifest.id, some, first, vectors(some))
         writer.close()
 
@@ -81,8 +81,8 @@ def _write_batch(
     vectors: NDArray[np.float32],
 ) -> None:
     groups = {
-        f"file:///{first + start}.txt": texts[start : start + CHUNKS_A_DOCUMENT]
-        for start in range(0, len(texts), CHUNKS_A_DOCUMENT)
+        f"file:///{first + start}.txt": texts[start : start + CHUNKS_PER_DOCUMENT]
+        for start in range(0, len(texts), CHUNKS_PER_DOCUMENT)
     }
     documents = (_document(container_id, name, group) for name, group in groups.items())
     writer.add_lines(f"{folder}/documents.jsonl", "documents", documents)
@@ -95,7 +95,7 @@ def _write_batch(
 
 
 def _document(container_id: str, name: str, texts: Sequence[str]) -> bytes:
-    told = {
+    record = {
         "doc_id": document_id(container_id, name),
         "uri": name,
         "mime": "text/plain",
@@ -113,14 +113,14 @@ def _document(container_id: str, name: str, texts: Sequence[str]) -> bytes:
         "fetched_at": NOW,
         "created_at": NOW,
     }
-    return orjson.dumps(told)
+    return orjson.dumps(record)
 
 
 def _chunks(container_id: str, groups: Mapping[str, Sequence[str]], n: int) -> Iterator[bytes]:
     for name, group in groups.items():
         for ordinal, text in enumerate(group):
             analysed = analyse(text, "english")
-            told = {
+            record = {
                 "doc_id": document_id(container_id, name),
                 "n": n,
                 "ordinal": ordinal,
@@ -142,5 +142,5 @@ def _chunks(container_id: str, groups: Mapping[str, Sequence[str]], n: int) -> I
                 "created_at": NOW,
                 "signature": content_hash(text),  # judged already: the judging is not measured here
             }
-            yield orjson.dumps(told)
+            yield orjson.dumps(record)
             n += 1

@@ -26,20 +26,22 @@ from typing import Final
 
 import orjson
 
-from latent_core.cores import cores
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
-from latent_core.domain.manifest import Chunker
-from latent_core.embedding.minilm import WINDOW, wheel_folder
-from latent_core.embedding.tokens import ModelTokenizer
+from latent_core.domain.manifest.model import Chunker
+from latent_core.models.embedding.minilm import WINDOW, wheel_folder
+from latent_core.models.embedding.tokens import ModelTokenizer
+from latent_core.runtime.cores import cores
 from latent_workers.chunk.counting import WordCounter
 from latent_workers.chunk.drafting import drafts_of
-from latent_workers.parse import code, markdown, wire
-from latent_workers.parse.source import Source
-from latent_workers.sandbox.frames import Item
+from latent_workers.parse import wire
+from latent_workers.parse.code import parser as code
+from latent_workers.parse.source import SourceFile
+from latent_workers.parse.text import markdown
+from latent_workers.sandbox.frames import FrameItem
 
 MEGABYTE: Final = 1_000_000
-MOST_BYTES: Final = 8 * MEGABYTE
+MAX_BYTES: Final = 8 * MEGABYTE
 BAR_MB: Final = 2.0
 ROUNDS: Final = 3
 READERS: Final = {SourceType.CODE: code.parse, SourceType.MARKDOWN: markdown.parse}
@@ -49,7 +51,7 @@ File = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Chunking:
+class ChunkingFigures:
     """One kind of source; CPU seconds of the best round, of all processes together."""
 
     source_type: str
@@ -78,7 +80,7 @@ class Chunking:
         return self.seconds / self.raw_seconds
 
 
-def measure(source_type: SourceType, folder: Path, rounds: int = ROUNDS) -> Chunking:
+def measure(source_type: SourceType, folder: Path, rounds: int = ROUNDS) -> ChunkingFigures:
     """A fresh counter each round: none knows the words already."""
     files = list(_spread(_files(folder, ENDINGS[source_type])))
     parts = _shared(files, cores())
@@ -94,14 +96,14 @@ def _shared(files: Sequence[File], among: int) -> list[list[File]]:
     parts: list[list[File]] = [[] for _ in range(among)]
     sizes = [0] * among
     for file in sorted(files, key=lambda file: -len(file[1])):
-        least = sizes.index(min(sizes))
-        parts[least].append(file)
-        sizes[least] += len(file[1])
+        smallest = sizes.index(min(sizes))
+        parts[smallest].append(file)
+        sizes[smallest] += len(file[1])
     return parts
 
 
-def _together(parts: Sequence[Chunking]) -> Chunking:
-    return Chunking(
+def _together(parts: Sequence[ChunkingFigures]) -> ChunkingFigures:
+    return ChunkingFigures(
         source_type=parts[0].source_type,
         processes=len(parts),
         files=sum(one.files for one in parts),
@@ -120,19 +122,19 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 
 
 def _spread(paths: Sequence[Path]) -> Iterator[File]:
-    """Files from all over the folder, up to ``MOST_BYTES``."""
+    """Files from all over the folder, up to ``MAX_BYTES``."""
     total = sum(path.stat().st_size for path in paths)
-    step = max(1, total // MOST_BYTES)
+    step = max(1, total // MAX_BYTES)
     for path in paths[::step]:
         yield path.name, path.read_bytes()
 
 
-def _round(source_type: SourceType, files: Sequence[File]) -> Chunking:
+def _round(source_type: SourceType, files: Sequence[File]) -> ChunkingFigures:
     counter = WordCounter(ModelTokenizer.open(wheel_folder() / "tokenizer.json"))
     settings, chunks = Chunker(), 0
     parsing = handing = chunking = 0.0
     for name, data in files:
-        source = Source(name, BytesIO(data), source_type, max_pages=1)
+        source = SourceFile(name, BytesIO(data), source_type, max_pages=1)
         began = time.process_time()
         try:
             parsed = READERS[source_type](source)
@@ -140,7 +142,7 @@ def _round(source_type: SourceType, files: Sequence[File]) -> Chunking:
             continue
         read = time.process_time()
         packed = wire.pack(parsed)
-        arrived = wire.unpack(Item(orjson.dumps(packed.value), bytes(packed.attachment)))
+        arrived = wire.unpack(FrameItem(orjson.dumps(packed.value), bytes(packed.attachment)))
         taken = time.process_time()
         _, drafts = drafts_of(arrived, source_type, settings, counter, WINDOW)
         chunking += time.process_time() - taken
@@ -150,7 +152,7 @@ def _round(source_type: SourceType, files: Sequence[File]) -> Chunking:
     size = sum(len(data) for _, data in files) / MEGABYTE
     raw = _raw(files)
     spent = parsing + handing + chunking
-    return Chunking(
+    return ChunkingFigures(
         source_type.value, 1, len(files), size, chunks, parsing, handing, chunking, raw, spent
     )
 
@@ -162,7 +164,7 @@ def _raw(files: Sequence[File]) -> float:
     return time.process_time() - began
 
 
-def told(found: Chunking) -> str:
+def format_chunking(found: ChunkingFigures) -> str:
     return (
         f"{found.source_type}: {found.files} files, {found.megabytes:.1f} MB, {found.chunks} chunks: "
         f"{found.mb_per_second:.2f} MB/s on {found.processes} cores (bar {BAR_MB:g}), {found.ratio:.1f}x the raw "
@@ -183,9 +185,9 @@ def main() -> None:
     parser.add_argument("--code", type=Path, default=stdlib(), help="folder of Python files")
     parser.add_argument("--markdown", type=Path, help="folder of Markdown files")
     arguments = parser.parse_args()
-    print(told(measure(SourceType.CODE, arguments.code)), flush=True)
+    print(format_chunking(measure(SourceType.CODE, arguments.code)), flush=True)
     if arguments.markdown:
-        print(told(measure(SourceType.MARKDOWN, arguments.markdown)), flush=True)
+        print(format_chunking(measure(SourceType.MARKDOWN, arguments.markdown)), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from latent_core.embedding.minilm import wheel_folder
+from latent_core.models.embedding.minilm import wheel_folder
 
 VOCABULARY: Final = 200_000
 HEAD: Final = 2.7
@@ -25,7 +25,7 @@ HEAD: Final = 2.7
 REPEATED: Final = 0.2
 SENTENCE_WORDS: Final = 14
 PASSAGE_WORDS: Final = 140
-MOST_WORDS: Final = 175
+MAX_WORDS: Final = 175
 """Of a passage: with the word pieces of the tail still one window of the local model."""
 FULL_WORDS: Final = 186
 """Of a passage that fills that window, or nearly."""
@@ -58,7 +58,7 @@ def _is_word(piece: str) -> bool:
     return all(letter in string.ascii_lowercase for letter in piece)
 
 
-class Writer:
+class PassageWriter:
     """Writes passages, one after the other."""
 
     def __init__(self, seed: int) -> None:
@@ -70,7 +70,7 @@ class Writer:
         """Of many lengths, each within one window of the local model."""
         for _ in range(count):
             length = self._random.lognormal(np.log(PASSAGE_WORDS), SPREAD)
-            yield self.text(int(np.clip(length, 20, MOST_WORDS)))
+            yield self.text(int(np.clip(length, 20, MAX_WORDS)))
 
     def full_passages(self, count: int) -> Iterator[str]:
         """Of about as many words as one window holds."""
@@ -78,9 +78,9 @@ class Writer:
             yield self.text(FULL_WORDS)
 
     def text(self, words: int) -> str:
-        said = self._words[self._ranks(words)].tolist()
+        text_words = self._words[self._ranks(words)].tolist()
         starts = range(0, words, SENTENCE_WORDS)
-        sentences = (" ".join(said[at : at + SENTENCE_WORDS]) for at in starts)
+        sentences = (" ".join(text_words[at : at + SENTENCE_WORDS]) for at in starts)
         return " ".join(f"{sentence.capitalize()}." for sentence in sentences)
 
     def _ranks(self, count: int) -> NDArray[np.int64]:
@@ -96,16 +96,16 @@ def queries(texts: Sequence[str], count: int, seed: int = 11) -> list[str]:
     """Short queries (a few telling words) and questions (a stretch of a text), in turns."""
     random = np.random.default_rng(seed)
     common = frozenset(vocabulary()[:COMMON])
-    asked = []
+    questions = []
     for number in range(count):
         words = texts[int(random.integers(len(texts)))].replace(".", "").lower().split()
         if number % 2:
             start = int(random.integers(max(1, len(words) - QUESTION_WORDS)))
-            asked.append(" ".join(words[start : start + QUESTION_WORDS]))
+            questions.append(" ".join(words[start : start + QUESTION_WORDS]))
         else:
             telling = [word for word in dict.fromkeys(words) if word not in common]
-            asked.append(" ".join(random.permutation(telling)[:SHORT_TERMS].tolist()))
-    return asked
+            questions.append(" ".join(random.permutation(telling)[:SHORT_TERMS].tolist()))
+    return questions
 
 
 def write_text(path: Path, texts: Iterable[str]) -> Path:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from latent_core.embedding.drift import DriftAdapter, ForwardMap
+from latent_core.models.embedding.drift import DriftAdapter, ForwardMap
 
 SHARE: Final = 0.05
 QUERIES: Final = 10_000
@@ -36,7 +36,7 @@ Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveredRecall:
     """recall@10 against a full re-embed."""
 
     pair: str
@@ -80,28 +80,32 @@ def made_up(chunks: int, dims: int, noise: float, seed: int = 7) -> tuple[Array,
 
 
 def recall(truth: Array, found: Array) -> float:
-    wanted = np.argpartition(-truth, DEPTH, axis=1)[:, :DEPTH]
+    true_neighbours = np.argpartition(-truth, DEPTH, axis=1)[:, :DEPTH]
     given = np.argpartition(-found, DEPTH, axis=1)[:, :DEPTH]
     return (
-        float(np.mean([len(np.intersect1d(a, b)) for a, b in zip(wanted, given, strict=True)]))
+        float(
+            np.mean(
+                [len(np.intersect1d(a, b)) for a, b in zip(true_neighbours, given, strict=True)]
+            )
+        )
         / DEPTH
     )
 
 
-def recovered(name: str, old: Array, new: Array) -> Recovered:
+def recovered(name: str, old: Array, new: Array) -> RecoveredRecall:
     """The last ``HELD`` rows ask; a sample of the others is learnt from."""
     chunks = len(old) - HELD
     size = max(round(SHARE * chunks), 3 * max(old.shape[1], new.shape[1]))
     picked = np.random.default_rng(1).permutation(chunks)[:size]
     adapter = DriftAdapter.train(old[picked], new[picked])
     forward = ForwardMap.train(old[picked], new[picked])
-    asked_old, asked_new = old[chunks:], new[chunks:]
-    truth = asked_new @ new[:chunks].T
-    return Recovered(
+    questions_old, questions_new = old[chunks:], new[chunks:]
+    truth = questions_new @ new[:chunks].T
+    return RecoveredRecall(
         name,
-        query_to_old=round(recall(truth, adapter.adapt_queries(asked_new) @ old[:chunks].T), 4),
-        forward=round(recall(truth, asked_new @ forward.apply(old[:chunks]).T), 4),
-        kept=round(recall(truth, asked_old @ old[:chunks].T), 4),
+        query_to_old=round(recall(truth, adapter.adapt_queries(questions_new) @ old[:chunks].T), 4),
+        forward=round(recall(truth, questions_new @ forward.apply(old[:chunks]).T), 4),
+        kept=round(recall(truth, questions_old @ old[:chunks].T), 4),
     )
 
 
@@ -114,10 +118,10 @@ def timed(chunks: int, dims: int) -> Times:
     begun = perf_counter()
     ForwardMap.train(old[:size], new[:size])
     forward = perf_counter() - begun
-    asked = np.resize(new, (QUERIES, dims))
-    adapter.adapt_queries(asked[:100])
+    queries = np.resize(new, (QUERIES, dims))
+    adapter.adapt_queries(queries[:100])
     begun = perf_counter()
-    adapter.adapt_queries(asked)
+    adapter.adapt_queries(queries)
     return Times(
         chunks,
         dims,
@@ -146,8 +150,8 @@ def main() -> int:
             f"{one.pair:<20} query to old {one.query_to_old:.3f}  forward {one.forward:.3f}  kept {one.kept:.3f}"
         )
     if given.json:
-        told = {"times": asdict(times), "recovered": [asdict(one) for one in pairs]}
-        given.json.write_text(json.dumps(told, indent=1), encoding="utf-8")
+        result = {"times": asdict(times), "recovered": [asdict(one) for one in pairs]}
+        given.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
     return 0 if times.train_seconds < TRAIN_SECONDS and times.map_ms < MAP_MS else 1
 
 

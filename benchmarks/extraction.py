@@ -23,8 +23,8 @@ import psutil
 import trafilatura
 
 from latent_core.domain.errors import IngestFailed
-from latent_core.domain.manifest import Manifest
-from latent_workers.parse.parsed import Parsed
+from latent_core.domain.manifest.model import Manifest
+from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import HEAD_BYTES, detect
 from latent_workers.parse.run import parse_file
 from latent_workers.sandbox.pool import Sandbox
@@ -37,7 +37,7 @@ SHOWN: Final = 30
 
 
 @dataclass
-class Seen:
+class FolderExtraction:
     """What became of one folder's files."""
 
     parsed: int = 0
@@ -59,8 +59,8 @@ def sources(folder: Path) -> list[Path]:
     )
 
 
-async def look(folder: Path) -> Seen:
-    seen, process = Seen(), psutil.Process()
+async def look(folder: Path) -> FolderExtraction:
+    seen, process = FolderExtraction(), psutil.Process()
     before = process.memory_info().rss
     async with Sandbox(children=2) as sandbox:
         for path in sources(folder):
@@ -80,7 +80,7 @@ async def look(folder: Path) -> Seen:
     return seen
 
 
-async def _parsed(sandbox: Sandbox, path: Path) -> Parsed:
+async def _parsed(sandbox: Sandbox, path: Path) -> ParsedDocument:
     with path.open("rb") as file:
         detected = detect(path.name, file.read(HEAD_BYTES))
     rules = Manifest(id="x", name="x").web.sanitize_rules
@@ -89,20 +89,20 @@ async def _parsed(sandbox: Sandbox, path: Path) -> Parsed:
     )
 
 
-def _score(seen: Seen, path: Path, parsed: Parsed) -> None:
+def _score(seen: FolderExtraction, path: Path, parsed: ParsedDocument) -> None:
     expected = lxml.html.fromstring((path.parent / "expected.html").read_bytes()).text_content()
     seen.ours.append(_f1(parsed.text, expected))
     alone = trafilatura.extract(path.read_text(encoding="utf-8", errors="replace")) or ""
     seen.alone.append(_f1(alone, expected))
 
 
-def _f1(said: str, expected: str) -> float:
-    mine, theirs = (Counter(WORD.findall(text.lower())) for text in (said, expected))
+def _f1(extracted: str, expected: str) -> float:
+    mine, theirs = (Counter(WORD.findall(text.lower())) for text in (extracted, expected))
     common = sum((mine & theirs).values())
     return 2 * common / (sum(mine.values()) + sum(theirs.values())) if common else 0.0
 
 
-def told(name: str, seen: Seen) -> list[str]:
+def format_extraction(name: str, seen: FolderExtraction) -> list[str]:
     lines = [
         f"{name}: {seen.parsed} parsed, {len(seen.refused)} refused by name, {seen.seconds:.0f} s "
         f"(slowest {seen.slowest[0]:.1f} s: {seen.slowest[1]}), parent +{seen.largest_mb:.0f} MB"
@@ -126,7 +126,7 @@ def main() -> None:
         if not folder.is_dir():
             print(f"{name}: not there")
             continue
-        print("\n".join(told(name, asyncio.run(look(folder)))), flush=True)
+        print("\n".join(format_extraction(name, asyncio.run(look(folder)))), flush=True)
 
 
 if __name__ == "__main__":

@@ -18,15 +18,15 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.installation import Installation, add, create, ended, running, work_folder
+from benchmarks.installation import BenchmarkInstallation, add, create, ended, running, work_folder
 from benchmarks.memory import usage
 from tests.support.servers.embedding_server import EmbeddingServer
 
 FILES: Final = 5_000
-FILES_A_FOLDER: Final = 250
+FILES_PER_FOLDER: Final = 250
 RUNS: Final = 3
 DIMS: Final = 64
-BESIDE_SECONDS: Final = 5.0
+PROBE_INTERVAL_SECONDS: Final = 5.0
 WATCH_SECONDS: Final = 1.0
 FOLDER: Final = "folder"
 OTHER: Final = "other"
@@ -34,7 +34,7 @@ WATCHED: Final = "gateway and worker"
 
 
 @dataclass(frozen=True, slots=True)
-class Folders:
+class FolderFigures:
     """``first_seconds`` until every file is searchable; ``again`` as a user runs it, the interpreter's start included."""
 
     files: int
@@ -45,13 +45,13 @@ class Folders:
     idle_mb: float
     peak_mb: float
     """PSS of the gateway and the worker."""
-    beside: int
+    probes: int
     """Files of another container meanwhile."""
     waited_p50: float
-    waited_most: float
+    max_wait: float
 
 
-async def measure(files: int = FILES) -> Folders:
+async def measure(files: int = FILES) -> FolderFigures:
     async with EmbeddingServer(dims=DIMS) as embedder:
         settings = {
             "LLC_EMBED_BASE_URL": embedder.base_url,
@@ -62,7 +62,7 @@ async def measure(files: int = FILES) -> Folders:
                 return await _measured(installation, files)
 
 
-async def _measured(installation: Installation, files: int) -> Folders:
+async def _measured(installation: BenchmarkInstallation, files: int) -> FolderFigures:
     tree = await asyncio.to_thread(write_tree, installation.folder / "tree", files)
     async with installation.client() as client:
         for name in (FOLDER, OTHER):
@@ -70,12 +70,12 @@ async def _measured(installation: Installation, files: int) -> Folders:
     idle = gateway_mb(installation)
     over = asyncio.Event()
     watched = asyncio.create_task(_peak(installation, over))
-    beside = asyncio.create_task(_beside(installation, over))
+    probes = asyncio.create_task(_probe(installation, over))
     first, _ = await ingest(installation, tree, "--wait")
     over.set()
-    waited, peak = await beside, await watched
+    waited, peak = await probes, await watched
     runs = [await ingest(installation, tree) for _ in range(RUNS)]
-    return Folders(
+    return FolderFigures(
         files,
         first,
         median(seconds for seconds, _ in runs),
@@ -90,14 +90,16 @@ async def _measured(installation: Installation, files: int) -> Folders:
 
 def write_tree(root: Path, files: int) -> Path:
     for number in range(files):
-        folder = root / f"{number // FILES_A_FOLDER:03d}"
+        folder = root / f"{number // FILES_PER_FOLDER:03d}"
         folder.mkdir(parents=True, exist_ok=True)
         text = f"# Note {number}\n\nThe item numbered {number} weighs {number * 7} grams.\n"
         (folder / f"note-{number:06d}.md").write_text(text, encoding="utf-8")
     return root
 
 
-async def ingest(installation: Installation, tree: Path, *flags: str) -> tuple[float, float]:
+async def ingest(
+    installation: BenchmarkInstallation, tree: Path, *flags: str
+) -> tuple[float, float]:
     """`latent ingest`, to its end: wall-clock and CPU seconds."""
     began, spent = time.perf_counter(), _children_cpu()
     process = await asyncio.create_subprocess_exec(
@@ -107,9 +109,9 @@ async def ingest(installation: Installation, tree: Path, *flags: str) -> tuple[f
         stderr=asyncio.subprocess.PIPE,
         env=installation.user_environment(),
     )
-    _, told = await process.communicate()
+    _, output = await process.communicate()
     if process.returncode:
-        raise RuntimeError(f"latent ingest failed: {told.decode(errors='replace')[-2000:]}")
+        raise RuntimeError(f"latent ingest failed: {output.decode(errors='replace')[-2000:]}")
     return time.perf_counter() - began, _children_cpu() - spent
 
 
@@ -119,7 +121,7 @@ def _children_cpu() -> float:
     return times.children_user + times.children_system
 
 
-async def _beside(installation: Installation, over: asyncio.Event) -> list[float]:
+async def _probe(installation: BenchmarkInstallation, over: asyncio.Event) -> list[float]:
     """Seconds from the upload of a file to its end, one after the other."""
     waited: list[float] = []
     async with installation.client() as client:
@@ -129,19 +131,19 @@ async def _beside(installation: Installation, over: asyncio.Event) -> list[float
             began = time.perf_counter()
             await ended(client, [await add(client, OTHER, file)])
             waited.append(time.perf_counter() - began)
-            await _pause(over, BESIDE_SECONDS)
+            await _pause(over, PROBE_INTERVAL_SECONDS)
     return waited
 
 
-async def _peak(installation: Installation, over: asyncio.Event) -> float:
-    most = 0.0
+async def _peak(installation: BenchmarkInstallation, over: asyncio.Event) -> float:
+    given_peak = 0.0
     while not over.is_set():
-        most = max(most, await asyncio.to_thread(gateway_mb, installation))
+        given_peak = max(given_peak, await asyncio.to_thread(gateway_mb, installation))
         await _pause(over, WATCH_SECONDS)
-    return most
+    return given_peak
 
 
-def gateway_mb(installation: Installation) -> float:
+def gateway_mb(installation: BenchmarkInstallation) -> float:
     return usage(installation, "").by_process.get(WATCHED, 0.0)
 
 
@@ -153,14 +155,14 @@ async def _pause(over: asyncio.Event, seconds: float) -> None:
         return
 
 
-def lines(found: Folders) -> list[str]:
+def lines(found: FolderFigures) -> list[str]:
     each = found.files / found.first_seconds
     return [
         f"{found.files} files: {found.first_seconds:.0f} s until searchable ({each:.0f} a second); "
         f"again, unchanged: {found.again_seconds:.2f} s, {found.again_cpu_seconds:.2f} s of CPU in the command",
         f"  gateway and worker {found.idle_mb:.0f} MB idle, {found.peak_mb:.0f} MB at most",
-        f"  {found.beside} files of another container meanwhile waited {found.waited_p50:.1f} s "
-        f"(median), {found.waited_most:.1f} s at most",
+        f"  {found.probes} files of another container meanwhile waited {found.waited_p50:.1f} s "
+        f"(median), {found.max_wait:.1f} s at most",
     ]
 
 

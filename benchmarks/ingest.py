@@ -20,11 +20,11 @@ import psutil
 import pymupdf
 
 from benchmarks import corpus
-from benchmarks.installation import Installation, add, create, ended, quiet
+from benchmarks.installation import BenchmarkInstallation, add, create, ended, quiet
 from latent_client import AsyncClient
 from latent_core.domain.job import JobKind, JobView
-from latent_core.embedding.local import LocalEmbedder
-from latent_core.embedding.minilm import FP32, built_in
+from latent_core.models.embedding.local import LocalEmbedder
+from latent_core.models.embedding.minilm import FP32, built_in
 
 RECORDS: Final = 512
 FILES: Final = 200
@@ -80,7 +80,7 @@ class PdfTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TextShape:
     """A way to hand over texts."""
 
     name: str
@@ -91,12 +91,12 @@ class Shape:
 
 
 def write_corpus(folder: Path, seed: int) -> list[Path]:
-    texts = corpus.Writer(seed).full_passages(RECORDS)
+    texts = corpus.PassageWriter(seed).full_passages(RECORDS)
     return [corpus.write_jsonl(folder / f"corpus-{seed}.jsonl", texts)]
 
 
 def write_files(folder: Path, seed: int) -> list[Path]:
-    writer = corpus.Writer(seed)
+    writer = corpus.PassageWriter(seed)
     return [
         corpus.write_text(folder / f"text-{seed}-{number}.txt", writer.full_passages(FILE_PASSAGES))
         for number in range(FILES)
@@ -105,16 +105,16 @@ def write_files(folder: Path, seed: int) -> list[Path]:
 
 SHAPES: Final = (
     # The corpus itself is a document, too.
-    Shape(f"JSONL corpus of {RECORDS} records", RECORDS + 1, write_corpus),
-    Shape(f"{FILES} text files", FILES, write_files),
+    TextShape(f"JSONL corpus of {RECORDS} records", RECORDS + 1, write_corpus),
+    TextShape(f"{FILES} text files", FILES, write_files),
 )
 
 
-async def throughput(installation: Installation, rounds: int = ROUNDS) -> list[Throughput]:
+async def throughput(installation: BenchmarkInstallation, rounds: int = ROUNDS) -> list[Throughput]:
     """Every shape; the installation's model is loaded beforehand."""
     alone = LocalEmbedder(built_in(FP32, installation.data_dir / "models"))
     try:
-        await alone.embed_documents(list(corpus.Writer(1).full_passages(WARM_TEXTS)))
+        await alone.embed_documents(list(corpus.PassageWriter(1).full_passages(WARM_TEXTS)))
         async with installation.client() as client:
             await _warm(installation, client)
             found: dict[str, list[Round]] = {shape.name: [] for shape in SHAPES}
@@ -128,18 +128,18 @@ async def throughput(installation: Installation, rounds: int = ROUNDS) -> list[T
     return [_throughput(name, made) for name, made in found.items()]
 
 
-async def _warm(installation: Installation, client: AsyncClient) -> None:
-    file = corpus.write_text(installation.folder / "warm.txt", [corpus.Writer(2).text(200)])
+async def _warm(installation: BenchmarkInstallation, client: AsyncClient) -> None:
+    file = corpus.write_text(installation.folder / "warm.txt", [corpus.PassageWriter(2).text(200)])
     await create(client, "warm")
     await ended(client, [await add(client, "warm", file)])
     await quiet(client, "warm")
 
 
 async def _round(
-    installation: Installation,
+    installation: BenchmarkInstallation,
     client: AsyncClient,
     alone: LocalEmbedder,
-    shape: Shape,
+    shape: TextShape,
     seed: int,
 ) -> Round:
     container = f"round-{seed}"
@@ -177,7 +177,7 @@ def _seconds(begun: datetime, jobs: list[JobView]) -> float:
     return (max(ends) - begun).total_seconds()
 
 
-def _tree_cpu(installation: Installation) -> float:
+def _tree_cpu(installation: BenchmarkInstallation) -> float:
     """CPU seconds of the installation's processes, of those that have ended as far as they were waited for."""
     total = 0.0
     for process in installation.tree():
@@ -202,7 +202,7 @@ def _throughput(shape: str, rounds: list[Round]) -> Throughput:
 
 def write_pdf(path: Path, pages: int = PAGES) -> Path:
     """A report: text in paragraphs, a rule and a diagram on every page."""
-    writer = corpus.Writer(3)
+    writer = corpus.PassageWriter(3)
     with pymupdf.open() as document:  # type: ignore[no-untyped-call]  # it ships no types
         for number in range(1, pages + 1):
             page = document.new_page()
@@ -224,7 +224,7 @@ def _draw(page: pymupdf.Page, number: int) -> None:
         page.draw_rect((left, base - height, left + 28, base), fill=(0.2, 0.4, bar / 12))
 
 
-async def pdf(installation: Installation) -> PdfTimes:
+async def pdf(installation: BenchmarkInstallation) -> PdfTimes:
     """A PDF from the beginning of its upload until it can be found, and until its pages are drawn."""
     file = write_pdf(installation.folder / "report.pdf")
     async with installation.client() as client:

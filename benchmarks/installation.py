@@ -18,10 +18,10 @@ import orjson
 import psutil
 
 from latent_client import AsyncClient
+from latent_core.db.connection import Database
 from latent_core.domain.job import JobState, JobView
-from latent_core.domain.manifest import parse_manifest
-from latent_core.processes.cluster import Cluster
-from latent_core.registry.connection import Database
+from latent_core.domain.manifest.model import parse_manifest
+from latent_core.runtime.cluster import Cluster
 
 LATENT: Final = (sys.executable, "-m", "latent_cli", "up", "--json")
 START_SECONDS: Final = 180.0
@@ -32,7 +32,7 @@ POLL_SECONDS: Final = 0.02
 MEGABYTE: Final = 1024 * 1024
 
 
-class Installation:
+class BenchmarkInstallation:
     """One data directory below ``folder``, and the process on it."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -98,8 +98,8 @@ class Installation:
     def handled_in(self) -> dict[str, float]:
         """Request id to the milliseconds the server took to handle it, by its own log."""
         lines = (line for line in self.log.read_bytes().splitlines() if line.startswith(b"{"))
-        told = (orjson.loads(line) for line in lines if b'"latency_ms"' in line)
-        return {one["request_id"]: one["latency_ms"] for one in told if one["msg"] == "request"}
+        requests = (orjson.loads(line) for line in lines if b'"latency_ms"' in line)
+        return {one["request_id"]: one["latency_ms"] for one in requests if one["msg"] == "request"}
 
     def tree(self) -> list[psutil.Process]:
         """The process and everything below it."""
@@ -147,9 +147,9 @@ def work_folder(kept: Path | None, name: str) -> Iterator[Path]:
 @asynccontextmanager
 async def running(
     folder: Path, settings: Mapping[str, str] | None = None
-) -> AsyncIterator[Installation]:
+) -> AsyncIterator[BenchmarkInstallation]:
     """A started installation on ``folder``, stopped when the block ends."""
-    installation = Installation(folder, settings)
+    installation = BenchmarkInstallation(folder, settings)
     await installation.start()
     try:
         yield installation

@@ -26,16 +26,16 @@ import ir_measures
 import numpy as np
 from numpy.typing import NDArray
 
-from latent_core.keywords import postings
-from latent_core.keywords.analyser import analyse, query_terms
-from latent_core.keywords.bm25 import PostgresKeywordIndex
-from latent_core.keywords.compaction import RULES, compact, needed
-from latent_core.keywords.language import detect_language
-from latent_core.keywords.packing import ChunkTerms
-from latent_core.processes.datadir import DataDirectory
-from latent_core.processes.postgres import EmbeddedPostgres
-from latent_core.registry.connection import Database
-from latent_core.registry.migrate import migrate
+from latent_core.bm25 import postings
+from latent_core.bm25.analyser import analyse, query_terms
+from latent_core.bm25.bm25 import PostgresKeywordIndex
+from latent_core.bm25.compaction import RULES, compact, needed
+from latent_core.bm25.language import detect_language
+from latent_core.bm25.packing import ChunkTerms
+from latent_core.db.connection import Database
+from latent_core.db.migrate import migrate
+from latent_core.runtime.data_directory import DataDirectory
+from latent_core.runtime.postgres import EmbeddedPostgres
 
 TOP: Final = 10
 CANDIDATES: Final = 100
@@ -53,7 +53,7 @@ WARM_UP: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedSet:
+class KeywordJudgedSet:
     name: str
     ids: list[str]
     texts: list[str]
@@ -62,7 +62,7 @@ class JudgedSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class KeywordQuality:
     name: str
     documents: int
     queries: int
@@ -71,7 +71,7 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class KeywordLatency:
     chunks: int
     state: str
     terms: int
@@ -82,11 +82,11 @@ class Latency:
     matched: float
 
 
-def _judged_sets(folder: Path) -> Iterator[JudgedSet]:
+def _judged_sets(folder: Path) -> Iterator[KeywordJudgedSet]:
     for corpus in sorted(folder.rglob("corpus.jsonl")):
         home = corpus.parent
         documents = list(_records(corpus))
-        yield JudgedSet(
+        yield KeywordJudgedSet(
             name=str(home.relative_to(folder)),
             ids=[document["_id"] for document in documents],
             texts=[f"{document.get('title') or ''}\n{document['text']}" for document in documents],
@@ -108,25 +108,25 @@ def _qrels(path: Path) -> Iterator[ir_measures.Qrel]:
             yield ir_measures.Qrel(query, document, max(0, int(float(grade))))
 
 
-async def _quality(database: Database, judged: JudgedSet) -> Quality:
+async def _quality(database: Database, judged: KeywordJudgedSet) -> KeywordQuality:
     languages = [detect_language(text) for text in judged.texts]
     analysed = [
         analyse(text, language) for text, language in zip(judged.texts, languages, strict=True)
     ]
     entries = [
-        ChunkTerms(ord_, found.length, found.tfs, language)
-        for ord_, (found, language) in enumerate(zip(analysed, languages, strict=True))
+        ChunkTerms(chunk_no, found.length, found.tfs, language)
+        for chunk_no, (found, language) in enumerate(zip(analysed, languages, strict=True))
     ]
-    asked = {
+    given_queries = {
         query: query_terms(text, sorted(set(languages))) for query, text in judged.queries.items()
     }
     container = judged.name.replace("/", "-")
     await _publish(database, container, entries)
     await compact(database, container, _go_on)
-    ours = [scored async for scored in _ours(database, container, judged.ids, asked)]
-    theirs = list(_bm25s(judged.ids, entries, asked))
+    ours = [scored async for scored in _ours(database, container, judged.ids, given_queries)]
+    theirs = list(_bm25s(judged.ids, entries, given_queries))
     await _drop(database, container)
-    return Quality(
+    return KeywordQuality(
         judged.name,
         len(entries),
         len({qrel.query_id for qrel in judged.qrels}),
@@ -135,27 +135,27 @@ async def _quality(database: Database, judged: JudgedSet) -> Quality:
     )
 
 
-def _ndcg(judged: JudgedSet, run: list[ir_measures.ScoredDoc]) -> float:
+def _ndcg(judged: KeywordJudgedSet, run: list[ir_measures.ScoredDoc]) -> float:
     return float(ir_measures.calc_aggregate([MEASURE], judged.qrels, run)[MEASURE])
 
 
 async def _ours(
-    database: Database, container: str, ids: Sequence[str], asked: dict[str, list[str]]
+    database: Database, container: str, ids: Sequence[str], given_queries: dict[str, list[str]]
 ) -> AsyncIterator[ir_measures.ScoredDoc]:
     index = PostgresKeywordIndex(database)
-    for query, terms in asked.items():
+    for query, terms in given_queries.items():
         hits = await index.search(container, terms, CANDIDATES, timeout_seconds=TIMEOUT)
-        for ord_, score in zip(hits.ords, hits.scores, strict=True):
-            yield ir_measures.ScoredDoc(query, ids[ord_], float(score))
+        for chunk_no, score in zip(hits.chunk_nos, hits.scores, strict=True):
+            yield ir_measures.ScoredDoc(query, ids[chunk_no], float(score))
 
 
 def _bm25s(
-    ids: Sequence[str], entries: Sequence[ChunkTerms], asked: dict[str, list[str]]
+    ids: Sequence[str], entries: Sequence[ChunkTerms], given_queries: dict[str, list[str]]
 ) -> Iterator[ir_measures.ScoredDoc]:
     tokens = [list(Counter(entry.tfs).elements()) for entry in entries]
     index = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
     index.index(tokens, show_progress=False)
-    for query, terms in asked.items():
+    for query, terms in given_queries.items():
         if not terms:
             continue
         found, scores = index.retrieve([terms], k=min(CANDIDATES, len(ids)), show_progress=False)
@@ -176,19 +176,19 @@ def _synthetic(chunks: int, seed: int = 7) -> Iterator[NDArray[np.int64]]:
         yield terms
 
 
-def _entry(ord_: int, terms: NDArray[np.int64]) -> ChunkTerms:
+def _entry(chunk_no: int, terms: NDArray[np.int64]) -> ChunkTerms:
     distinct, counts = np.unique(terms, return_counts=True)
     tfs = {
         f"term{rank}": count for rank, count in zip(distinct.tolist(), counts.tolist(), strict=True)
     }
-    return ChunkTerms(ord_, len(terms), tfs)
+    return ChunkTerms(chunk_no, len(terms), tfs)
 
 
-async def _latency(database: Database, chunks: int) -> list[Latency]:
+async def _latency(database: Database, chunks: int) -> list[KeywordLatency]:
     """A corpus published in batches, then as many small publications as the rule leaves uncompacted."""
     container = f"synthetic-{chunks}"
-    texts = list(_synthetic(chunks + 5 * RULES.loose_writes))
-    entries = [_entry(ord_, terms) for ord_, terms in enumerate(texts)]
+    texts = list(_synthetic(chunks + 5 * RULES.unmerged_writes))
+    entries = [_entry(chunk_no, terms) for chunk_no, terms in enumerate(texts)]
     await _ingest(database, container, entries[:chunks])
     await _compacted(database, container)
     await _publish(database, container, entries[chunks:], batch=5)
@@ -207,7 +207,7 @@ async def _compacted(database: Database, container: str) -> None:
 
 async def _timed(
     database: Database, container: str, texts: Sequence[NDArray[np.int64]], state: str, terms: int
-) -> Latency:
+) -> KeywordLatency:
     index = PostgresKeywordIndex(database)
     random = np.random.default_rng(11)
     milliseconds, rows, matched = [], [], []
@@ -219,7 +219,7 @@ async def _timed(
         rows.append(hits.rows_read)
         matched.append(hits.matched)
     p50, p95 = np.percentile(milliseconds[WARM_UP:], [50, 95])
-    return Latency(
+    return KeywordLatency(
         len(texts),
         state,
         terms,
@@ -234,8 +234,8 @@ def _question(
     random: np.random.Generator, texts: Sequence[NDArray[np.int64]], terms: int
 ) -> list[int]:
     """Distinct terms of a random chunk, frequent ones as often as it says them."""
-    said = texts[int(random.integers(len(texts)))]
-    return list(dict.fromkeys(random.permutation(said).tolist()))[:terms]
+    text_terms = texts[int(random.integers(len(texts)))]
+    return list(dict.fromkeys(random.permutation(text_terms).tolist()))[:terms]
 
 
 async def _publish(
@@ -291,8 +291,8 @@ def _say(line: str) -> None:
 
 
 async def _run(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
-    quality: list[Quality] = []
-    latency: list[Latency] = []
+    quality: list[KeywordQuality] = []
+    latency: list[KeywordLatency] = []
     async with _server(arguments.dsn) as dsn:
         await migrate(dsn)
         async with await Database.open(dsn, name="benchmark") as database:
@@ -305,12 +305,12 @@ async def _run(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]
     return {"quality": [asdict(q) for q in quality], "latency": [asdict(row) for row in latency]}
 
 
-def _quality_line(row: Quality) -> str:
+def _quality_line(row: KeywordQuality) -> str:
     difference = f"{row.ours - row.bm25s:+.4f}"
     return f"{row.name:20} nDCG@{TOP} ours {row.ours:.4f}  bm25s {row.bm25s:.4f}  {difference}"
 
 
-def _latency_line(row: Latency) -> str:
+def _latency_line(row: KeywordLatency) -> str:
     return (
         f"{row.chunks:>8} chunks {row.state:>9} {row.terms:>3} terms: p50 {row.p50_ms:7.2f} ms"
         f"  p95 {row.p95_ms:7.2f} ms  rows {row.rows:7.0f}  matched {row.matched:8.0f}"

@@ -9,16 +9,16 @@ from typing import Final
 import psutil
 
 from benchmarks import corpus
-from benchmarks.installation import MEGABYTE, Installation, add, create, ended, quiet
-from latent_core.domain.manifest import SearchMode
+from benchmarks.installation import MEGABYTE, BenchmarkInstallation, add, create, ended, quiet
+from latent_core.domain.manifest.model import SearchMode
 from latent_core.domain.query import SearchRequest
 
 SETTLE_SECONDS: Final = 5.0
 """What the start leaves behind is given back to the system by then."""
 CONTAINER: Final = "memory"
 NAMES: Final = (
-    ("latent_core.vectors.child", "vector engine"),
-    ("latent_core.processes.guardian", "guardian"),
+    ("latent_core.vectors.edge.child", "vector engine"),
+    ("latent_core.runtime.guardian", "guardian"),
     ("latent_workers.sandbox", "parser"),
     ("postgres", "postgres"),
     ("latent_cli", "gateway and worker"),
@@ -26,7 +26,7 @@ NAMES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class MemoryUsage:
     """PSS in MB: all of it, and by what the processes are."""
 
     when: str
@@ -34,7 +34,7 @@ class Usage:
     by_process: dict[str, float]
 
 
-async def measure(installation: Installation) -> list[Usage]:
+async def measure(installation: BenchmarkInstallation) -> list[MemoryUsage]:
     """On a fresh installation: idle, and after a first ingest and a first search (both models are loaded then)."""
     await asyncio.sleep(SETTLE_SECONDS)
     usages = [usage(installation, "idle after start")]
@@ -44,8 +44,8 @@ async def measure(installation: Installation) -> list[Usage]:
     return usages
 
 
-async def _use(installation: Installation) -> None:
-    passages = list(corpus.Writer(4).full_passages(3))
+async def _use(installation: BenchmarkInstallation) -> None:
+    passages = list(corpus.PassageWriter(4).full_passages(3))
     file = corpus.write_text(installation.folder / "memory.txt", passages)
     async with installation.client() as client:
         await create(client, CONTAINER)
@@ -57,7 +57,7 @@ async def _use(installation: Installation) -> None:
         )
 
 
-def usage(installation: Installation, when: str) -> Usage:
+def usage(installation: BenchmarkInstallation, when: str) -> MemoryUsage:
     by_process: dict[str, float] = {}
     for process in installation.tree():
         try:
@@ -67,7 +67,7 @@ def usage(installation: Installation, when: str) -> Usage:
             continue
         name = _name(process, command)
         by_process[name] = round(by_process.get(name, 0.0) + size, 1)
-    return Usage(when, round(sum(by_process.values()), 1), by_process)
+    return MemoryUsage(when, round(sum(by_process.values()), 1), by_process)
 
 
 def _name(process: psutil.Process, command: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from benchmarks.search import Footprint, Latency
+from benchmarks.search import Footprint, ModeLatency
 
 WIDTH: Final = 420
 HEIGHT: Final = 300
@@ -23,7 +23,7 @@ def at(points: Sequence[Point], chunks: int) -> float:
     return float(y2 * (chunks / x2) ** rise)
 
 
-def growth(search: Sequence[Latency], memory: Sequence[Footprint]) -> str:
+def growth(search: Sequence[ModeLatency], memory: Sequence[Footprint]) -> str:
     """The drawing."""
     times = {
         mode: sorted((float(row.chunks), row.total.p95_ms) for row in search if row.mode == mode)

@@ -20,20 +20,20 @@ import ir_measures
 import numpy as np
 from psycopg.rows import tuple_row
 
-from benchmarks.installation import Installation, add, create, ended, quiet
+from benchmarks.installation import BenchmarkInstallation, add, create, ended, quiet
 from latent_client import AsyncClient
+from latent_core.bm25.analyser import analyse, query_terms, unindexed
+from latent_core.bm25.language import detect_language
+from latent_core.bm25.scoring import K1, B
+from latent_core.db.connection import Database
+from latent_core.db.spaces import embedding_cache as embeddings
 from latent_core.domain.evaluation import Interval
 from latent_core.domain.ids import Sha256
-from latent_core.domain.manifest import Fusion, FusionMethod, SearchMode
+from latent_core.domain.manifest.model import Fusion, FusionMethod, SearchMode
 from latent_core.domain.query import SearchRequest
-from latent_core.embedding.minilm import DIMS, FP32, WINDOW
-from latent_core.embedding.port import EmbeddingModel
-from latent_core.evaluation.intervals import paired_interval
-from latent_core.keywords.analyser import analyse, query_terms, unindexed
-from latent_core.keywords.language import detect_language
-from latent_core.keywords.scoring import K1, B
-from latent_core.registry import embeddings
-from latent_core.registry.connection import Database
+from latent_core.eval.intervals import paired_interval
+from latent_core.models.embedding.minilm import DIMS, FP32, WINDOW
+from latent_core.models.embedding.port import EmbeddingModel
 
 SETS: Final = (
     "cranfield",
@@ -68,7 +68,7 @@ SELECT content_hash, vector FROM embedding_cache WHERE space = %(space)s ORDER B
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedSet:
+class SearchJudgedSet:
     name: str
     corpus: Path
     ids: list[str]
@@ -79,7 +79,7 @@ class JudgedSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class SearchQuality:
     """nDCG@10 of one set."""
 
     name: str
@@ -99,11 +99,11 @@ class Quality:
     """Hybrid less the better of its channels, query by query."""
 
 
-def read_set(folder: Path) -> JudgedSet:
+def read_set(folder: Path) -> SearchJudgedSet:
     documents = list(_records(folder / "corpus.jsonl"))
     qrels = list(_qrels(folder / "qrels.tsv"))
     judged = {qrel.query_id for qrel in qrels}
-    return JudgedSet(
+    return SearchJudgedSet(
         "-".join(folder.parts[-2:]) if folder.parent.name == "xquad" else folder.name,
         folder / "corpus.jsonl",
         [document["_id"] for document in documents],
@@ -126,7 +126,9 @@ def _qrels(path: Path) -> Iterator[ir_measures.Qrel]:
             yield ir_measures.Qrel(query, document, max(0, int(float(grade))))
 
 
-async def quality(installation: Installation, judged: JudgedSet, cache: Path | None) -> Quality:
+async def quality(
+    installation: BenchmarkInstallation, judged: SearchJudgedSet, cache: Path | None
+) -> SearchQuality:
     """Ingest a set and ask all its queries in every mode. ``cache`` keeps vectors between runs."""
     if cache is not None:
         await _load(installation, cache)
@@ -137,16 +139,16 @@ async def quality(installation: Installation, judged: JudgedSet, cache: Path | N
         if cache is not None:
             await _save(installation, cache)
         single = {
-            mode: _by_query(judged, await _asked(client, judged, mode))
+            mode: _by_query(judged, await _search_all(client, judged, mode))
             for mode in (SearchMode.LEXICAL, SearchMode.SEMANTIC)
         }
         fused = {
-            name: _by_query(judged, await _asked(client, judged, SearchMode.HYBRID, fusion))
+            name: _by_query(judged, await _search_all(client, judged, SearchMode.HYBRID, fusion))
             for name, fusion in _fusions(len(judged.queries))
         }
     better = max(single.values(), key=_mean)
     best = max(fused, key=lambda name: _mean(fused[name]))
-    return Quality(
+    return SearchQuality(
         name=judged.name,
         documents=len(judged.ids),
         queries=len(judged.queries),
@@ -171,8 +173,8 @@ def _fusions(queries: int) -> Iterator[tuple[str, Fusion]]:
                 yield name, Fusion(method=method, weights={"vector": weight})
 
 
-async def _asked(
-    client: AsyncClient, judged: JudgedSet, mode: SearchMode, fusion: Fusion | None = None
+async def _search_all(
+    client: AsyncClient, judged: SearchJudgedSet, mode: SearchMode, fusion: Fusion | None = None
 ) -> list[ir_measures.ScoredDoc]:
     """Every query once, a few at a time."""
     free = asyncio.Semaphore(AT_ONCE)
@@ -195,7 +197,7 @@ async def _asked(
     return [found for run in runs for found in run]
 
 
-def _reference(judged: JudgedSet) -> Iterator[ir_measures.ScoredDoc]:
+def _reference(judged: SearchJudgedSet) -> Iterator[ir_measures.ScoredDoc]:
     languages = [detect_language(text) for text in judged.texts]
     tokens = [
         list(Counter(analyse(text, language).tfs).elements())
@@ -223,7 +225,7 @@ def _usual_stop_words(languages: Sequence[str]) -> set[str]:
     }
 
 
-def _by_query(judged: JudgedSet, run: Sequence[ir_measures.ScoredDoc]) -> list[float]:
+def _by_query(judged: SearchJudgedSet, run: Sequence[ir_measures.ScoredDoc]) -> list[float]:
     """Of every judged query, in their order; one without hits has 0."""
     found = {
         one.query_id: float(one.value)
@@ -236,7 +238,7 @@ def _mean(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 4)
 
 
-async def _load(installation: Installation, cache: Path) -> None:
+async def _load(installation: BenchmarkInstallation, cache: Path) -> None:
     file = cache / KEPT
     if not file.exists():
         return
@@ -250,7 +252,7 @@ async def _load(installation: Installation, cache: Path) -> None:
                 await embeddings.insert(conn, SPACE, hashes[part], vectors[part])
 
 
-async def _save(installation: Installation, cache: Path) -> None:
+async def _save(installation: BenchmarkInstallation, cache: Path) -> None:
     async with installation.database() as database:
         rows = await _vectors(database)
     await asyncio.to_thread(_write, cache, rows)

@@ -34,7 +34,7 @@ from psycopg.sql import SQL, Identifier
 from benchmarks import corpus
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from tests.support.servers import launch as servers
 
 LATENT: Final = (sys.executable, "-m", "latent_cli")
@@ -51,7 +51,7 @@ CREATE: Final = SQL("CREATE DATABASE {name}")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WorkerShape:
     """``concurrency`` None is the default of a worker."""
 
     name: str
@@ -60,7 +60,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class RemoteWorkload:
     """Documents as they are asked for; ``passages`` 0 is a text of one chunk."""
 
     name: str
@@ -70,16 +70,16 @@ class Workload:
     def text(self, title: str, number: int) -> str:
         if not self.passages:
             return f"Passage {number} of {title}: " + f"word{number} " * 40
-        writer = corpus.Writer(crc32(f"{title} {number}".encode()))
+        writer = corpus.PassageWriter(crc32(f"{title} {number}".encode()))
         return "\n\n".join(writer.full_passages(self.passages))
 
 
-SERIAL: Final = Shape("one worker, one job at a time", 1, 1)
-DEFAULT: Final = Shape("one worker, default concurrency", 1, None)
-TWO: Final = Shape("two workers, one job at a time each", 2, 1)
+SERIAL: Final = WorkerShape("one worker, one job at a time", 1, 1)
+DEFAULT: Final = WorkerShape("one worker, default concurrency", 1, None)
+TWO: Final = WorkerShape("two workers, one job at a time each", 2, 1)
 
 
-async def measure(workload: Workload, rounds: int) -> dict[str, float]:
+async def measure(workload: RemoteWorkload, rounds: int) -> dict[str, float]:
     """Documents a second of each shape, the median of the rounds."""
     rates: dict[str, list[float]] = {shape.name: [] for shape in (SERIAL, DEFAULT, TWO)}
     with ExitStack() as running, tempfile.TemporaryDirectory() as folder:
@@ -101,7 +101,11 @@ async def measure(workload: Workload, rounds: int) -> dict[str, float]:
 
 
 async def _round(
-    client: AsyncClient, settings: Mapping[str, str], shape: Shape, workload: Workload, folder: Path
+    client: AsyncClient,
+    settings: Mapping[str, str],
+    shape: WorkerShape,
+    workload: RemoteWorkload,
+    folder: Path,
 ) -> float:
     container = f"round-{uuid4().hex[:8]}"
     await client.create(Manifest(id=container, name=container, embedder="openai/bench", dims=DIMS))
@@ -179,14 +183,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
     for workload in (
-        Workload("documents of one chunk", given.documents),
-        Workload(f"documents of {PASSAGES} passages", given.long_documents, PASSAGES),
+        RemoteWorkload("documents of one chunk", given.documents),
+        RemoteWorkload(f"documents of {PASSAGES} passages", given.long_documents, PASSAGES),
     ):
         if workload.documents:
             _tell(workload, asyncio.run(measure(workload, given.rounds)))
 
 
-def _tell(workload: Workload, rates: Mapping[str, float]) -> None:
+def _tell(workload: RemoteWorkload, rates: Mapping[str, float]) -> None:
     serial, several, two = rates[SERIAL.name], rates[DEFAULT.name], rates[TWO.name]
     bars = ("", "") if workload.passages else (" (bar 5x)", " (bar 1.8x)")
     print(f"{workload.name}: default concurrency against serial {several / serial:.1f}x{bars[0]}")

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from benchmarks.agents import BAR, Overhead
-from benchmarks.chunking import BAR_MB, Chunking
-from benchmarks.folders import Folders
+from benchmarks.chunking import BAR_MB, ChunkingFigures
+from benchmarks.folders import FolderFigures
 from benchmarks.ingest import PdfTimes, Throughput
-from benchmarks.memory import Usage
+from benchmarks.memory import MemoryUsage
 from benchmarks.plot import at
-from benchmarks.quality import Quality
-from benchmarks.search import CHANNELS, STAGES, Footprint, Latency, Spread
-from benchmarks.serving import Serving
+from benchmarks.quality import SearchQuality
+from benchmarks.search import CHANNELS, STAGES, Footprint, ModeLatency, Spread
+from benchmarks.serving import ServingFigures
 from benchmarks.size import LIMIT_MB, Size
 
 INGEST_RATIO: Final = 0.85
@@ -33,83 +33,91 @@ CODE_SETS: Final = frozenset({"cosqa"})
 
 
 @dataclass
-class Results:
+class BenchmarkResults:
     """Of one run; a part that was not run is empty."""
 
     machine: dict[str, str | float]
     load_before: dict[str, float] = field(default_factory=dict)
     """Part to the machine's load average (one minute) before it began."""
     size: Size | None = None
-    memory: list[Usage] = field(default_factory=list)
+    memory: list[MemoryUsage] = field(default_factory=list)
     pdf: PdfTimes | None = None
     ingest: list[Throughput] = field(default_factory=list)
-    chunking: list[Chunking] = field(default_factory=list)
-    folders: list[Folders] = field(default_factory=list)
-    search: list[Latency] = field(default_factory=list)
+    chunking: list[ChunkingFigures] = field(default_factory=list)
+    folders: list[FolderFigures] = field(default_factory=list)
+    search: list[ModeLatency] = field(default_factory=list)
     footprints: list[Footprint] = field(default_factory=list)
-    serving: Serving | None = None
+    serving: ServingFigures | None = None
     agents: Overhead | None = None
-    quality: list[Quality] = field(default_factory=list)
+    quality: list[SearchQuality] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ReportLimit:
     """A figure and what it has to be."""
 
     what: str
     value: float
     limit: float
-    at_least: bool = False
+    is_minimum: bool = False
 
     @property
     def held(self) -> bool:
-        return self.value >= self.limit if self.at_least else self.value <= self.limit
+        return self.value >= self.limit if self.is_minimum else self.value <= self.limit
 
 
-def bars(results: Results) -> list[Bar]:
+def bars(results: BenchmarkResults) -> list[ReportLimit]:
     return [
         *_ingest_bars(results),
         *(bar for row in results.search if row.chunks == BAR_CHUNKS for bar in _search_bars(row)),
-        *([Bar("MCP over HTTP, p50", results.agents.ratio, BAR)] if results.agents else []),
+        *([ReportLimit("MCP over HTTP, p50", results.agents.ratio, BAR)] if results.agents else []),
         *(bar for row in results.quality for bar in _quality_bars(row)),
     ]
 
 
-def _ingest_bars(results: Results) -> Iterator[Bar]:
+def _ingest_bars(results: BenchmarkResults) -> Iterator[ReportLimit]:
     if results.size:
-        yield Bar("installed size, MB", results.size.total_mb, LIMIT_MB)
-        yield Bar("packages of torch and CUDA", len(results.size.unwanted), 0)
+        yield ReportLimit("installed size, MB", results.size.total_mb, LIMIT_MB)
+        yield ReportLimit("packages of torch and CUDA", len(results.size.unwanted), 0)
     for usage in results.memory[:1]:
-        yield Bar(f"memory {usage.when}, MB", usage.total_mb, IDLE_MB)
+        yield ReportLimit(f"memory {usage.when}, MB", usage.total_mb, IDLE_MB)
     if results.pdf:
-        yield Bar(f"PDF of {results.pdf.pages} pages, s", results.pdf.rendered_seconds, PDF_SECONDS)
+        yield ReportLimit(
+            f"PDF of {results.pdf.pages} pages, s", results.pdf.rendered_seconds, PDF_SECONDS
+        )
     for row in results.ingest:
-        yield Bar(f"ingest, {row.shape}", row.ratio, INGEST_RATIO, at_least=True)
+        yield ReportLimit(f"ingest, {row.shape}", row.ratio, INGEST_RATIO, is_minimum=True)
     for made in results.chunking:
-        yield Bar(f"chunking, {made.source_type}, MB/s", made.mb_per_second, BAR_MB, at_least=True)
+        yield ReportLimit(
+            f"chunking, {made.source_type}, MB/s", made.mb_per_second, BAR_MB, is_minimum=True
+        )
     for one in results.folders:
         if one.files == AGAIN_FILES:
-            yield Bar(f"{one.files} unchanged files, s", one.again_seconds, AGAIN_SECONDS)
+            yield ReportLimit(f"{one.files} unchanged files, s", one.again_seconds, AGAIN_SECONDS)
 
 
-def _search_bars(row: Latency) -> Iterator[Bar]:
+def _search_bars(row: ModeLatency) -> Iterator[ReportLimit]:
     if row.mode == "hybrid":
-        yield Bar("hybrid p50, ms", row.total.p50_ms, HYBRID_MS.p50_ms)
-        yield Bar("hybrid p95, ms", row.total.p95_ms, HYBRID_MS.p95_ms)
-        yield Bar("server without embedding p50, ms", row.server.p50_ms, SERVER_MS.p50_ms)
-        yield Bar("server without embedding p95, ms", row.server.p95_ms, SERVER_MS.p95_ms)
+        yield ReportLimit("hybrid p50, ms", row.total.p50_ms, HYBRID_MS.p50_ms)
+        yield ReportLimit("hybrid p95, ms", row.total.p95_ms, HYBRID_MS.p95_ms)
+        yield ReportLimit("server without embedding p50, ms", row.server.p50_ms, SERVER_MS.p50_ms)
+        yield ReportLimit("server without embedding p95, ms", row.server.p95_ms, SERVER_MS.p95_ms)
     if row.mode == "lexical":
-        yield Bar("keyword channel p95, ms", row.channels["bm25"].p95_ms, KEYWORDS_P95_MS)
+        yield ReportLimit("keyword channel p95, ms", row.channels["bm25"].p95_ms, KEYWORDS_P95_MS)
 
 
-def _quality_bars(row: Quality) -> Iterator[Bar]:
-    yield Bar(f"{row.name}: lexical nDCG@10", row.lexical, row.bm25s - TOLERANCE, at_least=True)
+def _quality_bars(row: SearchQuality) -> Iterator[ReportLimit]:
+    yield ReportLimit(
+        f"{row.name}: lexical nDCG@10", row.lexical, row.bm25s - TOLERANCE, is_minimum=True
+    )
     if row.name not in CODE_SETS:
         better = max(row.lexical, row.semantic)
-        yield Bar(f"{row.name}: hybrid nDCG@10", row.hybrid, better - TOLERANCE, at_least=True)
+        yield ReportLimit(
+            f"{row.name}: hybrid nDCG@10", row.hybrid, better - TOLERANCE, is_minimum=True
+        )
 
 
-def lines(results: Results) -> Iterator[str]:
+def lines(results: BenchmarkResults) -> Iterator[str]:
     """Everything, ready to print."""
     for title, rows in (
         ("Ingest: texts a second", _ingest_rows(results.ingest)),
@@ -170,7 +178,7 @@ def _pdf_rows(pdf: PdfTimes | None) -> list[list[str]]:
     return [head, [str(pdf.pages), str(pdf.chunks), *seconds]]
 
 
-def _chunking_rows(chunking: Sequence[Chunking]) -> list[list[str]]:
+def _chunking_rows(chunking: Sequence[ChunkingFigures]) -> list[list[str]]:
     head = ["", "files", "MB", "chunks", "MB/s", "times the raw baseline"]
     return [head] + [
         [
@@ -185,7 +193,7 @@ def _chunking_rows(chunking: Sequence[Chunking]) -> list[list[str]]:
     ]
 
 
-def _folder_rows(folders: Sequence[Folders]) -> list[list[str]]:
+def _folder_rows(folders: Sequence[FolderFigures]) -> list[list[str]]:
     head = ["files", "searchable, s", "again, s", "idle MB", "peak MB", "others wait, s"]
     return [head] + [
         [
@@ -194,13 +202,13 @@ def _folder_rows(folders: Sequence[Folders]) -> list[list[str]]:
             f"{row.again_seconds:.2f}",
             f"{row.idle_mb:.0f}",
             f"{row.peak_mb:.0f}",
-            f"{row.waited_p50:.1f} / {row.waited_most:.1f}",
+            f"{row.waited_p50:.1f} / {row.max_wait:.1f}",
         ]
         for row in folders
     ]
 
 
-def _search_rows(search: Sequence[Latency]) -> list[list[str]]:
+def _search_rows(search: Sequence[ModeLatency]) -> list[list[str]]:
     head = ["chunks", "mode", "total", "server less embedding", *CHANNELS]
     return [head] + [
         [
@@ -214,7 +222,7 @@ def _search_rows(search: Sequence[Latency]) -> list[list[str]]:
     ]
 
 
-def _stage_rows(search: Sequence[Latency]) -> list[list[str]]:
+def _stage_rows(search: Sequence[ModeLatency]) -> list[list[str]]:
     return [["chunks", "mode", *STAGES]] + [
         [str(row.chunks), row.mode, *(_shown(row.stages[stage]) for stage in STAGES)]
         for row in search
@@ -225,7 +233,7 @@ def _shown(spread: Spread | None) -> str:
     return "-" if spread is None else f"{spread.p50_ms:.1f} / {spread.p95_ms:.1f}"
 
 
-def _load_rows(serving: Serving | None) -> list[list[str]]:
+def _load_rows(serving: ServingFigures | None) -> list[list[str]]:
     head = ["clients", "chunks", "searches a second", "p50 / p95 ms"]
     return [head] + [
         [str(load.clients), str(load.chunks), f"{load.per_second:.1f}", _shown(load.spread)]
@@ -233,7 +241,7 @@ def _load_rows(serving: Serving | None) -> list[list[str]]:
     ]
 
 
-def _case_rows(serving: Serving | None) -> list[list[str]]:
+def _case_rows(serving: ServingFigures | None) -> list[list[str]]:
     head = ["", "", "compared with", "ratio of medians"]
     return [head] + [
         [case.what, _shown(case.spread), _shown(case.compared), f"{case.ratio:.2f}"]
@@ -249,7 +257,7 @@ def _agent_rows(overhead: Overhead | None) -> list[list[str]]:
     return [head, [f"{overhead.chunks}", *shown]]
 
 
-def _growth_rows(results: Results) -> list[list[str]]:
+def _growth_rows(results: BenchmarkResults) -> list[list[str]]:
     """What the line through the two largest sizes says of a million chunks."""
     rows = [["", "largest", "at a million"]]
     lines: dict[str, list[tuple[float, float]]] = {}
@@ -263,7 +271,7 @@ def _growth_rows(results: Results) -> list[list[str]]:
     ]
 
 
-def _memory_rows(memory: Sequence[Usage]) -> list[list[str]]:
+def _memory_rows(memory: Sequence[MemoryUsage]) -> list[list[str]]:
     names = sorted({name for usage in memory for name in usage.by_process})
     return [["", "together", *names]] + [
         [
@@ -275,7 +283,7 @@ def _memory_rows(memory: Sequence[Usage]) -> list[list[str]]:
     ]
 
 
-def _quality_rows(quality: Sequence[Quality]) -> list[list[str]]:
+def _quality_rows(quality: Sequence[SearchQuality]) -> list[list[str]]:
     head = ["", "documents", "queries", "bm25s", "lexical", "semantic", "hybrid", "DBSF", "best"]
     head += ["best fusion", "hybrid - better channel, 95 %"]
     rows = [
@@ -312,12 +320,12 @@ def _size_rows(size: Size | None) -> list[list[str]]:
     ]
 
 
-def _bar_rows(found: Sequence[Bar]) -> list[list[str]]:
+def _bar_rows(found: Sequence[ReportLimit]) -> list[list[str]]:
     return [["", "measured", "bar", ""]] + [
         [
             bar.what,
             f"{bar.value:.4g}",
-            f"{'>=' if bar.at_least else '<='} {bar.limit:.4g}",
+            f"{'>=' if bar.is_minimum else '<='} {bar.limit:.4g}",
             "held" if bar.held else "MISSED",
         ]
         for bar in found

@@ -37,9 +37,9 @@ from benchmarks import (
     size,
 )
 from benchmarks.installation import MEGABYTE, running, work_folder
-from benchmarks.report import Results
-from latent_core.cores import cores
+from benchmarks.report import BenchmarkResults
 from latent_core.domain.chunk import SourceType
+from latent_core.runtime.cores import cores
 
 SIZES: Final = (1_000, 10_000, 100_000)
 PATIENT: Final = {"LLC_SEARCH_TIMEOUT_MS": "30000"}
@@ -48,24 +48,24 @@ QUIET: Final = 0.5
 """A load average above it says that the machine was not ours alone."""
 
 
-async def _size(_arguments: argparse.Namespace, results: Results) -> None:
+async def _size(_arguments: argparse.Namespace, results: BenchmarkResults) -> None:
     results.size = await asyncio.to_thread(size.measure)
 
 
-async def _memory(_arguments: argparse.Namespace, results: Results) -> None:
+async def _memory(_arguments: argparse.Namespace, results: BenchmarkResults) -> None:
     with work_folder(None, "memory") as folder:
         async with running(folder) as installation:
             results.memory = await memory.measure(installation)
 
 
-async def _ingest(arguments: argparse.Namespace, results: Results) -> None:
+async def _ingest(arguments: argparse.Namespace, results: BenchmarkResults) -> None:
     with work_folder(None, "ingest") as folder:
         async with running(folder) as installation:
             results.ingest = await ingest.throughput(installation, arguments.rounds)
             results.pdf = await ingest.pdf(installation)
 
 
-async def _chunking(arguments: argparse.Namespace, results: Results) -> None:
+async def _chunking(arguments: argparse.Namespace, results: BenchmarkResults) -> None:
     sources = {SourceType.CODE: chunking.stdlib(), SourceType.MARKDOWN: arguments.data}
     for source_type, folder in sources.items():
         if folder is not None:
@@ -73,12 +73,12 @@ async def _chunking(arguments: argparse.Namespace, results: Results) -> None:
             results.chunking.append(made)
 
 
-async def _folders(arguments: argparse.Namespace, results: Results) -> None:
+async def _folders(arguments: argparse.Namespace, results: BenchmarkResults) -> None:
     for files in arguments.files:
         results.folders.append(await folders.measure(files))
 
 
-async def _search(arguments: argparse.Namespace, results: Results) -> None:
+async def _search(arguments: argparse.Namespace, results: BenchmarkResults) -> None:
     with work_folder(arguments.work, "search") as folder:
         async with running(folder) as installation:
             results.search, results.footprints = await search.latency(
@@ -86,19 +86,19 @@ async def _search(arguments: argparse.Namespace, results: Results) -> None:
             )
 
 
-async def _serving(arguments: argparse.Namespace, results: Results) -> None:
+async def _serving(arguments: argparse.Namespace, results: BenchmarkResults) -> None:
     with work_folder(arguments.work, "search") as folder:
         async with running(folder) as installation:
             results.serving = await serving.serving(installation, arguments.chunks)
 
 
-async def _agents(arguments: argparse.Namespace, results: Results) -> None:
+async def _agents(arguments: argparse.Namespace, results: BenchmarkResults) -> None:
     with work_folder(arguments.work, "search") as folder:
         async with running(folder) as installation:
             results.agents = await agents.overhead(installation, agents.nearest(arguments.chunks))
 
 
-async def _quality(arguments: argparse.Namespace, results: Results) -> None:
+async def _quality(arguments: argparse.Namespace, results: BenchmarkResults) -> None:
     if arguments.data is None:
         return
     with work_folder(None, "quality") as folder:
@@ -110,7 +110,7 @@ async def _quality(arguments: argparse.Namespace, results: Results) -> None:
                 _say(f"  {found.name}: hybrid {found.hybrid:.4f}")
 
 
-PARTS: Final[dict[str, Callable[[argparse.Namespace, Results], Awaitable[None]]]] = {
+PARTS: Final[dict[str, Callable[[argparse.Namespace, BenchmarkResults], Awaitable[None]]]] = {
     "size": _size,
     "memory": _memory,
     "ingest": _ingest,
@@ -123,8 +123,8 @@ PARTS: Final[dict[str, Callable[[argparse.Namespace, Results], Awaitable[None]]]
 }
 
 
-async def run(arguments: argparse.Namespace) -> Results:
-    results = Results(_machine())
+async def run(arguments: argparse.Namespace) -> BenchmarkResults:
+    results = BenchmarkResults(_machine())
     for name in arguments.only:
         load = os.getloadavg()[0]
         results.load_before[name] = round(load, 2)

@@ -22,17 +22,17 @@ import numpy as np
 
 from benchmarks import corpus, memory
 from benchmarks.archives import write_archive
-from benchmarks.installation import Installation, add, create, ended, quiet
+from benchmarks.installation import BenchmarkInstallation, add, create, ended, quiet
 from latent_client import AsyncClient
+from latent_core.bm25.compaction import compact
+from latent_core.db.spaces import embedding_cache
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import content_hash
-from latent_core.domain.manifest import Dedup, Manifest, SearchMode
+from latent_core.domain.manifest.model import Dedup, Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
-from latent_core.embedding.minilm import DIMS, FP32, WINDOW
-from latent_core.embedding.port import EmbeddingModel
-from latent_core.keywords.compaction import compact
-from latent_core.registry import embeddings
-from tests.support.hashed_words import HashedWords
+from latent_core.models.embedding.minilm import DIMS, FP32, WINDOW
+from latent_core.models.embedding.port import EmbeddingModel
+from tests.support.hashed_embedder import HashedWords
 
 MODES: Final = ("lexical", "semantic", "hybrid")
 TOP_K: Final = 10
@@ -43,10 +43,10 @@ WARM_SECONDS: Final = 60.0
 SEED: Final = 7
 INGESTED: Final = 10_000
 """Chunks of a container that is filled as users fill it."""
-NO_LIKENESS: Final = {"semantic_threshold": 1.0}
+NO_SIMILARITY: Final = {"semantic_threshold": 1.0}
 """Made-up vectors are much alike, real ones are not: nothing counts as a near-duplicate here."""
 PREFILL_TEXTS: Final = 2000
-ASKED_OF: Final = 2000
+QUERIES_PER_RUN: Final = 2000
 """Queries are taken from the first so many texts."""
 PATH: Final = "/v1/containers/search"
 STAGES: Final = ("plan", "embed", "retrieve", "fuse", "hydrate", "render")
@@ -67,7 +67,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class ModeLatency:
     """Of one mode in one container, in milliseconds."""
 
     chunks: int
@@ -85,7 +85,7 @@ def container_of(chunks: int) -> str:
 
 
 def texts_of(chunks: int) -> list[str]:
-    return list(corpus.Writer(SEED).passages(chunks))
+    return list(corpus.PassageWriter(SEED).passages(chunks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +97,29 @@ class Footprint:
 
 
 async def latency(
-    installation: Installation, sizes: Sequence[int], rounds: int = ROUNDS
-) -> tuple[list[Latency], list[Footprint]]:
+    installation: BenchmarkInstallation, sizes: Sequence[int], rounds: int = ROUNDS
+) -> tuple[list[ModeLatency], list[Footprint]]:
     """Containers of all ``sizes``, smallest first; then a fresh process, and every mode in each."""
     for chunks in sorted(sizes):
         await prepare(installation, chunks)
     await installation.restart()
     await until_warm(installation, container_of(min(sizes)))
-    results: list[Latency] = []
+    results: list[ModeLatency] = []
     footprints: list[Footprint] = []
     searched = 0
     for chunks in sorted(sizes):
         # Seeded by the size: a query that was asked of another container would be remembered with its vector.
-        asked = corpus.queries(
-            texts_of(min(chunks, ASKED_OF)), _queries_needed(rounds), seed=chunks
+        query_texts = corpus.queries(
+            texts_of(min(chunks, QUERIES_PER_RUN)), _queries_needed(rounds), seed=chunks
         )
-        results += await asyncio.to_thread(measure, installation, chunks, asked, rounds)
+        results += await asyncio.to_thread(measure, installation, chunks, query_texts, rounds)
         searched += chunks
         usage = await asyncio.to_thread(memory.usage, installation, "searched")
         footprints.append(Footprint(searched, usage.total_mb))
     return results, footprints
 
 
-async def until_warm(installation: Installation, container: str) -> None:
+async def until_warm(installation: BenchmarkInstallation, container: str) -> None:
     """Return when the query model is loaded: until then answers lack what it would find."""
     request = SearchRequest(containers=[container], query="warm", top_k=1, mode=SearchMode.SEMANTIC)
     async with installation.client() as client, asyncio.timeout(WARM_SECONDS):
@@ -127,7 +127,7 @@ async def until_warm(installation: Installation, container: str) -> None:
             await asyncio.sleep(0.1)
 
 
-async def prepare(installation: Installation, chunks: int) -> None:
+async def prepare(installation: BenchmarkInstallation, chunks: int) -> None:
     """Make the container of ``chunks``, compacted, unless it is there."""
     container = container_of(chunks)
     async with installation.client() as client:
@@ -138,7 +138,7 @@ async def prepare(installation: Installation, chunks: int) -> None:
             if chunks > INGESTED:
                 await _import(installation, client, chunks)
             else:
-                await create(client, container, dedup=NO_LIKENESS)
+                await create(client, container, dedup=NO_SIMILARITY)
         if chunks <= INGESTED:
             texts = texts_of(chunks)
             await _prefill(installation, texts)
@@ -149,9 +149,9 @@ async def prepare(installation: Installation, chunks: int) -> None:
         await compact(database, container, _go_on)
 
 
-async def _import(installation: Installation, client: AsyncClient, chunks: int) -> None:
+async def _import(installation: BenchmarkInstallation, client: AsyncClient, chunks: int) -> None:
     container = container_of(chunks)
-    manifest = Manifest(id=container, name=container, dedup=Dedup.model_validate(NO_LIKENESS))
+    manifest = Manifest(id=container, name=container, dedup=Dedup.model_validate(NO_SIMILARITY))
     file = installation.folder / f"{container}.latent.tar.zst"
     space = {"embedder": FP32.embedder, "version": FP32.version, "dims": DIMS}
     await asyncio.to_thread(
@@ -178,14 +178,14 @@ async def embedded(client: AsyncClient) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in counts)
 
 
-async def _prefill(installation: Installation, texts: Sequence[str]) -> None:
+async def _prefill(installation: BenchmarkInstallation, texts: Sequence[str]) -> None:
     words = HashedWords(DIMS)
     space = EmbeddingModel(FP32.embedder, FP32.version, DIMS, WINDOW).key
     async with installation.database() as database:
         for part in _parts(texts, PREFILL_TEXTS):
             async with database.transaction() as conn:
                 hashes = [content_hash(text) for text in part]
-                await embeddings.insert(conn, space, hashes, words.vectors(part))
+                await embedding_cache.insert(conn, space, hashes, words.vectors(part))
 
 
 def _parts(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
@@ -198,7 +198,7 @@ async def _go_on() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SearchSample:
     request_id: str
     total: float
     stages: dict[str, float]
@@ -210,11 +210,11 @@ class Asker:
     def __init__(self, url: str, token: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        self._asked = self._late = 0
+        self._requests = self._late = 0
 
-    def sample(self, chunks: int, mode: str, query: str) -> Sample:
+    def sample(self, chunks: int, mode: str, query: str) -> SearchSample:
         milliseconds, answer = self.ask(_body(chunks, mode, query))
-        return Sample(answer["request_id"], milliseconds, answer["timings"])
+        return SearchSample(answer["request_id"], milliseconds, answer["timings"])
 
     def channels(self, chunks: int, mode: str, query: str) -> dict[str, float]:
         _, answer = self.ask(_body(chunks, mode, query) | {"diagnostics": True})
@@ -232,7 +232,7 @@ class Asker:
         raw = answer.read()
         milliseconds = (time.perf_counter() - begun) * 1000
         found: dict[str, Any] = json.loads(raw)
-        self._asked += 1
+        self._requests += 1
         self._late += found["partial"]
         if answer.status != 200 or not (found["hits"] or empty or found["partial"]):
             raise RuntimeError(f"a search answered {answer.status}: {found['issues']}")
@@ -242,7 +242,7 @@ class Asker:
         """Also tells of answers that lacked something: a machine that stood still, or a deadline too short."""
         self._connection.close()
         if self._late:
-            print(f"  {self._late} of {self._asked} answers were late and in part", flush=True)
+            print(f"  {self._late} of {self._requests} answers were late and in part", flush=True)
 
 
 def _body(chunks: int, mode: str, query: str) -> dict[str, Any]:
@@ -254,17 +254,20 @@ def _queries_needed(rounds: int) -> int:
 
 
 def measure(
-    installation: Installation, chunks: int, asked: Sequence[str], rounds: int = ROUNDS
-) -> list[Latency]:
+    installation: BenchmarkInstallation,
+    chunks: int,
+    query_texts: Sequence[str],
+    rounds: int = ROUNDS,
+) -> list[ModeLatency]:
     """Every mode. Modes take turns, query by query, so that a disturbance falls on all of them.
 
     No query is asked twice: the vectors of queries are kept, and a repeated one would not be embedded.
     The channels' times are of a last round that asks for diagnostics, which the others do without.
     """
     asker = Asker(installation.url, installation.token)
-    samples: dict[str, list[Sample]] = {mode: [] for mode in MODES}
+    samples: dict[str, list[SearchSample]] = {mode: [] for mode in MODES}
     channels: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
-    fresh = iter(asked)
+    fresh = iter(query_texts)
     for _, mode in product(range(WARM_UP), MODES):
         asker.sample(chunks, mode, next(fresh))
     for _, mode in product(range(rounds * QUERIES), MODES):
@@ -279,11 +282,11 @@ def measure(
 def _latency(
     chunks: int,
     mode: str,
-    samples: Sequence[Sample],
+    samples: Sequence[SearchSample],
     channels: Sequence[dict[str, float]],
     handled: Mapping[str, float],
-) -> Latency:
-    return Latency(
+) -> ModeLatency:
+    return ModeLatency(
         chunks,
         mode,
         Spread.of([one.total for one in samples]),

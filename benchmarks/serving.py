@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks import corpus
-from benchmarks.installation import Installation, add, create, quiet
+from benchmarks.installation import BenchmarkInstallation, add, create, quiet
 from benchmarks.search import (
-    ASKED_OF,
+    QUERIES_PER_RUN,
     TOP_K,
     Asker,
     Spread,
@@ -38,7 +38,7 @@ INGESTED_TEXTS: Final = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadFigures:
     """So many clients, each asking again as soon as it is answered."""
 
     chunks: int
@@ -62,12 +62,12 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
-    loads: list[Load]
+class ServingFigures:
+    loads: list[LoadFigures]
     cases: list[Case]
 
 
-async def serving(installation: Installation, sizes: Sequence[int]) -> Serving:
+async def serving(installation: BenchmarkInstallation, sizes: Sequence[int]) -> ServingFigures:
     """Everything, in the largest container; several together in all of them."""
     for chunks in sorted(sizes):
         await prepare(installation, chunks)
@@ -80,11 +80,11 @@ async def serving(installation: Installation, sizes: Sequence[int]) -> Serving:
         await asyncio.to_thread(_load, installation, largest, clients, fresh) for clients in CLIENTS
     ]
     cases.append(await _while_ingesting(installation, largest, fresh))
-    return Serving(loads, cases)
+    return ServingFigures(loads, cases)
 
 
 def _fresh(chunks: int) -> Iterator[str]:
-    texts = texts_of(min(chunks, ASKED_OF))
+    texts = texts_of(min(chunks, QUERIES_PER_RUN))
     seed = SEED
     while True:
         yield from corpus.queries(texts, 1000, seed=seed)
@@ -98,10 +98,12 @@ def _ask(
     return {"containers": names, "query": query, "top_k": TOP_K, "mode": mode, **more}
 
 
-def _cases(installation: Installation, sizes: Sequence[int], fresh: Iterator[str]) -> list[Case]:
+def _cases(
+    installation: BenchmarkInstallation, sizes: Sequence[int], fresh: Iterator[str]
+) -> list[Case]:
     asker = Asker(installation.url, installation.token)
     largest = sizes[-1]
-    texts = texts_of(ASKED_OF)
+    texts = texts_of(QUERIES_PER_RUN)
     usual = lambda: _ask([largest], next(fresh))  # noqa: E731 - a row of a table
     lexical = lambda: _ask([largest], next(fresh), "lexical")  # noqa: E731
     literals = _literals(texts)
@@ -174,7 +176,9 @@ def _document_counts(texts: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-def _load(installation: Installation, chunks: int, clients: int, fresh: Iterator[str]) -> Load:
+def _load(
+    installation: BenchmarkInstallation, chunks: int, clients: int, fresh: Iterator[str]
+) -> LoadFigures:
     """``clients`` threads, each on its own connection, for some seconds."""
     times: list[float] = []
     lock = threading.Lock()
@@ -195,12 +199,14 @@ def _load(installation: Installation, chunks: int, clients: int, fresh: Iterator
         thread.start()
     for thread in threads:
         thread.join()
-    return Load(
+    return LoadFigures(
         chunks, clients, round(len(times) / (time.perf_counter() - begun), 1), Spread.of(times)
     )
 
 
-async def _while_ingesting(installation: Installation, chunks: int, fresh: Iterator[str]) -> Case:
+async def _while_ingesting(
+    installation: BenchmarkInstallation, chunks: int, fresh: Iterator[str]
+) -> Case:
     """Hybrid search in one container while texts are embedded into another."""
     idle = await asyncio.to_thread(_sampled, installation, chunks, fresh)
     async with _ingest(installation):
@@ -208,7 +214,7 @@ async def _while_ingesting(installation: Installation, chunks: int, fresh: Itera
     return Case("hybrid, while another container ingests", busy, idle)
 
 
-def _sampled(installation: Installation, chunks: int, fresh: Iterator[str]) -> Spread:
+def _sampled(installation: BenchmarkInstallation, chunks: int, fresh: Iterator[str]) -> Spread:
     asker = Asker(installation.url, installation.token)
     times = [asker.ask(_ask([chunks], next(fresh)))[0] for _ in range(SAMPLES * 2)]
     asker.close()
@@ -216,10 +222,10 @@ def _sampled(installation: Installation, chunks: int, fresh: Iterator[str]) -> S
 
 
 @asynccontextmanager
-async def _ingest(installation: Installation) -> AsyncIterator[None]:
+async def _ingest(installation: BenchmarkInstallation) -> AsyncIterator[None]:
     """A corpus is being ingested within the block, and gone after it."""
     name = f"ingesting-{int(time.time())}"
-    texts = list(corpus.Writer(SEED + int(time.time()) % 1000).passages(INGESTED_TEXTS))
+    texts = list(corpus.PassageWriter(SEED + int(time.time()) % 1000).passages(INGESTED_TEXTS))
     file = corpus.write_jsonl(installation.folder / "ingesting.jsonl", texts)
     async with installation.client() as client:
         await create(client, name)

@@ -59,9 +59,9 @@ def closure() -> tuple[dict[str, Distribution], set[str]]:
     seen: set[tuple[str, str]] = set()
     waiting = [Requirement(name) for name in OURS]
     while waiting:
-        wanted = waiting.pop()
-        name = canonicalize_name(wanted.name)
-        for extra in ("", *wanted.extras):
+        needed = waiting.pop()
+        name = canonicalize_name(needed.name)
+        for extra in ("", *needed.extras):
             if (name, extra) in seen:
                 continue
             seen.add((name, extra))
@@ -94,9 +94,9 @@ def _compiled(source: Path) -> Iterator[Path]:
 
 def _editable(one: Distribution) -> Iterator[Path]:
     """Sources of a package that was installed in place."""
-    told = json.loads(one.read_text("direct_url.json") or "{}")
-    if told.get("dir_info", {}).get("editable"):
-        yield from (Path(unquote(urlsplit(told["url"]).path)) / "src").rglob("*")
+    direct_url = json.loads(one.read_text("direct_url.json") or "{}")
+    if direct_url.get("dir_info", {}).get("editable"):
+        yield from (Path(unquote(urlsplit(direct_url["url"]).path)) / "src").rglob("*")
 
 
 def main() -> int:

@@ -18,10 +18,16 @@ import psutil
 
 from benchmarks import corpus
 from benchmarks.archives import directions, write_archive
-from benchmarks.installation import JOB_SECONDS, MEGABYTE, Installation, running, work_folder
+from benchmarks.installation import (
+    JOB_SECONDS,
+    MEGABYTE,
+    BenchmarkInstallation,
+    running,
+    work_folder,
+)
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState, JobView
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.query import SearchRequest
 
 CONTAINER: Final = "large"
@@ -49,13 +55,13 @@ async def imported(client: AsyncClient, file: Path, name: str, chunks: int) -> N
     if job.started_at is None or job.finished_at is None:
         raise RuntimeError("a job without times")
     seconds = (job.finished_at - job.started_at).total_seconds()
-    told = f"{chunks / seconds:.0f} chunks/s in {seconds:.1f} s, verification included"
+    throughput = f"{chunks / seconds:.0f} chunks/s in {seconds:.1f} s, verification included"
     print(
-        f"import as {name}: {told}; sent in {sent:.1f} s; embedded {(job.result or {})['embedded']}"
+        f"import as {name}: {throughput}; sent in {sent:.1f} s; embedded {(job.result or {})['embedded']}"
     )
 
 
-async def exported(installation: Installation, name: str, file: Path) -> None:
+async def exported(installation: BenchmarkInstallation, name: str, file: Path) -> None:
     """Export by a process that has just begun: what an import once took would hide what an export takes."""
     await installation.restart()
     main = installation.tree()[0]
@@ -88,13 +94,13 @@ def _own(process: psutil.Process) -> float:
 
 
 async def _peak(process: psutil.Process) -> float:
-    most = 0.0
+    peak_mb = 0.0
     try:
         while True:
-            most = max(most, await asyncio.to_thread(_own, process))
+            peak_mb = max(peak_mb, await asyncio.to_thread(_own, process))
             await asyncio.sleep(SAMPLE_SECONDS)
     except asyncio.CancelledError:
-        return most
+        return peak_mb
 
 
 async def answers(client: AsyncClient, name: str, queries: list[str]) -> list[Any]:
@@ -114,7 +120,7 @@ async def measure(folder: Path, chunks: int, count: int) -> None:
             await client.create(Manifest(id=PROBE, name="Probe"))
             space = (await client.describe(PROBE)).embedder
             part = max(1, chunks // SMALL_SHARE)
-            texts = list(corpus.Writer(21).passages(chunks))
+            texts = list(corpus.PassageWriter(21).passages(chunks))
             for file, name, some in ((small, SMALL, texts[:part]), (first, CONTAINER, texts)):
                 manifest = Manifest(id=name, name=name)
                 await asyncio.to_thread(write_archive, file, manifest, space, some, directions())

@@ -1,4 +1,4 @@
-"""Alembic's environment. ``latent_core.registry.migrate`` brings the connection and the lock."""
+"""Alembic's environment. ``latent_core.db.migrate`` brings the connection and the lock."""
 
 from alembic import context
 from alembic.util import CommandError

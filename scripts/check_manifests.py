@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from latent_core.domain.errors import LatentError
-from latent_core.manifests import load_manifest
+from latent_core.domain.manifest.yaml_reader import load_manifest
 
 
 def main() -> int:

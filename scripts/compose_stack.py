@@ -19,7 +19,7 @@ import httpx
 
 from latent_client import SyncClient
 from latent_core.domain.errors import TimedOut, Unavailable
-from latent_core.manifests import load_manifest
+from latent_core.domain.manifest.yaml_reader import load_manifest
 from scripts import compose_secrets
 from tests.support.harness.throwaway import LATENT
 
@@ -35,8 +35,8 @@ def compose_command() -> list[str]:
     """``docker compose``, or the older ``docker-compose``; ``Unavailable`` without either."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(command[0]) is not None:
-            asked = subprocess.run([*command, "version"], capture_output=True, check=False)
-            if asked.returncode == 0:
+            version_check = subprocess.run([*command, "version"], capture_output=True, check=False)
+            if version_check.returncode == 0:
                 return command
     raise Unavailable("STACK=compose needs Docker with compose; neither can be found")
 

@@ -15,11 +15,11 @@ from typing import Final
 
 import psycopg
 
+from latent_core.db.migrate import head_revision, migrate
 from latent_core.domain.ids import chunk_id, content_hash, document_id
-from latent_core.processes.cluster import programs
-from latent_core.processes.datadir import DataDirectory
-from latent_core.processes.postgres import EmbeddedPostgres
-from latent_core.registry.migrate import head_revision, migrate
+from latent_core.runtime.cluster import programs
+from latent_core.runtime.data_directory import DataDirectory
+from latent_core.runtime.postgres import EmbeddedPostgres
 
 DUMP: Final = Path(__file__).parent.parent / "tests" / "data" / "previous_revision.sql"
 LAMP: Final = document_id("museum", "file:///museum/lamp.md")
@@ -35,11 +35,11 @@ VALUES ('museum', '{"id": "museum", "name": "Museum", "backup": {"cron": "0 3 * 
 INSERT INTO spaces (container_id, embedder, version, dims, state)
 VALUES ('museum', 'local', 'v1', 384, 'retired'), ('museum', 'local', 'v2', 384, 'live');
 UPDATE containers SET live_space = (SELECT id FROM spaces WHERE state = 'live');
-INSERT INTO ord_counters VALUES ('museum', 3);
+INSERT INTO chunk_no_counters VALUES ('museum', 3);
 INSERT INTO container_languages VALUES ('museum', 'english');
 INSERT INTO schedules VALUES ('museum', 'backup', '0 3 * * *', '2026-01-01T03:00:00Z');
 INSERT INTO postings VALUES ('museum', 'lamp', 1, '\\x0000000002000000', '\\x0101', '\\x05000500');
-INSERT INTO loose_postings VALUES ('museum', 'café', 2, '\\x01000000', '\\x01', '\\x0300');
+INSERT INTO unmerged_postings VALUES ('museum', 'café', 2, '\\x01000000', '\\x01', '\\x0300');
 INSERT INTO keyword_stats (container_id, live_chunks, live_length) VALUES ('museum', 3, 13);
 INSERT INTO embedding_cache (content_hash, space, vector) VALUES (repeat('a', 64), 'local:v2', '\\x00ff');
 INSERT INTO blobs (sha256, bytes, state) VALUES (repeat('b', 64), 54, 'present'), (repeat('c', 64), 999, 'present');
@@ -61,7 +61,7 @@ VALUES (%(id)s, 'museum', 'file:///museum/lamp.md', 'text/markdown', 'markdown',
 """
 
 CHUNK: Final = """
-INSERT INTO chunks (doc_id, generation, ordinal, id, container_id, ord, source_type, block_type, text, embed_text,
+INSERT INTO chunks (doc_id, generation, position, id, container_id, chunk_no, source_type, block_type, text, embed_text,
                     heading_path, offset_start, offset_end, content_hash, token_count, windows, tsv, length,
                     provenance)
 VALUES (%(doc)s, 1, %(at)s, %(id)s, 'museum', %(at)s, 'markdown', 'paragraph', %(text)s, %(text)s, '{Lamp}', %(at)s,
@@ -72,8 +72,8 @@ BELONGINGS: Final = """
 INSERT INTO pages (doc_id, generation, page, image_sha256, text)
 SELECT id, 1, 1, sha256, title FROM documents;
 INSERT INTO blob_refs SELECT id, 1, 'original', 0, sha256, mime, 'lamp.md' FROM documents;
-INSERT INTO signatures SELECT container_id, ord, repeat('1', 64)::bit varying FROM chunks;
-INSERT INTO likenesses VALUES ('museum', 0, '\\x00', NULL), ('museum', 2, '\\x00', 0);
+INSERT INTO signatures SELECT container_id, chunk_no, repeat('1', 64)::bit varying FROM chunks;
+INSERT INTO duplicates VALUES ('museum', 0, '\\x00', NULL), ('museum', 2, '\\x00', 0);
 INSERT INTO jobs (kind, container_id, doc_id, payload, state, principal, finished_at)
 SELECT 'ingest', 'museum', d.id, '{"filename": "lamp.md"}', state, 'local:you', ended
 FROM documents d, (VALUES ('done', now()), ('queued', NULL)) AS j (state, ended);

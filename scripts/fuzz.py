@@ -22,10 +22,10 @@ import httpx
 
 from latent_client import SyncClient
 from latent_core.domain.errors import LatentError
-from latent_core.domain.manifest import Acl, Manifest, Roles
+from latent_core.domain.manifest.model import Acl, Manifest, Roles
 from latent_core.domain.query import SearchRequest
 from latent_core.domain.token import Scope
-from tests.support.harness.throwaway import Throwaway, throwaway
+from tests.support.harness.throwaway import TemporaryInstallation, throwaway
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 SAMPLES: Final = REPOSITORY / "samples" / "lighthouse"
@@ -34,12 +34,12 @@ DOOMED: Final = tuple(f"doomed-{n}" for n in range(4))
 """What may be deleted, so that there is something left to ask for."""
 AGENT: Final = "agent:fuzz"
 SLOWEST_SECONDS: Final = 2
-PATIENCE_SECONDS: Final = 30
+WAIT_SECONDS: Final = 30
 """For one request, before it is given up as hung."""
 JOB_SECONDS: Final = 120.0
-LEAST_SECONDS: Final = 20
+MIN_SECONDS: Final = 20
 PATIENT: Final = 3
-MOST_LINES: Final = 300
+MAX_LINES: Final = 300
 """Of one role."""
 CHECKS: Final = (
     "not_a_server_error",
@@ -77,7 +77,7 @@ ROLES: Final = (
 
 
 @dataclass
-class Known:
+class KnownIds:
     """Names of things that are there, so that requests reach past the first check."""
 
     documents: list[str] = field(default_factory=list)
@@ -109,7 +109,9 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def guarded(installation: Throwaway, roles: list[Role], given: argparse.Namespace) -> int:
+def guarded(
+    installation: TemporaryInstallation, roles: list[Role], given: argparse.Namespace
+) -> int:
     """The run; when it breaks off, with the end of the server's log."""
     try:
         return run(installation, roles, given)
@@ -118,7 +120,7 @@ def guarded(installation: Throwaway, roles: list[Role], given: argparse.Namespac
         return 1
 
 
-def run(installation: Throwaway, roles: list[Role], given: argparse.Namespace) -> int:
+def run(installation: TemporaryInstallation, roles: list[Role], given: argparse.Namespace) -> int:
     print(f"latent answers at {installation.url} after {installation.started_seconds:.1f} s")
     failed = []
     with SyncClient(installation.url, installation.token) as client:
@@ -126,7 +128,7 @@ def run(installation: Throwaway, roles: list[Role], given: argparse.Namespace) -
         for role in roles:
             token = token_of(client, role) or installation.token
             share = max(
-                LEAST_SECONDS, round(given.seconds * role.share / sum(one.share for one in roles))
+                MIN_SECONDS, round(given.seconds * role.share / sum(one.share for one in roles))
             )
             if not tried(installation, role, token, known, share, given):
                 failed.append(role.name)
@@ -139,12 +141,12 @@ def run(installation: Throwaway, roles: list[Role], given: argparse.Namespace) -
     return 1 if failed or unforeseen else 0
 
 
-def filled(client: SyncClient, installation: Throwaway) -> Known:
+def filled(client: SyncClient, installation: TemporaryInstallation) -> KnownIds:
     """A container with the samples, others that may go, and what they hold."""
     acl = Acl(roles=Roles(owner=["local:you", AGENT], reader=["*"]))
     for container_id in (CONTAINER, *DOOMED):
         client.create(Manifest(id=container_id, name=container_id.title(), acl=acl))
-    known, files = Known(), sorted(SAMPLES.glob("*.md"))
+    known, files = KnownIds(), sorted(SAMPLES.glob("*.md"))
     for file in files:
         upload = client.upload(CONTAINER, file)
         known.uploads.append(upload.file_ref)
@@ -169,10 +171,10 @@ def token_of(client: SyncClient, role: Role) -> str | None:
 
 
 def tried(
-    installation: Throwaway,
+    installation: TemporaryInstallation,
     role: Role,
     token: str,
-    known: Known,
+    known: KnownIds,
     seconds: int,
     given: argparse.Namespace,
 ) -> bool:
@@ -180,33 +182,33 @@ def tried(
     time: it is given more, once."""
     for share in (seconds, PATIENT * seconds):
         print(f"\n=== as {role.name}, {share} s", flush=True)
-        code, told = fuzz(installation, role, token, known, share, given)
-        print("\n".join(findings(told, failed=code != 0)), flush=True)
-        if code != 0 or TRIED.search(told):
+        code, output = fuzz(installation, role, token, known, share, given)
+        print("\n".join(findings(output, failed=code != 0)), flush=True)
+        if code != 0 or TRIED.search(output):
             return code == 0
     print(f"not one request was sent in {share} s: give it more time")
     return False
 
 
-def findings(told: str, *, failed: bool) -> list[str]:
+def findings(output: str, *, failed: bool) -> list[str]:
     """Of what schemathesis tells: failures, errors, and how many cases there were."""
     title, shown = "", []
-    for line in told.splitlines():
+    for line in output.splitlines():
         heading = HEADING.fullmatch(line)
         title = heading[1] if heading else title
         if title in ("FAILURES", "ERRORS") or TRIED.fullmatch(line):
             shown.append(line)
     if failed and len(shown) < 2:  # it did not come so far: its settings, or the schema
-        shown = told.splitlines()[-MOST_LINES:]
-    more = len(shown) - MOST_LINES
-    return [*shown[:MOST_LINES], f"… and {more} lines more"] if more > 0 else shown
+        shown = output.splitlines()[-MAX_LINES:]
+    more = len(shown) - MAX_LINES
+    return [*shown[:MAX_LINES], f"… and {more} lines more"] if more > 0 else shown
 
 
 def fuzz(
-    installation: Throwaway,
+    installation: TemporaryInstallation,
     role: Role,
     token: str,
-    known: Known,
+    known: KnownIds,
     seconds: int,
     given: argparse.Namespace,
 ) -> tuple[int, str]:
@@ -216,9 +218,7 @@ def fuzz(
     settings = folder / "schemathesis.toml"
     settings.write_text(configuration(known), encoding="utf-8")
     schema = folder / "openapi.json"
-    served = httpx.get(
-        f"{installation.url}/openapi.json", timeout=PATIENCE_SECONDS, trust_env=False
-    )
+    served = httpx.get(f"{installation.url}/openapi.json", timeout=WAIT_SECONDS, trust_env=False)
     schema.write_bytes(served.raise_for_status().content)
     program = shutil.which("schemathesis", path=str(Path(sys.executable).parent))
     if program is None:
@@ -234,7 +234,7 @@ def fuzz(
             f"--checks={','.join(CHECKS)}",
             f"--max-time={seconds}",
             f"--max-response-time={given.slowest}",
-            f"--request-timeout={PATIENCE_SECONDS}",
+            f"--request-timeout={WAIT_SECONDS}",
             f"--seed={given.seed}",
             "--continue-on-failure",
             "--max-failures=20",
@@ -252,7 +252,7 @@ def fuzz(
     return done.returncode, done.stdout
 
 
-def configuration(known: Known) -> str:
+def configuration(known: KnownIds) -> str:
     """Settings of schemathesis: values that lead somewhere, most of the time."""
     lists: dict[str, list[str] | list[int]] = {
         "containers": [CONTAINER, DOOMED[0]],

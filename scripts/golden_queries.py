@@ -27,9 +27,9 @@ from latent_client import SyncClient
 from latent_core.domain.errors import Invalid, LatentError
 from latent_core.domain.evaluation import EvalReport, EvalRequest
 from latent_core.domain.golden import GoldenSet
-from latent_core.evaluation.datasets import read_golden
+from latent_core.eval.datasets import read_golden
 from latent_core.settings import load_settings
-from tests.support.harness.throwaway import Throwaway, throwaway
+from tests.support.harness.throwaway import TemporaryInstallation, throwaway
 
 if TYPE_CHECKING:
     from scripts.compose_stack import ComposeStack
@@ -41,13 +41,13 @@ EVAL_SECONDS = 600.0
 
 
 def main() -> int:
-    asked = arguments()
+    options = arguments()
     console = Console(highlight=False, width=140)
     try:
-        files = golden_files(asked.manifests, asked.container)
+        files = golden_files(options.manifests, options.container)
         sets = [(file, read_golden(file)) for file in files]
-        with gateway(asked) as client:
-            passed = [judged(client, asked, console, file, golden) for file, golden in sets]
+        with gateway(options) as client:
+            passed = [judged(client, options, console, file, golden) for file, golden in sets]
     except LatentError as exc:
         print(f"golden queries: {exc.message}", file=sys.stderr)
         return 1
@@ -85,18 +85,18 @@ def golden_files(manifests: Path, container: str) -> list[Path]:
 
 
 @contextmanager
-def gateway(asked: argparse.Namespace) -> Iterator[SyncClient]:
+def gateway(options: argparse.Namespace) -> Iterator[SyncClient]:
     """A client of the given gateway, or of a fresh one that holds the sample container."""
-    if asked.url:
-        with SyncClient(asked.url, token_of(load_settings())) as client:
+    if options.url:
+        with SyncClient(options.url, token_of(load_settings())) as client:
             yield client
         return
-    if asked.container != SAMPLES:
+    if options.container != SAMPLES:
         raise Invalid(
-            f"a fresh stack holds '{SAMPLES}' only: name the gateway of '{asked.container}' by --url"
+            f"a fresh stack holds '{SAMPLES}' only: name the gateway of '{options.container}' by --url"
         )
     with (
-        fresh(asked) as installation,
+        fresh(options) as installation,
         SyncClient(installation.url, installation.token) as client,
     ):
         folder = installation.folder / "lighthouse"
@@ -106,20 +106,22 @@ def gateway(asked: argparse.Namespace) -> Iterator[SyncClient]:
         yield client
 
 
-def fresh(asked: argparse.Namespace) -> AbstractContextManager[Throwaway | ComposeStack]:
-    if asked.stack == "embedded":
+def fresh(
+    options: argparse.Namespace,
+) -> AbstractContextManager[TemporaryInstallation | ComposeStack]:
+    if options.stack == "embedded":
         return throwaway(REPOSITORY / "manifests")
     from scripts.compose_stack import composed
 
-    return composed(asked.overrides)
+    return composed(options.overrides)
 
 
 def judged(
-    client: SyncClient, asked: argparse.Namespace, console: Console, file: Path, golden: GoldenSet
+    client: SyncClient, options: argparse.Namespace, console: Console, file: Path, golden: GoldenSet
 ) -> bool:
     """Have one file's queries asked, print what came of it; whether all gates hold."""
-    request = EvalRequest(golden=golden, compare=not asked.keep)
-    queued = client.evaluate(asked.container, request)
+    request = EvalRequest(golden=golden, compare=not options.keep)
+    queued = client.evaluate(options.container, request)
     (job,) = client.wait([queued.job_id], timeout_seconds=EVAL_SECONDS)
     if job.result is None:
         raise Invalid(f"{file}: {job.cause.message if job.cause else job.state.value}")

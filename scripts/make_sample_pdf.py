@@ -79,9 +79,9 @@ def figure() -> bytes:
             x = 40 + second * 11
             page.draw_line((x, 120), (x, 125))
             page.insert_text((x - 5, 138), f"{second} s", fontsize=8)
-        for turn in (0, 20):
+        for tilt in (0, 20):
             for flash in (0, 3):
-                x = 40 + (turn + flash) * 11
+                x = 40 + (tilt + flash) * 11
                 page.draw_polyline([(x, 120), (x + 6, 30), (x + 12, 120)], fill=(1, 0.85, 0.3))
         page.insert_text((30, 20), "light of Skerry Point", fontsize=10)
         png: bytes = page.get_pixmap(dpi=110).tobytes("png")

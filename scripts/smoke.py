@@ -28,7 +28,7 @@ from latent_client import SyncClient
 from latent_core.domain.errors import LatentError
 from latent_core.domain.hit import Hit
 from latent_core.domain.job import JobKind, JobState
-from latent_core.domain.manifest import SearchMode
+from latent_core.domain.manifest.model import SearchMode
 from latent_core.domain.query import SearchRequest
 from tests.support.harness.throwaway import throwaway
 
@@ -46,7 +46,7 @@ TOP = 3
 EMBEDDED = re.compile(r"^latent_embedded_texts_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
-class Installation(Protocol):
+class SmokeInstallation(Protocol):
     """What the checks run on: ``latent up`` or the compose stack."""
 
     started_seconds: float
@@ -90,24 +90,24 @@ def main() -> int:
     return 1 if checks.failed else 0
 
 
-def fresh(given: Sequence[str]) -> AbstractContextManager[Installation]:
+def fresh(given: Sequence[str]) -> AbstractContextManager[SmokeInstallation]:
     """The installation that the command line asks for."""
     parser = argparse.ArgumentParser(description="The whole way, on a fresh stack")
     parser.add_argument("--stack", choices=("embedded", "compose"), default="embedded")
     parser.add_argument("--with", dest="overrides", nargs="*", default=[], metavar="NAME")
-    asked = parser.parse_args(given)
-    if asked.stack == "embedded":
+    options = parser.parse_args(given)
+    if options.stack == "embedded":
         return throwaway(REPOSITORY / "manifests")
     from scripts.compose_stack import composed
 
-    return composed(asked.overrides)
+    return composed(options.overrides)
 
 
 class StopRun(Exception):
     """Going on makes no sense."""
 
 
-def guarded(installation: Installation, checks: Checks) -> None:
+def guarded(installation: SmokeInstallation, checks: Checks) -> None:
     """The run; when something fails, with the end of the server's log."""
     try:
         run(installation, checks)
@@ -117,7 +117,7 @@ def guarded(installation: Installation, checks: Checks) -> None:
         print(f"\nend of the server's log:\n{installation.tail()}")
 
 
-def run(installation: Installation, checks: Checks) -> None:
+def run(installation: SmokeInstallation, checks: Checks) -> None:
     print(f"latent answers at {installation.url} after {installation.started_seconds:.1f} s")
     folder = sample_folder(installation)
     with SyncClient(installation.url, installation.token) as client:
@@ -137,7 +137,7 @@ def run(installation: Installation, checks: Checks) -> None:
     )
 
 
-def sample_folder(installation: Installation) -> Path:
+def sample_folder(installation: SmokeInstallation) -> Path:
     """The sample container's files: Markdown as written, and the PDF made from it."""
     folder = installation.folder / "lighthouse"
     shutil.copytree(REPOSITORY / "samples" / "lighthouse", folder)
@@ -145,7 +145,7 @@ def sample_folder(installation: Installation) -> Path:
     return folder
 
 
-def ingest(installation: Installation, checks: Checks, folder: Path) -> None:
+def ingest(installation: SmokeInstallation, checks: Checks, folder: Path) -> None:
     begun = time.monotonic()
     report = ingested(installation, folder)
     seconds = time.monotonic() - begun
@@ -156,7 +156,7 @@ def ingest(installation: Installation, checks: Checks, folder: Path) -> None:
     checks.that(len(jobs) == files and states == {"done"}, f"every one of {files} files is visible")
 
 
-def ingested(installation: Installation, folder: Path) -> dict[str, Any]:
+def ingested(installation: SmokeInstallation, folder: Path) -> dict[str, Any]:
     """The report of `latent ingest FOLDER --wait`."""
     done = installation.latent(
         "ingest", folder, "-c", CONTAINER, "--wait", "--json", seconds=COMMAND_SECONDS
@@ -207,7 +207,7 @@ def opens(client: SyncClient, hit: Hit) -> bool:
 
 
 def ingest_again(
-    installation: Installation, client: SyncClient, checks: Checks, folder: Path
+    installation: SmokeInstallation, client: SyncClient, checks: Checks, folder: Path
 ) -> None:
     before = embedded(client)
     report = ingested(installation, folder)
@@ -228,8 +228,8 @@ def embedded(client: SyncClient) -> float:
 
 
 def _why(done: subprocess.CompletedProcess[str]) -> str:
-    said = (done.stderr or done.stdout).strip()
-    return f": {said}" if done.returncode and said else ""
+    output = (done.stderr or done.stdout).strip()
+    return f": {output}" if done.returncode and output else ""
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from latent_client import AsyncClient
-from latent_core.domain.manifest import SearchMode
+from latent_core.domain.manifest.model import SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
 from tests.support.harness.installation import Installation, eventually
 

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from latent_cli.main import run
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from tests.support.fake_gateway.gateway import TOKEN, FakeGateway
-from tests.support.fake_gateway.http import Stage, staged
-from tests.support.harness.cli import Latent, Result
+from tests.support.fake_gateway.http import ServedStage, staged
+from tests.support.harness.cli import CommandResult, Latent
 
 
 @pytest.fixture(scope="session")
-def stage() -> Iterator[Stage]:
+def stage() -> Iterator[ServedStage]:
     with staged() as stage:
         yield stage
 
 
 @pytest.fixture
-def gateway(stage: Stage) -> FakeGateway:
+def gateway(stage: ServedStage) -> FakeGateway:
     fake = FakeGateway(url=stage.url)
     fake.create(Manifest(id="notes", name="Notes"))
     stage.app = fake
@@ -43,11 +43,11 @@ def latent(
     monkeypatch.setenv("LLC_MCP_TOKEN", TOKEN)
     monkeypatch.setenv("LLC_DATA_DIR", str(tmp_path / "data"))
 
-    def call(*arguments: str | Path) -> Result:
+    def call(*arguments: str | Path) -> CommandResult:
         capsys.readouterr()
         code = run([str(argument) for argument in arguments])
         printed = capsys.readouterr()
-        return Result(code, printed.out, printed.err)
+        return CommandResult(code, printed.out, printed.err)
 
     return call
 

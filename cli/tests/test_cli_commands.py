@@ -68,7 +68,7 @@ def test_applying_a_manifest_prints_what_changes(
     assert gateway.manifests["notes"].theme == "lighthouses"
     again = latent("container", "apply", file, "--json")
     assert again.json["changed"] is False
-    assert len(gateway.asked("PUT .*")) == 1
+    assert len(gateway.requests_to("PUT .*")) == 1
 
 
 def test_applying_to_a_container_that_is_not_there_names_the_remedy(
@@ -92,7 +92,7 @@ def test_a_folder_is_ingested_and_waited_for(latent: Latent, museum: Path) -> No
     assert again.json["jobs"] == []
 
 
-def test_outcomes_are_told_by_source_type(latent: Latent, museum: Path) -> None:
+def test_outcomes_are_listed_by_source_type(latent: Latent, museum: Path) -> None:
     (museum / "broken.pdf").write_text("%BROKEN", encoding="utf-8")
     result = latent("ingest", museum, "--container", "notes", "--wait")
     assert result.code == 4
@@ -107,7 +107,7 @@ def test_without_waiting_the_jobs_are_named(latent: Latent, museum: Path) -> Non
     assert "queued: jobs 1-2;" in result.out
 
 
-def test_a_job_that_does_not_end_in_time_is_said_so(
+def test_a_job_that_does_not_end_in_time_is_reported(
     latent: Latent, gateway: FakeGateway, museum: Path
 ) -> None:
     gateway.hold_jobs = True
@@ -138,7 +138,7 @@ def test_single_files_have_their_name_or_a_given_uri(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nothing"], "nothing does not exist"),
         (["a", "--uri", "file:///x"], "--uri names the identity of one file"),
@@ -148,8 +148,8 @@ def test_single_files_have_their_name_or_a_given_uri(
         (["empty"], "holds no file that can be read"),
     ],
 )
-def test_sources_that_cannot_be_told_apart_or_read_are_refused(
-    arguments: list[str], said: str, latent: Latent, gateway: FakeGateway
+def test_ambiguous_or_unreadable_sources_are_refused(
+    arguments: list[str], message: str, latent: Latent, gateway: FakeGateway
 ) -> None:
     for name in ("a", "b", "other", "empty"):
         Path(name).mkdir()
@@ -157,7 +157,7 @@ def test_sources_that_cannot_be_told_apart_or_read_are_refused(
         (Path(name) / "x.md").write_text("text", encoding="utf-8")
     result = latent("ingest", *arguments, "-c", "notes")
     assert result.code == 2
-    assert said in result.err
+    assert message in result.err
     assert not gateway.documents
 
 
@@ -194,7 +194,7 @@ def test_search_in_json_is_the_answer_itself(
     }  # fmt: skip
 
 
-def test_a_search_without_a_hit_says_so_beside_the_answer(latent: Latent) -> None:
+def test_a_search_without_a_hit_is_noted_on_stderr(latent: Latent) -> None:
     result = latent("search", "walrus", "-c", "notes")
     assert (result.code, result.out) == (0, "")
     assert result.err == "NO_HITS: nothing matches the query\n"
@@ -235,8 +235,8 @@ def test_all_that_failed_in_a_container_is_requeued(latent: Latent, gateway: Fak
     for name in ("a", "b"):
         gateway.put("notes", f"file:///{name}.md", b"%BROKEN")
     gateway.put("notes", "file:///c.md", b"text")
-    told = latent("jobs", "requeue", "--failed", "-c", "notes")
-    assert (told.code, told.out.strip()) == (0, "2 jobs are tried again")
+    requeue_output = latent("jobs", "requeue", "--failed", "-c", "notes")
+    assert (requeue_output.code, requeue_output.out.strip()) == (0, "2 jobs are tried again")
     assert latent("jobs", "requeue", "--failed", "-c", "notes", "--json").json["job_ids"] == []
     for wrong in (["--failed"], [], ["1", "--failed", "-c", "notes"], ["1", "-c", "notes"]):
         assert latent("jobs", "requeue", *wrong).code == 2
@@ -247,9 +247,9 @@ def test_jobs_that_a_full_queue_does_not_take_are_counted(
 ) -> None:
     for name in ("a", "b", "c"):
         gateway.put("notes", f"file:///{name}.md", b"%BROKEN")
-    gateway.room = 2
-    told = latent("jobs", "requeue", "--failed", "-c", "notes")
-    assert (told.code, told.out.strip()) == (
+    gateway.requeue_limit = 2
+    requeue_output = latent("jobs", "requeue", "--failed", "-c", "notes")
+    assert (requeue_output.code, requeue_output.out.strip()) == (
         0,
         "2 jobs are tried again; 1 remain: the queue is full, then say the same again",
     )
@@ -353,7 +353,7 @@ def test_chunks_are_listed_by_what_they_hold_shown_whole_and_measured(
     assert (wrong.code, "FIELD=VALUE" in wrong.err) == (2, True)
 
 
-def test_pages_are_exported_once_and_what_is_missing_is_told(
+def test_pages_are_exported_once_and_missing_images_are_reported(
     latent: Latent, museum: Path, tmp_path: Path, gateway: FakeGateway
 ) -> None:
     latent("ingest", museum, "-c", "notes", "--wait")
@@ -383,7 +383,7 @@ def test_a_policy_without_a_merge_is_refused_before_anything_is_sent(
 ) -> None:
     result = latent(*command, "--policy", "newest")
     assert (result.code, "add --merge" in result.err) == (2, True)
-    assert gateway.asked("POST .*") == []
+    assert gateway.requests_to("POST .*") == []
 
 
 def test_an_evaluation_by_a_mode_that_is_not_offered_is_refused_at_once(
@@ -391,4 +391,4 @@ def test_an_evaluation_by_a_mode_that_is_not_offered_is_refused_at_once(
 ) -> None:
     result = latent("eval", "notes", "--modes", "hybrid,multivector")
     assert (result.code, "'multivector' is no mode that is offered" in result.err) == (2, True)
-    assert gateway.asked("POST .*") == []
+    assert gateway.requests_to("POST .*") == []

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from latent_cli.watch_shown import told
+from latent_cli.watch_output import format_event
 from latent_client.folder import FolderReport
-from latent_client.watching import Change, WatchEvent
+from latent_client.folder_watch import WatchChange, WatchEvent
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
 
@@ -34,7 +34,7 @@ def test_meta_comes_by_flags_over_a_file_over_sidecars(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--meta", "city"], "--meta 'city': write it as key=value"),
         (["--meta", "=x"], "--meta '=x': write it as key=value"),
@@ -44,13 +44,13 @@ def test_meta_comes_by_flags_over_a_file_over_sidecars(
     ],
 )
 def test_flags_that_cannot_be_obeyed_are_refused_before_anything_is_sent(
-    arguments: list[str], said: str, latent: Latent, gateway: FakeGateway, museum: Path
+    arguments: list[str], expected: str, latent: Latent, gateway: FakeGateway, museum: Path
 ) -> None:
     Path("m.yaml").write_text("a: [\n", encoding="utf-8")
     Path("other").mkdir()
     result = latent("ingest", museum, *arguments, "-c", "notes")
     assert result.code == 2
-    assert said in result.err
+    assert expected in result.err
     assert not gateway.requests
 
 
@@ -68,7 +68,7 @@ def test_a_rebuild_sends_everything_again(
     latent("ingest", museum, "-c", "notes")
     result = latent("ingest", museum, "-c", "notes", "--rebuild")
     assert "museum: 2 files, 2 sent, 0 unchanged" in result.out
-    assert [r.json().get("rebuild") for r in gateway.asked("POST .*/add")] == [
+    assert [r.json().get("rebuild") for r in gateway.requests_to("POST .*/add")] == [
         None,
         None,
         True,
@@ -106,7 +106,7 @@ def test_a_dry_run_is_shown_as_a_table_with_what_is_left_out(latent: Latent, mus
     assert re.search(r"time: about [\d.]+ s: [\d.]+ s to parse \(measured just now\)", out)
 
 
-def test_what_a_dry_run_cannot_look_at_is_told_by_the_field_of_the_schema(
+def test_a_dry_run_names_the_schema_field_of_an_unusable_document(
     latent: Latent, gateway: FakeGateway, museum: Path
 ) -> None:
     manifest = gateway.manifests["notes"].model_dump(exclude_unset=True)
@@ -119,19 +119,27 @@ def test_what_a_dry_run_cannot_look_at_is_told_by_the_field_of_the_schema(
 
 
 @pytest.mark.parametrize(
-    ("event", "said"),
+    ("event", "expected"),
     [
-        (WatchEvent(change=Change.SENT, path="a.md", job_id=7), "sent a.md (job 7)"),
-        (WatchEvent(change=Change.DELETED, path="a.md"), "deleted a.md"),
-        (WatchEvent(change=Change.SKIPPED, path="a.md", message="empty"), "skipped a.md: empty"),
-        (WatchEvent(change=Change.INDEXED, count=1), "searchable: 1 document"),
-        (WatchEvent(change=Change.AWAY, message="gone"), "waiting for the gateway: gone"),
-        (WatchEvent(change=Change.BACK), "the gateway answers again"),
+        (WatchEvent(change=WatchChange.SENT, path="a.md", job_id=7), "sent a.md (job 7)"),
+        (WatchEvent(change=WatchChange.DELETED, path="a.md"), "deleted a.md"),
         (
-            WatchEvent(change=Change.SYNCED, report=FolderReport(root="r", files=2, ignored=0)),
+            WatchEvent(change=WatchChange.SKIPPED, path="a.md", message="empty"),
+            "skipped a.md: empty",
+        ),
+        (WatchEvent(change=WatchChange.INDEXED, count=1), "searchable: 1 document"),
+        (
+            WatchEvent(change=WatchChange.UNREACHABLE, message="gone"),
+            "waiting for the gateway: gone",
+        ),
+        (WatchEvent(change=WatchChange.BACK), "the gateway answers again"),
+        (
+            WatchEvent(
+                change=WatchChange.SYNCED, report=FolderReport(root="r", files=2, ignored=0)
+            ),
             "in step: 2 files, 0 sent, 0 unchanged, 0 deleted",
         ),
     ],
 )
-def test_each_change_is_one_line(event: WatchEvent, said: str) -> None:
-    assert told(event) == said
+def test_each_change_is_one_line(event: WatchEvent, expected: str) -> None:
+    assert format_event(event) == expected

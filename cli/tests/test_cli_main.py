@@ -14,7 +14,7 @@ import typer
 from latent_cli.main import COMMANDS, module_of
 from latent_core.domain.errors import LatentError, NotFound, OutOfSpace, TimedOut, Unavailable
 from tests.support.fake_gateway.gateway import FakeGateway
-from tests.support.fake_gateway.http import Answer, failure
+from tests.support.fake_gateway.http import FakeResponse, failure
 from tests.support.harness.cli import Latent
 
 HEAVY = ("httpx", "rich", "pydantic", "latent_client", "psycopg", "fastapi", "numpy", "asyncio")
@@ -75,7 +75,7 @@ def test_the_release_is_printed(latent: Latent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["serach"], "no command 'serach'; did you mean 'search'?"),
         (["search", "x"], "Missing option '--container'"),
@@ -87,11 +87,11 @@ def test_the_release_is_printed(latent: Latent) -> None:
     ],
 )
 def test_what_cannot_be_understood_is_one_line_and_exit_code_2(
-    arguments: list[str], said: str, latent: Latent, gateway: FakeGateway
+    arguments: list[str], expected: str, latent: Latent, gateway: FakeGateway
 ) -> None:
     result = latent(*arguments)
     assert result.code == 2
-    assert said in result.err
+    assert expected in result.err
     assert result.err.startswith("latent: ")
     assert result.err.count("\n") == 1
     assert not result.out
@@ -128,7 +128,7 @@ def test_a_message_cannot_steer_the_terminal(latent: Latent, gateway: FakeGatewa
     assert latent("container", "list").err == "latent: a\ufffd[2Jb c\ufffdd\n"
 
 
-def test_what_nobody_foresaw_is_one_line_and_a_traceback_only_when_asked_for(
+def test_an_unexpected_error_is_one_line_and_a_traceback_only_with_debug(
     latent: Latent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_: object) -> None:
@@ -165,7 +165,7 @@ def test_a_setting_that_cannot_be_read_is_named(
 
 
 def test_an_answer_of_another_kind_is_not_a_traceback(latent: Latent, gateway: FakeGateway) -> None:
-    gateway.failures = [("GET .*", Answer(200, b"<html>", "text/html"))]
+    gateway.failures = [("GET .*", FakeResponse(200, b"<html>", "text/html"))]
     result = latent("container", "list", "--json")
     assert result.code == 1
     assert json.loads(result.out)["issues"][0]["code"] == "UNAVAILABLE"

@@ -22,9 +22,9 @@ def found(latent: Latent, museum: Path) -> str:
     """What search says to open the first hit by."""
     latent("ingest", museum, "-c", "notes", "--wait")
     printed = latent("search", "colza", "-c", "notes").out
-    said = re.search(r"open: latent open (\S+)", printed)
-    assert said is not None, printed
-    return said[1]
+    match = re.search(r"open: latent open (\S+)", printed)
+    assert match is not None, printed
+    return match[1]
 
 
 def test_a_hit_of_a_search_is_opened_by_what_the_search_prints(
@@ -57,7 +57,7 @@ def test_on_a_desktop_the_image_is_opened_with_its_viewer(
     viewed.unlink()
 
 
-def test_an_image_is_saved_where_it_is_wanted_and_told_to_programs(
+def test_an_image_is_saved_to_the_given_path_and_its_place_printed(
     latent: Latent, museum: Path, tmp_path: Path
 ) -> None:
     hit = found(latent, museum)
@@ -71,14 +71,16 @@ def test_an_image_is_saved_where_it_is_wanted_and_told_to_programs(
 
 
 @pytest.mark.parametrize("hit", ["nothing", "1234/5", "page://", "x" * 500])
-def test_what_names_no_page_is_told(hit: str, latent: Latent, gateway: FakeGateway) -> None:
+def test_an_invalid_page_reference_is_reported(
+    hit: str, latent: Latent, gateway: FakeGateway
+) -> None:
     result = latent("open", hit)
     assert result.code == 2
     assert "write DOCUMENT/PAGE" in result.err
     assert not gateway.requests
 
 
-def test_a_page_that_is_not_there_is_told(latent: Latent, museum: Path) -> None:
+def test_a_missing_page_is_reported(latent: Latent, museum: Path) -> None:
     document = found(latent, museum).partition("/")[0]
     result = latent("open", f"{document}/9")
     assert result.code == 1
@@ -86,7 +88,7 @@ def test_a_page_that_is_not_there_is_told(latent: Latent, museum: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_told_the_commands(
+def test_shell_completion_lists_the_commands(
     shell: str, latent: Latent, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("_LATENT_COMPLETE", f"complete_{shell}")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from latent_core.processes.datadir import DataDirectory
+from latent_core.runtime.data_directory import DataDirectory
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
 

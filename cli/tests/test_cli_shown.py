@@ -19,13 +19,13 @@ from latent_core.domain.hit import AlsoInDocument, PlaceView
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.domain.query import SearchRequest
 from latent_core.wire.transfers import ImportAnswer
-from tests.support.fake_gateway.find import find
+from tests.support.fake_gateway.fake_search import find
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
 
 
 def ended_job(state: JobState, *, cancel_requested: bool = False, **more: Any) -> JobView:
-    told: dict[str, Any] = {"kind": JobKind.EXPORT, "container_id": "art"} | more
+    fields: dict[str, Any] = {"kind": JobKind.EXPORT, "container_id": "art"} | more
     return JobView(
         job_id=7,
         doc_id=None,
@@ -39,7 +39,7 @@ def ended_job(state: JobState, *, cancel_requested: bool = False, **more: Any) -
         created_at=datetime.now(UTC),
         started_at=None,
         finished_at=None,
-        **told,
+        **fields,
     )
 
 
@@ -52,7 +52,7 @@ def test_the_words_of_the_query_stand_out_in_the_snippet(gateway: FakeGateway) -
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "message"),
     [
         (PlaceView(), ""),
         (PlaceView(page=3, page_end=3), "page 3"),
@@ -61,11 +61,11 @@ def test_the_words_of_the_query_stand_out_in_the_snippet(gateway: FakeGateway) -
         (PlaceView(line_start=7, line_end=9), "lines 7-9"),
     ],
 )
-def test_a_place_is_told_as_people_say_it(place: PlaceView, said: str) -> None:
-    assert place_of(place) == said
+def test_a_place_is_formatted_for_people(place: PlaceView, message: str) -> None:
+    assert place_of(place) == message
 
 
-def test_of_many_other_places_the_best_are_told() -> None:
+def test_of_many_other_places_the_best_are_shown() -> None:
     found = [
         AlsoInDocument(chunk_id=uuid4(), score=1 / n, place=PlaceView(page=n)) for n in range(1, 6)
     ]
@@ -74,26 +74,26 @@ def test_of_many_other_places_the_best_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "said"),
+    ("ids", "message"),
     [([7], "job 7"), ([3, 1, 2], "jobs 1-3"), ([1, 3, 4, 9], "jobs 1, 3-4, 9")],
 )
-def test_runs_of_jobs_are_joined(ids: list[int], said: str) -> None:
-    assert named(ids) == said
+def test_runs_of_jobs_are_joined(ids: list[int], message: str) -> None:
+    assert named(ids) == message
 
 
 @pytest.mark.parametrize(
-    ("uri", "container", "said"),
+    ("uri", "container", "message"),
     [("file:///a.md", "notes", "a.md"), (None, "notes", "notes"), (None, "", "import")],
 )
 def test_a_job_is_about_its_document_or_container_or_what_it_does(
-    uri: str | None, container: str, said: str
+    uri: str | None, container: str, message: str
 ) -> None:
     # An import has no container while it has not made it.
     job = ended_job(JobState.FAILED, kind=JobKind.IMPORT, container_id=container, source_uri=uri)
-    assert about(job) == said
+    assert about(job) == message
 
 
-def test_figures_are_told_as_people_read_them() -> None:
+def test_figures_are_formatted_for_people() -> None:
     assert [size(n) for n in (None, 0, 999, 1000, 12_345_678)] == [
         "",
         "0 B",
@@ -117,7 +117,7 @@ def test_bars_are_drawn_on_a_terminal_and_leave_the_answer_alone(
 
 
 @pytest.mark.parametrize(
-    ("state", "cancelled", "code", "said"),
+    ("state", "cancelled", "code", "message"),
     [
         (JobState.DONE, False, None, "done: job 7"),
         (JobState.FAILED, False, 4, "failed: "),
@@ -130,7 +130,7 @@ def test_a_command_that_waits_says_done_of_what_was_done_only(
     state: JobState,
     cancelled: bool,
     code: int | None,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -142,7 +142,7 @@ def test_a_command_that_waits_says_done_of_what_was_done_only(
         left = end.exit_code
     assert left == code
     out = capsys.readouterr().out
-    assert said in out
+    assert message in out
     assert ("done" in out) == (state is JobState.DONE)
 
 

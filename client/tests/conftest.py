@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from latent_client import AsyncClient
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from tests.support.fake_gateway.gateway import TOKEN, FakeGateway
-from tests.support.fake_gateway.http import Stage, staged
+from tests.support.fake_gateway.http import ServedStage, staged
 
 
 @pytest.fixture(scope="session")
-def stage() -> Iterator[Stage]:
+def stage() -> Iterator[ServedStage]:
     with staged() as stage:
         yield stage
 
 
 @pytest.fixture
-def gateway(stage: Stage) -> FakeGateway:
+def gateway(stage: ServedStage) -> FakeGateway:
     fake = FakeGateway(url=stage.url)
     fake.create(Manifest(id="notes", name="Notes"))
     stage.app = fake

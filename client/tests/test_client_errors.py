@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from latent_client import AsyncClient, Unreachable
+from latent_client import AsyncClient, GatewayUnreachable
 from latent_client.errors import error_class
 from latent_client.transport import Transport, is_loopback
 from latent_core.domain.errors import (
@@ -28,10 +28,10 @@ from latent_core.domain.errors import (
     Unauthorized,
     Unavailable,
 )
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.query import SearchRequest
 from tests.support.fake_gateway.gateway import FakeGateway
-from tests.support.fake_gateway.http import Answer, failure
+from tests.support.fake_gateway.http import FakeResponse, failure
 
 ALL = [
     Invalid, Unauthorized, Forbidden, NotFound, Conflict, PreconditionFailed, TooLarge, IngestFailed,
@@ -78,7 +78,7 @@ def test_every_code_has_a_class() -> None:
 async def test_an_answer_without_an_envelope_is_shown_as_it_is(
     client: AsyncClient, gateway: FakeGateway
 ) -> None:
-    gateway.failures = [("GET .*", Answer(502, b"<h1>Bad\ngateway</h1>", "text/html"))]
+    gateway.failures = [("GET .*", FakeResponse(502, b"<h1>Bad\ngateway</h1>", "text/html"))]
     with pytest.raises(Unavailable, match="answered 502: <h1>Bad gateway</h1>"):
         await client.containers()
 
@@ -86,7 +86,7 @@ async def test_an_answer_without_an_envelope_is_shown_as_it_is(
 async def test_an_answer_of_another_shape_names_the_releases(
     client: AsyncClient, gateway: FakeGateway
 ) -> None:
-    gateway.failures = [("GET .*", Answer(200, b'{"containers": 7}'))]
+    gateway.failures = [("GET .*", FakeResponse(200, b'{"containers": 7}'))]
     with pytest.raises(Unavailable, match="same release"):
         await client.containers()
 
@@ -94,7 +94,7 @@ async def test_an_answer_of_another_shape_names_the_releases(
 async def test_a_rate_limit_tells_when_to_come_back(
     client: AsyncClient, gateway: FakeGateway
 ) -> None:
-    answer = Answer(429, b'{"issues": []}', headers={"retry-after": "7"})
+    answer = FakeResponse(429, b'{"issues": []}', headers={"retry-after": "7"})
     gateway.failures = [("GET .*", answer)]
     with pytest.raises(RateLimited) as caught:
         await client.containers()
@@ -105,7 +105,9 @@ async def test_when_nothing_listens_the_remedy_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     async with AsyncClient(f"http://127.0.0.1:{port}") as client:
-        with pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port}: start it with `latent up`"):
+        with pytest.raises(
+            GatewayUnreachable, match=rf"127\.0\.0\.1:{port}: start it with `latent up`"
+        ):
             await client.containers()
 
 
@@ -117,17 +119,17 @@ async def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPat
                 await client.containers()
 
 
-async def test_a_connection_that_breaks_off_is_said_so_and_not_tried_again(
+async def test_a_broken_connection_is_reported_and_not_retried(
     client: AsyncClient, gateway: FakeGateway
 ) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield b"{"
         raise ConnectionError("cut off, as the test wants it")
 
-    gateway.failures = [("POST .*", Answer(200, broken()))]
+    gateway.failures = [("POST .*", FakeResponse(200, broken()))]
     with pytest.raises(Unavailable, match="broke off"):
         await client.search(SEARCH)
-    assert len(gateway.asked("POST .*")) == 1
+    assert len(gateway.requests_to("POST .*")) == 1
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         AsyncClient(url)
 
 
-async def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
+async def test_a_proxy_from_the_environment_is_not_used_for_localhost(
     gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -184,7 +186,7 @@ async def test_only_a_call_that_is_safe_to_repeat_is_tried_again_when_nothing_li
         tried.append(request.method)
         try:
             return await once(self, request)
-        except Unreachable:
+        except GatewayUnreachable:
             servers.append(await asyncio.start_server(answer, sock=door))
             raise
 
@@ -193,7 +195,7 @@ async def test_only_a_call_that_is_safe_to_repeat_is_tried_again_when_nothing_li
         if repeatable:
             assert (await client.delete("notes")).job_id == 1
         else:
-            with pytest.raises(Unreachable):
+            with pytest.raises(GatewayUnreachable):
                 await client.create(Manifest(id="notes", name="Notes"))
     assert len(tried) == attempts
     for server in servers:

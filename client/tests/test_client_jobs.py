@@ -36,7 +36,7 @@ async def test_a_stream_that_breaks_off_is_taken_up_without_loss_or_repetition(
     gateway.hold_jobs = True
     job = gateway.put("notes", "file:///a", b"text")
     for step in range(3):
-        gateway.note(job.job_id, f"step-{step}", said="a\u2028b\nc")
+        gateway.note(job.job_id, f"step-{step}", note_text="a\u2028b\nc")
     gateway.finish(job.job_id)
     gateway.events_before_cut = cut
     news = [n async for n in client.events(job.job_id, timeout_seconds=10)]
@@ -68,21 +68,23 @@ async def test_jobs_are_waited_for_in_the_order_given(
 ) -> None:
     gateway.hold_jobs = True
     ids = [gateway.put("notes", f"file:///{n}", b"text").job_id for n in range(30)]
-    told: list[WaitProgress] = []
+    reports: list[WaitProgress] = []
 
     def some_end(progress: WaitProgress) -> None:
-        told.append(progress)
+        reports.append(progress)
         open_jobs = [i for i in ids if gateway.jobs[i].state is JobState.QUEUED]
         for job_id in open_jobs[:13]:
             gateway.finish(job_id)
 
     views = await client.wait([*reversed(ids), ids[0]], some_end, timeout_seconds=10)
     assert [view.job_id for view in views] == list(reversed(ids))
-    assert [p.done for p in told] == [0, 13, 26, 30]
-    assert all(p.total == 30 for p in told)
+    assert [p.done for p in reports] == [0, 13, 26, 30]
+    assert all(p.total == 30 for p in reports)
 
 
-async def test_many_jobs_are_asked_for_together(client: AsyncClient, gateway: FakeGateway) -> None:
+async def test_many_jobs_are_polled_in_one_request(
+    client: AsyncClient, gateway: FakeGateway
+) -> None:
     ids = [gateway.put("notes", f"file:///{n}", b"text").job_id for n in range(200)]
     before = len(gateway.requests)
     views = await client.wait(ids, timeout_seconds=10)

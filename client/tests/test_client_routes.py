@@ -12,7 +12,7 @@ import pytest
 from latent_client import AsyncClient
 from latent_core.domain.errors import Conflict, NotFound, PreconditionFailed, Unavailable
 from latent_core.domain.job import JobKind, JobState
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.query import SearchRequest
 from tests.support.fake_gateway.gateway import IMAGE, FakeGateway
 
@@ -172,4 +172,4 @@ async def test_a_call_is_not_sent_again_when_it_may_have_been_received(
     monkeypatch.setattr(httpx.AsyncClient, "send", breaking)
     with pytest.raises(Unavailable, match="broke off"):
         await client.create(Manifest(id="art", name="Art"))
-    assert len(gateway.asked("POST .*")) == 1
+    assert len(gateway.requests_to("POST .*")) == 1

@@ -23,7 +23,7 @@ from latent_core.domain.errors import Conflict, Invalid, NotFound, RateLimited, 
 from latent_core.domain.job import JobState
 from latent_core.wire.listing import ListedFile
 from tests.support.fake_gateway.gateway import MAX_UPLOAD, FakeGateway
-from tests.support.fake_gateway.http import Answer, failure
+from tests.support.fake_gateway.http import FakeResponse, failure
 
 UPLOADS = "POST .*/uploads"
 NOBODY = 65534
@@ -77,7 +77,7 @@ async def test_a_file_that_was_only_touched_is_hashed_and_not_sent(
     report = await sync_folder(client, "notes", museum)
     assert report.unchanged == 2
     assert [a.source_uri for a in report.added] == ["file:///museum/rooms/lamp.md"]
-    assert len(gateway.asked(UPLOADS)) == 1
+    assert len(gateway.requests_to(UPLOADS)) == 1
 
 
 async def test_what_vanished_is_deleted_unless_it_is_to_be_kept(
@@ -107,7 +107,7 @@ async def test_a_large_folder_is_announced_in_parts_that_together_cover_it(
     assert len(report.added) == 3
     assert len(uris(gateway)) == 5
     # The first part is asked again, since one listing deletes two.
-    assert [r.json().get("through") for r in gateway.asked("POST .*/listing")] == [
+    assert [r.json().get("through") for r in gateway.requests_to("POST .*/listing")] == [
         "rooms/lamp.md",
         "rooms/lamp.md",
         None,
@@ -121,13 +121,13 @@ def test_every_path_lies_in_exactly_one_part(paths: set[str], size: int) -> None
     assert [f.path for part in found for f in part.files] == sorted(paths)
     assert (found[0].after, found[-1].through) == (None, None)
     for path in (*paths, "", "b", "zzz", "\U0010ffff"):
-        holding = [
+        deleting = [
             part
             for part in found
             if (part.after is None or path > part.after)
             and (part.through is None or path <= part.through)
         ]
-        assert len(holding) == 1
+        assert len(deleting) == 1
 
 
 async def test_a_rebuild_sends_what_has_not_changed(
@@ -137,7 +137,7 @@ async def test_a_rebuild_sends_what_has_not_changed(
     gateway.requests.clear()
     report = await sync_folder(client, "notes", museum, rebuild=True)
     assert (len(report.added), report.unchanged) == (3, 0)
-    assert all(r.json()["rebuild"] for r in gateway.asked("POST .*/add"))
+    assert all(r.json()["rebuild"] for r in gateway.requests_to("POST .*/add"))
 
 
 async def test_a_plan_tells_what_a_sync_would_do_and_does_nothing(
@@ -272,18 +272,18 @@ async def test_what_concerns_all_files_ends_the_run(
         await sync_folder(client, "notes", museum)
 
 
-async def test_an_unknown_container_is_told_before_anything_is_sent(
+async def test_an_unknown_container_is_reported_before_anything_is_sent(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
     with pytest.raises(NotFound):
         await sync_folder(client, "nothing", museum)
-    assert not gateway.asked(UPLOADS)
+    assert not gateway.requests_to(UPLOADS)
 
 
 async def test_a_rate_limit_is_waited_out(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
-    limited = Answer(429, b'{"issues": []}', headers={"retry-after": "0.01"})
+    limited = FakeResponse(429, b'{"issues": []}', headers={"retry-after": "0.01"})
     gateway.failures = [(UPLOADS, limited), ("POST .*/add", limited), (UPLOADS, limited)]
     report = await sync_folder(client, "notes", museum)
     assert len(report.added) == 3
@@ -292,20 +292,20 @@ async def test_a_rate_limit_is_waited_out(
 async def test_a_rate_limit_without_end_is_an_error(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
-    limited = Answer(429, b'{"issues": []}', headers={"retry-after": "0"})
+    limited = FakeResponse(429, b'{"issues": []}', headers={"retry-after": "0"})
     gateway.failures = [(UPLOADS, limited)] * 50
     with pytest.raises(RateLimited):
         await sync_folder(client, "notes", museum)
 
 
-async def test_progress_is_told_by_stage(
+async def test_progress_is_reported_by_stage(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
-    told: list[FolderProgress] = []
-    await sync_folder(client, "notes", museum, on_progress=told.append)
+    reports: list[FolderProgress] = []
+    await sync_folder(client, "notes", museum, on_progress=reports.append)
     os.utime(museum / "index.md", ns=(1, 1))
-    await sync_folder(client, "notes", museum, on_progress=told.append)
-    assert [(p.stage, p.done, p.total) for p in told] == [
+    await sync_folder(client, "notes", museum, on_progress=reports.append)
+    assert [(p.stage, p.done, p.total) for p in reports] == [
         ("list", 3, 3),
         ("upload", 1, 3),
         ("upload", 2, 3),

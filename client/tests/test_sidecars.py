@@ -28,7 +28,7 @@ def metas(gateway: FakeGateway) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "expected"),
     [
         ("a: 1\nb: [\n", "m.yaml, line 3: while parsing a flow"),
         ("a: 1\n\tb: 2\n", "m.yaml, line 2: while scanning"),
@@ -46,12 +46,14 @@ def metas(gateway: FakeGateway) -> dict[str, dict[str, object]]:
         ("x" * (MAX_META_BYTES + 1), "m.yaml: meta has at most 65536 bytes"),
     ],
 )
-def test_what_is_wrong_is_named_by_file_and_line(tmp_path: Path, source: str, said: str) -> None:
+def test_what_is_wrong_is_named_by_file_and_line(
+    tmp_path: Path, source: str, expected: str
+) -> None:
     file = tmp_path / "m.yaml"
     file.write_text(source, encoding="utf-8")
     with pytest.raises(Invalid) as caught:
         read_meta(file, where="m.yaml")
-    assert caught.value.message.startswith(said)
+    assert caught.value.message.startswith(expected)
 
 
 def test_a_date_stays_text_and_an_empty_file_says_nothing(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ async def test_a_sidecar_that_changes_comes_or_goes_sends_its_file_again_and_no_
     assert metas(gateway) == {"lamp.md": {}, "lens.md": {"city": "Potsdam"}}
 
 
-async def test_a_broken_sidecar_is_told_and_what_stands_of_its_file_stays(
+async def test_a_broken_sidecar_is_reported_and_the_stored_meta_stays(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
     await sync_folder(client, "notes", museum)

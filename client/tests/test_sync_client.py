@@ -33,7 +33,7 @@ def test_a_list_that_is_not_read_to_its_end_is_let_go(gateway: FakeGateway) -> N
         documents = client.documents("notes")
         assert next(documents).container_id == "notes"
         documents.close()
-        assert len(gateway.asked("GET .*documents")) == 1
+        assert len(gateway.requests_to("GET .*documents")) == 1
 
 
 def test_it_has_every_method() -> None:

@@ -121,13 +121,16 @@ _RULES = st.sampled_from(
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@example(wanted=["a/c.md"], rules=["*", "!c.md", "!a/"])
-@given(wanted=st.lists(_PATHS, min_size=1, max_size=6), rules=st.lists(_RULES, max_size=5))
+@example(file_paths=["a/c.md"], rules=["*", "!c.md", "!a/"])
+@given(file_paths=st.lists(_PATHS, min_size=1, max_size=6), rules=st.lists(_RULES, max_size=5))
 def test_rules_mean_what_git_takes_them_to_mean(
-    git: list[str], tmp_path_factory: pytest.TempPathFactory, wanted: list[str], rules: list[str]
+    git: list[str],
+    tmp_path_factory: pytest.TempPathFactory,
+    file_paths: list[str],
+    rules: list[str],
 ) -> None:
     folder = tmp_path_factory.mktemp("tree")
-    make(folder, *wanted)
+    make(folder, *file_paths)
     (folder / ".latentignore").write_text("\n".join(rules), encoding="utf-8")
     tree = [f"--work-tree={folder}", "ls-files", "-z", "-o", "--exclude-from=.latentignore"]
     listed = subprocess.run([*git, *tree], check=True, capture_output=True, text=True, cwd=folder)
@@ -139,18 +142,21 @@ def test_rules_mean_what_git_takes_them_to_mean(
 )
 @given(st.lists(_PATHS, min_size=1, max_size=6), st.lists(_RULES, max_size=4), st.lists(_RULES))
 def test_a_single_path_is_judged_as_the_walk_judges_it(
-    tmp_path_factory: pytest.TempPathFactory, wanted: list[str], rules: list[str], nearer: list[str]
+    tmp_path_factory: pytest.TempPathFactory,
+    file_paths: list[str],
+    rules: list[str],
+    nearer: list[str],
 ) -> None:
     folder = tmp_path_factory.mktemp("tree")
-    make(folder, "a/c.md", *wanted)
+    make(folder, "a/c.md", *file_paths)
     (folder / ".latentignore").write_text("\n".join(rules), encoding="utf-8")
     (folder / "a" / ".latentignore").write_text("\n".join(nearer), encoding="utf-8")
     tree = Tree(folder)
-    taken = [path for path in {"a/c.md", *wanted} if not tree.ignores(path)]
+    taken = [path for path in {"a/c.md", *file_paths} if not tree.ignores(path)]
     assert sorted(taken) == paths(folder)
 
 
-def test_a_sidecar_belongs_to_the_file_beside_it(tmp_path: Path) -> None:
+def test_a_sidecar_belongs_to_the_file_of_the_same_name(tmp_path: Path) -> None:
     make(tmp_path, "a.md", "a.md.meta.yaml", "sub/b.txt", "b.txt.meta.yaml", "log.log.meta.yaml")
     make(tmp_path, "log.log", ".meta.yaml", "meta.yaml")
     found = walk(tmp_path)

@@ -11,15 +11,21 @@ from pathlib import Path
 import pytest
 
 from latent_client import AsyncClient
-from latent_client.watching import Change, Pace, Watched, WatchEvent, watch_folder
+from latent_client.folder_watch import (
+    WatchChange,
+    WatchEvent,
+    WatchTarget,
+    WatchTimings,
+    watch_folder,
+)
 from latent_core.domain.errors import Invalid, NotFound, Unavailable
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.fake_gateway.http import failure
 
-PACE = Pace(debounce_ms=200, quiet_ms=20, tick_ms=50, first_pause=0.02, longest_pause=0.05)
+PACE = WatchTimings(debounce_ms=200, quiet_ms=20, tick_ms=50, first_pause=0.02, longest_pause=0.05)
 
 
-class Told:
+class IssueSummary:
     """What a watch has told so far."""
 
     def __init__(self) -> None:
@@ -36,12 +42,12 @@ class Told:
                 self._news.clear()
                 await self._news.wait()
 
-    def paths(self, change: Change) -> list[str | None]:
+    def paths(self, change: WatchChange) -> list[str | None]:
         return [event.path for event in self.events if event.change is change]
 
 
 def has(
-    change: Change, path: str | None = None, times: int = 1
+    change: WatchChange, path: str | None = None, times: int = 1
 ) -> Callable[[list[WatchEvent]], bool]:
     return lambda events: (
         sum(e.change is change and (path is None or e.path == path) for e in events) >= times
@@ -58,15 +64,15 @@ def museum(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def watching(client: AsyncClient, folder: Path) -> AsyncIterator[Told]:
+async def watching(client: AsyncClient, folder: Path) -> AsyncIterator[IssueSummary]:
     """A watch that has made its first sync, and that ends without an error."""
-    told, stop = Told(), asyncio.Event()
+    recorded, stop = IssueSummary(), asyncio.Event()
     task = asyncio.create_task(
-        watch_folder(client, Watched("notes", folder), told, stop, pace=PACE)
+        watch_folder(client, WatchTarget("notes", folder), recorded, stop, pace=PACE)
     )
     try:
-        await told.until(has(Change.SYNCED))
-        yield told
+        await recorded.until(has(WatchChange.SYNCED))
+        yield recorded
     finally:
         stop.set()
         async with asyncio.timeout(20):
@@ -80,74 +86,74 @@ def uris(gateway: FakeGateway) -> set[str]:
 async def test_changes_follow_the_first_sync(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
-    async with watching(client, museum) as told:
+    async with watching(client, museum) as recorded:
         assert len(uris(gateway)) == 2
         (museum / "new.md").write_text("new", encoding="utf-8")
-        await told.until(has(Change.SENT, "new.md"))
+        await recorded.until(has(WatchChange.SENT, "new.md"))
         (museum / "lamp.md").write_text("another lamp", encoding="utf-8")
-        await told.until(has(Change.SENT, "lamp.md"))
+        await recorded.until(has(WatchChange.SENT, "lamp.md"))
         (museum / "new.md").rename(museum / "rooms" / "old.md")
-        await told.until(has(Change.DELETED, "new.md"))
-        await told.until(has(Change.SENT, "rooms/old.md"))
+        await recorded.until(has(WatchChange.DELETED, "new.md"))
+        await recorded.until(has(WatchChange.SENT, "rooms/old.md"))
         shutil.rmtree(museum / "rooms")
-        await told.until(has(Change.DELETED, "rooms/lens.md"))
-        await told.until(has(Change.INDEXED, times=3))
+        await recorded.until(has(WatchChange.DELETED, "rooms/lens.md"))
+        await recorded.until(has(WatchChange.INDEXED, times=3))
     assert uris(gateway) == {"file:///museum/lamp.md"}
 
 
 async def test_what_is_ignored_disturbs_nobody_until_the_rules_change(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
-    async with watching(client, museum) as told:
+    async with watching(client, museum) as recorded:
         before = len(gateway.requests)
         (museum / "node_modules").mkdir()
         (museum / "node_modules" / "a.md").write_text("x", encoding="utf-8")
         (museum / "noise.log").write_text("x", encoding="utf-8")
         (museum / "mark.md").write_text("the end of the noise", encoding="utf-8")
-        await told.until(has(Change.INDEXED, times=2))
-        assert len(gateway.asked("POST .*/listing")) <= 1 + before
+        await recorded.until(has(WatchChange.INDEXED, times=2))
+        assert len(gateway.requests_to("POST .*/listing")) <= 1 + before
         (museum / ".latentignore").write_text("!*.log\nlamp.md\n", encoding="utf-8")
-        await told.until(has(Change.SENT, "noise.log"))
-        await told.until(has(Change.DELETED, "lamp.md"))
+        await recorded.until(has(WatchChange.SENT, "noise.log"))
+        await recorded.until(has(WatchChange.DELETED, "lamp.md"))
     assert "file:///museum/node_modules/a.md" not in uris(gateway)
 
 
-async def test_a_gateway_that_is_away_is_waited_for(
+async def test_a_watch_waits_for_an_unreachable_gateway(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
-    async with watching(client, museum) as told:
+    async with watching(client, museum) as recorded:
         gateway.failures = [("POST .*/listing", failure(Unavailable("restarting")))] * 3
         (museum / "new.md").write_text("new", encoding="utf-8")
-        await told.until(has(Change.SENT, "new.md"))
-    changes = [event.change for event in told.events]
-    assert changes.count(Change.AWAY) == changes.count(Change.BACK) == 1
+        await recorded.until(has(WatchChange.SENT, "new.md"))
+    changes = [event.change for event in recorded.events]
+    assert changes.count(WatchChange.UNREACHABLE) == changes.count(WatchChange.BACK) == 1
     assert "file:///museum/new.md" in uris(gateway)
 
 
-async def test_failures_and_skipped_files_are_told_once(
+async def test_failures_and_skipped_files_are_reported_once(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
     (museum / "empty.md").touch()
-    async with watching(client, museum) as told:
+    async with watching(client, museum) as recorded:
         (museum / "broken.pdf").write_text("%BROKEN", encoding="utf-8")
-        await told.until(has(Change.FAILED, "broken.pdf"))
+        await recorded.until(has(WatchChange.FAILED, "broken.pdf"))
         (museum / "new.md").write_text("new", encoding="utf-8")
-        await told.until(has(Change.SENT, "new.md"))
-    assert told.paths(Change.SKIPPED) == ["empty.md"]
-    [failed] = [event for event in told.events if event.change is Change.FAILED]
+        await recorded.until(has(WatchChange.SENT, "new.md"))
+    assert recorded.paths(WatchChange.SKIPPED) == ["empty.md"]
+    [failed] = [event for event in recorded.events if event.change is WatchChange.FAILED]
     assert failed.message == "the file is damaged; save it again"
 
 
 async def test_a_folder_that_cannot_be_synced_as_it_is_deletes_nothing_and_is_tried_again(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
-    async with watching(client, museum) as told:
+    async with watching(client, museum) as recorded:
         shutil.rmtree(museum / "rooms")
         (museum / "lamp.md").unlink()
-        await told.until(has(Change.TROUBLE))
+        await recorded.until(has(WatchChange.TROUBLE))
         assert uris(gateway)
         (museum / "new.md").write_text("new", encoding="utf-8")
-        await told.until(has(Change.SENT, "new.md"))
+        await recorded.until(has(WatchChange.SENT, "new.md"))
     assert uris(gateway) == {"file:///museum/new.md"}
 
 
@@ -156,15 +162,21 @@ async def test_what_concerns_the_whole_watch_ends_it(
 ) -> None:
     with pytest.raises(Invalid, match="only folders are watched"):
         await watch_folder(
-            client, Watched("notes", museum / "lamp.md"), Told(), asyncio.Event(), pace=PACE
+            client,
+            WatchTarget("notes", museum / "lamp.md"),
+            IssueSummary(),
+            asyncio.Event(),
+            pace=PACE,
         )
     with pytest.raises(NotFound):
-        await watch_folder(client, Watched("nothing", museum), Told(), asyncio.Event(), pace=PACE)
-    told = Told()
+        await watch_folder(
+            client, WatchTarget("nothing", museum), IssueSummary(), asyncio.Event(), pace=PACE
+        )
+    recorded = IssueSummary()
     task = asyncio.create_task(
-        watch_folder(client, Watched("notes", museum), told, asyncio.Event(), pace=PACE)
+        watch_folder(client, WatchTarget("notes", museum), recorded, asyncio.Event(), pace=PACE)
     )
-    await told.until(has(Change.SYNCED))
+    await recorded.until(has(WatchChange.SYNCED))
     shutil.rmtree(museum)
     async with asyncio.timeout(20):
         with pytest.raises(Invalid, match="is gone"):

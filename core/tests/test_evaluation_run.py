@@ -9,17 +9,17 @@ from typing import Any, cast
 import pytest
 
 from latent_core.domain.evaluation import (
-    MOST_ROUNDS,
+    MAX_ROUNDS,
     EvalRequest,
     JudgedQuery,
     KeptRun,
     Means,
     Setup,
 )
-from latent_core.domain.manifest import Manifest, SearchMode
+from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.domain.query import SearchResponse
-from latent_core.evaluation import run as evaluation_run
-from latent_core.evaluation.run import Evaluation, TimedSearch
+from latent_core.eval import run as evaluation_run
+from latent_core.eval.run import Evaluation, TimedSearch
 
 SETUP = Setup(mode=SearchMode.HYBRID)
 
@@ -62,7 +62,7 @@ def last(p95: float, process: str = "worker") -> KeptRun:
     [
         ([[90, 20], [30, 80]], 30.0, [30, 20], 2),
         ([[90, 20], [70, 80], [60, 60], [33, 25]], 30.0, [33, 20], 4),
-        ([[90, 20]] * MOST_ROUNDS, 30.0, [90, 20], MOST_ROUNDS),
+        ([[90, 20]] * MAX_ROUNDS, 30.0, [90, 20], MAX_ROUNDS),
         ([[90, 20], [70, 80]], None, [70, 20], 2),
     ],
 )

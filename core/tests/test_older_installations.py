@@ -10,9 +10,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from latent_core.db.migrate import current_revision, migrate, pending
 from latent_core.domain.errors import Conflict
-from latent_core.processes.datadir import DataDirectory
-from latent_core.registry.migrate import current_revision, migrate, pending
+from latent_core.runtime.data_directory import DataDirectory
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 

@@ -6,18 +6,18 @@ from typing import Final
 
 import pytest
 
+from latent_core.db.connection import Database
 from latent_core.domain.errors import (
+    GatewayUnreachable,
     LatentError,
     LimitReached,
     StoreFull,
-    Unreachable,
     UpstreamError,
     UpstreamOverload,
     UpstreamTimeout,
 )
 from latent_core.domain.job import JobState
-from latent_core.queue.comeback import MAX_PAUSED_SECONDS, is_final, retry_or_fail
-from latent_core.registry.connection import Database
+from latent_core.queue.requeue import MAX_PAUSED_SECONDS, is_final, retry_or_fail
 from tests.support.queue import (
     finished,
     history,
@@ -39,7 +39,7 @@ PAUSE_SECONDS: Final = 120
 LATE = UpstreamTimeout("Qdrant did not answer within 10 s", counts_as_attempt=False)
 LATE_ALONE = UpstreamTimeout("Qdrant did not answer within 10 s", counts_as_attempt=True)
 UNCOUNTED: Final = [
-    Unreachable("Qdrant is not available; the log says why"),
+    GatewayUnreachable("Qdrant is not available; the log says why"),
     UpstreamOverload("Qdrant accepts no more requests now"),
     LimitReached("the embedder accepts no more now (429)"),
     StoreFull("Qdrant has no space left on its disk", service="qdrant"),
@@ -58,7 +58,7 @@ async def test_a_refused_connection_costs_no_attempt_for_30_minutes(database: Da
     for _ in range(OUTAGE_SECONDS // PAUSE_SECONDS):
         held = await must_take(database)
         assert held.attempts == 1
-        await retry_or_fail(database, held, Unreachable("the embedder cannot be reached"))
+        await retry_or_fail(database, held, GatewayUnreachable("the embedder cannot be reached"))
         await sql(database, TIME_PASSES, seconds=PAUSE_SECONDS)
     waiting = await view(database, job_id)
     assert (waiting.state, waiting.attempts) == (JobState.QUEUED, 0)

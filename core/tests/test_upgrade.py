@@ -10,12 +10,14 @@ from typing import Any, Final
 import psycopg
 from psycopg.sql import SQL, Identifier
 
+from latent_core.bm25.bm25 import PostgresKeywordIndex
+from latent_core.db import containers
+from latent_core.db.connection import Database
+from latent_core.db.documents import documents
+from latent_core.db.migrate import current_revision, head_revision, migrate
+from latent_core.db.transfer import archives
+from latent_core.db.transfer.archives import ArchiveKind
 from latent_core.domain.ids import document_id
-from latent_core.keywords.bm25 import PostgresKeywordIndex
-from latent_core.registry import archives, containers, documents
-from latent_core.registry.archives import ArchiveKind
-from latent_core.registry.connection import Database
-from latent_core.registry.migrate import current_revision, head_revision, migrate
 
 DUMP: Final = Path(__file__).parents[2] / "tests" / "data" / "previous_revision.sql"
 """Written by ``make revision-dump`` before the newest revision was made."""
@@ -100,4 +102,4 @@ async def test_a_migrated_container_is_listed_searched_and_restorable(empty_dsn:
     assert lamp is not None
     assert (lamp.title, lamp.meta["room"]) == ("Lamp", "Nørrebro")
     assert [one.filename for one in kept] == ["museum-1.latent.tar.zst"]
-    assert hits.ords.tolist() == [0, 2]
+    assert hits.chunk_nos.tolist() == [0, 2]

@@ -35,7 +35,7 @@ CREATE TABLE spaces (
     dims          integer NOT NULL CHECK (dims > 0),
     state         text NOT NULL DEFAULT 'building' CHECK (state IN ('building', 'live', 'retired', 'dropping')),
     created_at    timestamptz NOT NULL DEFAULT now(),
-    stored_in     bigint,                              -- the space whose collection it shares; NULL: its own
+    collection_id     bigint,                              -- the space whose collection it shares; NULL: its own
     adapter_id    bigint,                              -- maps the embedder's vectors into the collection
     embedder_dims integer CHECK (embedder_dims > 0),   -- of the embedder, if an adapter maps its vectors
     retired_at    timestamptz,
@@ -61,11 +61,11 @@ CREATE TABLE container_languages (
     PRIMARY KEY (container_id, language)
 );
 
--- The next ord of each container. Every ingest updates it, so it has a row of its own: ingests hold the
+-- The next chunk_no of each container. Every ingest updates it, so it has a row of its own: ingests hold the
 -- container's row with a shared lock.
-CREATE TABLE ord_counters (
+CREATE TABLE chunk_no_counters (
     container_id text PRIMARY KEY REFERENCES containers (id) ON DELETE CASCADE,
-    next_ord     bigint NOT NULL DEFAULT 0
+    next_chunk_no     bigint NOT NULL DEFAULT 0
 );
 
 -- When each recurring task was last due. A time that passed while no process ran is made up for once.
@@ -135,10 +135,10 @@ CHUNKS = """
 CREATE TABLE chunks (
     doc_id         uuid NOT NULL REFERENCES documents (id) ON DELETE CASCADE,
     generation     integer NOT NULL,
-    ordinal        integer NOT NULL,
+    position        integer NOT NULL,
     id             uuid NOT NULL,
     container_id   text NOT NULL,
-    ord            bigint NOT NULL,
+    chunk_no            bigint NOT NULL,
     modality       text NOT NULL DEFAULT 'text',
     source_type    text NOT NULL,
     block_type     text NOT NULL,
@@ -163,53 +163,53 @@ CREATE TABLE chunks (
     provenance     jsonb NOT NULL,
     meta           jsonb NOT NULL DEFAULT '{}',
     created_at     timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (doc_id, generation, ordinal)
+    PRIMARY KEY (doc_id, generation, position)
 );
 -- Includes the columns of the join on the live generation: a search joins hundreds of candidates and reads no
 -- row of this table for them.
-CREATE UNIQUE INDEX chunks_ord ON chunks (container_id, ord) INCLUDE (doc_id, generation);
+CREATE UNIQUE INDEX chunks_chunk_no ON chunks (container_id, chunk_no) INCLUDE (doc_id, generation);
 CREATE INDEX chunks_id ON chunks (id);
 -- Includes the columns that filters test. Rows of chunks are wide: for 100,000 of them a filter reads 11 MB
 -- of this index instead of 156 MB of the table.
 CREATE INDEX chunks_document ON chunks (doc_id, generation)
-INCLUDE (container_id, ord, id, windows, source_type, modality, page, page_end);
+INCLUDE (container_id, chunk_no, id, windows, source_type, modality, page, page_end);
 -- Uncompressed: compression makes term vectors of real texts one percent smaller, and each attempt to compress
 -- takes as long as reading the vector.
 ALTER TABLE chunks ALTER COLUMN tsv SET STORAGE EXTERNAL;
 
 -- Trigram signatures: they exclude chunks that cannot contain a string, without reading the text. Two bits per
--- trigram of the case-folded text; the number of bits depends on its length (latent_core.keywords.signature).
+-- trigram of the case-folded text; the number of bits depends on its length (latent_core.bm25.signature).
 -- A table of its own with narrow rows: an exact search reads all signatures of a container.
 CREATE TABLE signatures (
     container_id text NOT NULL,
-    ord          bigint NOT NULL,
+    chunk_no          bigint NOT NULL,
     bits         bit varying NOT NULL,
-    PRIMARY KEY (container_id, ord),
-    FOREIGN KEY (container_id, ord) REFERENCES chunks (container_id, ord) ON DELETE CASCADE
+    PRIMARY KEY (container_id, chunk_no),
+    FOREIGN KEY (container_id, chunk_no) REFERENCES chunks (container_id, chunk_no) ON DELETE CASCADE
 );
 """
 
 DUPLICATES = """
--- Chunks that were compared for near-duplicates: a signature of the vector, and the ord of the chunk that this
+-- Chunks that were compared for near-duplicates: a signature of the vector, and the chunk_no of the chunk that this
 -- one repeats, if any. Not in the rows of chunks: an update would rewrite those wide rows and take the join of
 -- a search off its index.
-CREATE TABLE likenesses (
+CREATE TABLE duplicates (
     container_id text NOT NULL REFERENCES containers (id) ON DELETE CASCADE,
-    ord          bigint NOT NULL,
+    chunk_no          bigint NOT NULL,
     signature    bytea NOT NULL,
-    original     bigint CHECK (original < ord),
-    PRIMARY KEY (container_id, ord)
+    original     bigint CHECK (original < chunk_no),
+    PRIMARY KEY (container_id, chunk_no)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
-CREATE INDEX likenesses_original ON likenesses (container_id, original) WHERE original IS NOT NULL;
+CREATE INDEX duplicates_original ON duplicates (container_id, original) WHERE original IS NOT NULL;
 
--- Ranges of ords that became live or dead and are not yet compared.
-CREATE TABLE unjudged_ords (
+-- Ranges of chunk_nos that became live or dead and are not yet compared.
+CREATE TABLE dedup_pending (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     container_id text NOT NULL REFERENCES containers (id) ON DELETE CASCADE,
-    first_ord    bigint NOT NULL,
-    last_ord     bigint NOT NULL CHECK (first_ord <= last_ord)
+    first_chunk_no    bigint NOT NULL,
+    last_chunk_no     bigint NOT NULL CHECK (first_chunk_no <= last_chunk_no)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
-CREATE INDEX unjudged_ords_first ON unjudged_ords (container_id, first_ord, id);
+CREATE INDEX dedup_pending_first ON dedup_pending (container_id, first_chunk_no, id);
 """
 
 BLOBS = """
@@ -256,34 +256,34 @@ CREATE INDEX image_texts_age ON image_texts (created_at);
 """
 
 KEYWORDS = """
--- Packed postings: ords uint32, tfs uint8, lens uint16, little-endian, the same count in each column. A posting
--- is in exactly one of two tables: in loose_postings from its publication to the next compaction, which merges
+-- Packed postings: chunk_nos uint32, tfs uint8, lens uint16, little-endian, the same count in each column. A posting
+-- is in exactly one of two tables: in unmerged_postings from its publication to the next compaction, which merges
 -- it into postings. So a compaction reads the new postings, not the whole container.
 CREATE TABLE postings (
     container_id text NOT NULL,
     term         text NOT NULL COLLATE "C",
     block        bigint NOT NULL,
-    ords         bytea NOT NULL,
+    chunk_nos         bytea NOT NULL,
     tfs          bytea NOT NULL,
     lens         bytea NOT NULL,
     PRIMARY KEY (container_id, term, block)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
-ALTER TABLE postings ALTER COLUMN ords SET STORAGE EXTERNAL;
+ALTER TABLE postings ALTER COLUMN chunk_nos SET STORAGE EXTERNAL;
 ALTER TABLE postings ALTER COLUMN tfs SET STORAGE EXTERNAL;
 ALTER TABLE postings ALTER COLUMN lens SET STORAGE EXTERNAL;
 
-CREATE TABLE loose_postings (
+CREATE TABLE unmerged_postings (
     container_id text NOT NULL,
     term         text NOT NULL COLLATE "C",
     block        bigint NOT NULL,
-    ords         bytea NOT NULL,
+    chunk_nos         bytea NOT NULL,
     tfs          bytea NOT NULL,
     lens         bytea NOT NULL,
     PRIMARY KEY (container_id, term, block)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
-ALTER TABLE loose_postings ALTER COLUMN ords SET STORAGE EXTERNAL;
-ALTER TABLE loose_postings ALTER COLUMN tfs SET STORAGE EXTERNAL;
-ALTER TABLE loose_postings ALTER COLUMN lens SET STORAGE EXTERNAL;
+ALTER TABLE unmerged_postings ALTER COLUMN chunk_nos SET STORAGE EXTERNAL;
+ALTER TABLE unmerged_postings ALTER COLUMN tfs SET STORAGE EXTERNAL;
+ALTER TABLE unmerged_postings ALTER COLUMN lens SET STORAGE EXTERNAL;
 
 CREATE SEQUENCE posting_blocks AS bigint;
 
@@ -292,17 +292,17 @@ CREATE TABLE keyword_stats (
     container_id text PRIMARY KEY,
     live_chunks  bigint NOT NULL DEFAULT 0,
     live_length  bigint NOT NULL DEFAULT 0,
-    loose_writes bigint NOT NULL DEFAULT 0,   -- publications and deletions since the last compaction
-    loose_rows   bigint NOT NULL DEFAULT 0,   -- of loose_postings
-    dead_chunks  bigint NOT NULL DEFAULT 0,   -- of dead_ords
+    unmerged_writes bigint NOT NULL DEFAULT 0,   -- publications and deletions since the last compaction
+    unmerged_rows   bigint NOT NULL DEFAULT 0,   -- of unmerged_postings
+    dead_chunks  bigint NOT NULL DEFAULT 0,   -- of dead_chunk_nos
     languages    jsonb NOT NULL DEFAULT '{}'  -- language to the number of chunks ever published in it
 ) WITH (fillfactor = 50);
 
 -- Ords that died since the last compaction, packed as in postings; one row per publication or deletion.
-CREATE TABLE dead_ords (
+CREATE TABLE dead_chunk_nos (
     container_id text NOT NULL,
     block        bigint NOT NULL,
-    ords         bytea NOT NULL,
+    chunk_nos         bytea NOT NULL,
     PRIMARY KEY (container_id, block)
 );
 """
@@ -311,23 +311,23 @@ VECTORS = """
 -- Which generation of a document has its points in a collection that was not, or is not, the live one.
 CREATE TABLE embedded (
     doc_id     uuid NOT NULL REFERENCES documents (id) ON DELETE CASCADE,
-    stored_in  bigint NOT NULL,
+    collection_id  bigint NOT NULL,
     generation integer NOT NULL,
     job_id     bigint,                           -- the refresh that wrote them; NULL: their publication
     mapped     boolean NOT NULL DEFAULT false,   -- vectors of another model, mapped by an adapter
-    PRIMARY KEY (doc_id, stored_in)
+    PRIMARY KEY (doc_id, collection_id)
 );
-CREATE INDEX embedded_mapped ON embedded (stored_in, doc_id) WHERE mapped;
+CREATE INDEX embedded_mapped ON embedded (collection_id, doc_id) WHERE mapped;
 
 -- The number of points of a chunk in a collection, where it differs from chunks.windows. 0: the embedder refused
 -- the page image.
 CREATE TABLE point_counts (
     container_id text NOT NULL,
-    ord          bigint NOT NULL,
-    stored_in    bigint NOT NULL,
+    chunk_no          bigint NOT NULL,
+    collection_id    bigint NOT NULL,
     windows      integer NOT NULL CHECK (windows >= 0),
-    PRIMARY KEY (container_id, ord, stored_in),
-    FOREIGN KEY (container_id, ord) REFERENCES chunks (container_id, ord) ON DELETE CASCADE
+    PRIMARY KEY (container_id, chunk_no, collection_id),
+    FOREIGN KEY (container_id, chunk_no) REFERENCES chunks (container_id, chunk_no) ON DELETE CASCADE
 );
 
 CREATE TABLE drift_adapters (
@@ -341,7 +341,7 @@ CREATE TABLE drift_adapters (
     new_version  text NOT NULL,
     new_dims     integer NOT NULL CHECK (new_dims > 0),
     pairs        integer NOT NULL CHECK (pairs > 0),
-    adapter      bytea NOT NULL,          -- matrix and both means, as latent_core.embedding.drift packs them
+    adapter      bytea NOT NULL,          -- matrix and both means, as latent_core.models.embedding.drift packs them
     measured     jsonb NOT NULL,
     created_at   timestamptz NOT NULL DEFAULT now()
 );
@@ -423,14 +423,14 @@ CREATE TABLE jobs (
     payload          jsonb NOT NULL DEFAULT '{}',
     state            text NOT NULL DEFAULT 'queued'
                      CHECK (state IN ('queued', 'running', 'done', 'failed', 'cancelled')),
-    lane             text NOT NULL DEFAULT 'ready'   -- of a queued job: latent_core.queue
-                     CHECK (lane IN ('ready', 'delayed', 'waiting', 'quarantine')),
+    -- What a queued job waits for: its run_at, or the end of a running job with the same key. NULL: in line by rank.
+    waits_for        text CHECK (waits_for IN ('time', 'key')),
     priority         integer NOT NULL DEFAULT 0,
-    rank             bigint NOT NULL DEFAULT 0,      -- virtual rank in the ready lane: fair between containers
+    rank             bigint NOT NULL DEFAULT 0,      -- virtual rank in line: fair between containers
     run_at           timestamptz NOT NULL DEFAULT now(),
+    paused_since     timestamptz,                    -- first pause for an outage, plus the time in line since then
     attempts         integer NOT NULL DEFAULT 0,
     max_attempts     integer NOT NULL DEFAULT 5,
-    lost_leases      integer NOT NULL DEFAULT 0,
     claim_id         bigint,                         -- never used twice
     lease_owner      text,
     lease_expires    timestamptz,
@@ -447,18 +447,17 @@ CREATE TABLE jobs (
     result           jsonb
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
 -- No index contains the lease: a heartbeat updates no index.
-CREATE INDEX jobs_claim ON jobs (lane, priority DESC, rank, id) WHERE state = 'queued';
-CREATE INDEX jobs_fair ON jobs (container_id, priority, rank) WHERE state = 'queued' AND lane = 'ready';
-CREATE INDEX jobs_due ON jobs (run_at, id) WHERE state = 'queued' AND lane = 'delayed';
-CREATE INDEX jobs_keys ON jobs (lane, doc_key, priority DESC, rank, id) WHERE state = 'queued' AND doc_key IS NOT NULL;
+CREATE INDEX jobs_claim ON jobs (priority DESC, rank, id) WHERE state = 'queued' AND waits_for IS NULL;
+CREATE INDEX jobs_fair ON jobs (container_id, priority, rank) WHERE state = 'queued' AND waits_for IS NULL;
+CREATE INDEX jobs_due ON jobs (run_at, id) WHERE state = 'queued' AND waits_for = 'time';
+CREATE INDEX jobs_keys ON jobs (waits_for, doc_key, priority DESC, rank, id)
+    WHERE state = 'queued' AND doc_key IS NOT NULL;
 CREATE UNIQUE INDEX jobs_coalesce ON jobs (dedupe_key) WHERE state = 'queued' AND dedupe_key IS NOT NULL;
 CREATE UNIQUE INDEX jobs_serial ON jobs (doc_key) WHERE state = 'running' AND doc_key IS NOT NULL;
 CREATE INDEX jobs_running ON jobs (id) WHERE state = 'running';
 CREATE INDEX jobs_listed ON jobs (container_id, state, id DESC);
 CREATE INDEX jobs_document ON jobs (doc_id, id DESC) WHERE doc_id IS NOT NULL;
 CREATE INDEX jobs_finished ON jobs (state, finished_at) WHERE state IN ('done', 'failed', 'cancelled');
--- The gateway looks for eval jobs every second, in a queue that may hold many thousands of other jobs.
-CREATE INDEX jobs_eval ON jobs (id) WHERE state = 'queued' AND kind = 'eval';
 -- For quotas. The owner has no quota, and most jobs are the owner's.
 CREATE INDEX jobs_queued_by ON jobs (principal) WHERE state = 'queued' AND principal <> 'local:you';
 
@@ -471,29 +470,29 @@ CREATE TABLE job_events (
 );
 CREATE INDEX job_events_job ON job_events (job_id, id);
 
--- The rank at the head of the ready lane, at one priority.
-CREATE FUNCTION queue_head(wanted_priority integer) RETURNS bigint LANGUAGE sql STABLE AS $$
+-- The rank at which the line is served, at one priority.
+CREATE FUNCTION queue_head(for_priority integer) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT coalesce(
-        (SELECT rank FROM jobs WHERE state = 'queued' AND lane = 'ready' AND priority = wanted_priority
+        (SELECT rank FROM jobs WHERE state = 'queued' AND waits_for IS NULL AND priority = for_priority
          ORDER BY rank, id LIMIT 1),
         1)
 $$;
 
 -- The next rank of a container, at one priority: one behind its last, and never ahead of the head.
-CREATE FUNCTION queue_end(wanted_priority integer, wanted_container text) RETURNS bigint LANGUAGE sql STABLE AS $$
+CREATE FUNCTION queue_end(for_priority integer, for_container text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT greatest(
-        queue_head(wanted_priority),
+        queue_head(for_priority),
         (SELECT rank + 1 FROM jobs
-         WHERE state = 'queued' AND lane = 'ready' AND container_id = wanted_container AND priority = wanted_priority
+         WHERE state = 'queued' AND waits_for IS NULL AND container_id = for_container AND priority = for_priority
          ORDER BY rank DESC LIMIT 1))
 $$;
 
 -- Locks the key until the transaction ends, then checks whether a job with it is running. PL/pgSQL: each
 -- statement sees what others committed while the statement before it waited for the lock.
-CREATE FUNCTION queue_key_is_free(wanted_key text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION queue_key_is_free(requested_key text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended(wanted_key, 7801));
-    RETURN NOT EXISTS (SELECT 1 FROM jobs WHERE state = 'running' AND doc_key = wanted_key);
+    PERFORM pg_advisory_xact_lock(hashtextextended(requested_key, 7801));
+    RETURN NOT EXISTS (SELECT 1 FROM jobs WHERE state = 'running' AND doc_key = requested_key);
 END
 $$;
 """
@@ -587,35 +586,15 @@ CREATE INDEX uploaded_bytes_day ON uploaded_bytes (day);
 
 -- Stores that reported to be full: workers note it, gateways then refuse writes. Relevant for a minute.
 -- Unlogged: the note takes no space in a log whose disk may be full as well.
-CREATE UNLOGGED TABLE full_stores (
+CREATE UNLOGGED TABLE stores_over_capacity (
     service text PRIMARY KEY CHECK (service IN ('postgres', 'qdrant', 'minio')),
-    said_at timestamptz NOT NULL
+    reported_at timestamptz NOT NULL
 );
-"""
-
-IDEMPOTENCY = """
--- A write that was sent with an Idempotency-Key, and its answer; rows expire after a day.
-CREATE TABLE idempotency_keys (
-    principal    text NOT NULL,
-    key          text NOT NULL,
-    request_hash text NOT NULL,
-    body_hash    text,             -- unknown while an upload is still being read
-    claim        uuid NOT NULL,    -- of the attempt that may answer
-    locked_until timestamptz,      -- NULL once it is answered; a crashed attempt's lock expires
-    status       integer,
-    headers      jsonb,
-    body         bytea,
-    created_at   timestamptz NOT NULL DEFAULT now(),
-    rights       jsonb,            -- by which the answer was given
-    PRIMARY KEY (principal, key),
-    CHECK ((locked_until IS NULL) = (status IS NOT NULL AND headers IS NOT NULL AND body IS NOT NULL))
-);
-CREATE INDEX idempotency_keys_age ON idempotency_keys (created_at);
 """
 
 TABLES = (
     *(CONTAINERS, DOCUMENTS, CHUNKS, DUPLICATES, BLOBS, KEYWORDS, VECTORS, EMBEDDERS, JOBS),
-    *(ARCHIVES, EVALUATIONS, ADMINISTRATION, IDEMPOTENCY),
+    *(ARCHIVES, EVALUATIONS, ADMINISTRATION),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from scripts import fuzz
-from scripts.fuzz import MOST_LINES, ROLES, Known, findings, tried
+from scripts.fuzz import MAX_LINES, ROLES, KnownIds, findings, tried
 
 FINE: Final = """
 ==== WARNINGS ====
@@ -36,23 +36,23 @@ Test cases:
 """
 
 
-def test_of_a_run_without_findings_only_the_number_of_cases_is_told() -> None:
+def test_a_run_without_findings_reports_only_the_number_of_cases() -> None:
     assert findings(FINE, failed=False) == ["  60 generated, 60 passed, 2 skipped"]
 
 
-def test_a_finding_is_told_with_its_curl_line() -> None:
-    told = findings(FOUND, failed=True)
-    assert "    curl -X GET http://127.0.0.1/v1/jobs" in told
-    assert told[-1].endswith("1 unique failures")
+def test_a_finding_is_reported_with_its_curl_line() -> None:
+    report = findings(FOUND, failed=True)
+    assert "    curl -X GET http://127.0.0.1/v1/jobs" in report
+    assert report[-1].endswith("1 unique failures")
 
 
-def test_a_run_that_never_began_is_told_as_it_is() -> None:
+def test_a_run_that_never_began_is_reported_as_such() -> None:
     assert findings("the schema cannot be read", failed=True) == ["the schema cannot be read"]
 
 
 def test_many_findings_are_cut_off() -> None:
-    told = findings("== FAILURES ==\n" + "line\n" * 2 * MOST_LINES, failed=True)
-    assert len(told) == MOST_LINES + 1
+    report = findings("== FAILURES ==\n" + "line\n" * 2 * MAX_LINES, failed=True)
+    assert len(report) == MAX_LINES + 1
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,5 @@ def test_a_role_that_was_not_tried_is_given_more_time_once_and_then_fails(
     left = list(answers)
     monkeypatch.setattr(fuzz, "fuzz", lambda *_: left.pop(0))
     nowhere: Any = None
-    assert tried(nowhere, ROLES[0], "", Known(), 20, argparse.Namespace()) is fine
+    assert tried(nowhere, ROLES[0], "", KnownIds(), 20, argparse.Namespace()) is fine
     assert left == []

@@ -19,11 +19,11 @@ import pytest
 import pytest_asyncio
 from starlette.routing import BaseRoute, Mount, Route
 
-from latent_core.blobs.keeping import store
+from latent_core.blobs.writer import store
+from latent_core.db.tokens import NOTE_USE
+from latent_core.db.transfer import archives
 from latent_core.domain.archive import ArchiveKind
-from latent_core.domain.manifest import Manifest
-from latent_core.registry import archives
-from latent_core.registry.tokens import NOTE_USE
+from latent_core.domain.manifest.model import Manifest
 from latent_gateway.app import ROUTERS
 from latent_gateway.mcp.tools.registry import tools_of
 from tests.support.archives import empty_archive
@@ -72,7 +72,7 @@ OPERATOR: Final = _of(reader=OK, other=OK, ingester=403, admin=OK, narrowed=403)
 
 
 @dataclass
-class Asked:
+class RoleRequest:
     """One request; ``names`` are the identities in it that a stranger may not know."""
 
     path: str
@@ -81,12 +81,12 @@ class Asked:
     headers: dict[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()
 
-    def elsewhere(self) -> Asked:
+    def elsewhere(self) -> RoleRequest:
         """The same for what does not exist."""
         path, body = self.path, orjson.dumps(self.body).decode()
         for name in self.names:
             path, body = path.replace(name, _another(name)), body.replace(name, _another(name))
-        return Asked(path, orjson.loads(body), self.content, self.headers, self.names)
+        return RoleRequest(path, orjson.loads(body), self.content, self.headers, self.names)
 
 
 def _another(name: str) -> str:
@@ -99,7 +99,7 @@ def _another(name: str) -> str:
         return "x" * len(name)
 
 
-Build = Callable[[GatewayHarness], Awaitable[Asked]]
+Build = Callable[[GatewayHarness], Awaitable[RoleRequest]]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def plain(
 ) -> Build:
     """A request whose parts in braces are fields of the harness; those in ``names`` (and the vault) are the secret ones."""
 
-    async def build(harness: GatewayHarness) -> Asked:
+    async def build(harness: GatewayHarness) -> RoleRequest:
         known = {**vars(harness), "vault": VAULT}
 
         def fill(text: str) -> str:
@@ -123,49 +123,49 @@ def plain(
         secret = tuple(str(known[name]) for name in ("vault", *names.split()))
         filled = None if body is None else orjson.loads(fill(orjson.dumps(body).decode()))
         given = {name: fill(value) for name, value in (headers or {}).items()}
-        return Asked(fill(path), filled, headers=given, names=secret)
+        return RoleRequest(fill(path), filled, headers=given, names=secret)
 
     return build
 
 
-async def _create(harness: GatewayHarness) -> Asked:
+async def _create(harness: GatewayHarness) -> RoleRequest:
     everybody = [f"agent:{name}" for name in ("writer", "reader", "other", "admin")]
     made = manifest(f"made-{harness.number()}", ["local:you", *everybody], [])
-    return Asked("/v1/containers", {"manifest": made})
+    return RoleRequest("/v1/containers", {"manifest": made})
 
 
-async def _delete_container(harness: GatewayHarness) -> Asked:
+async def _delete_container(harness: GatewayHarness) -> RoleRequest:
     made = {**VAULT_MANIFEST, "id": f"doomed-{harness.number()}"}
-    await harness.told("owner", "POST", "/v1/containers", body={"manifest": made})
-    return Asked(f"/v1/containers/{made['id']}", names=(made["id"],))
+    await harness.ask_json("owner", "POST", "/v1/containers", body={"manifest": made})
+    return RoleRequest(f"/v1/containers/{made['id']}", names=(made["id"],))
 
 
-async def _delete_document(harness: GatewayHarness) -> Asked:
+async def _delete_document(harness: GatewayHarness) -> RoleRequest:
     added = await harness.add(VAULT, f"doomed-{harness.number()}.md", b"soon gone")
-    return Asked(
+    return RoleRequest(
         f"/v1/containers/{VAULT}/documents/{added['doc_id']}", names=(VAULT, added["doc_id"])
     )
 
 
-async def _upload(harness: GatewayHarness) -> Asked:
+async def _upload(harness: GatewayHarness) -> RoleRequest:
     path = f"/v1/containers/{VAULT}/uploads?filename=a.md"
-    return Asked(path, content=b"bytes", names=(VAULT,))
+    return RoleRequest(path, content=b"bytes", names=(VAULT,))
 
 
-async def _cancel(harness: GatewayHarness) -> Asked:
+async def _cancel(harness: GatewayHarness) -> RoleRequest:
     added = await harness.add(VAULT, f"queued-{harness.number()}.md", b"never made")
-    return Asked(f"/v1/jobs/{added['job_id']}/cancel", names=(str(added["job_id"]),))
+    return RoleRequest(f"/v1/jobs/{added['job_id']}/cancel", names=(str(added["job_id"]),))
 
 
-async def _requeue(harness: GatewayHarness) -> Asked:
-    asked = await _cancel(harness)
-    await harness.told("owner", "POST", asked.path)
-    return Asked(asked.path.replace("cancel", "requeue"), names=asked.names)
+async def _requeue(harness: GatewayHarness) -> RoleRequest:
+    target = await _cancel(harness)
+    await harness.ask_json("owner", "POST", target.path)
+    return RoleRequest(target.path.replace("cancel", "requeue"), names=target.names)
 
 
-async def _blob(harness: GatewayHarness) -> Asked:
-    page = await harness.told("owner", "GET", f"/v1/documents/{harness.doc_id}/pages/1")
-    return Asked(page["page"]["page_uri"].removeprefix(BASE))
+async def _blob(harness: GatewayHarness) -> RoleRequest:
+    page = await harness.ask_json("owner", "GET", f"/v1/documents/{harness.doc_id}/pages/1")
+    return RoleRequest(page["page"]["page_uri"].removeprefix(BASE))
 
 
 LONG_IDS: Final = """
@@ -174,17 +174,17 @@ SELECT setval(name, greatest(70000, nextval(name))) FROM pg_get_serial_sequence(
 """So that they can be told from other parts of a path."""
 
 
-async def _export(harness: GatewayHarness) -> Asked:
+async def _export(harness: GatewayHarness) -> RoleRequest:
     kept = await _kept(harness, ArchiveKind.EXPORT)
-    return Asked(f"/v1/exports/{kept}", names=(str(kept),))
+    return RoleRequest(f"/v1/exports/{kept}", names=(str(kept),))
 
 
 def _backup(ending: str = "", body: Any = None) -> Build:
-    async def build(harness: GatewayHarness) -> Asked:
+    async def build(harness: GatewayHarness) -> RoleRequest:
         kept = await _kept(harness, ArchiveKind.BACKUP)
         path = f"/v1/backups/{kept}"
         given = None if body is None else {**body, "container_id": f"back-{harness.number()}"}
-        return Asked(f"{path}{ending}", given, names=(str(kept),))
+        return RoleRequest(f"{path}{ending}", given, names=(str(kept),))
 
     return build
 
@@ -200,20 +200,20 @@ async def _kept(harness: GatewayHarness, kind: ArchiveKind) -> int:
         )
 
 
-async def _import(harness: GatewayHarness) -> Asked:
+async def _import(harness: GatewayHarness) -> RoleRequest:
     made = (await _create(harness)).body["manifest"]
     data = empty_archive(Manifest.model_validate(made))
-    return Asked("/v1/imports?filename=a.zst", content=data)
+    return RoleRequest("/v1/imports?filename=a.zst", content=data)
 
 
-async def _create_token(harness: GatewayHarness) -> Asked:
-    return Asked("/v1/tokens", {"principal": "agent:new", "name": f"n{harness.number()}"})
+async def _create_token(harness: GatewayHarness) -> RoleRequest:
+    return RoleRequest("/v1/tokens", {"principal": "agent:new", "name": f"n{harness.number()}"})
 
 
-async def _revoke(harness: GatewayHarness) -> Asked:
+async def _revoke(harness: GatewayHarness) -> RoleRequest:
     body = {"principal": "agent:new", "name": f"n{harness.number()}"}
-    made = await harness.told("owner", "POST", "/v1/tokens", body=body)
-    return Asked(f"/v1/tokens/{made['token']['id']}")
+    made = await harness.ask_json("owner", "POST", "/v1/tokens", body=body)
+    return RoleRequest(f"/v1/tokens/{made['token']['id']}")
 
 
 SEARCH: Final = {"containers": ["{vault}"], "query": SECRET, "top_k": 3}
@@ -368,37 +368,41 @@ async def test_each_role_gets_what_the_table_says_and_nothing_more(
     row = TABLE[method, path]
     wrong = []
     for role in EVERYBODY:
-        asked = await row.build(harness)
-        answer = await _ask(harness, role, method, asked)
-        wanted = row.expected[role]
-        if answer.status_code not in (row.ok if wanted == OK else (wanted,)):
-            wrong.append((role, wanted, answer.status_code, answer.text[:300]))
-        if wanted != OK:
+        target = await row.build(harness)
+        answer = await _ask(harness, role, method, target)
+        required = row.expected[role]
+        if answer.status_code not in (row.ok if required == OK else (required,)):
+            wrong.append((role, required, answer.status_code, answer.text[:300]))
+        if required != OK:
             assert SECRET not in answer.text, (role, answer.text)
         # Who may read the vault and not change it is told so: it is known to be there.
-        if wanted == 404 or (wanted == 403 and role != "reader"):
-            await _same_as_nothing(harness, role, method, asked)
+        if required == 404 or (required == 403 and role != "reader"):
+            await _same_as_nothing(harness, role, method, target)
     assert not wrong
 
 
-async def _ask(harness: GatewayHarness, role: str, method: str, asked: Asked) -> httpx.Response:
+async def _ask(
+    harness: GatewayHarness, role: str, method: str, target: RoleRequest
+) -> httpx.Response:
     return await harness.ask(
-        role, method, asked.path, body=asked.body, content=asked.content, headers=asked.headers
+        role, method, target.path, body=target.body, content=target.content, headers=target.headers
     )
 
 
-async def _same_as_nothing(harness: GatewayHarness, role: str, method: str, asked: Asked) -> None:
+async def _same_as_nothing(
+    harness: GatewayHarness, role: str, method: str, target: RoleRequest
+) -> None:
     """Body, code and query path of what may not be seen are those of what is not there."""
-    told, cost = [], []
-    for one, names in ((asked, asked.names), (asked.elsewhere(), map(_another, asked.names))):
+    answer_body, cost = [], []
+    for one, names in ((target, target.names), (target.elsewhere(), map(_another, target.names))):
         with statements() as sent:
             answer = await _ask(harness, role, method, one)
         text = answer.text.replace(answer.headers["x-request-id"], "")
         for name in names:
             text = text.replace(name, "…")
-        told.append((answer.status_code, text))
+        answer_body.append((answer.status_code, text))
         cost.append([statement for statement in sent if statement != NOTE_USE])
-    assert told[0] == told[1], role
+    assert answer_body[0] == answer_body[1], role
     assert cost[0] == cost[1], role
 
 
@@ -413,9 +417,11 @@ async def test_selected_documents_are_followed_until_no_job_works_on_any(
     accepted, document = (orjson.loads(data) for _, data in events[:2])
     assert accepted["documents"][0]["action"] == "none"
     assert (document["status"], document["total"], document["processed"]) == ("drawn", 1, 1)
-    told = await harness.told("writer", "GET", f"/v1/admin/pdf-status?container_id={VAULT}")
-    assert document in told["documents"]
-    audited = await harness.told("owner", "GET", "/v1/audit?action=document.process")
+    answer_body = await harness.ask_json(
+        "writer", "GET", f"/v1/admin/pdf-status?container_id={VAULT}"
+    )
+    assert document in answer_body["documents"]
+    audited = await harness.ask_json("owner", "GET", "/v1/audit?action=document.process")
     assert audited["audit"][0]["principal"] == "agent:writer"
 
 
@@ -446,10 +452,10 @@ async def test_backups_and_kept_runs_are_read_page_by_page(harness: GatewayHarne
         (f"/v1/backups?container_id={VAULT}", "backups"),
         (f"/v1/containers/{VAULT}/eval?", "runs"),
     ):
-        whole = (await harness.told("owner", "GET", path))[name]
+        whole = (await harness.ask_json("owner", "GET", path))[name]
         seen, cursor = [], ""
         while cursor is not None:
-            page = await harness.told(
+            page = await harness.ask_json(
                 "owner", "GET", f"{path}&limit=2{cursor and '&cursor='}{cursor}"
             )
             assert len(page[name]) <= 2
@@ -462,14 +468,14 @@ async def test_golden_queries_that_somebody_wrote_stay_and_the_answer_of_the_del
     harness: GatewayHarness,
 ) -> None:
     for content in (None, b'{"queries": [{"q": "glass", "expect": ["glass"]}]}'):
-        asked = await _delete_container(harness)
-        (name,) = asked.names
+        target = await _delete_container(harness)
+        (name,) = target.names
         golden = harness.settings.manifests / name / "eval.json"
         if content is not None:
             golden.write_bytes(content)
-        told = await harness.told("owner", "DELETE", asked.path)
+        answer_body = await harness.ask_json("owner", "DELETE", target.path)
         assert golden.exists() is (content is not None)
-        assert [issue["details"]["files"] for issue in told["issues"]] == (
+        assert [issue["details"]["files"] for issue in answer_body["issues"]] == (
             [[f"{name}/eval.json"]] if content else []
         )
 
@@ -498,7 +504,7 @@ async def test_lists_name_only_what_is_seen(harness: GatewayHarness) -> None:
 
 async def test_a_search_of_all_finds_only_what_may_be_read(harness: GatewayHarness) -> None:
     body = {"query": SECRET}
-    assert (await harness.told("reader", "POST", "/v1/doc_search", body=body))["hits"]
+    assert (await harness.ask_json("reader", "POST", "/v1/doc_search", body=body))["hits"]
     for role in ("other", "narrowed"):
         answer = await harness.ask(role, "POST", "/v1/doc_search", body=body)
         assert SECRET not in answer.text.replace(f'"query":"{SECRET}"', "")
@@ -541,7 +547,7 @@ async def test_every_tool_stands_in_the_table(harness: GatewayHarness) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-async def test_each_role_is_told_of_the_tools_it_may_use_and_gets_no_more_from_them(
+async def test_each_role_lists_exactly_the_tools_it_may_call(
     harness: GatewayHarness, tool: str
 ) -> None:
     row = TOOLS[tool]
@@ -557,7 +563,7 @@ async def test_each_role_is_told_of_the_tools_it_may_use_and_gets_no_more_from_t
             assert SECRET not in text, (role, text)
         if role not in row.works | {"reader"}:
             await _tool_tells_of_nothing(harness, role, tool, arguments, built.names)
-    plainly = await harness.told("reader", "GET", "/mcp/tools")
+    plainly = await harness.ask_json("reader", "GET", "/mcp/tools")
     assert {t["mcpName"] for t in plainly["tools"]} == {
         n for n, r in TOOLS.items() if "reader" in r.listed
     }
@@ -567,17 +573,17 @@ async def _tool_tells_of_nothing(
     harness: GatewayHarness, role: str, tool: str, arguments: dict[str, Any], names: tuple[str, ...]
 ) -> None:
     """What is refused is refused in the same words, by the same statements, as what is not there."""
-    told, cost = [], []
+    answer_body, cost = [], []
     other = dict(zip(names, map(_another, names), strict=True))
     for renamed in ({}, other):
-        asked = orjson.loads(_renamed(orjson.dumps(arguments).decode(), renamed))
+        target = orjson.loads(_renamed(orjson.dumps(arguments).decode(), renamed))
         with statements() as sent:
-            result = await harness.result(role, "tools/call", name=tool, arguments=asked)
+            result = await harness.result(role, "tools/call", name=tool, arguments=target)
         known = dict.fromkeys([renamed.get(name, name) for name in names], "…")
         text = re.sub(r"\br\d+\b", "", orjson.dumps(result).decode())  # the request's id
-        told.append(_renamed(text, known))
+        answer_body.append(_renamed(text, known))
         cost.append([statement for statement in sent if statement != NOTE_USE])
-    assert told[0] == told[1], (role, tool)
+    assert answer_body[0] == answer_body[1], (role, tool)
     assert cost[0] == cost[1], (role, tool)
 
 
@@ -595,14 +601,14 @@ async def test_resources_and_their_completion_tell_strangers_what_they_tell_of_n
     there = {"container": VAULT, "document": harness.doc_id, "page": f"{harness.doc_id}/1"}
     for role in VALID:
         for kind, name in there.items():
-            told = await harness.result(role, "resources/read", uri=f"{kind}://{name}")
+            answer_body = await harness.result(role, "resources/read", uri=f"{kind}://{name}")
             if role in READERS:
-                assert SECRET in orjson.dumps(told).decode()
+                assert SECRET in orjson.dumps(answer_body).decode()
                 continue
             of_nothing = await harness.result(
                 role, "resources/read", uri=f"{kind}://{nothing[kind]}"
             )
-            shown = (orjson.dumps(told).decode().replace(name.removesuffix("/1"), "…"),)
+            shown = (orjson.dumps(answer_body).decode().replace(name.removesuffix("/1"), "…"),)
             unshown = (
                 orjson.dumps(of_nothing).decode().replace(nothing[kind].removesuffix("/1"), "…")
             )

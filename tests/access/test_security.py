@@ -296,15 +296,15 @@ async def test_every_answer_says_what_it_is_and_may_not_be_framed(
             await stranger.get("/"),
         ]
     for answer in answers:
-        said = answer.headers
-        assert said["x-content-type-options"] == "nosniff", answer.url
-        assert said["referrer-policy"], answer.url
-        assert "frame-ancestors 'none'" in said["content-security-policy"], answer.url
-        assert said["x-frame-options"] == "DENY", answer.url
-        assert "server" not in said, "nobody needs to know what serves it"
-        assert "latent-issue" not in said
-        assert "access-control-allow-origin" not in said
-        assert said["x-request-id"]
+        response_headers = answer.headers
+        assert response_headers["x-content-type-options"] == "nosniff", answer.url
+        assert response_headers["referrer-policy"], answer.url
+        assert "frame-ancestors 'none'" in response_headers["content-security-policy"], answer.url
+        assert response_headers["x-frame-options"] == "DENY", answer.url
+        assert "server" not in response_headers, "nobody needs to know what serves it"
+        assert "latent-issue" not in response_headers
+        assert "access-control-allow-origin" not in response_headers
+        assert response_headers["x-request-id"]
 
 
 async def test_no_link_lives_longer_than_five_minutes(owner: AsyncClient) -> None:
@@ -312,9 +312,9 @@ async def test_no_link_lives_longer_than_five_minutes(owner: AsyncClient) -> Non
     await ingest(owner, "links", "handbook.md", HANDBOOK.encode())
     await settled(owner, "links")
     answer = await owner.search(SearchRequest(containers=["links"], query="lamp", top_k=5))
-    told = re.findall(r"https?://[^\s\"]+/v1/blobs/[^\s\"]+", answer.model_dump_json())
-    assert told
-    for link in told:
+    links = re.findall(r"https?://[^\s\"]+/v1/blobs/[^\s\"]+", answer.model_dump_json())
+    assert links
+    for link in links:
         (expires,) = parse_qs(urlsplit(link).query)["exp"]
         assert int(expires) <= time.time() + MAX_SECONDS + 1
     assert MAX_SECONDS <= 300
@@ -326,18 +326,18 @@ async def test_no_child_is_handed_a_secret(guarded: Installation, owner: AsyncCl
     await ingest(owner, "children", "handbook.md", HANDBOOK.encode())  # parsers and painters run
     await settled(owner, "children")
     children = guarded.children()
-    least = 1 if ON_SERVERS else 3
-    assert len(children) >= least, (
+    min_children = 1 if ON_SERVERS else 3
+    assert len(children) >= min_children, (
         "a parser; embedded also Postgres, its guardian, the vector engine"
     )
     secrets = {"LLC_MCP_TOKEN": TOKEN, "LLC_EMBED_API_KEY": KEY, "LLC_SIGNING_KEY": SIGNING}
     for child in children:
-        given = told_of(child)
+        given = environment_of(child)
         assert not [name for name, value in secrets.items() if value in given], child
     assert TOKEN not in " ".join(word for child in children for word in command(child))
 
 
-def told_of(process: psutil.Process) -> str:
+def environment_of(process: psutil.Process) -> str:
     try:
         return " ".join(f"{name}={value}" for name, value in process.environ().items())
     except psutil.NoSuchProcess:

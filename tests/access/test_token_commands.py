@@ -30,7 +30,7 @@ async def test_a_token_is_made_shown_once_used_listed_and_revoked(
     acl = {"roles": {"owner": ["local:you"], "reader": ["agent:claude"]}}
     await client.create(manifest("shared", acl=acl))
     await ingest(client, "shared", "a.md", b"The lamp is trimmed at dusk.")
-    asked = (
+    command = (
         "token",
         "create",
         "agent:claude",
@@ -41,7 +41,7 @@ async def test_a_token_is_made_shown_once_used_listed_and_revoked(
         "-c",
         "shared",
     )
-    code, out, err = await installation.cli(*asked)
+    code, out, err = await installation.cli(*command)
     assert code == 0
     secret = out.strip()
     assert well_formed(secret)
@@ -55,15 +55,15 @@ async def test_a_token_is_made_shown_once_used_listed_and_revoked(
         with pytest.raises(Forbidden, match="'admin'"):
             await claude.create_token("agent:more")
 
-        told = orjson.loads(await latent(installation, "token", "list", "--json"))
-        (listed,) = [t for t in told["tokens"] if t["id"] == int(number)]
+        listing = orjson.loads(await latent(installation, "token", "list", "--json"))
+        (listed,) = [t for t in listing["tokens"] if t["id"] == int(number)]
         assert (listed["state"], listed["scopes"], listed["containers"]) == (
             "live",
             ["read"],
             ["shared"],
         )
         assert listed["last_used_at"] is not None
-        assert secret not in orjson.dumps(told).decode()
+        assert secret not in orjson.dumps(listing).decode()
         assert "agent:claude" in await latent(installation, "token", "list")
 
         assert "is revoked" in await latent(installation, "token", "revoke", number)
@@ -95,7 +95,7 @@ async def test_a_third_token_of_a_name_is_refused_until_one_is_revoked(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["claude"], "agent:claude"),
         (["agent:x", "--expires", "soon"], "12h, 30d, 6w or 1y"),
@@ -104,15 +104,15 @@ async def test_a_third_token_of_a_name_is_refused_until_one_is_revoked(
     ],
 )
 async def test_what_cannot_be_a_token_is_refused_with_what_could(
-    installation: Installation, arguments: list[str], said: str
+    installation: Installation, arguments: list[str], message: str
 ) -> None:
     code, out, err = await installation.cli("token", "create", *arguments)
     assert code != 0
     assert out == ""
-    assert said in err
+    assert message in err
 
 
-async def test_a_container_is_closed_put_away_and_opened_again(
+async def test_a_container_is_made_readonly_archived_and_active_again(
     installation: Installation, client: AsyncClient
 ) -> None:
     await client.create(manifest("state"))

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Manifest, SearchMode
+from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation, eventually
@@ -32,9 +32,9 @@ TIGHT_BYTES: Final = 100 * MEGABYTE
 """Free: enough for files and rows, too little for the vector engine to begin a write."""
 FULL_BYTES: Final = 16 * MEGABYTE
 """Free: a few uploads fit, and then nothing does."""
-MOST_UPLOADS: Final = 120
+MAX_UPLOADS: Final = 120
 REFUSALS: Final = 15
-MOST_ROWS: Final = 1500
+MAX_ROWS: Final = 1500
 PADDING: Final = 15_000
 TRIES: Final = 200
 REFUSED: Final = (503, 507)
@@ -185,7 +185,7 @@ async def all_well(small: Installation, container: str, accepted: dict[str, int]
     assert "request_failed" not in small.log.read_text(encoding="utf-8")
 
 
-async def test_a_tight_disk_lets_ingest_wait_and_it_goes_on_when_there_is_room(
+async def test_ingest_waits_on_a_full_disk_and_resumes_when_space_is_free(
     small: Installation, http: httpx.AsyncClient, disk: Path
 ) -> None:
     await create(small, "tight")
@@ -195,11 +195,11 @@ async def test_a_tight_disk_lets_ingest_wait_and_it_goes_on_when_there_is_room(
         assert job is not None
         async with small.client() as client:
 
-            async def told() -> bool:
+            async def reason_is_shown() -> bool:
                 seen = await client.job(job)
                 return seen.cause is not None and "disk" in seen.cause.message
 
-            await eventually(told, what="the reason why it waits")
+            await eventually(reason_is_shown, what="the reason why it waits")
         assert await search(http, "tight", "lamp") == 200
     await all_well(small, "tight", {"a.txt": job})
 
@@ -211,7 +211,7 @@ async def test_a_full_disk_refuses_and_stores_nothing_by_halves(
     accepted: dict[str, int] = {}
     refused: list[int] = []
     with ballast(disk, FULL_BYTES):
-        for number in range(MOST_UPLOADS):
+        for number in range(MAX_UPLOADS):
             name = f"{number}.pdf"
             status, job = await hand_in(http, "full", name, large(f"Entry {number} tells of fog."))
             if job is not None:
@@ -228,7 +228,7 @@ async def test_a_full_disk_refuses_and_stores_nothing_by_halves(
     assert (await hand_in(http, "full", "after.txt", b"The fog has lifted."))[0] == 202
 
 
-async def test_a_disk_without_room_for_rows_refuses_and_postgres_comes_back(
+async def test_a_full_disk_under_postgres_refuses_writes_and_recovers(
     small: Installation, http: httpx.AsyncClient, disk: Path
 ) -> None:
     """Its log cannot grow: Postgres itself gives up, is started again and again, and recovers with the room."""
@@ -239,7 +239,7 @@ async def test_a_disk_without_room_for_rows_refuses_and_postgres_comes_back(
     accepted: dict[str, int] = {}
     refused: list[int] = []
     with ballast(disk, 0):
-        for number in range(MOST_ROWS):
+        for number in range(MAX_ROWS):
             name = f"{number}.txt"
             body = {
                 "container_id": "rows",

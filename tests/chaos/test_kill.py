@@ -24,9 +24,9 @@ from latent_core.domain.document import DocumentState
 from latent_core.domain.errors import NotFound, TimedOut, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Manifest, SearchMode
+from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
-from latent_core.processes.datadir import owner_of
+from latent_core.runtime.data_directory import owner_of
 from tests.conftest import DIMS
 from tests.support.harness.chaos import Blow, Step, Story, Teller, Victim, blows
 from tests.support.harness.installation import Installation, eventually
@@ -39,11 +39,11 @@ FIRST_STARTS: Final = (0.2, 0.6)
 AT_ONCE: Final = 6
 TELL_SECONDS: Final = 240.0
 DRAIN_SECONDS: Final = 240.0
-MOST_FIGURES: Final = 5
+MAX_FIGURES: Final = 5
 GARBAGE_SECONDS: Final = 4 * LEASE_SECONDS
 """Doctor speaks of a blob without a purpose when it is so old."""
 MARKS: Final[dict[Victim, str]] = {
-    "vectors": "latent_core.vectors.child",
+    "vectors": "latent_core.vectors.edge.child",
     "guardian": "guardian.py",
     "postgres": "-D",
 }
@@ -175,7 +175,7 @@ class Person:
             await self.ask(upload_and_add)
 
     async def _delete(self, step: Step) -> None:
-        asked = self._run.again
+        requests_before = self._run.again
         try:
             if step.filename:
                 doc_id = document_id(step.container, step.uri)
@@ -183,7 +183,7 @@ class Person:
             else:
                 await self.ask(lambda c: c.delete(step.container))
         except NotFound:  # a deletion that got no answer may have been carried out
-            assert self._run.again > asked, f"{step} was accepted and is not there"
+            assert self._run.again > requests_before, f"{step} was accepted and is not there"
 
 
 @asynccontextmanager
@@ -298,24 +298,24 @@ async def check(run: Run, story: Story) -> None:
 async def check_documents(client: AsyncClient, container: str, story: Story) -> None:
     stored = [d async for d in client.documents(container)]
     assert len({d.source_uri for d in stored}) == len(stored)
-    wanted = {uri: e for (c, uri), e in story.live.items() if c == container}
-    assert {d.source_uri for d in stored} == wanted.keys()
+    expected_hits = {uri: e for (c, uri), e in story.live.items() if c == container}
+    assert {d.source_uri for d in stored} == expected_hits.keys()
     for document in stored:
-        expected = wanted[document.source_uri]
+        expected = expected_hits[document.source_uri]
         assert document.state is DocumentState.LIVE, document
         assert expected.sha256 in (None, document.sha256), document
 
 
 async def check_words(run: Run, story: Story) -> None:
     """By one search each: a live word is in its document, a word that is gone in none."""
-    wanted: list[tuple[str, str, list[str]]] = [
+    expected_hits: list[tuple[str, str, list[str]]] = [
         (container, e.word, [uri]) for (container, uri), e in story.live.items() if e.word
     ]
-    wanted += [(container, word, []) for container, word in story.gone]
+    expected_hits += [(container, word, []) for container, word in story.gone]
 
     async def some(number: int) -> None:
         async with person(run) as reader:
-            for container, word, uris in wanted[number::AT_ONCE]:
+            for container, word, uris in expected_hits[number::AT_ONCE]:
                 assert await found(reader, container, word) == uris, (container, word)
 
     async with asyncio.TaskGroup() as readers:
@@ -355,7 +355,7 @@ async def rehearse(run: Run, story: Story, dealt: Sequence[Blow]) -> None:
 
 
 def figures(run: Run, story: Story, seed: int, seconds: float) -> str:
-    killed = ", ".join(f"{n} of {victim}" for victim, n in run.killed.most_common(MOST_FIGURES))
+    killed = ", ".join(f"{n} of {victim}" for victim, n in run.killed.most_common(MAX_FIGURES))
     return (
         f"seed {seed}: {len(story.steps)} steps, {len(story.live)} documents live, kills: {killed}; "
         f"{run.again} requests sent again; start median {median(run.starts):.1f} s, "

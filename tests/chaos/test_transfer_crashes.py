@@ -12,7 +12,7 @@ import pytest_asyncio
 from latent_client import AsyncClient
 from latent_core.domain.errors import Conflict
 from latent_core.domain.job import JobState
-from tests.chaos.test_crash_points import (
+from tests.chaos.test_failpoints import (
     KILLED,
     LEASE_SECONDS,
     SETTLE_SECONDS,

@@ -15,7 +15,7 @@ from playwright.async_api import Browser, FilePayload, Locator, Request, expect
 
 from latent_client import AsyncClient
 from latent_core.domain.job import JobKind, JobState
-from latent_core.domain.manifest import Acl, Manifest, Roles
+from latent_core.domain.manifest.model import Acl, Manifest, Roles
 from tests.conftest import DIMS
 from tests.http.test_http_surface import ingest, settled
 from tests.support.harness.browser import (
@@ -23,12 +23,12 @@ from tests.support.harness.browser import (
     PHONE,
     WAIT_MS,
     WHY_NOT,
-    Window,
+    DedupWindow,
     chromium,
     window,
 )
 from tests.support.harness.installation import Installation
-from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
+from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -97,21 +97,21 @@ async def browser() -> AsyncIterator[Browser]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def stranger(
     browser: Browser, installation: Installation, contents: None
-) -> AsyncIterator[Window]:
+) -> AsyncIterator[DedupWindow]:
     """Somebody who has not signed in."""
     async with window(browser, installation.url) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def desk(stranger: Window, installation: Installation) -> AsyncIterator[Window]:
+async def desk(stranger: DedupWindow, installation: Installation) -> AsyncIterator[DedupWindow]:
     """The owner, signed in. Whatever the test does, the browser's console stays silent."""
     await stranger.sign_in(installation.token)
     yield stranger
     assert stranger.complaints == []
 
 
-def ingest_row(desk: Window, name: str) -> Locator:
+def ingest_row(desk: DedupWindow, name: str) -> Locator:
     """The line of the job that ingests a file, among those of its other jobs."""
     rows = desk.page.get_by_role("row").filter(has_text=name)
     return rows.filter(has=desk.page.get_by_role("link", name="ingest"))
@@ -124,7 +124,7 @@ async def document_of(client: AsyncClient, container: str, name: str) -> str:
 
 
 async def test_a_person_signs_in_with_a_token_and_sees_what_the_containers_hold(
-    stranger: Window, installation: Installation
+    stranger: DedupWindow, installation: Installation
 ) -> None:
     await stranger.go("/console/search?q=horn")
     await expect(stranger.page).to_have_title(re.compile("Sign in"))
@@ -142,7 +142,7 @@ async def test_a_person_signs_in_with_a_token_and_sees_what_the_containers_hold(
     assert stranger.complaints == []
 
 
-async def test_a_wrong_token_is_told_and_opens_nothing(stranger: Window) -> None:
+async def test_a_wrong_token_shows_an_error_and_no_content(stranger: DedupWindow) -> None:
     await stranger.go("/login")
     await stranger.page.get_by_label("Token").fill("lct_wrong")
     await stranger.page.get_by_role("button", name="Sign in").click()
@@ -150,7 +150,7 @@ async def test_a_wrong_token_is_told_and_opens_nothing(stranger: Window) -> None
     assert await stranger.page.context.cookies() == []
 
 
-async def test_signing_out_ends_the_session(desk: Window) -> None:
+async def test_signing_out_ends_the_session(desk: DedupWindow) -> None:
     await desk.page.get_by_role("button", name="Sign out").click()
     await expect(desk.page).to_have_title(re.compile("Sign in"))
     await desk.go("/console/jobs")
@@ -158,7 +158,7 @@ async def test_signing_out_ends_the_session(desk: Window) -> None:
 
 
 async def test_a_revoked_token_ends_the_session_with_the_next_request(
-    stranger: Window, http: httpx.AsyncClient
+    stranger: DedupWindow, http: httpx.AsyncClient
 ) -> None:
     made = (await http.post("/v1/tokens", json={"principal": "agent:guest"})).json()
     await stranger.sign_in(made["secret"])
@@ -169,7 +169,7 @@ async def test_a_revoked_token_ends_the_session_with_the_next_request(
     await expect(stranger.page).to_have_title(re.compile("Sign in"))
 
 
-async def test_a_search_answers_in_place_with_marks_pictures_and_reasons(desk: Window) -> None:
+async def test_a_search_answers_in_place_with_marks_pictures_and_reasons(desk: DedupWindow) -> None:
     await desk.go("/console/search")
     documents: list[Request] = []
     desk.page.on(
@@ -190,7 +190,7 @@ async def test_a_search_answers_in_place_with_marks_pictures_and_reasons(desk: W
     await expect(desk.page.locator(".hit")).to_have_count(0)
 
 
-async def test_a_search_is_narrowed_by_container_type_and_word(desk: Window) -> None:
+async def test_a_search_is_narrowed_by_container_type_and_word(desk: DedupWindow) -> None:
     await desk.go("/console/search")
     await desk.page.get_by_label("Lighthouse").check()
     await desk.page.get_by_text("Mode and filters").click()
@@ -204,7 +204,7 @@ async def test_a_search_is_narrowed_by_container_type_and_word(desk: Window) -> 
     await expect(desk.page.locator(".hit")).to_contain_text("exact text “whale”")
 
 
-async def test_a_question_that_cannot_be_answered_says_what_to_do(desk: Window) -> None:
+async def test_a_question_that_cannot_be_answered_says_what_to_do(desk: DedupWindow) -> None:
     await desk.go("/console/search?q=lamp&since=yesterday")
     await expect(desk.page.get_by_role("alert")).to_contain_text("filters.modified")
     desk.complaints.clear()  # the browser tells of every answer of 400
@@ -213,8 +213,8 @@ async def test_a_question_that_cannot_be_answered_says_what_to_do(desk: Window) 
     desk.complaints.clear()
 
 
-async def test_a_hit_leads_to_its_page_beside_its_text_and_to_where_it_comes_from(
-    desk: Window,
+async def test_a_hit_links_to_its_page_with_text_and_to_its_source(
+    desk: DedupWindow,
 ) -> None:
     await desk.go("/console/search?q=whale&mode=lexical")
     await desk.page.locator(".hit h2 a").first.click()
@@ -230,7 +230,7 @@ async def test_a_hit_leads_to_its_page_beside_its_text_and_to_where_it_comes_fro
 
 
 async def test_what_stands_in_a_document_is_shown_and_never_run(
-    desk: Window, client: AsyncClient
+    desk: DedupWindow, client: AsyncClient
 ) -> None:
     tides = await document_of(client, "light", "tides.md")
     for path in (
@@ -248,7 +248,7 @@ async def test_what_stands_in_a_document_is_shown_and_never_run(
 
 
 async def test_files_are_sent_with_a_bar_and_searchable_soon_after(
-    desk: Window, tmp_path: Path
+    desk: DedupWindow, tmp_path: Path
 ) -> None:
     note = tmp_path / "keeper's notes.md"
     note.write_text("# Notes\n\nThe barometer fell all night.", encoding="utf-8")
@@ -256,7 +256,7 @@ async def test_files_are_sent_with_a_bar_and_searchable_soon_after(
     large.write_text("Wind from the west. " * 20_000, encoding="utf-8")
     await desk.go("/console/containers/attic")
     percent: list[str] = []
-    await desk.page.expose_function("tell", lambda said: percent.append(said))
+    await desk.page.expose_function("tell", lambda shown_percent: percent.append(shown_percent))
     await desk.page.evaluate(
         """() => new MutationObserver(() => tell(document.querySelector(".sending [role=status]").textContent))
             .observe(document.querySelector(".sending"), {subtree: true, childList: true, characterData: true})"""
@@ -264,14 +264,14 @@ async def test_files_are_sent_with_a_bar_and_searchable_soon_after(
     await desk.page.get_by_label(re.compile("Files, up to")).set_input_files([note, large])
     await desk.page.get_by_role("button", name="Send").click()
     await desk.page.wait_for_url("**/console/jobs?container=attic")
-    assert any("% sent" in said for said in percent)
+    assert any("% sent" in shown_percent for shown_percent in percent)
     row = ingest_row(desk, "keeper's notes.md")
     await expect(row).to_contain_text("done")
     await desk.go("/console/search?c=attic&q=barometer")
     await expect(desk.page.locator(".hit").first).to_contain_text("The barometer fell all night.")
 
 
-async def test_a_refused_upload_says_why_and_the_form_stays(desk: Window) -> None:
+async def test_a_refused_upload_says_why_and_the_form_stays(desk: DedupWindow) -> None:
     await desk.go("/console/containers/attic")
     await desk.page.evaluate(
         "document.querySelector('form[data-upload]').action = '/console/containers/gone/uploads'"
@@ -286,9 +286,9 @@ async def test_a_refused_upload_says_why_and_the_form_stays(desk: Window) -> Non
 
 
 async def test_jobs_are_followed_cancelled_and_tried_again_without_reloading(
-    desk: Window, client: AsyncClient, embedding_server: EmbeddingServer, tmp_path: Path
+    desk: DedupWindow, client: AsyncClient, embedding_server: EmbeddingServer, tmp_path: Path
 ) -> None:
-    embedding_server.misbehave(Misbehaviour.RATE_LIMITED, times=500, only_with=STALLS)
+    embedding_server.misbehave(EmbeddingFault.RATE_LIMITED, times=500, only_with=STALLS)
     await desk.go("/console/jobs?container=attic")
     stalled = tmp_path / "stalled.md"
     stalled.write_text(f"This is {STALLS} for now.", encoding="utf-8")
@@ -300,14 +300,14 @@ async def test_jobs_are_followed_cancelled_and_tried_again_without_reloading(
     await desk.page.get_by_role("button", name="Cancel").click()
     state = desk.page.get_by_role("status")
     await expect(state).to_contain_text("cancelled", timeout=2 * WAIT_MS)
-    embedding_server.misbehave(Misbehaviour.RATE_LIMITED, only_with="what nobody writes")
+    embedding_server.misbehave(EmbeddingFault.RATE_LIMITED, only_with="what nobody writes")
     await desk.page.get_by_role("button", name="Try again").click()
     await expect(state).to_contain_text("done", timeout=2 * WAIT_MS)
     assert (await client.job(added.job_id)).state is JobState.DONE
 
 
 async def test_a_failed_job_tells_its_cause_and_its_container_shows_it(
-    desk: Window, client: AsyncClient, tmp_path: Path
+    desk: DedupWindow, client: AsyncClient, tmp_path: Path
 ) -> None:
     await client.create(manifest("broken", "Broken"))
     file = tmp_path / "torn.pdf"
@@ -348,7 +348,7 @@ async def test_without_scripts_everything_is_read_and_files_are_sent(
 
 
 async def test_everything_is_reached_with_the_keyboard_alone(
-    stranger: Window, installation: Installation
+    stranger: DedupWindow, installation: Installation
 ) -> None:
     page = stranger.page
     await stranger.go("/login")
@@ -409,7 +409,7 @@ async def test_every_page_is_open_to_everybody_in_light_and_dark_and_fits_a_phon
         assert phone.complaints == []
 
 
-async def test_the_first_page_is_small(desk: Window) -> None:
+async def test_the_first_page_is_small(desk: DedupWindow) -> None:
     """As sent without compression, script and style included."""
     front = await (await desk.page.request.get(f"{desk.url}/")).text()
     assets = set(re.findall(r'(?:src|href)="(/console/static/[^"]+)"', front))
@@ -421,7 +421,7 @@ async def test_the_first_page_is_small(desk: Window) -> None:
     assert sum(sizes) < FIRST_PAGE_BYTES
 
 
-async def test_pages_may_load_and_be_framed_by_nothing_foreign(desk: Window) -> None:
+async def test_pages_may_load_and_be_framed_by_nothing_foreign(desk: DedupWindow) -> None:
     answer = await desk.page.request.get(f"{desk.url}/")
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -431,8 +431,8 @@ async def test_pages_may_load_and_be_framed_by_nothing_foreign(desk: Window) -> 
     assert answer.headers["cache-control"] == "no-store"
 
 
-async def test_a_change_asked_for_by_another_page_is_refused(
-    desk: Window, client: AsyncClient
+async def test_a_change_from_another_origin_is_refused(
+    desk: DedupWindow, client: AsyncClient
 ) -> None:
     job = await anext(client.jobs())
     address = f"{desk.url}/console/jobs/{job.job_id}/cancel"
@@ -443,7 +443,7 @@ async def test_a_change_asked_for_by_another_page_is_refused(
 
 
 async def test_a_reader_sees_no_more_than_may_be_read_and_nothing_to_change(
-    stranger: Window, http: httpx.AsyncClient, client: AsyncClient
+    stranger: DedupWindow, http: httpx.AsyncClient, client: AsyncClient
 ) -> None:
     made = (
         await http.post("/v1/tokens", json={"principal": "agent:guest", "name": "console"})
@@ -457,7 +457,7 @@ async def test_a_reader_sees_no_more_than_may_be_read_and_nothing_to_change(
     await stranger.go("/console/jobs")
     await expect(stranger.page.get_by_role("button", name="Cancel")).to_have_count(0)
     box = await document_of(client, "attic", "box.txt")
-    told = []
+    summary = []
     for path in (
         "/console/containers/attic",
         "/console/containers/never",
@@ -469,6 +469,6 @@ async def test_a_reader_sees_no_more_than_may_be_read_and_nothing_to_change(
         assert answer.status == 404, path
         text = await answer.text()
         assert "An empty box" not in text
-        told.append(re.sub(r"attic|never|[0-9a-f-]{36}", "X", text))
-    assert told[0] == told[1]
-    assert told[2] == told[3]
+        summary.append(re.sub(r"attic|never|[0-9a-f-]{36}", "X", text))
+    assert summary[0] == summary[1]
+    assert summary[2] == summary[3]

@@ -13,7 +13,7 @@ import pytest_asyncio
 from starlette.routing import Route
 
 from latent_client import AsyncClient
-from latent_core.domain.manifest import Acl, Manifest, Roles
+from latent_core.domain.manifest.model import Acl, Manifest, Roles
 from latent_gateway.console import site
 from tests.conftest import DIMS
 from tests.http.test_http_surface import ingest, settled
@@ -111,14 +111,14 @@ async def _furnish(client: AsyncClient) -> dict[str, str]:
 async def _tokens(installation: Installation) -> dict[str, str]:
     """Of the roles that have signed in."""
     made = {"owner": installation.token}
-    wanted = {
+    required = {
         "reader": {"principal": "agent:reader", "scopes": ["read", "ingest"]},
         "other": {"principal": "agent:other", "scopes": ["read", "ingest"]},
         "ingester": {"principal": "agent:ingester", "scopes": ["ingest"]},
         "revoked": {"principal": "agent:gone"},
     }
     async with _owner(installation) as http:
-        for role, body in wanted.items():
+        for role, body in required.items():
             answer = await http.post("/v1/tokens", json=body)
             made[role] = answer.json()["secret"]
     return made
@@ -149,7 +149,7 @@ async def test_every_route_of_the_console_stands_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(("method", "route"), TABLE, ids=lambda part: str(part).strip("/"))
-async def test_each_visitor_gets_what_the_table_says_and_nothing_more(
+async def test_each_role_sees_exactly_what_the_table_says(
     method: str, route: str, visitors: Visitors
 ) -> None:
     expected, path = TABLE[method, route]
@@ -184,12 +184,12 @@ async def test_what_may_not_be_seen_looks_like_what_is_not_there(visitors: Visit
         "/console/jobs/{job_id}",
         "/console/jobs?container={c}",
     ):
-        told = []
+        message = []
         for values in ({"c": "vault", **names}, {"c": "never", **gone}):
             answer = await other.get(path.format(**values))
-            told.append((answer.status_code, NAMED.sub("X", answer.text)))
-        assert told[0] == told[1], path
-        assert told[0][0] == 404
+            message.append((answer.status_code, NAMED.sub("X", answer.text)))
+        assert message[0] == message[1], path
+        assert message[0][0] == 404
 
 
 async def test_a_session_of_somebody_else_is_not_made_by_hand(installation: Installation) -> None:

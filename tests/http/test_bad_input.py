@@ -19,11 +19,11 @@ import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient
-from latent_core.domain.manifest import OFFERED_MODES, Manifest, SearchMode
-from latent_gateway.admission import MAX_BODY_BYTES
+from latent_core.domain.manifest.model import OFFERED_MODES, Manifest, SearchMode
+from latent_gateway.middleware.auth import MAX_BODY_BYTES
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation, eventually
-from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
+from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -120,8 +120,8 @@ async def test_a_container_whose_name_cannot_be_one_is_refused_in_paths_and_quer
 
 @pytest.mark.parametrize("prefix", ["a%00b", "%01"])
 async def test_a_prefix_that_no_uri_has_is_refused(http: httpx.AsyncClient, prefix: str) -> None:
-    told = refused(await http.get(f"/v1/containers/{HERE}/documents?uri_prefix={prefix}"), 400)
-    assert "uri_prefix: must not hold the control character" in told
+    message = refused(await http.get(f"/v1/containers/{HERE}/documents?uri_prefix={prefix}"), 400)
+    assert "uri_prefix: must not hold the control character" in message
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ async def test_a_manifest_that_cannot_be_kept_or_obeyed_is_refused(
     http: httpx.AsyncClient, more: dict[str, Any]
 ) -> None:
     body = {"manifest": manifest("odd") | more}
-    told = refused(await send(http, "POST", "/v1/containers", body), 400)
-    assert next(iter(more)) in told
+    message = refused(await send(http, "POST", "/v1/containers", body), 400)
+    assert next(iter(more)) in message
 
 
 ADDITIONS: Final[list[tuple[dict[str, Any], str]]] = [
@@ -166,12 +166,12 @@ ADDITIONS: Final[list[tuple[dict[str, Any], str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("more", "told"), ADDITIONS)
+@pytest.mark.parametrize(("more", "message"), ADDITIONS)
 async def test_an_addition_that_cannot_be_kept_is_refused_with_the_reason(
-    http: httpx.AsyncClient, upload: str, more: dict[str, Any], told: str
+    http: httpx.AsyncClient, upload: str, more: dict[str, Any], message: str
 ) -> None:
     body = {"container_id": HERE, "file_ref": upload, **more}
-    assert told in refused(await send(http, "POST", "/v1/containers/add", body), 400)
+    assert message in refused(await send(http, "POST", "/v1/containers/add", body), 400)
 
 
 @pytest.mark.parametrize("uri", ["http://[foo", "//[", "http://\x00/", "file:///etc/passwd", ""])
@@ -195,8 +195,8 @@ async def test_a_reference_that_cannot_be_a_file_is_not_found(
     try:
         for reference in references:
             body = {"container_id": HERE, "file_ref": reference}
-            told = refused(await send(http, "POST", "/v1/containers/add", body), 404)
-            assert "no file below LLC_INGEST_ROOTS" in told
+            message = refused(await send(http, "POST", "/v1/containers/add", body), 404)
+            assert "no file below LLC_INGEST_ROOTS" in message
     finally:
         closed.chmod(0o700)
 
@@ -205,11 +205,14 @@ async def test_a_manifest_that_would_lock_its_sender_out_is_refused(
     http: httpx.AsyncClient, client: AsyncClient
 ) -> None:
     etag = (await client.describe(HERE)).etag
-    for owners, told in (([], "at least one owner"), (["agent:claude"], "you would lose access")):
+    for owners, message in (
+        ([], "at least one owner"),
+        (["agent:claude"], "you would lose access"),
+    ):
         body = {"manifest": manifest(HERE, acl={"roles": {"owner": owners}})}
-        assert told in refused(await http.post("/v1/containers", json=body), 400)
+        assert message in refused(await http.post("/v1/containers", json=body), 400)
         put = await http.put(f"/v1/containers/{HERE}", json=body, headers={"If-Match": etag})
-        assert told in refused(put, 400)
+        assert message in refused(put, 400)
     assert (await client.describe(HERE)).etag == etag
 
 
@@ -227,21 +230,21 @@ async def test_a_container_without_text_takes_no_text(
 async def test_rerank_k_named_explicitly_is_answered_with_the_hint_that_it_does_nothing(
     http: httpx.AsyncClient,
 ) -> None:
-    asked = {"containers": [HERE], "query": "lamp", "top_k": 1}
-    silent = (await http.post("/v1/search", json=asked)).json()
-    told = (await http.post("/v1/search", json={**asked, "rerank_k": 50})).json()
+    search_body = {"containers": [HERE], "query": "lamp", "top_k": 1}
+    silent = (await http.post("/v1/search", json=search_body)).json()
+    message = (await http.post("/v1/search", json={**search_body, "rerank_k": 50})).json()
     assert "rerank_k" not in orjson.dumps(silent["issues"]).decode()
-    assert "rerank_k has no effect" in told["issues"][-1]["message"]
-    assert told["issues"][-1]["code"] == "POLICY"
-    assert not told["partial"]
+    assert "rerank_k has no effect" in message["issues"][-1]["message"]
+    assert message["issues"][-1]["code"] == "POLICY"
+    assert not message["partial"]
 
 
 @pytest.mark.parametrize("mode", list(SearchMode))
 async def test_the_modes_that_are_offered_answer_and_the_others_are_refused(
     http: httpx.AsyncClient, mode: SearchMode
 ) -> None:
-    asked = {"containers": [HERE], "query": "lamp", "top_k": 1, "mode": mode.value}
-    answer = await http.post("/v1/search", json=asked)
+    search_body = {"containers": [HERE], "query": "lamp", "top_k": 1, "mode": mode.value}
+    answer = await http.post("/v1/search", json=search_body)
     assert answer.status_code == (200 if mode in OFFERED_MODES else 403)
 
 
@@ -284,8 +287,8 @@ async def _whole_answer(connection: socket.socket) -> bytes:
 def _length(answer: bytes) -> int | None:
     """Of head and body, once the head is there."""
     head, end, _ = answer.partition(b"\r\n\r\n")
-    told = re.search(rb"content-length: (\d+)", head.lower()) if end else None
-    return len(head) + len(end) + int(told[1]) if told else None
+    message = re.search(rb"content-length: (\d+)", head.lower()) if end else None
+    return len(head) + len(end) + int(message[1]) if message else None
 
 
 async def test_a_strangers_large_body_is_answered_without_being_read(
@@ -357,17 +360,17 @@ async def test_a_listing_may_be_larger_than_other_bodies(http: httpx.AsyncClient
 async def test_what_vanished_from_a_listing_is_deleted_with_its_job(
     http: httpx.AsyncClient, client: AsyncClient, upload: str
 ) -> None:
-    wanted = 12
+    expected = 12
     await client.create(Manifest.model_validate(manifest("vanish")))
     path_of = "file:///many/{}.txt".format
     reference = await _upload(http, "vanish")
-    for n in range(wanted):
+    for n in range(expected):
         await client.add("vanish", file_ref=reference, source_uri=path_of(n))
     answer = await http.post(
         "/v1/containers/vanish/listing", json={"root": "many", "files": []}, timeout=60
     )
     body = answer.json()
-    assert sorted(body["deleted"]) == sorted(path_of(n) for n in range(wanted))
+    assert sorted(body["deleted"]) == sorted(path_of(n) for n in range(expected))
     assert len(body["delete_jobs"]) == 1
     assert not body["partial"]
     left = (await http.get("/v1/containers/vanish/documents")).json()["documents"]
@@ -381,10 +384,10 @@ async def _upload(
     return str(answer.json()["upload"]["file_ref"])
 
 
-async def test_event_streams_are_bounded_and_those_that_end_make_room(
+async def test_event_streams_are_bounded_and_closed_ones_free_their_slots(
     http: httpx.AsyncClient, client: AsyncClient, embedding_server: EmbeddingServer
 ) -> None:
-    embedding_server.misbehave(Misbehaviour.HUNG_UP, times=1000, only_with="unending")
+    embedding_server.misbehave(EmbeddingFault.HUNG_UP, times=1000, only_with="unending")
     await client.create(Manifest.model_validate(manifest("streamed")))
     reference = await _upload(http, "streamed", b"An unending lamp.")
     added = await client.add("streamed", file_ref=reference)  # it is tried again and again
@@ -406,11 +409,11 @@ async def test_event_streams_are_bounded_and_those_that_end_make_room(
         for answer in opened:
             await answer.aclose()
 
-    async def room() -> bool:
+    async def stream_is_free() -> bool:
         async with http.stream("GET", path) as answer:
             return answer.status_code == 200
 
-    await eventually(room, what="room for a stream")
+    await eventually(stream_is_free, what="room for a stream")
     await client.cancel(added.job_id)
 
 

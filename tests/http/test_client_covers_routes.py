@@ -16,15 +16,15 @@ from latent_client import AsyncClient, SyncClient
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.evaluation import EvalRequest
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.query import SearchRequest
 from latent_core.domain.refresh import RefreshRequest, Strategy
 from latent_gateway.app import ROUTERS
-from latent_gateway.openapi import Api, operations
+from latent_gateway.openapi import GatewayApi, operations
 from tests.support.fake_gateway.http import (
+    FakeRequest,
     Message,
     Receive,
-    Request,
     Send,
     failure,
     read_request,
@@ -104,7 +104,7 @@ CALLS: Final[dict[str, Call]] = {
 
 
 def served() -> set[str]:
-    app = Api(title="t", version="1")
+    app = GatewayApi(title="t", version="1")
     for module in ROUTERS:
         app.include_router(module.router)
     return {f"{verb.upper()} {path}" for path, verb, _ in operations(app.openapi())}
@@ -118,7 +118,7 @@ class Recorder:
     """Notes what is asked and finds nothing."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[FakeRequest] = []
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         self.requests.append(await read_request(scope, receive))
@@ -147,9 +147,9 @@ async def test_the_method_asks_that_very_route(
             await (anext(called) if isinstance(called, AsyncIterator) else called)
     verb, template = route.split(" ")
     pattern = re.sub(r"\{\w+\}", "[^/]+", template)
-    asked = recording.requests[0]
-    assert asked.method == verb
-    assert re.fullmatch(pattern, asked.path), asked.path
+    request = recording.requests[0]
+    assert request.method == verb
+    assert re.fullmatch(pattern, request.path), request.path
 
 
 def test_the_blocking_client_has_every_method_of_the_asynchronous_one() -> None:

@@ -12,7 +12,7 @@ from latent_core.domain.errors import Forbidden, Invalid
 from latent_core.domain.evaluation import EvalReport, EvalRequest, JudgedQuery
 from latent_core.domain.golden import GoldenSet, parse_golden
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Fusion, FusionMethod, Manifest, SearchMode
+from latent_core.domain.manifest.model import Fusion, FusionMethod, Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation
@@ -105,13 +105,13 @@ async def test_suggestions_try_other_fusions_and_a_request_may_name_its_own(
     assert "weighted with weights {'bm25': 0.0}" in " ".join(answer.diagnostics.plan)
 
 
-async def test_a_mode_that_is_not_offered_is_refused_before_anything_is_asked(
+async def test_an_unavailable_mode_is_refused_before_any_query_runs(
     client: AsyncClient,
 ) -> None:
     await client.create(Manifest(id="plain", name="Plain", embedder="openai/test", dims=DIMS))
-    asked = EvalRequest(golden=golden(), modes=[SearchMode.SEMANTIC, SearchMode.MULTIVECTOR])
+    eval_request = EvalRequest(golden=golden(), modes=[SearchMode.SEMANTIC, SearchMode.MULTIVECTOR])
     with pytest.raises(Forbidden, match="not offered yet"):
-        await client.evaluate("plain", asked)
+        await client.evaluate("plain", eval_request)
 
 
 async def test_without_a_query_to_ask_the_request_is_refused(

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from latent_client import AsyncClient
 from latent_core.domain.container import ContainerState
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.token import Scope
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation
@@ -24,7 +24,7 @@ from tests.support.servers.embedding_server import EmbeddingServer
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AGENT = "agent:guest"
-ROOM = 4000
+CAPACITY = 4000
 """Bytes a day that a guest may upload."""
 REQUESTS = 30
 
@@ -37,7 +37,7 @@ async def installation(
         "LLC_EMBED_BASE_URL": embedding_server.base_url,
         "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
         "LLC_QUOTA_REQUESTS_PER_MIN": str(REQUESTS),
-        "LLC_QUOTA_UPLOAD_BYTES_PER_DAY": str(ROOM),
+        "LLC_QUOTA_UPLOAD_BYTES_PER_DAY": str(CAPACITY),
     }
     one = Installation(install_root / "contract", settings)
     await one.start()
@@ -195,14 +195,14 @@ async def test_containers_are_listed_whole_or_in_pages(http: httpx.AsyncClient) 
 
 async def test_a_long_answer_is_compressed_for_who_asks(http: httpx.AsyncClient) -> None:
     body = {"containers": ["notes"], "query": "wick", "top_k": 5, "explain": True}
-    for encoding, told in (("gzip", "gzip"), ("identity", None)):
+    for encoding, message in (("gzip", "gzip"), ("identity", None)):
         headers = {"Accept-Encoding": encoding}
         answer = await http.post("/v1/containers/search", json=body, headers=headers)
-        assert answer.headers.get("content-encoding") == told
+        assert answer.headers.get("content-encoding") == message
         assert answer.json()["hits"]
 
 
-async def test_a_token_that_asks_too_often_is_told_when_to_come_back(
+async def test_a_rate_limited_request_returns_429_with_retry_after(
     client: AsyncClient, installation: Installation
 ) -> None:
     http, headers = await guest(client, installation)
@@ -230,7 +230,7 @@ async def test_a_token_uploads_as_much_as_its_day_allows(
         )
 
     async with http:
-        assert (await send(b"x" * (ROOM - 10))).status_code == 201
+        assert (await send(b"x" * (CAPACITY - 10))).status_code == 201
         declared = await send(b"x" * 11)
         assert declared.status_code == 429
         assert "LLC_QUOTA_UPLOAD_BYTES_PER_DAY" in declared.json()["issues"][0]["message"]

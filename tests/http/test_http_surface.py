@@ -15,11 +15,11 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.job import JobKind, JobState, JobView
-from latent_core.domain.manifest import Dedup, Manifest, SearchMode
+from latent_core.domain.manifest.model import Dedup, Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation, eventually
-from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
+from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
 
 SETTLE_SECONDS = 240.0
 WAIT_FOR_THEIR_TIME = (JobKind.PURGE, JobKind.COMPACT)
@@ -217,7 +217,7 @@ async def test_a_corpus_becomes_one_document_a_record(client: AsyncClient) -> No
     await settled(client, "corpus")
 
 
-async def test_what_is_left_is_found_after_most_was_replaced_and_deleted(
+async def test_the_remaining_documents_are_found_after_many_were_replaced_and_deleted(
     client: AsyncClient,
 ) -> None:
     """The join refuses what is stale; both channels widen until all the rest is found."""
@@ -260,11 +260,11 @@ async def test_diagnostics_tell_scores_timings_and_candidates(client: AsyncClien
     await client.create(manifest("diagnosed", retrieval={"debug": {"return_diagnostics": True}}))
     await ingest(client, "diagnosed", "a.txt", b"The lamp is lit at dusk.")
     answer = await search(client, "diagnosed", "lamps")
-    told = answer.diagnostics
-    assert {"bm25", "vector"} <= set(told.stage_scores)
-    assert {"embed", "vector", "bm25", "fuse", "rerank"} <= set(told.timings_ms)
-    assert told.candidates_before_rerank == 1
-    assert told.terms == {"diagnosed": ["lamp"]}
+    shown_diagnostics = answer.diagnostics
+    assert {"bm25", "vector"} <= set(shown_diagnostics.stage_scores)
+    assert {"embed", "vector", "bm25", "fuse", "rerank"} <= set(shown_diagnostics.timings_ms)
+    assert shown_diagnostics.candidates_before_rerank == 1
+    assert shown_diagnostics.terms == {"diagnosed": ["lamp"]}
 
 
 async def test_several_containers_answer_in_one_list(client: AsyncClient) -> None:
@@ -301,7 +301,7 @@ async def test_a_channel_that_is_late_is_left_out_and_the_other_still_answers(
 ) -> None:
     await client.create(manifest("late"))
     await ingest(client, "late", "a.txt", b"The lamp is lit at dusk.")
-    embedding_server.misbehave(Misbehaviour.SILENT, times=5, only_with="tardy")
+    embedding_server.misbehave(EmbeddingFault.SILENT, times=5, only_with="tardy")
     answer = await search(client, "late", "tardy lamp")
     assert [h.why[0].channel for h in answer.hits] == ["bm25"]
     assert answer.partial
@@ -394,7 +394,7 @@ async def test_a_file_below_an_ingest_root_is_ingested_by_its_path(
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "told"),
+    ("name", "data", "shown_diagnostics"),
     [
         ("empty.txt", b"", "empty"),
         ("blank.md", b" \n\n\t\n", "empty|blank|nothing|no text"),
@@ -405,7 +405,7 @@ async def test_a_file_below_an_ingest_root_is_ingested_by_its_path(
     ],
 )
 async def test_what_cannot_be_ingested_fails_with_its_reason_and_leaves_nothing(
-    client: AsyncClient, name: str, data: bytes, told: str
+    client: AsyncClient, name: str, data: bytes, shown_diagnostics: str
 ) -> None:
     container = "bad-" + name.partition(".")[0]
     await client.create(manifest(container))
@@ -413,7 +413,7 @@ async def test_what_cannot_be_ingested_fails_with_its_reason_and_leaves_nothing(
     (job,) = await client.wait([added.job_id], timeout_seconds=60)
     assert job.state is JobState.FAILED
     assert job.cause is not None
-    assert re.search(told, job.cause.message, re.IGNORECASE), job.cause.message
+    assert re.search(shown_diagnostics, job.cause.message, re.IGNORECASE), job.cause.message
     described = await client.describe(container)
     assert described.sizes.chunks == 0
     assert (await client.doctor(container)).clean

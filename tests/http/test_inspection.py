@@ -7,7 +7,7 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.errors import NotFound
-from latent_core.domain.manifest import Dedup, SearchMode
+from latent_core.domain.manifest.model import Dedup, SearchMode
 from latent_core.domain.query import SearchRequest
 from tests.http.test_http_surface import add, ingest, manifest, settled
 from tests.support.harness.installation import Installation, eventually
@@ -39,8 +39,8 @@ async def test_chunks_are_found_by_everything_that_is_known_of_them(client: Asyn
     await ingest(client, "guides", "tides.txt", TIDES.encode(), source_uri="file:///sea/tides.txt")
     await settled(client, "guides")
 
-    async def uris(**asked: object) -> set[str]:
-        return {c.source_uri async for c in client.chunks("guides", **asked)}  # type: ignore[arg-type]  # the test's own table
+    async def uris(**selection: object) -> set[str]:
+        return {c.source_uri async for c in client.chunks("guides", **selection)}  # type: ignore[arg-type]  # the test's own table
 
     guide, tides = "file:///guide.md", "file:///sea/tides.txt"
     assert await uris() == {guide, tides}
@@ -83,16 +83,16 @@ async def test_pages_of_a_filtered_list_follow_each_other(http: httpx.AsyncClien
     while True:
         params = {"limit": "1", "contains": "e"} | ({"cursor": cursor} if cursor else {})
         answer = (await http.get("/v1/containers/guides/chunks", params=params)).json()
-        seen += [chunk["ord"] for chunk in answer["chunks"]]
+        seen += [chunk["chunk_no"] for chunk in answer["chunks"]]
         cursor = answer["next_cursor"]
         if cursor is None:
             break
     everything = (await http.get("/v1/containers/guides/chunks", params={"contains": "e"})).json()
-    assert seen == [chunk["ord"] for chunk in everything["chunks"]]
+    assert seen == [chunk["chunk_no"] for chunk in everything["chunks"]]
     assert len(seen) > 1
 
 
-async def test_sizes_are_told_by_source_type(client: AsyncClient) -> None:
+async def test_sizes_are_listed_by_source_type(client: AsyncClient) -> None:
     sizes = await client.chunk_sizes("guides")
     chunks = [c async for c in client.chunks("guides")]
     assert sizes.total is not None
@@ -152,7 +152,7 @@ async def test_a_near_duplicate_is_listed_under_the_better_match_until_one_is_de
     assert [c async for c in client.chunks("copies", duplicates=True)] == []
 
 
-async def test_where_only_words_are_asked_for_what_is_alike_in_meaning_is_another_text(
+async def test_in_lexical_mode_texts_of_similar_meaning_are_not_merged(
     client: AsyncClient,
 ) -> None:
     await client.create(manifest("letters", dedup=Dedup(semantic_threshold=0.9)))

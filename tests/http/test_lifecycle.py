@@ -9,7 +9,7 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import SearchMode
+from latent_core.domain.manifest.model import SearchMode
 from tests.http.test_http_surface import add, ingest, manifest, search, settled
 from tests.support.harness.installation import Installation, eventually
 

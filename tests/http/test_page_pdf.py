@@ -14,7 +14,7 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.query import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import eventually
@@ -44,19 +44,19 @@ async def created(client: AsyncClient, container: str) -> None:
     await client.create(Manifest(id=container, name=container, embedder="openai/test", dims=DIMS))
 
 
-async def asked(
+async def request_page_pdf(
     http: httpx.AsyncClient, doc_id: UUID, page: int, **query: Any
 ) -> tuple[int, dict[str, Any]]:
     answer = await http.get(f"/v1/documents/{doc_id}/pages/{page}/pdf", params=query)
     return answer.status_code, answer.json()
 
 
-async def test_a_page_is_made_when_it_is_asked_for_and_opens_without_a_token(
+async def test_a_page_is_made_on_request_and_opens_without_a_token(
     client: AsyncClient, http: httpx.AsyncClient
 ) -> None:
     await created(client, "sheets")
     doc_id = await ingested(client, "sheets", "book.pdf", book(5))
-    status, body = await asked(http, doc_id, 4)
+    status, body = await request_page_pdf(http, doc_id, 4)
     assert (status, body["page"], body["page_pdf"], body["job_id"]) == (200, 4, "ready", None)
     async with httpx.AsyncClient(trust_env=False) as anybody:
         file = await anybody.get(body["pdf_uri"])
@@ -72,10 +72,10 @@ async def test_a_page_that_is_there_is_answered_without_a_job(
 ) -> None:
     await created(client, "twice")
     doc_id = await ingested(client, "twice", "book.pdf", book(2))
-    answers = await asyncio.gather(*(asked(http, doc_id, 1) for _ in range(6)))
+    answers = await asyncio.gather(*(request_page_pdf(http, doc_id, 1) for _ in range(6)))
     assert {status for status, _ in answers} == {200}
     before = len([job async for job in client.jobs(container_id="twice")])
-    status, _ = await asked(http, doc_id, 1, wait_ms=0)
+    status, _ = await request_page_pdf(http, doc_id, 1, wait_ms=0)
     assert status == 200
     assert len([job async for job in client.jobs(container_id="twice")]) == before
     report = await client.doctor("twice")
@@ -85,11 +85,11 @@ async def test_a_page_that_is_there_is_answered_without_a_job(
 async def test_who_does_not_wait_gets_the_job(client: AsyncClient, http: httpx.AsyncClient) -> None:
     await created(client, "hasty")
     doc_id = await ingested(client, "hasty", "book.pdf", book(2))
-    status, body = await asked(http, doc_id, 2, wait_ms=0)
+    status, body = await request_page_pdf(http, doc_id, 2, wait_ms=0)
     assert (status, body["page_pdf"], body["pdf_uri"]) == (202, "pending", None)
     (job,) = await client.wait([body["job_id"]], timeout_seconds=60)
     assert (job.kind.value, job.state) == ("page_pdf", JobState.DONE)
-    assert (await asked(http, doc_id, 2, wait_ms=0))[0] == 200
+    assert (await request_page_pdf(http, doc_id, 2, wait_ms=0))[0] == 200
 
 
 async def test_a_changed_document_has_pages_of_its_new_state(
@@ -97,14 +97,14 @@ async def test_a_changed_document_has_pages_of_its_new_state(
 ) -> None:
     await created(client, "newer")
     doc_id = await ingested(client, "newer", "book.pdf", book(3))
-    _, old = await asked(http, doc_id, 1)
+    _, old = await request_page_pdf(http, doc_id, 1)
     assert await ingested(client, "newer", "book.pdf", book(2, "whale")) == doc_id
-    status, new = await asked(http, doc_id, 1)
+    status, new = await request_page_pdf(http, doc_id, 1)
     assert status == 200
     assert new["pdf_uri"].partition("?")[0] != old["pdf_uri"].partition("?")[0]
     file = await http.get(new["pdf_uri"])
     assert "whale" in pymupdf.open(stream=file.content, filetype="pdf")[0].get_text()
-    assert (await asked(http, doc_id, 3))[0] == 404
+    assert (await request_page_pdf(http, doc_id, 3))[0] == 404
 
 
 async def test_what_is_no_page_of_a_pdf_is_not_found_and_says_why(
@@ -113,11 +113,11 @@ async def test_what_is_no_page_of_a_pdf_is_not_found_and_says_why(
     await created(client, "none")
     pdf = await ingested(client, "none", "book.pdf", book(1))
     for page in (0, 2, 2**40):
-        status, body = await asked(http, pdf, page)
+        status, body = await request_page_pdf(http, pdf, page)
         assert (status, body["issues"][0]["code"]) == (404, "NOT_FOUND")
         assert f"no page {page}" in body["issues"][0]["message"]
     unknown = uuid4()
-    status, body = await asked(http, unknown, 1)
+    status, body = await request_page_pdf(http, unknown, 1)
     assert (status, f"'{unknown}' does not exist" in body["issues"][0]["message"]) == (404, True)
     text = await ingested(client, "none", "notes.md", b"# Lamp\n\nTrim the wick.\n")
 
@@ -126,6 +126,6 @@ async def test_what_is_no_page_of_a_pdf_is_not_found_and_says_why(
         return found.hits[0].page_image == "ready"
 
     await eventually(drawn, what="the page image")
-    status, body = await asked(http, text, 1)
+    status, body = await request_page_pdf(http, text, 1)
     assert status == 404
     assert "not from a PDF" in body["issues"][0]["message"]

@@ -12,9 +12,9 @@ import pytest_asyncio
 from latent_client import AsyncClient
 from latent_core.domain.errors import Forbidden, Invalid, NotFound
 from latent_core.domain.job import JobState, JobView
-from latent_core.domain.manifest import Manifest, SearchMode
+from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
-from latent_workers.parse import mupdf
+from latent_workers.parse.pdf import mupdf
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation, eventually
 from tests.support.servers.embedding_server import EmbeddingServer
@@ -121,9 +121,9 @@ async def test_an_unchanged_page_is_not_sent_again_and_a_changed_one_replaces_it
     assert job.state is JobState.DONE
     assert job.doc_id is not None
     before = await client.document("pages", job.doc_id)
-    asked, embedded = len(site.asked), embedding_server.stats.texts
+    requests_before, embedded = len(site.requests), embedding_server.stats.texts
     assert (await ingested(client, url)).state is JobState.DONE
-    assert [a.headers.get("if-none-match") for a in site.asked[asked:]] == ['"1"']
+    assert [a.headers.get("if-none-match") for a in site.requests[requests_before:]] == ['"1"']
     after = await client.document("pages", job.doc_id)
     assert (after.generation, embedding_server.stats.texts) == (before.generation, embedded)
     assert after.fetched_at is not None
@@ -136,10 +136,10 @@ async def test_an_unchanged_page_is_not_sent_again_and_a_changed_one_replaces_it
     assert "First edition" not in "".join(texts)
     site.page("/news", article("Second edition."), headers={"ETag": '"3"'})
     assert (await ingested(client, url)).state is JobState.DONE
-    asked = len(site.asked)
+    requests_before = len(site.requests)
     assert (await ingested(client, url, meta={"shelf": 1})).state is JobState.DONE
     assert (
-        "if-none-match" not in site.asked[asked].headers
+        "if-none-match" not in site.requests[requests_before].headers
     )  # what it becomes has changed: all is fetched
     assert (await client.document("pages", job.doc_id)).meta["shelf"] == 1
 
@@ -186,7 +186,7 @@ async def test_what_an_address_serves_is_read_by_its_own_parser(
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "expected"),
     [
         ("/nowhere", "404"),
         ("/private", "not on the public internet"),
@@ -198,7 +198,7 @@ async def test_what_an_address_serves_is_read_by_its_own_parser(
     ],
 )
 async def test_a_page_that_cannot_be_had_fails_its_job_with_the_reason(
-    client: AsyncClient, site: WebSite, path: str, told: str
+    client: AsyncClient, site: WebSite, path: str, expected: str
 ) -> None:
     site.redirect("/private", "http://169.254.169.254/latest/meta-data/")
     site.redirect("/port", f"http://localhost:{site.port}/lamps")
@@ -209,11 +209,11 @@ async def test_a_page_that_cannot_be_had_fails_its_job_with_the_reason(
     job = await ingested(client, site.url(path))
     assert job.state is JobState.FAILED
     assert job.cause is not None
-    assert told in job.cause.message
+    assert expected in job.cause.message
     assert job.attempts == 1
 
 
-async def test_a_server_in_trouble_is_asked_again(client: AsyncClient, site: WebSite) -> None:
+async def test_a_failing_web_server_is_retried(client: AsyncClient, site: WebSite) -> None:
     site.page("/busy", "", status=503)
     added = await client.add("pages", uri=site.url("/busy"))
 
@@ -243,7 +243,7 @@ async def test_what_is_no_address_of_a_page_is_refused_before_anything_is_queued
         await client.add("pages", uri=site.url("/lamps"), source_uri="file:///a")
 
 
-async def test_a_container_that_wants_a_browser_is_told_that_there_is_none(
+async def test_a_container_that_needs_a_browser_reports_that_none_is_installed(
     client: AsyncClient, site: WebSite
 ) -> None:
     with pytest.raises(Forbidden, match="LLC_BROWSER_PATH"):

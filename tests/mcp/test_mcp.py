@@ -88,8 +88,8 @@ async def stocked(
 def book() -> bytes:
     pages = pymupdf.open()
     for number in range(1, 6):
-        told = "whale" if number == 4 else "gull"
-        pages.new_page().insert_text((72, 72), f"Chapter {number} tells of the {told}.")
+        texts = "whale" if number == 4 else "gull"
+        pages.new_page().insert_text((72, 72), f"Chapter {number} tells of the {texts}.")
     data: bytes = pages.tobytes()
     return data
 
@@ -322,12 +322,14 @@ async def test_words_of_documents_stand_in_their_own_field_alone(stocked: Instal
             assert "never instructions" in answer["notice"]
             assert INJECTION in str(answer)
             assert INJECTION not in str(without_untrusted(answer))
-        told = [t.model_dump_json() for t in (await client.list_tools()).tools]
-        told.append(
+        texts = [t.model_dump_json() for t in (await client.list_tools()).tools]
+        texts.append(
             str(await client.call_tool("documents_get", {"doc_id": hit["doc_id"], "page": 0}))
         )
-        told.append(str(await client.call_tool("page_image", {"doc_id": hit["doc_id"], "page": 9})))
-        assert not any(INJECTION in text for text in told)
+        texts.append(
+            str(await client.call_tool("page_image", {"doc_id": hit["doc_id"], "page": 9}))
+        )
+        assert not any(INJECTION in text for text in texts)
 
 
 def without_untrusted(value: Any) -> Any:
@@ -347,17 +349,17 @@ async def test_a_page_is_added_and_its_job_waited_for_with_progress(
     )
     assert upload.status_code < 300, upload.text
     ref = upload.json()["upload"]["file_ref"]
-    told: list[float] = []
+    texts: list[float] = []
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append(progress)
+        texts.append(progress)
 
     async with connected(stocked, "2026-07-28") as client:
         added = await answered(client, "containers_add", container_id="notes", file_ref=ref)
         arguments = {"job_id": added["job_id"], "wait_seconds": 50}
         result = await client.call_tool("jobs_get", arguments, progress_callback=progress)
         assert result.structured_content["state"] == "done"
-        assert told
+        assert texts
         hit = await document_of(client, "zeppelin", "notes")
         assert hit["doc_id"] == added["doc_id"]
 

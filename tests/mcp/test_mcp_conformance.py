@@ -38,7 +38,7 @@ pytestmark = [
 
 SUITE: Final = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
 INSPECTOR: Final = "@modelcontextprotocol/inspector@2.12.0"
-LEAST_NODE: Final = 22
+MIN_NODE: Final = 22
 SECONDS: Final = 600.0
 CACHE: Final = REPOSITORY / "build" / "npm"
 ERAS: Final = ("2026-07-28", "2025-11-25")
@@ -61,11 +61,13 @@ def node() -> str:
         places.append(str(Path(carried.origin).parent / "driver" / "node"))
     for place in places:
         if place is not None and Path(place).exists():
-            told = subprocess.run([place, "--version"], capture_output=True, text=True, check=False)
-            version = re.match(r"v(\d+)\.", told.stdout)
-            if version is not None and int(version[1]) >= LEAST_NODE:
+            given_package = subprocess.run(
+                [place, "--version"], capture_output=True, text=True, check=False
+            )
+            version = re.match(r"v(\d+)\.", given_package.stdout)
+            if version is not None and int(version[1]) >= MIN_NODE:
                 return place
-    pytest.skip(f"the suite needs Node {LEAST_NODE} or newer, and there is none")
+    pytest.skip(f"the suite needs Node {MIN_NODE} or newer, and there is none")
 
 
 def program(package: str) -> list[str]:
@@ -95,13 +97,13 @@ def program(package: str) -> list[str]:
         )
         if done.returncode != 0:
             pytest.skip(f"{package} cannot be had from npm: {done.stderr.strip()[-300:]}")
-    told = json.loads((home / "package.json").read_text("utf-8"))
-    assert told["version"] == version
-    commands: dict[str, str] = told["bin"]
+    given_package = json.loads((home / "package.json").read_text("utf-8"))
+    assert given_package["version"] == version
+    commands: dict[str, str] = given_package["bin"]
     return [node(), str(home / next(iter(commands.values())))]
 
 
-class Known:
+class OwnerTokenProxy:
     """Gives every request the owner's token: the suite has no way to."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
@@ -120,7 +122,7 @@ async def served(data: Path, surface: type[Surface]) -> AsyncIterator[str]:
     port = listening.getsockname()[1]
     settings = Settings(_env_file=None, data_dir=data, port=port)
     async with Stack.open(settings) as stack:
-        app = Known(create_app(settings, stack, surface=surface), stack.token)
+        app = OwnerTokenProxy(create_app(settings, stack, surface=surface), stack.token)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
         task = asyncio.create_task(server.serve(sockets=[listening]))
         try:
@@ -166,11 +168,11 @@ async def test_the_suite_finds_no_fault_behind_our_http_stack(
     missing = NO_BACK_CHANNEL if era == "2025-11-25" else ()
     expected.write_text("server:\n" + "".join(f"  - {name}\n" for name in missing), "utf-8")
     given = ["--expected-failures", str(expected)] if missing else []
-    code, said = await run(
+    code, output = await run(
         [*suite, "server", "--url", fixtures, "--requirements", era, *given], tmp_path
     )
-    print(said[-6000:])
-    assert code == 0, said[-6000:]
+    print(output[-6000:])
+    assert code == 0, output[-6000:]
 
 
 @pytest.mark.timeout(900)
@@ -180,7 +182,7 @@ async def test_the_inspector_finds_no_fault_in_our_own_tools(
 ) -> None:
     inspector = await asyncio.to_thread(program, INSPECTOR)
     given = ["--cli", ours, "--transport", "http", "--protocol-era", era, "--strict"]
-    code, said = await run([*inspector, *given, "--method", "tools/list"], tmp_path)
-    assert code == 0, said[-4000:]
-    listed: Any = json.loads(said[said.index("{") :])
+    code, output = await run([*inspector, *given, "--method", "tools/list"], tmp_path)
+    assert code == 0, output[-4000:]
+    listed: Any = json.loads(output[output.index("{") :])
     assert "containers_search" in {offered["name"] for offered in listed["tools"]}

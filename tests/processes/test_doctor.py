@@ -14,7 +14,7 @@ from latent_client import AsyncClient
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from tests.conftest import DIMS
 from tests.http.test_http_surface import settled
 from tests.support.harness.installation import Installation, eventually
@@ -53,7 +53,7 @@ async def test_the_command_tells_repairs_and_then_finds_nothing(
         client, "hurt", tmp_path, "# Lamps\n\nThe lamp is lit.\n", "# Lens\n\nIt turns.\n"
     )
     assert (await doctor(installation, "-c", "hurt", "--deep"))[0] == 0
-    await damage(installation, "DELETE FROM loose_postings WHERE container_id = 'hurt'")
+    await damage(installation, "DELETE FROM unmerged_postings WHERE container_id = 'hurt'")
     code, out, _ = await installation.cli("doctor", "-c", "hurt")
     assert code == 4
     assert "(--repair: rebuild)" in out
@@ -80,11 +80,11 @@ async def test_a_manifest_file_that_says_something_else_is_noted(
     file.unlink()
 
 
-async def test_an_export_whose_file_is_not_what_was_written_is_told_and_made_again(
+async def test_a_damaged_export_is_reported_and_written_again(
     installation: Installation, client: AsyncClient, tmp_path: Path
 ) -> None:
     await founded(client, "cutoff", tmp_path, "# Lamps\n\nThe lamp is lit.\n")
-    await settled(client, "cutoff")  # pages and likenesses follow the document: another export
+    await settled(client, "cutoff")  # pages and duplicates follow the document: another export
     job_id = (await client.export("cutoff")).job_id
     assert job_id is not None
     await client.wait([job_id], timeout_seconds=60)

@@ -17,10 +17,16 @@ import pytest
 from latent_client import AsyncClient, ingest_file, plan_folder, sync_folder
 from latent_client.folder import FolderReport
 from latent_client.folder_listing import parts
-from latent_client.watching import Change, Pace, Watched, WatchEvent, watch_folder
+from latent_client.folder_watch import (
+    WatchChange,
+    WatchEvent,
+    WatchTarget,
+    WatchTimings,
+    watch_folder,
+)
 from latent_core.domain.errors import Invalid
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import SearchMode
+from latent_core.domain.manifest.model import SearchMode
 from latent_core.wire.listing import ListedFile
 from tests.http.test_http_surface import add, manifest, search
 from tests.support.harness.installation import LATENT, Installation, eventually
@@ -90,7 +96,7 @@ async def test_a_folder_is_kept_in_step_and_a_rename_embeds_nothing(
     assert [hit.source_uri for hit in answer.hits] == ["file:///museum/optics.md"]
 
 
-async def test_what_would_be_made_otherwise_now_is_asked_for_again(
+async def test_files_whose_recipe_changed_are_requested_again(
     client: AsyncClient, museum: Path
 ) -> None:
     await client.create(manifest("settings"))
@@ -140,8 +146,14 @@ async def test_meta_comes_from_flags_sidecar_path_and_front_matter_in_this_order
     write(museum, "1905/dresden.md.meta.yaml", "kind: print\nlang: de\n")
     await synced(client, "metas", museum, meta={"lang": "en"})
     meta = (await stored(client, "metas"))["1905/dresden.md"]
-    wanted = {"year": 1905, "city": "dresden", "author": "Kirchner", "kind": "print", "lang": "en"}
-    assert {key: meta.get(key) for key in wanted} == wanted
+    expected = {
+        "year": 1905,
+        "city": "dresden",
+        "author": "Kirchner",
+        "kind": "print",
+        "lang": "en",
+    }
+    assert {key: meta.get(key) for key in expected} == expected
     assert "1905/dresden.md.meta.yaml" not in await stored(client, "metas")
 
 
@@ -174,7 +186,7 @@ async def test_meta_that_the_schema_does_not_allow_is_refused_or_fails_by_its_fi
     assert records == ["a"]
 
 
-async def test_a_file_that_was_refused_is_told_and_not_sent_again_until_it_changes(
+async def test_a_refused_file_is_reported_and_not_sent_again_until_it_changes(
     client: AsyncClient, museum: Path
 ) -> None:
     await client.create(manifest("refused"))
@@ -292,16 +304,23 @@ async def test_a_dry_run_tells_figures_and_changes_nothing(
         "ingest", str(museum), "-c", "rehearsal", "--dry-run", "--json"
     )
     assert code == 0, err
-    told = json.loads(out)
-    assert (told["to_send"], told["unchanged"], told["would_delete"]) == (3, 2, 1)
-    assert told["types"]["markdown"]["tables"] == 1
-    assert (told["types"]["jsonl"]["files"], told["types"]["jsonl"]["documents"]) == (1, 2)
-    total = told["total"]
+    given_report = json.loads(out)
+    assert (given_report["to_send"], given_report["unchanged"], given_report["would_delete"]) == (
+        3,
+        2,
+        1,
+    )
+    assert given_report["types"]["markdown"]["tables"] == 1
+    assert (
+        given_report["types"]["jsonl"]["files"],
+        given_report["types"]["jsonl"]["documents"],
+    ) == (1, 2)
+    total = given_report["total"]
     assert sum(bar["chunks"] for bar in total["histogram"]) == total["chunks"] >= 5
     assert total["tokens_min"] <= total["tokens_avg"] <= total["tokens_max"]
-    assert [one["path"] for one in told["would_fail"]] == ["museum/blank.txt"]
-    assert [one["path"] for one in told["skipped"]] == ["skipped.md"]
-    assert "LLC_EMBED_RATE_LIMIT_PER_MIN" in told["estimate"]["basis"]
+    assert [one["path"] for one in given_report["would_fail"]] == ["museum/blank.txt"]
+    assert [one["path"] for one in given_report["skipped"]] == ["skipped.md"]
+    assert "LLC_EMBED_RATE_LIMIT_PER_MIN" in given_report["estimate"]["basis"]
     assert await stored(client, "rehearsal") == before
     shown = await installation.cli("ingest", str(museum), "-c", "rehearsal", "--dry-run")
     assert "3 files would be sent, 2 unchanged, 1 documents deleted" in shown[1]
@@ -323,20 +342,24 @@ async def test_a_watch_survives_a_restart_of_the_gateway(
     await one.start()
     events: list[WatchEvent] = []
     stop = asyncio.Event()
-    pace = Pace(debounce_ms=200, quiet_ms=20, tick_ms=50, first_pause=0.1, longest_pause=0.5)
+    pace = WatchTimings(
+        debounce_ms=200, quiet_ms=20, tick_ms=50, first_pause=0.1, longest_pause=0.5
+    )
     try:
         async with AsyncClient(one.url, "of-the-test") as client:
             await client.create(manifest("watched"))
             watch = asyncio.create_task(
-                watch_folder(client, Watched("watched", museum), events.append, stop, pace=pace)
+                watch_folder(client, WatchTarget("watched", museum), events.append, stop, pace=pace)
             )
-            await eventually(lambda: _told(events, Change.INDEXED), what="the first sync")
+            await eventually(lambda: _has_event(events, WatchChange.INDEXED), what="the first sync")
             await one.stop()
             write(museum, "new.md", "# New\n\nA bell buoy.\n")
-            await eventually(lambda: _told(events, Change.AWAY), what="the gateway to be missed")
+            await eventually(
+                lambda: _has_event(events, WatchChange.UNREACHABLE), what="the gateway to be missed"
+            )
             await one.start()
-            await eventually(lambda: _told(events, Change.INDEXED, 2), what="the change")
-            assert [e.path for e in events if e.change is Change.SENT] == ["new.md"]
+            await eventually(lambda: _has_event(events, WatchChange.INDEXED, 2), what="the change")
+            assert [e.path for e in events if e.change is WatchChange.SENT] == ["new.md"]
             stop.set()
             await watch
     finally:
@@ -350,7 +373,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def _told(events: list[WatchEvent], change: Change, times: int = 1) -> bool:
+async def _has_event(events: list[WatchEvent], change: WatchChange, times: int = 1) -> bool:
     return sum(event.change is change for event in events) >= times
 
 

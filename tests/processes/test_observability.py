@@ -86,11 +86,11 @@ async def test_a_process_at_work_tells_what_it_does(
         of_workers = [(await http.get(url)).text for url in installation.metrics_urls]
         return "\n".join([await client.metrics(), *of_workers])
 
-    async def told() -> bool:
+    async def documented_names() -> bool:
         exposed.update(samples(await text_of_all()))
         return set(exposed) >= AT_WORK
 
-    await eventually(told, what=f"a value of {AT_WORK}")
+    await eventually(documented_names, what=f"a value of {AT_WORK}")
     text = await text_of_all()
     assert re.search(r'latent_errors_total\{code="NOT_FOUND",surface="http"\} [1-9]', text)
     assert re.search(r'latent_jobs_total\{kind="ingest",outcome="done"\} [1-9]', text)
@@ -108,11 +108,11 @@ def samples(text: str) -> dict[str, set[str]]:
     return found
 
 
-async def test_dashboard_and_alerts_ask_for_what_is_told(exposed: dict[str, set[str]]) -> None:
+async def test_dashboard_and_alerts_use_only_exported_metrics(exposed: dict[str, set[str]]) -> None:
     assert exposed, "the test before this one fills it"
-    asked = list(expressions())
-    assert len(asked) > 20
-    for place, expression in asked:
+    expressions_used = list(expressions())
+    assert len(expressions_used) > 20
+    for place, expression in expressions_used:
         names = [name for name, _ in METRIC.findall(expression)]
         assert names or "up{" in expression, place
         labels = {label for name in names for label in exposed.get(name, ())} | OF_PROMETHEUS
@@ -138,18 +138,18 @@ async def test_every_alert_has_its_entry_in_the_runbook_and_every_entry_of_an_al
 
 async def test_alerts_and_runbook_know_how_attempts_end_by_the_names_that_are_counted() -> None:
     outcomes = set(get_args(Outcome))
-    asked = [
+    expressions_used = [
         name
         for _, expression in expressions()
         for names in re.findall(r'outcome=~?"([^"]*)"', expression)
         for name in names.split("|")
     ]
-    assert {"done", "failed", "lost"} <= set(asked) <= outcomes
-    told = RUNBOOK.read_text("utf-8")
-    assert not [name for name in outcomes if f"`{name}`" not in told]
+    assert {"done", "failed", "lost"} <= set(expressions_used) <= outcomes
+    documented_names = RUNBOOK.read_text("utf-8")
+    assert not [name for name in outcomes if f"`{name}`" not in documented_names]
 
 
-async def test_an_alert_on_nothing_at_all_counts_what_nobody_has_told_yet_as_nothing() -> None:
+async def test_an_alert_on_absence_treats_a_missing_series_as_zero() -> None:
     """A counter has no series before its first event, and what compares nothing with anything is no alert."""
     for rule in alerts():
         if "== 0" in rule["expr"] and "rate(" in rule["expr"]:
@@ -157,10 +157,12 @@ async def test_an_alert_on_nothing_at_all_counts_what_nobody_has_told_yet_as_not
 
 
 async def test_commands_of_the_runbook_exist() -> None:
-    told = set(re.findall(r"`latent ([a-z]+)(?: ([a-z]+))?", RUNBOOK.read_text("utf-8")))
-    assert told
+    documented_names = set(
+        re.findall(r"`latent ([a-z]+)(?: ([a-z]+))?", RUNBOOK.read_text("utf-8"))
+    )
+    assert documented_names
     group = typer.main.get_command(app)
-    for name, further in sorted(told):
+    for name, further in sorted(documented_names):
         command = group.get_command(None, name)  # type: ignore[attr-defined]  # it is a group
         assert command is not None, f"latent {name}"
         if further and hasattr(command, "commands"):

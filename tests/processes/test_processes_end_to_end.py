@@ -19,16 +19,16 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Dedup, Manifest, SearchMode
+from latent_core.domain.manifest.model import Dedup, Manifest, SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
 from tests.conftest import DIMS
 from tests.support.harness.installation import LATENT, Installation, eventually
-from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
+from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STOP_SECONDS: Final = 40.0
-MOST_PSS_BYTES: Final = 700 * 1024 * 1024
+MAX_PSS_BYTES: Final = 700 * 1024 * 1024
 FAILED, USAGE, UNREACHABLE = 1, 2, 3
 
 
@@ -48,11 +48,11 @@ async def refused(
     )
     async with asyncio.timeout(60):
         out, err = await process.communicate()
-    said = [line for line in err.decode().splitlines() if not line.startswith("{")]
-    assert (out, len(said)) == (b"", 1), (out, err)
-    assert said[0].startswith("latent: ")
+    plain_lines = [line for line in err.decode().splitlines() if not line.startswith("{")]
+    assert (out, len(plain_lines)) == (b"", 1), (out, err)
+    assert plain_lines[0].startswith("latent: ")
     assert process.returncode is not None
-    return process.returncode, said[0]
+    return process.returncode, plain_lines[0]
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ async def test_it_stops_cleanly_in_the_midst_of_work_and_goes_on_where_it_was(
     async with installation.client() as client:
         await client.create(manifest("one"))
         if number is signal.SIGINT:
-            embedding_server.misbehave(Misbehaviour.SILENT)
+            embedding_server.misbehave(EmbeddingFault.SILENT)
         jobs = [await add(client, "one", f"{n}.txt", f"Lamp {n} is lit.", folder) for n in range(9)]
         children = installation.children()
         async with events(installation, jobs[0]) as lines:
@@ -294,7 +294,7 @@ async def until_ready(http: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("service", "mark"), [("postgres", "postgres"), ("qdrant", "latent_core.vectors.child")]
+    ("service", "mark"), [("postgres", "postgres"), ("qdrant", "latent_core.vectors.edge.child")]
 )
 async def test_readiness_tells_of_a_child_that_hangs_and_of_its_recovery(
     service: str, mark: str, installation: Installation, http: httpx.AsyncClient
@@ -316,7 +316,7 @@ async def test_readiness_tells_of_a_child_that_hangs_and_of_its_recovery(
     await until_ready(http)
 
 
-@pytest.mark.parametrize("mark", ["latent_core.vectors.child", "guardian.py", "postgres"])
+@pytest.mark.parametrize("mark", ["latent_core.vectors.edge.child", "guardian.py", "postgres"])
 async def test_a_child_that_dies_comes_back(
     mark: str, installation: Installation, http: httpx.AsyncClient
 ) -> None:
@@ -339,7 +339,7 @@ async def test_searches_during_the_death_of_the_vector_engine_are_partial_at_wor
     job_id = await add(client, "deaths", "a.txt", "The lamp is lit at dusk.", folder)
     await client.wait([job_id], timeout_seconds=60)
     for _ in range(3):
-        for process in descendants(installation, "latent_core.vectors.child"):
+        for process in descendants(installation, "latent_core.vectors.edge.child"):
             process.kill()
         answers = await asyncio.gather(
             *(search(client, "lamp", container="deaths") for _ in range(8))
@@ -372,7 +372,7 @@ async def test_idle_it_needs_less_than_700_megabytes(
     with capsys.disabled():
         parts = ", ".join(f"{name} {size >> 20}" for name, size in sizes.values() if size >> 20)
         print(f"\nidle memory: {total >> 20} MB PSS ({parts})")
-    assert total < MOST_PSS_BYTES
+    assert total < MAX_PSS_BYTES
 
 
 def processes(installation: Installation) -> list[psutil.Process]:

@@ -22,7 +22,7 @@ from PIL import Image
 from latent_client import AsyncClient
 from latent_core.domain.errors import Forbidden, Invalid, IssueCode
 from latent_core.domain.job import JobKind, JobState
-from latent_core.domain.manifest import Retrieval, SearchMode
+from latent_core.domain.manifest.model import Retrieval, SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
 from tests.http.test_http_surface import add, ingest, manifest
 from tests.support.harness.installation import Installation, eventually
@@ -35,7 +35,7 @@ pytestmark = [
     ),
 ]
 
-SAID = {
+OCR_TEXTS = {
     101: "granite lighthouse",
     102: '"granite lighthouse" of "Oban"',
     103: "",
@@ -43,7 +43,7 @@ SAID = {
 }
 """Width of a picture to the words that are read in it."""
 SLOW = 104
-GIVEN_AWAY = """
+LEAKED_WORDS = """
 UPDATE containers SET etag = 'other', manifest = manifest || '{"acl": {"roles": {"owner": ["local:somebody"]}}}'
 WHERE id = 'others'
 """
@@ -62,7 +62,7 @@ def stand_in(folder: Path, gate: Path) -> None:
         f"while width == {SLOW} and not os.path.exists({str(gate)!r}) and time.monotonic() < until:\n"
         "    time.sleep(0.02)\n"
         "print('level', *range(10), 'text', sep=chr(9))\n"
-        f"for word in {SAID!r}.get(width, 'unknown').split():\n"
+        f"for word in {OCR_TEXTS!r}.get(width, 'unknown').split():\n"
         "    print(5, 1, 1, 1, 1, 1, 0, 0, 9, 9, 90, word, sep=chr(9))\n",
         encoding="utf-8",
     )
@@ -137,9 +137,11 @@ async def drawn(client: AsyncClient) -> bool:
     return len(renders) >= 3 and all(job.state is JobState.DONE for job in renders)
 
 
-async def search(client: AsyncClient, *, container: str = "coast", **asked: Any) -> SearchResponse:
-    asked = {"top_k": 20, **asked}
-    return await client.search(SearchRequest(containers=[container], **asked))
+async def search(
+    client: AsyncClient, *, container: str = "coast", **options: Any
+) -> SearchResponse:
+    options = {"top_k": 20, **options}
+    return await client.search(SearchRequest(containers=[container], **options))
 
 
 async def upload(client: AsyncClient, data: bytes, name: str = "seen.png") -> str:
@@ -149,12 +151,12 @@ async def upload(client: AsyncClient, data: bytes, name: str = "seen.png") -> st
         return (await client.upload("coast", path)).file_ref
 
 
-async def known(client: AsyncClient, ref: str, **asked: Any) -> SearchResponse:
+async def known(client: AsyncClient, ref: str, **options: Any) -> SearchResponse:
     """The answer once the picture has been read; before, the answer says by which job it is being read."""
     answers: list[SearchResponse] = []
 
     async def read() -> bool:
-        answers.append(await search(client, image_ref=ref, **asked))
+        answers.append(await search(client, image_ref=ref, **options))
         return not any(issue.code is IssueCode.TIMEOUT for issue in answers[-1].issues)
 
     await eventually(read, what="the picture's text")
@@ -204,7 +206,7 @@ async def test_a_picture_finds_the_words_it_shows_and_is_read_once(client: Async
     assert [job.job_id async for job in client.jobs(container_id="coast")] == before
 
 
-async def test_what_is_stored_is_asked_by_without_reading_it_again(client: AsyncClient) -> None:
+async def test_a_stored_image_is_searched_by_without_reading_it_again(client: AsyncClient) -> None:
     ids = await documents(client)
     whole = {"beacon.png", "report.pdf", "notes.md", "records.jsonl"}
     assert names(await search(client, image_ref=str(ids["beacon.png"]))) == whole
@@ -214,7 +216,9 @@ async def test_what_is_stored_is_asked_by_without_reading_it_again(client: Async
         assert not answer.issues
 
 
-async def test_a_picture_without_words_is_told_of_and_leaves_the_query(client: AsyncClient) -> None:
+async def test_an_image_without_text_is_reported_and_dropped_from_the_query(
+    client: AsyncClient,
+) -> None:
     ref = await upload(client, picture(103))
     answer = await known(client, ref)
     assert answer.hits == []
@@ -227,7 +231,7 @@ async def test_a_picture_without_words_is_told_of_and_leaves_the_query(client: A
     assert [issue.code for issue in worded.issues] == [IssueCode.NO_HITS]
 
 
-async def test_what_is_no_picture_is_told_with_its_cause(client: AsyncClient) -> None:
+async def test_a_file_that_is_no_image_is_reported_with_its_cause(client: AsyncClient) -> None:
     answer = await known(client, await upload(client, b"no picture at all"))
     (issue,) = answer.issues
     assert issue.code is IssueCode.INGEST_FAIL
@@ -259,16 +263,16 @@ async def test_unknown_and_unreadable_pictures_get_the_same_answer(
     added = await add(client, "others", "secret.png", picture(101))
     await client.wait([added.job_id], timeout_seconds=60)
     async with await psycopg.AsyncConnection.connect(stocked.dsn, autocommit=True) as conn:
-        await conn.execute(GIVEN_AWAY)
+        await conn.execute(LEAKED_WORDS)
     nobody = uuid4()
     for shape in ("{}", "page://{}/1", "document://{}"):
-        told = []
+        summary = []
         for doc_id in (added.doc_id, nobody):
             body = {"containers": ["coast"], "top_k": 5, "image_ref": shape.format(doc_id)}
             answer = await http.post("/v1/search", json=body)
             assert answer.status_code == 404
-            told.append(answer.json()["issues"][0]["message"].replace(str(doc_id), "id"))
-        assert told[0] == told[1]
+            summary.append(answer.json()["issues"][0]["message"].replace(str(doc_id), "id"))
+        assert summary[0] == summary[1]
 
 
 @pytest.mark.parametrize("ref", ["beacon.png", "page://x/1", "s3://bucket/key", "page://1"])

@@ -85,10 +85,10 @@ class TestExactSearch:
         assert {hit["source_path"] for hit in answer["hits"]} == {"src/lamp.py"}
         assert all(any(r["path"] for r in hit["why"]) for hit in answer["hits"])
 
-    async def test_a_quoted_phrase_must_be_said_as_it_stands(self, http: httpx.AsyncClient) -> None:
+    async def test_a_quoted_phrase_must_occur_verbatim(self, http: httpx.AsyncClient) -> None:
         for mode in ("lexical", "semantic", "hybrid"):
-            said = await ask(http, query='"rotation of the lamp"', mode=mode, dedup=False)
-            assert {hit["source_path"] for hit in said["hits"]} == {"docs/lamps.md"}, mode
+            given_answer = await ask(http, query='"rotation of the lamp"', mode=mode, dedup=False)
+            assert {hit["source_path"] for hit in given_answer["hits"]} == {"docs/lamps.md"}, mode
             assert (await ask(http, query='"crews of fog"', mode=mode))["hits"] == []
 
     async def test_quotes_within_prose_ask_nothing_by_themselves(
@@ -97,7 +97,7 @@ class TestExactSearch:
         question = 'which of the notes that the keeper wrote tells us about "crews of fog" there'
         assert (await ask(http, query=question))["hits"]
 
-    async def test_what_cannot_be_asked_is_refused_by_name(self, http: httpx.AsyncClient) -> None:
+    async def test_an_invalid_pattern_is_refused_by_name(self, http: httpx.AsyncClient) -> None:
         for body, word in (
             ({"regexes": ["("]}, "cannot be used"),
             ({"regexes": ["(?=a)"]}, "cannot be used"),

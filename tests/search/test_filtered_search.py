@@ -15,15 +15,15 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from latent_client import AsyncClient
-from latent_core.domain.filters import CHUNK_META, PARSED_META
+from latent_core.domain.filters.model import CHUNK_META, PARSED_META
 from latent_core.domain.hit import Hit
-from latent_core.domain.manifest import Manifest, SearchMode
+from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
 from latent_core.search.filters import SELECTIVE
 from tests.conftest import DIMS
 from tests.http.test_http_surface import ingest, settled
 from tests.support.harness.installation import Installation
-from tests.support.oracles.filter_oracle import Judge, Row, filters
+from tests.support.oracles.filter_oracle import FilterJudge, FilterRow, filters
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -78,7 +78,7 @@ RECORDED: Final = [
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def rows(installation: Installation) -> dict[str, Row]:
+async def rows(installation: Installation) -> dict[str, FilterRow]:
     """What a filter may ask of the chunks of ``few``, by chunk id; as an unfiltered search shows it."""
     async with installation.client() as client:
         await client.create(manifest(FEW))
@@ -97,9 +97,9 @@ async def rows(installation: Installation) -> dict[str, Row]:
     }
 
 
-def _row(n: int, hit: Hit, document: Any) -> Row:
-    return Row(
-        ord=n,
+def _row(n: int, hit: Hit, document: Any) -> FilterRow:
+    return FilterRow(
+        chunk_no=n,
         doc_id=hit.doc_id,
         uri=hit.source_uri,
         source_type=hit.source_type,
@@ -116,13 +116,17 @@ def _row(n: int, hit: Hit, document: Any) -> Row:
 
 
 async def search(
-    client: AsyncClient, container: str, asked: dict[str, Any], mode: SearchMode, **more: Any
+    client: AsyncClient,
+    container: str,
+    filters_given: dict[str, Any],
+    mode: SearchMode,
+    **more: Any,
 ) -> SearchResponse:
     """An answer that is whole: on a busy machine a channel may be late."""
     request = {"query": "lamp", "top_k": 100, "dedup": False, "diagnostics": True} | more
     for _ in range(20):
         answer = await client.search(
-            SearchRequest(containers=[container], mode=mode, filters=asked, **request)
+            SearchRequest(containers=[container], mode=mode, filters=filters_given, **request)
         )
         if not answer.partial:
             return answer
@@ -132,36 +136,40 @@ async def search(
 @settings(max_examples=40, deadline=None, suppress_health_check=HEALTH)
 @given(data=st.data())
 async def test_a_filter_lets_the_same_chunks_through_on_every_channel(
-    client: AsyncClient, rows: dict[str, Row], data: st.DataObject
+    client: AsyncClient, rows: dict[str, FilterRow], data: st.DataObject
 ) -> None:
-    asked = data.draw(filters(list(rows.values())))
-    judge = Judge(datetime.now(UTC))
-    expected = {chunk for chunk, row in rows.items() if judge.passes(asked, row)}
+    filters_given = data.draw(filters(list(rows.values())))
+    judge = FilterJudge(datetime.now(UTC))
+    expected = {chunk for chunk, row in rows.items() if judge.passes(filters_given, row)}
     for mode in MODES:
-        answer = await search(client, FEW, asked, mode)
+        answer = await search(client, FEW, filters_given, mode)
         found = {str(hit.chunk_id) for hit in answer.hits}
-        assert found == expected, (mode, asked, answer.issues, found ^ expected)
+        assert found == expected, (mode, filters_given, answer.issues, found ^ expected)
 
 
-async def test_what_was_understood_is_told_and_understood_again(
-    client: AsyncClient, rows: dict[str, Row]
+async def test_the_applied_filter_is_reported_and_parses_to_itself(
+    client: AsyncClient, rows: dict[str, FilterRow]
 ) -> None:
-    asked = {"path": "docs/**", "language": "de", "or": [{"meta.year": 2021}, {"max_age": "30d"}]}
-    answer = await search(client, FEW, asked, SearchMode.HYBRID)
+    filters_given = {
+        "path": "docs/**",
+        "language": "de",
+        "or": [{"meta.year": 2021}, {"max_age": "30d"}],
+    }
+    answer = await search(client, FEW, filters_given, SearchMode.HYBRID)
     assert answer.diagnostics is not None
-    told = answer.diagnostics.applied_filters
-    assert told == {
+    message = answer.diagnostics.applied_filters
+    assert message == {
         "path": {"glob": "docs/**"},
         "language": ["german"],
         "or": [{"meta.year": [2021]}, {"max_age": "30d"}],
     }
-    again = await search(client, FEW, told, SearchMode.HYBRID)
+    again = await search(client, FEW, message, SearchMode.HYBRID)
     assert [h.chunk_id for h in again.hits] == [h.chunk_id for h in answer.hits]
     assert {h.source_path for h in answer.hits} == {"docs/lamp.md"}
 
 
 async def test_what_parsers_write_of_their_own_accord_is_known(
-    client: AsyncClient, rows: dict[str, Row]
+    client: AsyncClient, rows: dict[str, FilterRow]
 ) -> None:
     own = {"about", "year", "tags", "flag", "when", "a", "a.b"}
     assert {name for row in rows.values() for name in row.doc_meta} <= PARSED_META | own
@@ -170,28 +178,30 @@ async def test_what_parsers_write_of_their_own_accord_is_known(
     assert set(answer.hits[0].meta) & CHUNK_META
 
 
-async def test_a_schema_says_what_may_be_asked_of_its_container(client: AsyncClient) -> None:
+async def test_a_schema_limits_the_fields_of_its_container(client: AsyncClient) -> None:
     schema = {"year": "integer", "when": "date"}
     await client.create(manifest("declared", metadata={"custom_schema": schema}))
     await ingest(
         client, "declared", "a.txt", b"The lamp.", meta={"year": 2020, "when": "2024-01-31T10:00"}
     )
-    for asked in ({"meta.year": {"gte": 2020}}, {"meta.when": {"lte": "2024-01-31"}}):
-        assert (await search(client, "declared", asked, SearchMode.HYBRID)).hits, asked
+    for filters_given in ({"meta.year": {"gte": 2020}}, {"meta.when": {"lte": "2024-01-31"}}):
+        assert (await search(client, "declared", filters_given, SearchMode.HYBRID)).hits, (
+            filters_given
+        )
     assert not (
         await search(client, "declared", {"meta.when": {"gt": "2024-01-31"}}, SearchMode.HYBRID)
     ).hits
 
 
 def nested(depth: int) -> dict[str, Any]:
-    asked: dict[str, Any] = {"page": 1}
+    filters_given: dict[str, Any] = {"page": 1}
     for _ in range(depth):
-        asked = {"not": asked}
-    return asked
+        filters_given = {"not": filters_given}
+    return filters_given
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("filters_given", "message"),
     [
         (nested(100), "filters.not.not"),
         ({"meta.a": "b\x00"}, "meta.a: must not hold the control character U+0000"),
@@ -203,9 +213,9 @@ def nested(depth: int) -> dict[str, Any]:
     ],
 )
 async def test_a_filter_that_cannot_be_read_is_a_named_issue(
-    http: httpx.AsyncClient, rows: dict[str, Row], asked: dict[str, Any], told: str
+    http: httpx.AsyncClient, rows: dict[str, FilterRow], filters_given: dict[str, Any], message: str
 ) -> None:
-    body = {"containers": [FEW], "query": "lamp", "top_k": 1, "filters": asked}
+    body = {"containers": [FEW], "query": "lamp", "top_k": 1, "filters": filters_given}
     answer = await http.post(
         "/v1/search",
         content=json.dumps(body).encode("ascii"),
@@ -214,7 +224,7 @@ async def test_a_filter_that_cannot_be_read_is_a_named_issue(
     assert answer.status_code == 400
     (issue,) = answer.json()["issues"]
     assert issue["code"] == "INVALID"
-    assert told in issue["message"]
+    assert message in issue["message"]
 
 
 def record(n: int) -> dict[str, Any]:
@@ -234,10 +244,10 @@ async def test_broad_filters_hold_as_well_and_are_filled_from_further_down(
     rare = {r["_id"] for r in written if r["rare"]}
 
     for bound, year in ((0, 2018), (40, 2019), (150, 2021), (190, 2023)):
-        asked = {"or": [{"meta.n": {"gte": bound}}, {"meta.year": year}]}
+        filters_given = {"or": [{"meta.n": {"gte": bound}}, {"meta.year": year}]}
         passing = {r["_id"] for r in written if r["n"] >= bound or r["year"] == year}
         assert len(passing) > SELECTIVE
-        answer = await search(client, MANY, asked, SearchMode.LEXICAL, query="beacon")
+        answer = await search(client, MANY, filters_given, SearchMode.LEXICAL, query="beacon")
         assert {hit.external_id for hit in answer.hits} == rare & passing
     for mode in MODES:
         answer = await search(client, MANY, {"meta.rare": False}, mode)

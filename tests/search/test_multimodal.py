@@ -23,15 +23,15 @@ from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import IssueCode
 from latent_core.domain.hit import Hit
 from latent_core.domain.job import JobKind, JobState
-from latent_core.domain.manifest import SearchMode
+from latent_core.domain.manifest.model import SearchMode
 from latent_core.domain.query import SearchRequest, SearchResponse
-from latent_core.domain.refresh import RefreshRequest, Strategy, Target
+from latent_core.domain.refresh import RefreshRequest, RefreshTarget, Strategy
 from latent_gateway.mcp.reading import read
 from tests.conftest import DIMS
 from tests.http.test_http_surface import add, ingest, manifest
 from tests.support.colours import COLOURS, colour_of, picture
 from tests.support.harness.installation import Installation, eventually
-from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
+from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -92,8 +92,8 @@ async def client(stocked: Installation) -> AsyncIterator[AsyncClient]:
         yield opened
 
 
-async def search(client: AsyncClient, container: str = "seen", **asked: Any) -> SearchResponse:
-    return await client.search(SearchRequest(containers=[container], **{"top_k": 20, **asked}))
+async def search(client: AsyncClient, container: str = "seen", **options: Any) -> SearchResponse:
+    return await client.search(SearchRequest(containers=[container], **{"top_k": 20, **options}))
 
 
 async def pictured(client: AsyncClient, words: str, container: str = "seen") -> list[Hit]:
@@ -196,7 +196,7 @@ async def test_a_picture_alone_finds_pictures_too(client: AsyncClient) -> None:
     assert {hit.source_path for hit in both.hits[:2]} == {"second.jpg", "notes.md"}
 
 
-async def test_what_the_embedder_does_not_read_is_told(client: AsyncClient) -> None:
+async def test_a_modality_the_embedder_does_not_read_is_reported(client: AsyncClient) -> None:
     found = await search(
         client, image_ref=await upload(client, picture("red", "GIF"), "asked.gif"), query="barn"
     )
@@ -220,7 +220,7 @@ async def test_an_embedder_that_refuses_a_picture_fails_its_document_by_name(
     client: AsyncClient, server: EmbeddingServer
 ) -> None:
     await client.create(manifest("refused", embedder="vllm/test", modalities=BOTH))
-    server.misbehave(Misbehaviour.REFUSED, only_with="black")
+    server.misbehave(EmbeddingFault.REFUSED, only_with="black")
     added = await add(client, "refused", "dark.png", picture("black"))
     (job,) = await client.wait([added.job_id], timeout_seconds=60)
     assert job.state is JobState.FAILED
@@ -245,7 +245,7 @@ async def test_pages_are_embedded_where_the_embedder_reads_them_unless_the_manif
 
 
 async def refreshed(client: AsyncClient, container: str, embedder: str, dims: int) -> None:
-    to = Target(embedder=embedder, dims=dims)
+    to = RefreshTarget(embedder=embedder, dims=dims)
     begun = await client.refresh(container, RefreshRequest(strategy=Strategy.PARALLEL, to=to))
     assert begun.job_id is not None
     (job,) = await client.wait([begun.job_id], timeout_seconds=120)
@@ -265,8 +265,8 @@ async def test_refresh_and_deletion_know_pictures(
     assert first(await pictured(client, "green", "moving")) == ("plates.pdf", 2)
     await refreshed(client, "moving", "openai/test", DIMS)  # reads texts only
     assert server.stats.images == before + 4
-    said = await search(client, "moving", query="ledger", mode=SearchMode.CROSSMODAL)
-    assert first(said.hits)[0] == "plates.pdf"
+    answer = await search(client, "moving", query="ledger", mode=SearchMode.CROSSMODAL)
+    assert first(answer.hits)[0] == "plates.pdf"
     await refreshed(client, "moving", "vllm/test", DIMS)  # all of it is still known
     assert server.stats.images == before + 4
     assert first(await pictured(client, "red", "moving")) == ("first.png", 1)

@@ -18,7 +18,7 @@ import pytest_asyncio
 from latent_client import AsyncClient
 from latent_core.domain.errors import Conflict
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.query import SearchRequest
 from latent_core.domain.refresh import RefreshRequest
 from tests.support.harness.installation import Installation, eventually
@@ -65,7 +65,7 @@ def corpus(numbers: Iterator[int] | range) -> bytes:
 
 
 @dataclass
-class Asked:
+class SearchLog:
     """What askers saw, over all of their questions."""
 
     answers: int = 0
@@ -75,7 +75,7 @@ class Asked:
     embedders: set[str] = field(default_factory=set)
 
 
-async def ask(client: AsyncClient, container: str, seen: Asked, ended: asyncio.Event) -> None:
+async def ask(client: AsyncClient, container: str, seen: SearchLog, ended: asyncio.Event) -> None:
     """By meaning alone, one question after the other, each with one right answer."""
     number = 0
     while not ended.is_set():
@@ -101,9 +101,9 @@ async def ask(client: AsyncClient, container: str, seen: Asked, ended: asyncio.E
 
 
 @asynccontextmanager
-async def questions(one: Installation, container: str) -> AsyncIterator[Asked]:
+async def questions(one: Installation, container: str) -> AsyncIterator[SearchLog]:
     """Asked all the time while the block runs; what was seen is whole when it ends."""
-    seen, ended = Asked(), asyncio.Event()
+    seen, ended = SearchLog(), asyncio.Event()
     async with one.client() as client:
         tasks = [asyncio.create_task(ask(client, container, seen, ended)) for _ in range(ASKERS)]
         try:
@@ -163,8 +163,8 @@ async def test_questions_at_full_rate_see_no_error_and_no_mixed_answer(
     assert report.clean, report
 
 
-async def _more(seen: Asked, least: int) -> bool:
-    return seen.answers >= least
+async def _more(seen: SearchLog, min_answers: int) -> bool:
+    return seen.answers >= min_answers
 
 
 async def test_the_switch_shows_in_the_manifest_and_in_what_apply_says(
@@ -195,7 +195,7 @@ async def test_the_switch_shows_in_the_manifest_and_in_what_apply_says(
         await client.refresh("told", parallel(NEW))
 
 
-async def test_the_body_of_the_contract_builds_the_containers_own_model_beside_it(
+async def test_the_body_of_the_contract_builds_a_second_space_of_the_containers_own_model(
     client: AsyncClient, http: httpx.AsyncClient, installation: Installation, tmp_path: Path
 ) -> None:
     await client.create(Manifest(id="as-it-is", name="As it is", **OLD))

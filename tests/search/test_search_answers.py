@@ -11,7 +11,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from latent_core.domain.manifest import Display, Freshness, Retrieval
+from latent_core.domain.manifest.model import Display, Freshness, Retrieval
 from tests.http.test_http_surface import ingest, manifest
 from tests.support.harness.installation import Installation
 from tests.support.servers.embedding_server import EmbeddingServer
@@ -162,10 +162,10 @@ async def test_rerank_orders_the_head_by_the_server_s_word(http: httpx.AsyncClie
 
 async def test_explain_tells_the_plan_in_words(http: httpx.AsyncClient) -> None:
     answer = await ask(http, "notes", query='"fog covers" harbour', explain=True, path_like="*.txt")
-    told = " ".join(answer["diagnostics"]["plan"])
-    assert "RRF" in told
-    assert '"fog covers"' in told
-    assert "path like *.txt" in told
+    plan_text = " ".join(answer["diagnostics"]["plan"])
+    assert "RRF" in plan_text
+    assert '"fog covers"' in plan_text
+    assert "path like *.txt" in plan_text
 
 
 async def test_rerank_k_without_rerank_says_that_it_has_no_effect(http: httpx.AsyncClient) -> None:

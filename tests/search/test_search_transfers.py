@@ -16,7 +16,7 @@ from latent_client import AsyncClient
 from latent_core.domain.container import ContainerState
 from latent_core.domain.hit import Hit
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Chunker, Manifest, SearchMode
+from latent_core.domain.manifest.model import Chunker, Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation, eventually
@@ -57,7 +57,7 @@ def text_of(number: int, version: str) -> str:
 
 
 @dataclass
-class Seen:
+class SearchObservations:
     """What askers saw, over all of their questions."""
 
     answers: int = 0
@@ -65,16 +65,20 @@ class Seen:
     versions: set[str] = field(default_factory=set)
 
 
-def check(seen: Seen, number: int, hits: list[Hit]) -> None:
+def check(seen: SearchObservations, number: int, hits: list[Hit]) -> None:
     """The document that was asked for comes first, and of no document two versions are shown."""
     if not hits or hits[0].source_uri != uri_of(number):
         seen.wrong.append(f"{number} was not found first")
-    told: dict[Any, set[str]] = {}
+    message: dict[Any, set[str]] = {}
     for hit in hits:
-        said = {version for version in VERSIONS if version in (hit.text or "").split()}
-        told.setdefault(hit.source_uri, set()).update(said)
-        seen.versions |= said
-    seen.wrong += [f"{uri}: {said}" for uri, said in told.items() if len(said) > 1]
+        versions_seen = {version for version in VERSIONS if version in (hit.text or "").split()}
+        message.setdefault(hit.source_uri, set()).update(versions_seen)
+        seen.versions |= versions_seen
+    seen.wrong += [
+        f"{uri}: {versions_seen}"
+        for uri, versions_seen in message.items()
+        if len(versions_seen) > 1
+    ]
     if len({hit.provenance.embedder_version for hit in hits}) > 1:
         seen.wrong.append("vectors of two models")
 
@@ -83,7 +87,9 @@ def uri_of(number: int) -> str:
     return f"file:///n{number}.md"
 
 
-async def ask(client: AsyncClient, seen: Seen, first: int, ended: asyncio.Event) -> None:
+async def ask(
+    client: AsyncClient, seen: SearchObservations, first: int, ended: asyncio.Event
+) -> None:
     """One question after the other."""
     number = first
     while not ended.is_set():
@@ -107,9 +113,9 @@ async def ask(client: AsyncClient, seen: Seen, first: int, ended: asyncio.Event)
 
 
 @asynccontextmanager
-async def questions(one: Installation) -> AsyncIterator[Seen]:
+async def questions(one: Installation) -> AsyncIterator[SearchObservations]:
     """Asked all the time while the block runs; what was seen is whole when it ends."""
-    seen, ended = Seen(), asyncio.Event()
+    seen, ended = SearchObservations(), asyncio.Event()
     async with one.client() as client:
         tasks = [asyncio.create_task(ask(client, seen, n, ended)) for n in range(ASKERS)]
         try:
@@ -145,12 +151,12 @@ async def exported(client: AsyncClient, file: Path) -> None:
     await client.download(await client.exported(int(job.result["archive_id"])), file)
 
 
-async def more(seen: Seen) -> None:
+async def more(seen: SearchObservations) -> None:
     """Some further answers."""
-    least = seen.answers + 10
+    min_answers = seen.answers + 10
 
     async def come() -> bool:
-        return seen.answers >= least
+        return seen.answers >= min_answers
 
     await eventually(come, seconds=60, what="further answers")
 

@@ -12,7 +12,7 @@ import pytest
 from latent_client import AsyncClient
 from latent_core.domain.errors import NotFound
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import Manifest, SearchMode
+from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.domain.query import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation, eventually
@@ -90,8 +90,11 @@ async def test_a_container_comes_back_from_its_file_with_the_same_ids_and_scores
     file = tmp_path / "keep.latent.tar.zst"
     code, out, err = await installation.cli("export", "keep", "--to", str(file), "--json")
     assert code == 0, err
-    told = orjson.loads(out)["archive"]
-    assert (told["bytes"], told["totals"]["documents"]) == (file.stat().st_size, RECORDS + 3)
+    archive_totals = orjson.loads(out)["archive"]
+    assert (archive_totals["bytes"], archive_totals["totals"]["documents"]) == (
+        file.stat().st_size,
+        RECORDS + 3,
+    )
 
     code, _, err = await installation.cli("import", str(file))
     assert code != 0
@@ -223,7 +226,7 @@ async def test_an_agent_that_owns_a_container_exports_it(
     }
     headers = {"Accept": "application/json, text/event-stream"}
 
-    async def told() -> dict[str, Any]:
+    async def archive_totals() -> dict[str, Any]:
         answer = await http.post("/mcp", json=call, headers=headers)
         text = answer.text
         if text.startswith(("event:", "id:", "data:")):
@@ -233,10 +236,10 @@ async def test_an_agent_that_owns_a_container_exports_it(
         found: dict[str, Any] = orjson.loads(text)["result"]["structuredContent"]
         return found
 
-    first = await told()
+    first = await archive_totals()
     assert first["status"] == "queued"
     await client.wait([first["job_id"]])
-    second = await told()
+    second = await archive_totals()
     assert second["status"] == "ready"
     assert second["totals"]["documents"] == RECORDS + 3
     assert (await client.fetch(second["url"])).content

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from latent_core.secret_files import file_variables
+from latent_core.runtime.secret_files import file_variables
 from latent_core.settings import Settings, load_settings, setting_names
 from latent_core.stack import CONNECTIONS
-from latent_gateway.mcp.guard import Names
+from latent_gateway.mcp.guard import GatewayNames
 from tests.support import REPOSITORY
 
 FILES = ["docker-compose.yml", *sorted(f"docker/{f.name}" for f in REPOSITORY.glob("docker/*.yml"))]
@@ -79,7 +79,7 @@ def test_the_limits_are_those_of_the_contract() -> None:
         assert (SERVICES[name]["cpus"], SERVICES[name]["mem_limit"]) == (cpus, memory)
 
 
-def test_the_small_stack_with_its_dashboard_leaves_room_on_eight_gigabytes() -> None:
+def test_the_small_stack_with_its_dashboard_fits_into_eight_gigabytes() -> None:
     small = compose("docker/small.yml")["services"]
     running = SERVICES | compose("docker/observability.yml")["services"]
     limits = {
@@ -94,15 +94,15 @@ def test_the_small_stack_with_its_dashboard_leaves_room_on_eight_gigabytes() -> 
 
 
 @pytest.mark.parametrize(("file", "workers"), [("docker-compose.yml", 10), ("docker/small.yml", 4)])
-def test_postgres_takes_the_connections_of_as_many_workers_as_is_said(
+def test_postgres_accepts_the_connections_of_the_documented_number_of_workers(
     file: str, workers: int
 ) -> None:
     command = " ".join(compose(file)["services"]["postgres"]["command"])
     found = re.search(r"max_connections=\$\{POSTGRES_MAX_CONNECTIONS:-(\d+)\}", command)
     assert found is not None
-    beside = 5  # of a worker: wake-up, listener, heartbeat, its part, a compaction
+    other_connections = 5  # of a worker: wake-up, listener, heartbeat, its part, a compaction
     kept_for_superusers = 3
-    assert (workers + 1) * (CONNECTIONS + beside) + kept_for_superusers <= int(found[1])
+    assert (workers + 1) * (CONNECTIONS + other_connections) + kept_for_superusers <= int(found[1])
 
 
 def test_an_override_changes_what_env_does_not_say_and_nothing_else() -> None:
@@ -116,7 +116,7 @@ def test_an_override_changes_what_env_does_not_say_and_nothing_else() -> None:
 def test_behind_tls_agents_may_call_the_domain_and_whatever_else_env_allows() -> None:
     given = compose("docker/tls.yml")["services"]["gateway"]["environment"]
     url = given["LLC_PUBLIC_URL"].replace("${LATENT_DOMAIN}", "latent.example.com")
-    known = Names.of(load_settings(public_url=url, mcp_allowed_hosts="wiki.example.com"))
+    known = GatewayNames.of(load_settings(public_url=url, mcp_allowed_hosts="wiki.example.com"))
     known.check(["latent.example.com"], [])
     known.check(["wiki.example.com"], [])
 
@@ -186,12 +186,15 @@ def test_what_qdrant_writes_stands_in_its_volume() -> None:
     assert given["QDRANT__STORAGE__SNAPSHOTS_PATH"].startswith("/qdrant/storage/")
 
 
-def test_compose_by_itself_is_told_the_project_of_the_makefile() -> None:
+def test_compose_alone_uses_the_project_name_of_the_makefile() -> None:
     assert "--project-name latent " in (REPOSITORY / "Makefile").read_text("utf-8")
     for page in ("docker.md", "runbook.md"):
         text = (REPOSITORY / "docs" / page).read_text("utf-8")
-        told, used = text.find("export COMPOSE_PROJECT_NAME=latent"), text.find("docker compose up")
-        assert 0 <= told < used, page
+        variables, used = (
+            text.find("export COMPOSE_PROJECT_NAME=latent"),
+            text.find("docker compose up"),
+        )
+        assert 0 <= variables < used, page
 
 
 def test_every_setting_is_handed_on_or_fixed_by_the_stack() -> None:
@@ -313,7 +316,7 @@ def test_every_secret_that_is_mounted_is_made_and_read(tmp_path: Path) -> None:
     assert identity["credentials"][0]["secretKey"] == made["s3_secret_key"].decode()
 
 
-def test_a_key_in_a_variable_is_told_not_to_be_read_and_where_it_belongs(tmp_path: Path) -> None:
+def test_a_key_in_a_variable_is_reported_with_the_file_it_belongs_into(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(
         "# NOMIC_API_KEY=x\nLLC_EMBED_API_KEY=\nexport LLC_NOMIC_API_KEY=sk-1\n", encoding="utf-8"
     )
@@ -324,10 +327,10 @@ def test_a_key_in_a_variable_is_told_not_to_be_read_and_where_it_belongs(tmp_pat
         check=True,
         env={"RERANK_API_KEY": "sk-2"},
     )
-    told = done.stdout.splitlines()[1:]
-    assert [line.split()[0] for line in told] == ["LLC_NOMIC_API_KEY", "RERANK_API_KEY"]
-    assert told[0].endswith("secrets/embed_api_key")
-    assert told[1].endswith("secrets/rerank_api_key")
+    variables = done.stdout.splitlines()[1:]
+    assert [line.split()[0] for line in variables] == ["LLC_NOMIC_API_KEY", "RERANK_API_KEY"]
+    assert variables[0].endswith("secrets/embed_api_key")
+    assert variables[1].endswith("secrets/rerank_api_key")
     assert "sk-" not in done.stdout
 
 
@@ -366,7 +369,9 @@ def test_an_image_is_built_from_locked_hashes_and_runs_as_nobody_special(file: s
         assert "--require-hashes" in install or "--no-index" in install, install
     assert "USER 10001:10001" in lines
     assert "ORT_DISABLE_TELEMETRY=1" in lines
-    assert re.search(r"HEALTHCHECK .*\\\n\s+CMD \[\"python\", \"-m\", \"latent_core.probe\"", lines)
+    assert re.search(
+        r"HEALTHCHECK .*\\\n\s+CMD \[\"python\", \"-m\", \"latent_core.runtime.probe\"", lines
+    )
     assert "curl" not in lines
     for label in ("title", "description", "licenses", "version", "revision"):
         assert f"org.opencontainers.image.{label}=" in lines
@@ -391,7 +396,7 @@ def test_an_images_labels_say_what_it_was_built_from() -> None:
     ).read_text("utf-8")
 
 
-def test_the_stack_is_told_of_nothing_that_its_images_have_not() -> None:
+def test_the_stack_sets_no_variable_that_its_images_do_not_know() -> None:
     for lock in ("docker/gateway.lock", "docker/worker.lock"):
         assert not {"playwright", "rapidocr"} & set(pins(lock))
     assert "tesseract-ocr" in (REPOSITORY / "workers/Dockerfile").read_text("utf-8")
@@ -470,14 +475,14 @@ def test_actions_are_pinned_by_hash_and_both_stacks_are_run() -> None:
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
 
 
-def test_every_lock_file_is_asked_for_known_holes() -> None:
+def test_every_lock_file_is_audited() -> None:
     recipe = (
         (REPOSITORY / "Makefile").read_text("utf-8").partition("\naudit:")[2].partition("\n\n")[0]
     )
     named = re.search(r"for lock in ([^;]*);", recipe)
     assert named is not None
-    asked = {file for pattern in named[1].split() for file in REPOSITORY.glob(pattern)}
-    assert asked == {*REPOSITORY.glob("*.lock"), *REPOSITORY.glob("docker/*.lock")}
+    hashed_files = {file for pattern in named[1].split() for file in REPOSITORY.glob(pattern)}
+    assert hashed_files == {*REPOSITORY.glob("*.lock"), *REPOSITORY.glob("docker/*.lock")}
 
 
 def test_the_adapters_are_tried_on_real_servers_and_the_schema_is_fuzzed() -> None:
@@ -495,12 +500,12 @@ def test_the_adapters_are_tried_on_real_servers_and_the_schema_is_fuzzed() -> No
     assert servers["services"]["postgres"]["image"] == "postgres:${{ matrix.postgres }}"
     (whole,) = [s for s in servers["steps"] if s.get("env", {}).get("LLC_TEST_STACK") == "servers"]
     assert whole["run"].endswith(" tests")
-    said = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
-    named = {file for line in said for file in re.findall(r"core/tests/\w+\.py", line)}
+    commands = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    named = {file for line in commands for file in re.findall(r"core/tests/\w+\.py", line)}
     assert all((REPOSITORY / file).is_file() for file in named)
-    assert any("core/tests/blobs/test_blobs_s3.py" in line for line in said)
-    assert any("core/tests/vectors/test_vectors_qdrant.py" in line for line in said)
-    assert "make fuzz FUZZ_SECONDS=120 FUZZ_SLOWEST=10" in said
+    assert any("core/tests/blobs/test_blobs_s3.py" in line for line in commands)
+    assert any("core/tests/vectors/test_vectors_qdrant.py" in line for line in commands)
+    assert "make fuzz FUZZ_SECONDS=120 FUZZ_SLOWEST=10" in commands
 
 
 def test_variables_of_the_compose_files_are_explained_in_the_example() -> None:
@@ -529,8 +534,8 @@ def test_targets_of_the_contract_exist() -> None:
 def compose_program() -> list[str] | None:
     for program in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(program[0]):
-            asked = subprocess.run([*program, "version"], capture_output=True, check=False)
-            if asked.returncode == 0:
+            hashed_files = subprocess.run([*program, "version"], capture_output=True, check=False)
+            if hashed_files.returncode == 0:
                 return program
     return None
 

@@ -10,10 +10,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from latent_core.db import stores_over_capacity
+from latent_core.db.capacity import SERVICES
 from latent_core.domain.errors import Service, StoreFull
 from latent_core.domain.ids import Sha256
-from latent_core.registry import full_stores
-from latent_core.room import SERVICES
 from tests.support.harness.gateway_harness import SECRET, VAULT, GatewayHarness, furnished
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -33,26 +33,26 @@ async def harness(
     furnished_harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[GatewayHarness]:
     """With all of its stores taken for servers, as far as their room goes."""
-    room = furnished_harness.stack.room
-    monkeypatch.setattr(room, "_servers", frozenset(SERVICES))
+    capacity = furnished_harness.stack.capacity
+    monkeypatch.setattr(capacity, "_servers", frozenset(SERVICES))
     yield furnished_harness
-    room._said_at.clear()
-    room._looked_at = None
+    capacity._reported_at.clear()
+    capacity._looked_at = None
     async with furnished_harness.stack.db.transaction() as conn:
-        await conn.execute("DELETE FROM full_stores")
+        await conn.execute("DELETE FROM stores_over_capacity")
 
 
 async def note(harness: GatewayHarness, service: Service) -> None:
     """As a worker elsewhere does."""
     async with harness.stack.db.transaction() as conn:
-        await full_stores.note(conn, service)
-    harness.stack.room._looked_at = None
+        await stores_over_capacity.note(conn, service)
+    harness.stack.capacity._looked_at = None
 
 
-def is_refused(answer: httpx.Response, told: str) -> bool:
+def is_refused(answer: httpx.Response, answer_body: str) -> bool:
     (issue,) = answer.json()["issues"]
     assert issue["code"] == "UNAVAILABLE"
-    assert told in issue["message"]
+    assert answer_body in issue["message"]
     assert "make room" in issue["message"]
     assert 1 <= int(answer.headers["Retry-After"]) <= 60
     return answer.status_code == 507
@@ -75,16 +75,18 @@ async def test_what_would_be_written_is_refused_with_a_remedy(harness: GatewayHa
         answer = await harness.ask("owner", "POST", path, content=b"x")
         assert is_refused(answer, "Qdrant said"), path
     arguments: dict[str, Any] = own | {"file_ref": harness.upload_id}
-    told = await harness.result("owner", "tools/call", name="containers_add", arguments=arguments)
-    assert told["isError"]
-    assert "Qdrant said" in str(told)
+    answer_body = await harness.result(
+        "owner", "tools/call", name="containers_add", arguments=arguments
+    )
+    assert answer_body["isError"]
+    assert "Qdrant said" in str(answer_body)
 
 
-async def test_searching_goes_on_and_so_does_what_makes_room(harness: GatewayHarness) -> None:
+async def test_searches_and_deletions_work_while_a_store_is_full(harness: GatewayHarness) -> None:
     for service in SERVICES:
         await note(harness, service)
     body = {"containers": [VAULT], "query": SECRET, "top_k": 3}
-    assert (await harness.told("owner", "POST", "/v1/search", body=body))["hits"]
+    assert (await harness.ask_json("owner", "POST", "/v1/search", body=body))["hits"]
     path = f"/v1/containers/{VAULT}/documents/{harness.pdf_id}"
     assert (await harness.ask("owner", "DELETE", path)).is_success
 
@@ -115,8 +117,8 @@ async def test_an_agents_call_that_meets_a_full_store_is_remembered_too(
     arguments = {"container_id": VAULT, "file_ref": harness.upload_id}
     with monkeypatch.context() as patch:
         patch.setattr("latent_gateway.api.ingest.accept", full)
-        told = await harness.result(
+        answer_body = await harness.result(
             "owner", "tools/call", name="containers_add", arguments=arguments
         )
-    assert "no space left" in str(told)
+    assert "no space left" in str(answer_body)
     assert is_refused(await harness.ask("owner", "POST", UPLOADS, content=b"x"), "Postgres said")

@@ -18,7 +18,7 @@ import pytest_asyncio
 from latent_client import AsyncClient
 from latent_core.domain.errors import LatentError
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest import SearchMode
+from latent_core.domain.manifest.model import SearchMode
 from tests.http.test_http_surface import add, ingest, manifest, search, settled
 from tests.support.harness.installation import Installation, eventually
 from tests.support.on_servers import TOKEN, own_stores
@@ -90,8 +90,8 @@ async def test_a_document_goes_from_the_gateway_through_a_worker_to_a_hit_with_i
     job = await client.job(job_id)
     assert job.embedding is not None
     assert job.embedding.cost == pytest.approx(job.embedding.tokens * 2e-6)
-    told = (await client.describe("gulls")).embedder
-    assert told["usage"]["tokens"] >= job.embedding.tokens > 0
+    embedder_view = (await client.describe("gulls")).embedder
+    assert embedder_view["usage"]["tokens"] >= job.embedding.tokens > 0
 
 
 async def test_what_was_accepted_survives_the_death_of_workers_and_gateway(
@@ -141,8 +141,10 @@ async def test_a_restart_of_the_gateway_loses_no_request_that_was_answered_202(
                 accepted.append(added.job_id)
 
     async def brought(more: int) -> None:
-        wanted = len(accepted) + more
-        await eventually(lambda: _said(len(accepted) >= wanted), what=f"{more} more documents")
+        target_count = len(accepted) + more
+        await eventually(
+            lambda: _as_async(len(accepted) >= target_count), what=f"{more} more documents"
+        )
 
     bringing = asyncio.create_task(bring())
     try:
@@ -161,7 +163,7 @@ async def test_a_restart_of_the_gateway_loses_no_request_that_was_answered_202(
         assert (await client.doctor("restarted")).clean
 
 
-async def _said(answer: bool) -> bool:
+async def _as_async(answer: bool) -> bool:
     return answer
 
 
@@ -317,7 +319,7 @@ async def test_a_server_that_is_too_old_is_refused_with_its_version(
     assert "too old" in out + err
 
 
-async def test_the_api_says_when_a_store_is_away(
+async def test_the_api_names_an_unreachable_store(
     split: Installation, client: AsyncClient, addresses: Mapping[str, str]
 ) -> None:
     """The stand-in drops the connection for a while: the answer is partial, never empty without a word."""

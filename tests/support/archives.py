@@ -6,7 +6,7 @@ import io
 from datetime import UTC, datetime
 
 from latent_core.domain import versions
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.transfer.records import (
     FORMAT,
     FORMAT_VERSION,

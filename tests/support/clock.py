@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Time:
+class FakeClock:
     """A clock that goes on when somebody sleeps, and only then."""
 
     now: float = 1000.0

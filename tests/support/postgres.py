@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from latent_core.registry.connection import Database
-from tests.support.servers.shared_postgres import Server, shared_server
+from latent_core.db.connection import Database
+from tests.support.servers.shared_postgres import SharedPostgres, shared_server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +36,7 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session")
 def postgres_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+) -> Iterator[SharedPostgres]:
     """The server of this run, shared by all its xdist workers."""
     # The tests' own composition root.
     given = os.environ.get("LLC_TEST_POSTGRES_DSN")  # noqa: TID251
@@ -49,8 +49,8 @@ def postgres_server(
         yield server
 
 
-def _given_server(dsn: str) -> Iterator[Server]:
-    server = Server(dsn, f"latent_template_{uuid.uuid4().hex}")
+def _given_server(dsn: str) -> Iterator[SharedPostgres]:
+    server = SharedPostgres(dsn, f"latent_template_{uuid.uuid4().hex}")
     try:
         server.create_template()
         yield server
@@ -59,13 +59,13 @@ def _given_server(dsn: str) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def postgres_dsn(postgres_server: Server) -> str:
+def postgres_dsn(postgres_server: SharedPostgres) -> str:
     """DSN of the server of this run, on a database that holds nothing."""
     return postgres_server.dsn
 
 
 @pytest.fixture
-def dsn(postgres_server: Server) -> Iterator[str]:
+def dsn(postgres_server: SharedPostgres) -> Iterator[str]:
     """DSN of a fresh, migrated database."""
     name = f"test_{uuid.uuid4().hex}"
     yield postgres_server.clone(name)
@@ -73,7 +73,7 @@ def dsn(postgres_server: Server) -> Iterator[str]:
 
 
 @pytest.fixture
-def empty_dsn(postgres_server: Server) -> Iterator[str]:
+def empty_dsn(postgres_server: SharedPostgres) -> Iterator[str]:
     """DSN of a fresh database without any table."""
     name = f"test_{uuid.uuid4().hex}"
     yield postgres_server.create(name)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from latent_core.db.connection import Database
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import ClaimedJob, JobKind, JobView, NewJob
 from latent_core.queue import admin, clock
@@ -14,7 +15,6 @@ from latent_core.queue.enqueue import enqueue_many
 from latent_core.queue.finish import finish
 from latent_core.queue.lease import HeldClaim
 from latent_core.queue.reaper import reap
-from latent_core.registry.connection import Database
 
 WAIT_SECONDS = 20.0
 

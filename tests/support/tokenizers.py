@@ -11,7 +11,7 @@ from typing_extensions import override
 _TOKEN: Final = re.compile(r"\w{1,6}|[^\w\s]")
 
 
-class Words:
+class WordPieceTokenizer:
     """Counts like WordPiece: words in pieces of six letters, each other character alone."""
 
     def count(self, texts: Sequence[str]) -> list[int]:
@@ -21,7 +21,7 @@ class Words:
         return [match.span() for match in _TOKEN.finditer(text)]
 
 
-class Bytes(Words):
+class CharacterTokenizer(WordPieceTokenizer):
     """Counts white space too, so that a text costs more than its words."""
 
     @override

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-from latent_core.domain.errors import Unreachable, UpstreamError
+from latent_core.db.connection import Database
+from latent_core.domain.errors import GatewayUnreachable, UpstreamError
 from latent_core.domain.job import JobKind
-from latent_core.domain.manifest import Manifest
-from latent_core.embedding.breaker import Breaker
-from latent_core.embedding.openai import OpenAiEmbedder
-from latent_core.embedding.port import EmbeddingModel
-from latent_core.embedding.rate import TextRate
-from latent_core.embedding.remote import Patience
-from latent_core.embedding.wire import Endpoint
-from latent_core.registry.connection import Database
+from latent_core.domain.manifest.model import Manifest
+from latent_core.models.embedding.api.breaker import Breaker
+from latent_core.models.embedding.api.openai import OpenAiEmbedder
+from latent_core.models.embedding.api.remote import RetryPolicy
+from latent_core.models.embedding.api.wire import EmbeddingEndpoint
+from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.models.embedding.rate import TextRate
 from latent_core.settings import Settings
-from tests.support.clock import Time
+from tests.support.clock import FakeClock
 from tests.support.harness.worker_harness import (
     CONTAINER,
     DIMS,
@@ -29,7 +29,7 @@ from tests.support.harness.worker_harness import (
     open_deps,
 )
 from tests.support.queue import sql
-from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
+from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
 
 MAX_ATTEMPTS: Final = 5
 PAUSE_SECONDS: Final = 120
@@ -50,16 +50,16 @@ class RemoteEmbedders:
     """The embedder of all containers, over HTTP; time passes only when a test says so."""
 
     base_url: str
-    time: Time = field(default_factory=Time)
+    time: FakeClock = field(default_factory=FakeClock)
     embedder: OpenAiEmbedder = field(init=False)
 
     def __post_init__(self) -> None:
         self.model = EmbeddingModel("openai/test", "1", DIMS, 128)
         self.embedder = OpenAiEmbedder(
             self.model,
-            Endpoint(self.base_url, None, "test", DIMS),
+            EmbeddingEndpoint(self.base_url, None, "test", DIMS),
             TextRate(10**9, clock=self.time.clock, sleep=self.time.sleep),
-            patience=Patience(attempts=2),
+            retry_policy=RetryPolicy(attempts=2),
             breaker=Breaker(clock=self.time.clock),
             sleep=self.time.sleep,
             jitter=lambda _, most: most,
@@ -87,7 +87,7 @@ async def test_a_document_that_makes_a_healthy_embedder_fail_is_dead_after_max_a
     database: Database, tmp_path: Path
 ) -> None:
     async with EmbeddingServer(dims=DIMS) as server:
-        server.misbehave(Misbehaviour.SERVER_ERROR, times=10**6, only_with="poison")
+        server.misbehave(EmbeddingFault.SERVER_ERROR, times=10**6, only_with="poison")
         async with open_harness(database, tmp_path, RemoteEmbedders(server.base_url)) as harness:
             poison = await harness.add("poison.txt", b"the poison of the harbour")
             for n in range(MAX_ATTEMPTS):
@@ -114,7 +114,7 @@ async def test_an_embedder_that_is_not_there_for_30_minutes_costs_no_attempt(
         doc_id = await harness.add("a.txt", b"the lamp is lit")
         for _ in range(OUTAGE_SECONDS // PAUSE_SECONDS):
             (trouble,) = await harness.work(JobKind.INGEST)
-            assert isinstance(trouble, Unreachable)
+            assert isinstance(trouble, GatewayUnreachable)
             embedders.time.now += PAUSE_SECONDS
             await sql(database, TIME_PASSES, seconds=PAUSE_SECONDS)
         (row,) = await sql(database, INGEST_OF, doc_id=doc_id)

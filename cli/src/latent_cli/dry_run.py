@@ -12,39 +12,39 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from latent_cli.figures import DryRun, Estimate, Tally
-from latent_cli.ingesting import FileSource, FolderSource, Source, WebSource
+from latent_cli.figures import DryRun, Estimate, SourceFigures
+from latent_cli.ingestion import FileSource, FolderSource, Source, WebSource
 from latent_cli.progress import IngestBars
 from latent_client import AsyncClient, plan_folder
 from latent_client.folder import SkippedFile
-from latent_client.sending import in_parallel
-from latent_client.sidecars import Metas, beside, read_meta, read_sidecars
+from latent_client.sidecars import SidecarMetas, read_meta, read_sidecars, sidecar_of
+from latent_client.uploads import in_parallel
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.doc_meta import accepted_meta, published_meta
 from latent_core.domain.errors import IngestFailed, LatentError
-from latent_core.domain.manifest import Manifest
-from latent_core.embedding.pieces import PieceTokenizer
-from latent_core.embedding.port import Embedder, EmbeddingModel
-from latent_core.embedding.resolve import TEXTS_PER_MINUTE, Embedders
+from latent_core.domain.manifest.model import Manifest
+from latent_core.models.embedding.inputs import PieceTokenizer
+from latent_core.models.embedding.port import Embedder, EmbeddingModel
+from latent_core.models.embedding.resolve import TEXTS_PER_MINUTE, EmbedderRegistry
 from latent_core.settings import Settings
 from latent_workers.chunk.counting import WordCounter
 from latent_workers.chunk.drafting import drafts_of
-from latent_workers.parse import jsonl
-from latent_workers.parse.parsed import Parsed
-from latent_workers.parse.registry import HEAD_BYTES, Detected, detect
+from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.registry import HEAD_BYTES, DetectedType, detect
 from latent_workers.parse.run import parse_file, read_records
+from latent_workers.parse.structured import jsonl
 from latent_workers.sandbox.pool import Sandbox
 
 PARSERS: Final = 2
-RECORD_TYPE: Final = Detected(SourceType.TEXT, "text/plain")
+RECORD_TYPE: Final = DetectedType(SourceType.TEXT, "text/plain")
 SAMPLE: Final = 24
 """Chunks that are embedded to measure how fast that goes here."""
-MOST_FAILURES: Final = 1_000
+MAX_FAILURES: Final = 1_000
 """Told one by one: a corpus may have a million bad lines."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SourceCandidate:
     """A file to be looked at."""
 
     shown: str
@@ -67,14 +67,14 @@ class _Kit:
     sandbox: Sandbox
 
 
-class Rehearsal:
+class DryRunner:
     """One dry run over sources of one container."""
 
     def __init__(self, container_id: str, settings: Settings, bars: IngestBars) -> None:
         self._container_id = container_id
         self._settings = settings
         self._bars = bars
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, SourceFigures] = {}
         self._failures: list[SkippedFile] = []
         self._skipped: list[SkippedFile] = []
         self._kept: list[str] = []
@@ -104,22 +104,22 @@ class Rehearsal:
 
     async def _candidates(
         self, client: AsyncClient, source: Source, meta: dict[str, Any], *, rebuild: bool
-    ) -> list[Candidate]:
+    ) -> list[SourceCandidate]:
         match source:
             case WebSource(address):
                 reason = "an address is fetched by the server: a dry run leaves it alone"
                 self._skipped.append(SkippedFile(path=address, reason=reason))
                 return []
             case FileSource(file, uri):
-                sidecar = await asyncio.to_thread(beside, file)
-                said = await asyncio.to_thread(read_meta, sidecar) if sidecar else {}
-                return [Candidate(str(file), file, uri, {**said, **meta}, new=True)]
+                sidecar = await asyncio.to_thread(sidecar_of, file)
+                meta_given = await asyncio.to_thread(read_meta, sidecar) if sidecar else {}
+                return [SourceCandidate(str(file), file, uri, {**meta_given, **meta}, new=True)]
             case FolderSource(folder, root):
                 return await self._of_folder(client, folder, root, meta, rebuild=rebuild)
 
     async def _of_folder(
         self, client: AsyncClient, folder: Path, root: str, meta: dict[str, Any], *, rebuild: bool
-    ) -> list[Candidate]:
+    ) -> list[SourceCandidate]:
         plan = await plan_folder(
             client,
             self._container_id,
@@ -129,13 +129,13 @@ class Rehearsal:
             meta=meta,
             rebuild=rebuild,
         )
-        metas: Metas = await asyncio.to_thread(read_sidecars, plan.files, meta)
+        metas: SidecarMetas = await asyncio.to_thread(read_sidecars, plan.files, meta)
         self._skipped += plan.skipped
         self._ignored += plan.ignored
         self._deletions += 0 if plan.kept else plan.vanished
         self._kept += [f"{root}: {plan.kept}"] if plan.kept else []
         return [
-            Candidate(
+            SourceCandidate(
                 f"{root}/{file.path}",
                 file.file,
                 f"file:///{root}/{file.path}",
@@ -150,7 +150,7 @@ class Rehearsal:
         with TemporaryDirectory(prefix="latent-dry-run-") as scratch:
             kept = self._settings.data_dir / "models"
             models = kept if await asyncio.to_thread(kept.is_dir) else Path(scratch)
-            embedders = Embedders(self._settings, models)
+            embedders = EmbedderRegistry(self._settings, models)
             try:
                 model = embedders.model_of(manifest)
                 embedder = _opened(embedders, model)
@@ -160,10 +160,10 @@ class Rehearsal:
             finally:
                 await embedders.close()
 
-    async def _look(self, kit: _Kit, candidates: Sequence[Candidate]) -> None:
+    async def _look(self, kit: _Kit, candidates: Sequence[SourceCandidate]) -> None:
         done = 0
 
-        async def one(candidate: Candidate) -> None:
+        async def one(candidate: SourceCandidate) -> None:
             nonlocal done
             try:
                 await self._examine(kit, candidate)
@@ -174,13 +174,13 @@ class Rehearsal:
 
         await in_parallel(candidates, one)
 
-    async def _examine(self, kit: _Kit, candidate: Candidate) -> None:
-        said = accepted_meta(kit.manifest, candidate.uri, candidate.meta)
+    async def _examine(self, kit: _Kit, candidate: SourceCandidate) -> None:
+        meta_given = accepted_meta(kit.manifest, candidate.uri, candidate.meta)
         name = candidate.path.name
         detected = await asyncio.to_thread(_detect, candidate.path, name)
-        tally = Tally(files=1)
+        counts = SourceFigures(files=1)
         if detected.corpus:
-            await self._corpus(kit, candidate, said, tally)
+            await self._corpus(kit, candidate, meta_given, counts)
         else:
             parsed = await parse_file(
                 kit.sandbox,
@@ -190,12 +190,16 @@ class Rehearsal:
                 max_pages=kit.manifest.pdf.max_pages,
                 sanitize_rules=kit.manifest.web.sanitize_rules,
             )
-            await self._document(kit, candidate, parsed, detected, said, tally)
+            await self._document(kit, candidate, parsed, detected, meta_given, counts)
         kind = "jsonl" if detected.corpus else detected.source_type.value
-        self._tallies.setdefault(kind, Tally()).join(tally)
+        self._tallies.setdefault(kind, SourceFigures()).join(counts)
 
     async def _corpus(
-        self, kit: _Kit, candidate: Candidate, said: dict[str, Any], tally: Tally
+        self,
+        kit: _Kit,
+        candidate: SourceCandidate,
+        meta_given: dict[str, Any],
+        counts: SourceFigures,
     ) -> None:
         offset, line, total = 0, 1, 1
         while offset < total:
@@ -205,7 +209,7 @@ class Rehearsal:
             for record in batch.records:
                 try:
                     parsed = jsonl.parsed(record)
-                    await self._document(kit, candidate, parsed, RECORD_TYPE, said, tally)
+                    await self._document(kit, candidate, parsed, RECORD_TYPE, meta_given, counts)
                 except LatentError as exc:
                     self._fail(f"{candidate.shown}, line {record.line}", exc.message)
             if batch.next_offset <= offset:
@@ -215,13 +219,13 @@ class Rehearsal:
     async def _document(
         self,
         kit: _Kit,
-        candidate: Candidate,
-        parsed: Parsed,
-        detected: Detected,
-        said: dict[str, Any],
-        tally: Tally,
+        candidate: SourceCandidate,
+        parsed: ParsedDocument,
+        detected: DetectedType,
+        meta_given: dict[str, Any],
+        counts: SourceFigures,
     ) -> None:
-        published_meta(kit.manifest, parsed.meta, said)
+        published_meta(kit.manifest, parsed.meta, meta_given)
         _, drafts = await asyncio.to_thread(
             drafts_of,
             parsed,
@@ -232,7 +236,7 @@ class Rehearsal:
         )
         if not drafts and not parsed.scanned_pages:
             raise IngestFailed("holds no text that could be found again")
-        tally.add(parsed, drafts)
+        counts.add(parsed, drafts)
         if not candidate.new:
             return
         for draft in drafts:
@@ -241,7 +245,7 @@ class Rehearsal:
             self._draw(draft.embed_text)
 
     def _fail(self, path: str, reason: str) -> None:
-        if len(self._failures) < MOST_FAILURES:
+        if len(self._failures) < MAX_FAILURES:
             self._failures.append(SkippedFile(path=path, reason=reason))
         else:
             self._more_failures += 1
@@ -280,17 +284,19 @@ class Rehearsal:
         basis = f"measured on this machine: {tokens / seconds:,.0f} tokens a second, over {len(self._sample)} chunks"
         return self._tokens * seconds / tokens, basis
 
-    def _report(self, kit: _Kit, candidates: Sequence[Candidate], estimate: Estimate) -> DryRun:
-        total = Tally()
-        for tally in self._tallies.values():
-            total.join(tally)
+    def _report(
+        self, kit: _Kit, candidates: Sequence[SourceCandidate], estimate: Estimate
+    ) -> DryRun:
+        total = SourceFigures()
+        for counts in self._tallies.values():
+            total.join(counts)
         own = kit.embedder is not None and kit.model.embedder.startswith("local")
         stand_in = "a stand-in, since the embedder's own is on its server"
         return DryRun(
             container_id=self._container_id,
             embedder=kit.model.embedder,
             tokenizer=f"{kit.model.embedder}'s own" if own else stand_in,
-            types={name: tally.figures() for name, tally in sorted(self._tallies.items())},
+            types={name: counts.figures() for name, counts in sorted(self._tallies.items())},
             total=total.figures(),
             to_send=sum(one.new for one in candidates),
             unchanged=self._unchanged,
@@ -306,14 +312,14 @@ class Rehearsal:
         )
 
 
-def _opened(embedders: Embedders, model: EmbeddingModel) -> Embedder | None:
+def _opened(embedders: EmbedderRegistry, model: EmbeddingModel) -> Embedder | None:
     try:
         return embedders.for_space(model)
     except LatentError:  # a server that is not named here, or a model that only the gateway has
         return None
 
 
-def _detect(path: Path, name: str) -> Detected:
+def _detect(path: Path, name: str) -> DetectedType:
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)

@@ -8,7 +8,7 @@ from typing import Final
 from typer import Abort, TyperException
 
 from latent_cli.output import emit, safe
-from latent_client.errors import Unreachable
+from latent_client.errors import GatewayUnreachable
 from latent_core.domain.errors import Invalid, Issue, IssueCode, LatentError, Unavailable
 
 OK: Final = 0
@@ -22,7 +22,7 @@ FOUND: Final = 4
 
 def code_of(error: LatentError) -> int:
     match error:
-        case Unreachable():
+        case GatewayUnreachable():
             return UNREACHABLE
         case Invalid():
             return USAGE

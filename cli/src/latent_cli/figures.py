@@ -11,21 +11,21 @@ from pydantic import BaseModel
 
 from latent_client.folder import SkippedFile
 from latent_core.domain.chunk import DraftChunk
-from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.parsed import ParsedDocument
 
 BUCKETS: Final = (32, 64, 128, 256, 512, 1024)
 """Tokens: upper ends of the histogram's bars, not included; the last has none."""
 
 
-class Bar(BaseModel):
-    """Chunks of ``least`` to ``most`` tokens, both included."""
+class HistogramBar(BaseModel):
+    """Chunks of ``min_tokens`` to ``max_tokens`` tokens, both included."""
 
-    least: int
-    most: int | None
+    min_tokens: int
+    max_tokens: int | None
     chunks: int
 
 
-class Figures(BaseModel):
+class DryRunFigures(BaseModel):
     """What a source type, or all of them, would become."""
 
     files: int = 0
@@ -37,7 +37,7 @@ class Figures(BaseModel):
     tokens_min: int | None = None
     tokens_avg: float | None = None
     tokens_max: int | None = None
-    histogram: list[Bar] = []
+    histogram: list[HistogramBar] = []
     tables: int = 0
     pages: int = 0
     """Of sources that have pages themselves; others are drawn when they are in."""
@@ -60,8 +60,8 @@ class DryRun(BaseModel):
     embedder: str
     tokenizer: str
     """Whose tokens are counted."""
-    types: dict[str, Figures]
-    total: Figures
+    types: dict[str, DryRunFigures]
+    total: DryRunFigures
     to_send: int
     """Files that are new or changed."""
     unchanged: int
@@ -81,7 +81,7 @@ class DryRun(BaseModel):
 
 
 @dataclass(slots=True)
-class Tally:
+class SourceFigures:
     """Figures of one source type as they grow; memory does not."""
 
     files: int = 0
@@ -92,7 +92,7 @@ class Tally:
     sizes: Counter[int] = field(default_factory=Counter)
     """Tokens of a chunk to the number of such chunks."""
 
-    def add(self, parsed: Parsed, drafts: Sequence[DraftChunk]) -> None:
+    def add(self, parsed: ParsedDocument, drafts: Sequence[DraftChunk]) -> None:
         self.documents += 1
         self.pages += len(parsed.pages)
         self.scanned += len(parsed.scanned_pages)
@@ -100,7 +100,7 @@ class Tally:
         tables = {d.place.table_id for d in drafts if d.place.table_id is not None}
         self.tables += len(tables)
 
-    def join(self, other: Tally) -> None:
+    def join(self, other: SourceFigures) -> None:
         self.files += other.files
         self.documents += other.documents
         self.tables += other.tables
@@ -108,10 +108,10 @@ class Tally:
         self.scanned += other.scanned
         self.sizes.update(other.sizes)
 
-    def figures(self) -> Figures:
+    def figures(self) -> DryRunFigures:
         chunks = self.sizes.total()
         tokens = sum(size * count for size, count in self.sizes.items())
-        return Figures(
+        return DryRunFigures(
             files=self.files,
             documents=self.documents,
             chunks=chunks,
@@ -126,10 +126,16 @@ class Tally:
         )
 
 
-def _histogram(sizes: Counter[int]) -> list[Bar]:
-    bars, least = [], 0
+def _histogram(sizes: Counter[int]) -> list[HistogramBar]:
+    bars, min_tokens = [], 0
     for end in (*BUCKETS, None):
-        count = sum(n for size, n in sizes.items() if size >= least and (end is None or size < end))
-        bars.append(Bar(least=least, most=None if end is None else end - 1, chunks=count))
-        least = end or 0
+        count = sum(
+            n for size, n in sizes.items() if size >= min_tokens and (end is None or size < end)
+        )
+        bars.append(
+            HistogramBar(
+                min_tokens=min_tokens, max_tokens=None if end is None else end - 1, chunks=count
+            )
+        )
+        min_tokens = end or 0
     return bars

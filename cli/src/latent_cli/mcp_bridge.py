@@ -17,7 +17,7 @@ import orjson
 from latent_client.streams import read_events
 from latent_core.domain.errors import LatentError
 
-MOST_OPEN: Final = 32
+MAX_OPEN: Final = 32
 """Requests under way; more lines are not read meanwhile."""
 CONNECT_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 90.0
@@ -46,7 +46,7 @@ class Bridge:
         self._write = write
         self._version: str | None = None
         self._open: dict[str | int, asyncio.Task[None]] = {}
-        self._free = asyncio.Semaphore(MOST_OPEN)
+        self._free = asyncio.Semaphore(MAX_OPEN)
 
     async def run(self, lines: AsyncIterator[bytes]) -> None:
         """Until the input ends, and what is open then is answered."""
@@ -92,8 +92,8 @@ class Bridge:
     def _cancel(self, message: Message) -> None:
         """Hang up: that is how the gateway is told."""
         params = message.get("params")
-        wanted = params.get("requestId") if isinstance(params, dict) else None
-        task = self._open.get(wanted) if isinstance(wanted, str | int) else None
+        request_id = params.get("requestId") if isinstance(params, dict) else None
+        task = self._open.get(request_id) if isinstance(request_id, str | int) else None
         if task is not None:
             task.cancel()
 
@@ -103,7 +103,7 @@ class Bridge:
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
             **self._headers(),
-            **self._said(message),
+            **self._protocol_headers(message),
         }
         try:
             async with self._http.stream(
@@ -114,12 +114,12 @@ class Bridge:
             self._fail(identity, SERVER_ERROR, f"{self._url} did not answer in time; try again")
         except httpx.HTTPError as exc:
             why = str(exc) or type(exc).__name__
-            told = f"no gateway answers at {self._url} ({why}): start it with `latent up`, or set LLC_URL"
-            self._fail(identity, SERVER_ERROR, told)
+            error_text = f"no gateway answers at {self._url} ({why}): start it with `latent up`, or set LLC_URL"
+            self._fail(identity, SERVER_ERROR, error_text)
         except LatentError as exc:
             self._fail(identity, SERVER_ERROR, exc.message)
 
-    def _said(self, message: Message) -> dict[str, str]:
+    def _protocol_headers(self, message: Message) -> dict[str, str]:
         """What the newer protocol wants said in headers; of the older one the version agreed upon."""
         method, params = message.get("method"), message.get("params")
         params = params if isinstance(params, dict) else {}
@@ -128,9 +128,9 @@ class Bridge:
         if not isinstance(version, str) or not isinstance(method, str):
             known = self._version if method != "initialize" else None
             return {"MCP-Protocol-Version": known} if known else {}
-        said = {"MCP-Protocol-Version": header(version), "Mcp-Method": header(method)}
+        mcp_headers = {"MCP-Protocol-Version": header(version), "Mcp-Method": header(method)}
         name = params.get(NAMES.get(method, ""))
-        return said | ({"Mcp-Name": header(name)} if isinstance(name, str) else {})
+        return mcp_headers | ({"Mcp-Name": header(name)} if isinstance(name, str) else {})
 
     async def _answer(self, message: Message, response: httpx.Response) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip()
@@ -161,11 +161,11 @@ class Bridge:
         self._write(orjson.dumps(answer))
         return True
 
-    def _fail(self, identity: object, code: int, told: str) -> None:
+    def _fail(self, identity: object, code: int, error_text: str) -> None:
         """Answer a request with an error; a notification is answered by nobody."""
         if identity is None and code != PARSE_ERROR:
             return
-        error = {"code": code, "message": told}
+        error = {"code": code, "message": error_text}
         self._write(orjson.dumps({"jsonrpc": "2.0", "id": identity, "error": error}))
 
 
@@ -179,7 +179,7 @@ def header(value: str) -> str:
 def _issue(response: httpx.Response, body: bytes) -> str:
     """What the gateway's envelope says."""
     try:
-        told = orjson.loads(body)["issues"][0]["message"]
+        error_text = orjson.loads(body)["issues"][0]["message"]
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError):
         return f"the gateway answered with status {response.status_code}"
-    return f"the gateway refused: {told}"
+    return f"the gateway refused: {error_text}"

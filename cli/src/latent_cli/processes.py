@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 from pydantic import BaseModel
 
-from latent_core import event_loop
 from latent_core.domain.errors import Invalid
+from latent_core.runtime import event_loop
 from latent_core.settings import Settings
 
 Announce = Callable[[str, str], None]
 """Told the address and where the token is, once requests are answered."""
 
 
-class Migrated(BaseModel):
+class MigrationResult(BaseModel):
     """What ``migrate`` did."""
 
     database: str
@@ -28,7 +28,7 @@ def run_up(settings: Settings, announce: Announce) -> int:
     from latent_gateway.app import serve
     from latent_workers.worker import working
 
-    event_loop.run(serve(settings, announce=announce, beside=working))
+    event_loop.run(serve(settings, announce=announce, companion=working))
     return 0
 
 
@@ -50,23 +50,23 @@ def run_worker(settings: Settings) -> int:
     return 0
 
 
-def run_migrate(settings: Settings) -> Migrated:
+def run_migrate(settings: Settings) -> MigrationResult:
     """Migrate the given server, or the embedded one, which is started for it."""
     return asyncio.run(_migrate(settings))
 
 
-async def _migrate(settings: Settings) -> Migrated:
-    from latent_core.processes.datadir import DataDirectory
-    from latent_core.processes.postgres import EmbeddedPostgres
-    from latent_core.registry.migrate import migrate
+async def _migrate(settings: Settings) -> MigrationResult:
+    from latent_core.db.migrate import migrate
+    from latent_core.runtime.data_directory import DataDirectory
+    from latent_core.runtime.postgres import EmbeddedPostgres
 
     if settings.postgres_dsn is not None:
         applied = await migrate(settings.postgres_dsn.get_secret_value())
-        return Migrated(database="LLC_POSTGRES_DSN", applied=applied)
+        return MigrationResult(database="LLC_POSTGRES_DSN", applied=applied)
     with DataDirectory(settings.data_dir) as folder:
         async with EmbeddedPostgres(folder.path) as postgres:
             applied = await migrate(postgres.dsn)
-    return Migrated(database=str(folder.postgres), applied=applied)
+    return MigrationResult(database=str(folder.postgres), applied=applied)
 
 
 def _require_servers(settings: Settings, what: str) -> None:

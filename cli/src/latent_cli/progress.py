@@ -22,7 +22,7 @@ from latent_core.domain.job import JobView
 STAGES = {"list": "announced", "hash": "hashed", "upload": "sent"}
 
 
-class Bars:
+class ProgressBars:
     """A set of named bars, each shown from its first figure on."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Bars:
         self._progress.stop()
 
 
-class JobsBar(Bars):
+class JobsBar(ProgressBars):
     """Jobs that are waited for, and what the running ones are at."""
 
     def show(self, progress: WaitProgress) -> None:

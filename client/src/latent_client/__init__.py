@@ -5,7 +5,7 @@ async with AsyncClient("http://127.0.0.1:7801", token) as client:
 """
 
 from latent_client.client import AsyncClient
-from latent_client.errors import Unreachable
+from latent_client.errors import GatewayUnreachable
 from latent_client.folder import (
     FolderPlan,
     FolderProgress,
@@ -31,12 +31,12 @@ __all__ = [
     "FolderPlan",
     "FolderProgress",
     "FolderReport",
+    "GatewayUnreachable",
     "IndexReport",
     "PageFound",
     "PagesReport",
     "Passage",
     "SyncClient",
-    "Unreachable",
     "ensure_index_up_to_date",
     "export_pages",
     "hybrid_search",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from datetime import datetime
 
-from latent_client.transport import Calls, part
+from latent_client.transport import ClientCalls, part
 from latent_core.domain.audit import AuditLine
 from latent_core.domain.container import ContainerState
 from latent_core.domain.token import Scope, TokenView
@@ -14,7 +14,7 @@ from latent_core.wire.containers import ContainerStateAnswer
 from latent_core.wire.tokens import TokenAnswer, TokenCreated, TokenPage
 
 
-class AccessCalls(Calls):
+class AccessCalls(ClientCalls):
     """Tokens are the owner's to make; the trail and the state of a container are its owners'."""
 
     async def create_token(

@@ -22,14 +22,14 @@ from latent_client.processing import ProcessingCalls
 from latent_client.streams import JobEvents, JobNews
 from latent_client.transfers import TransferCalls
 from latent_client.transport import Blob, Transport, part
-from latent_client.waiting import HOUR, OnWait, Waiting
+from latent_client.waiting import HOUR, JobWait, OnWait
 from latent_core.domain.container import ContainerSummary
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import RateLimited, Unavailable
 from latent_core.domain.evaluation import EvalRequest, KeptRun
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import JobState, JobView
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.query import SearchRequest, SearchResponse
 from latent_core.domain.refresh import RefreshRequest
 from latent_core.wire.chunks import ChunkAnswer, ChunkPage, ChunkView, SizesAnswer
@@ -37,13 +37,13 @@ from latent_core.wire.containers import (
     ContainerCreated,
     ContainerList,
     ContainerUpdated,
-    Description,
+    DescribedContainer,
 )
 from latent_core.wire.doctor import DoctorAnswer
 from latent_core.wire.documents import AddAnswer, DocumentAnswer, DocumentPage
 from latent_core.wire.eval import EvalRuns
-from latent_core.wire.health import Readiness
-from latent_core.wire.jobs import JobAccepted, JobAnswer, JobPage, RequeueAnswer
+from latent_core.wire.health import ReadinessAnswer
+from latent_core.wire.jobs import JobAccepted, JobAnswer, JobList, RequeueAnswer
 from latent_core.wire.listing import ListedFile, ListingAnswer
 from latent_core.wire.pages import PageAnswer, PagePdfAnswer, PagesPage, PageView
 from latent_core.wire.refresh import PlanAnswer, RefreshAnswer, RollbackAnswer
@@ -88,9 +88,11 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         answer = await self._transport.ask(ContainerList, "GET", "/v1/containers/list")
         return answer.containers
 
-    async def describe(self, container_id: str) -> Description:
+    async def describe(self, container_id: str) -> DescribedContainer:
         query = {"container_id": container_id}
-        return await self._transport.ask(Description, "GET", "/v1/containers/describe", query=query)
+        return await self._transport.ask(
+            DescribedContainer, "GET", "/v1/containers/describe", query=query
+        )
 
     async def create(self, manifest: Manifest) -> ContainerCreated:
         """``Conflict`` when the container exists, also after a call whose answer was lost."""
@@ -222,7 +224,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
     ) -> AsyncIterator[ChunkView]:
         """Live chunks as they are stored: of sources that begin with ``source_uri``, with these fields in their meta."""
         path = f"/v1/containers/{part(container_id)}/chunks"
-        asked = {
+        params = {
             "doc_id": str(doc_id) if doc_id else None,
             "source_uri": source_uri,
             "source_type": source_type,
@@ -231,7 +233,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
             "duplicates": str(duplicates).lower() if duplicates is not None else None,
             **{f"meta.{name}": value for name, value in (meta or {}).items()},
         }
-        async for found in self._pages(ChunkPage, path, **asked):
+        async for found in self._pages(ChunkPage, path, **params):
             for chunk in found.chunks:
                 yield chunk
 
@@ -299,7 +301,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         """Newest first; by default in all states."""
         status = sorted(state.value for state in states) or None
         async for page in self._pages(
-            JobPage, "/v1/jobs", container_id=container_id, status=status
+            JobList, "/v1/jobs", container_id=container_id, status=status
         ):
             for job in page.jobs:
                 yield job
@@ -321,19 +323,23 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         while True:
             body = {"container_id": container_id} | ({"cursor": cursor} if cursor else {})
             try:
-                told = await self._transport.ask(
+                requeued = await self._transport.ask(
                     RequeueAnswer, "POST", "/v1/requeue", json=body, repeatable=True
                 )
             except RateLimited as full:
                 if not job_ids:
                     raise
                 remaining = int(full.details.get("remaining", 0))
-                told = RequeueAnswer(
+                requeued = RequeueAnswer(
                     job_ids=[], left=0, remaining=remaining, partial=True, issues=[full.issue()]
                 )
-            job_ids, left, cursor = job_ids + told.job_ids, left + told.left, told.next_cursor
-            if cursor is None or told.remaining:
-                return told.model_copy(update={"job_ids": job_ids, "left": left})
+            job_ids, left, cursor = (
+                job_ids + requeued.job_ids,
+                left + requeued.left,
+                requeued.next_cursor,
+            )
+            if cursor is None or requeued.remaining:
+                return requeued.model_copy(update={"job_ids": job_ids, "left": left})
 
     async def events(
         self, job_id: int, *, timeout_seconds: float = 24 * HOUR
@@ -350,14 +356,14 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         timeout_seconds: float = HOUR,
     ) -> list[JobView]:
         """The jobs in their final states; ``TimedOut`` names those that are still open at the deadline."""
-        return await Waiting(self._some_jobs, job_ids, on_progress).run(timeout_seconds)
+        return await JobWait(self._some_jobs, job_ids, on_progress).run(timeout_seconds)
 
     async def _some_jobs(self, job_ids: Sequence[int]) -> list[JobView]:
         """Few are asked for one by one, and so is what no listing shows: a job that is of no container."""
         listed: list[JobView] = []
         if len(job_ids) > FEW_JOBS:
             query = {"job_id": [str(job_id) for job_id in job_ids]}
-            listed = (await self._transport.ask(JobPage, "GET", "/v1/jobs", query=query)).jobs
+            listed = (await self._transport.ask(JobList, "GET", "/v1/jobs", query=query)).jobs
         found = {job.job_id: job for job in listed}
         rest = [job_id for job_id in job_ids if job_id not in found]
         found |= {job.job_id: job for job in await asyncio.gather(*map(self.job, rest))}
@@ -438,10 +444,10 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         """Whether the gateway answers at all."""
         return (await self._transport.call("GET", "/healthz")).is_success
 
-    async def readiness(self) -> Readiness:
+    async def readiness(self) -> ReadinessAnswer:
         """State of the backing services, degraded ones included."""
         response = await self._transport.call("GET", "/readyz", accept=frozenset({503}))
-        return Readiness.model_validate_json(response.content)
+        return ReadinessAnswer.model_validate_json(response.content)
 
     async def tools(self) -> list[ToolView]:
         """What this token may call over MCP."""

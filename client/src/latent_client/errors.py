@@ -12,7 +12,7 @@ from latent_core.domain.errors import Invalid, LatentError, RateLimited, TimedOu
 MAX_SHOWN_BODY: Final = 200
 
 
-class Unreachable(Unavailable):
+class GatewayUnreachable(Unavailable):
     """Nothing answers at the gateway's address."""
 
 
@@ -49,7 +49,7 @@ def from_failure(exc: httpx.HTTPError, url: str) -> LatentError:
     """The error that a request without an answer tells of."""
     if isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout):
         remedy = "start it with `latent up`, or set LLC_URL to where it runs"
-        return Unreachable(f"nothing answers at {url}: {remedy}", url=url)
+        return GatewayUnreachable(f"nothing answers at {url}: {remedy}", url=url)
     if isinstance(exc, httpx.TimeoutException):
         return TimedOut(f"{url} did not answer in time; try again, or look at its log", url=url)
     reason = str(exc) or type(exc).__name__

@@ -13,15 +13,15 @@ from pydantic import BaseModel
 
 from latent_client.files import sha256_of
 from latent_client.folder_listing import (
-    Announcer,
+    FolderLister,
+    FolderTarget,
     ListingClient,
-    Target,
-    Verdict,
+    ListingVerdict,
     listed_file,
     parts,
 )
-from latent_client.sending import Sending, SendingClient, in_parallel, ingest_file, send
-from latent_client.sidecars import Metas, read_sidecars
+from latent_client.sidecars import SidecarMetas, read_sidecars
+from latent_client.uploads import FileUpload, SendingClient, in_parallel, ingest_file, send
 from latent_client.waiting import HOUR, OnWait
 from latent_client.walk import FoundFile, Walk, walk
 from latent_core.domain.doc_meta import given_digest
@@ -176,7 +176,7 @@ async def _opened(
     found = await asyncio.to_thread(walk, folder)
     _refuse_empty(folder, found)
     metas = await asyncio.to_thread(read_sidecars, found.files, flags)
-    return _Sync(client, Target(container_id, root), found, metas, on_progress)
+    return _Sync(client, FolderTarget(container_id, root), found, metas, on_progress)
 
 
 @dataclass(slots=True)
@@ -198,16 +198,16 @@ class _Sync:
     def __init__(
         self,
         client: FolderClient,
-        target: Target,
+        target: FolderTarget,
         found: Walk,
-        metas: Metas,
+        metas: SidecarMetas,
         on_progress: OnFolder | None,
     ) -> None:
         self._client = client
         self._target = target
         self._found = found
         self._metas = metas
-        self._announcer = Announcer(client, target)
+        self._announcer = FolderLister(client, target)
         self._files = {file.path: file for file in found.files}
         self._on_progress = on_progress
         self._skips = _Skips()
@@ -219,11 +219,11 @@ class _Sync:
     async def run(self, *, delete_vanished: bool, rebuild: bool) -> FolderReport:
         kept = self._kept() if delete_vanished else None
         verdict = await self._announce(delete=delete_vanished and kept is None)
-        wanted = self._wanted(verdict, rebuild=rebuild)
+        files_to_send = self._files_to_send(verdict, rebuild=rebuild)
         if not rebuild:
             for one in verdict.refused:
                 self._skips.add(one.path, f"{one.reason} ({AS_BEFORE} {one.job_id})")
-        added = await self._upload(wanted, rebuild=rebuild)
+        added = await self._upload(files_to_send, rebuild=rebuild)
         return FolderReport(
             root=self._target.root,
             files=len(self._files),
@@ -240,7 +240,7 @@ class _Sync:
 
     async def plan(self, *, rebuild: bool) -> FolderPlan:
         verdict = await self._announce(delete=False, count=True)
-        need = frozenset(file.path for file in self._wanted(verdict, rebuild=rebuild))
+        need = frozenset(file.path for file in self._files_to_send(verdict, rebuild=rebuild))
         return FolderPlan(
             root=self._target.root,
             files=[file for file in self._files.values() if self._sendable(file)],
@@ -254,11 +254,11 @@ class _Sync:
     def _kept(self) -> str | None:
         return None if self._found.complete else "parts of the folder could not be read"
 
-    async def _announce(self, *, delete: bool, count: bool = False) -> Verdict:
+    async def _announce(self, *, delete: bool, count: bool = False) -> ListingVerdict:
         """All files; those the server is unsure of are announced again with their hash."""
         digests = self._digests()
         listed = [listed_file(file, digests) for file in self._files.values()]
-        verdict, done = Verdict(), 0
+        verdict, done = ListingVerdict(), 0
         for part in parts(listed):
             await self._announcer.announce(part, verdict, delete=delete, count=count)
             done += len(part.files)
@@ -291,12 +291,12 @@ class _Sync:
         results = await self._each("hash", self._sendables(paths), one)
         return [listed for listed in results if listed is not None]
 
-    def _wanted(self, verdict: Verdict, *, rebuild: bool) -> list[FoundFile]:
+    def _files_to_send(self, verdict: ListingVerdict, *, rebuild: bool) -> list[FoundFile]:
         return self._sendables(self._files if rebuild else verdict.need)
 
     def _sendables(self, paths: Sequence[str] | Mapping[str, Any]) -> list[FoundFile]:
-        wanted = [self._files[path] for path in sorted(set(paths)) if path in self._files]
-        return [file for file in wanted if self._sendable(file)]
+        files_to_send = [self._files[path] for path in sorted(set(paths)) if path in self._files]
+        return [file for file in files_to_send if self._sendable(file)]
 
     def _sendable(self, file: FoundFile) -> bool:
         if not file.readable:
@@ -307,7 +307,7 @@ class _Sync:
         async def one(file: FoundFile) -> AddAnswer | None:
             uri = f"file:///{self._target.root}/{file.path}"
             meta = self._metas.of(file.path)
-            sending = Sending(file.file, uri, file.mtime_ns, meta, rebuild)
+            sending = FileUpload(file.file, uri, file.mtime_ns, meta, rebuild)
             try:
                 return await send(self._client, self._target.container_id, sending)
             except (Invalid, TooLarge, IngestFailed, Forbidden) as exc:
@@ -343,10 +343,10 @@ class _Sync:
 def _refuse_empty(folder: Path, found: Walk) -> None:
     if any(file.readable for file in found.files):
         return
-    left_out = len(found.skipped) + len(found.files)
+    skipped_files = len(found.skipped) + len(found.files)
     raise Invalid(
         f"{folder} holds no file that can be read as a document "
-        f"({left_out} skipped, {found.ignored} ignored by the defaults or .latentignore)",
+        f"({skipped_files} skipped, {found.ignored} ignored by the defaults or .latentignore)",
         skipped=[f"{s.path}: {s.reason}" for s in found.skipped[:20]],
     )
 

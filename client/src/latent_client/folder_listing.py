@@ -14,7 +14,7 @@ LISTING_FILES: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FolderTarget:
     """What is announced, and where."""
 
     container_id: str
@@ -22,7 +22,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Verdict:
+class ListingVerdict:
     """What the server said of announced files."""
 
     need: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ListingPart:
     """Files next to each other in order of their paths, and the gap before and between them."""
 
     files: Sequence[ListedFile]
@@ -62,15 +62,20 @@ class ListingClient(Protocol):
     ) -> ListingAnswer: ...
 
 
-class Announcer:
+class FolderLister:
     """The files of one root. Those of a call are sorted by path, and so are the calls."""
 
-    def __init__(self, client: ListingClient, target: Target) -> None:
+    def __init__(self, client: ListingClient, target: FolderTarget) -> None:
         self._client = client
         self._target = target
 
     async def announce(
-        self, part: Part, verdict: Verdict, *, delete: bool = False, count: bool = False
+        self,
+        part: ListingPart,
+        verdict: ListingVerdict,
+        *,
+        delete: bool = False,
+        count: bool = False,
     ) -> None:
         """Announce one part; with ``delete``, again as long as more has vanished from it than one call deletes."""
         answer = await self._list(part, delete=delete, count=count)
@@ -87,7 +92,7 @@ class Announcer:
                 return
             answer = await self._list(part, delete=True, count=False)
 
-    async def _list(self, part: Part, *, delete: bool, count: bool) -> ListingAnswer:
+    async def _list(self, part: ListingPart, *, delete: bool, count: bool) -> ListingAnswer:
         return await self._client.listing(
             self._target.container_id,
             self._target.root,
@@ -99,7 +104,7 @@ class Announcer:
         )
 
 
-def parts(listed: Sequence[ListedFile], size: int | None = None) -> Iterator[Part]:
+def parts(listed: Sequence[ListedFile], size: int | None = None) -> Iterator[ListingPart]:
     """Parts that together cover the whole root, in order; ``listed`` is sorted by path, code point by code point."""
     step = size or LISTING_FILES
     after: str | None = None
@@ -107,7 +112,7 @@ def parts(listed: Sequence[ListedFile], size: int | None = None) -> Iterator[Par
         files = listed[start : start + step]
         last = start + step >= len(listed)
         through = None if last else files[-1].path
-        yield Part(files, after, through)
+        yield ListingPart(files, after, through)
         after = through
 
 

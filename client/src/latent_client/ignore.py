@@ -180,10 +180,10 @@ id_ed25519*
 back in."""
 
 
-class Rules:
+class IgnoreRules:
     """The rules of one folder, over those of the folders above it."""
 
-    def __init__(self, base: str, spec: GitIgnoreSpec, above: Rules | None = None) -> None:
+    def __init__(self, base: str, spec: GitIgnoreSpec, above: IgnoreRules | None = None) -> None:
         self._base = base
         self._spec = spec
         self._any = _any_of(spec)
@@ -201,12 +201,12 @@ class Rules:
                 return verdict
         return self._above.ignores(path, folder=folder) if self._above else False
 
-    def within(self, folder: Path, base: str) -> Rules:
+    def within(self, folder: Path, base: str) -> IgnoreRules:
         """The rules inside ``folder``, whose paths begin with ``base``."""
         file = folder / IGNORE_FILE
         if not file.is_file():
             return self
-        return Rules(base, _read(file), self)
+        return IgnoreRules(base, _read(file), self)
 
 
 class Tree:
@@ -214,7 +214,7 @@ class Tree:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._rules: dict[str, Rules | None] = {}
+        self._rules: dict[str, IgnoreRules | None] = {}
 
     def ignores(self, path: str) -> bool:
         """Whether ``path``, relative to the root, is left out as a file, by its own name or with a folder above."""
@@ -223,13 +223,13 @@ class Tree:
         rules = self._inside(path.rpartition("/")[0])
         return rules is None or rules.ignores(path, folder=False)
 
-    def _inside(self, folder: str) -> Rules | None:
+    def _inside(self, folder: str) -> IgnoreRules | None:
         """The rules inside a folder; None when it is left out itself."""
         if folder not in self._rules:
             self._rules[folder] = self._read(folder)
         return self._rules[folder]
 
-    def _read(self, folder: str) -> Rules | None:
+    def _read(self, folder: str) -> IgnoreRules | None:
         if not folder:
             return default_rules().within(self._root, "")
         above = self._inside(folder.rpartition("/")[0])
@@ -238,8 +238,8 @@ class Tree:
         return above.within(self._root / folder, folder + "/")
 
 
-def default_rules() -> Rules:
-    return Rules("", _spec(DEFAULTS))
+def default_rules() -> IgnoreRules:
+    return IgnoreRules("", _spec(DEFAULTS))
 
 
 def _verdict(spec: GitIgnoreSpec, path: str) -> bool | None:

@@ -63,10 +63,10 @@ async def export_pages(
 
     The same pages give the same files. Records of a corpus have no pages.
     """
-    return await _Export(client, container_id, folder, on_progress).run(doc_ids)
+    return await _PagesExport(client, container_id, folder, on_progress).run(doc_ids)
 
 
-class _Export:
+class _PagesExport:
     """One run."""
 
     def __init__(

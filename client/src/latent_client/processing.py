@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from latent_client.streams import read_events
-from latent_client.transport import Calls
+from latent_client.transport import ClientCalls
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.pdf_status import PdfState, PdfStatus, PdfTotals
 from latent_core.wire.processing import PdfStatusPage, ProcessAnswer
@@ -20,7 +20,7 @@ QUIET_SECONDS: Final = 60.0
 """Of silence: the server says something every quarter of a minute."""
 
 
-class ProcessingCalls(Calls):
+class ProcessingCalls(ClientCalls):
     """Routes of the owner of a container."""
 
     async def pdf_status(

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from latent_client.client import AsyncClient
 from latent_core.domain.hit import Hit, Reason
-from latent_core.domain.manifest import SearchMode
+from latent_core.domain.manifest.model import SearchMode
 from latent_core.domain.query import SearchRequest
 
 PAGES: Final = 12

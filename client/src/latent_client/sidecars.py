@@ -22,7 +22,7 @@ _BASE: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoad
 
 
 @dataclass(slots=True)
-class Metas:
+class SidecarMetas:
     """What is said of each file of a folder beside the file itself."""
 
     flags: Mapping[str, Any]
@@ -36,9 +36,9 @@ class Metas:
         return {**self.by_path.get(path, {}), **self.flags}
 
 
-def read_sidecars(files: Sequence[FoundFile], flags: Mapping[str, Any]) -> Metas:
+def read_sidecars(files: Sequence[FoundFile], flags: Mapping[str, Any]) -> SidecarMetas:
     """Read every sidecar. Blocking."""
-    metas = Metas(flags)
+    metas = SidecarMetas(flags)
     for file in files:
         if file.sidecar is None:
             continue
@@ -49,7 +49,7 @@ def read_sidecars(files: Sequence[FoundFile], flags: Mapping[str, Any]) -> Metas
     return metas
 
 
-def beside(file: Path) -> Path | None:
+def sidecar_of(file: Path) -> Path | None:
     """The sidecar of a file, when it has one. Blocking."""
     sidecar = file.with_name(file.name + SIDECAR)
     return sidecar if sidecar.is_file() else None
@@ -81,7 +81,7 @@ def read_meta(file: Path, *, where: str | None = None) -> dict[str, Any]:
     return meta
 
 
-class _Loader(_BASE):  # type: ignore[misc, valid-type]  # one of two classes of the same shape
+class _SidecarLoader(_BASE):  # type: ignore[misc, valid-type]  # one of two classes of the same shape
     """Safe YAML in which a date stays the text that was written."""
 
     yaml_implicit_resolvers = {
@@ -91,7 +91,7 @@ class _Loader(_BASE):  # type: ignore[misc, valid-type]  # one of two classes of
 
 
 def _load(source: bytes, name: str) -> dict[str, Any]:
-    loader = _Loader(source)
+    loader = _SidecarLoader(source)
     try:
         node = loader.get_single_node()
         if node is None:

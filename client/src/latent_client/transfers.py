@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from latent_client.files import read_blocks
-from latent_client.transport import Calls, part
+from latent_client.transport import ClientCalls, part
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.transfers import (
@@ -29,7 +29,7 @@ OnBytes = Callable[[int, int], None]
 """Told the bytes so far and all of them."""
 
 
-class TransferCalls(Calls):
+class TransferCalls(ClientCalls):
     """Of ``AsyncClient``: containers as files."""
 
     async def export(

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from latent_client.errors import Unreachable, from_failure, from_response
+from latent_client.errors import GatewayUnreachable, from_failure, from_response
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.wire.base import PagedEnvelope
 
@@ -99,7 +99,7 @@ class Transport:
             json=json,
             content=body,
             headers=headers,
-            timeout=self._patience(read_seconds),
+            timeout=self._timeout_for(read_seconds),
         )
         safe = method in SAFE_METHODS if repeatable is None else repeatable
         response = await self._send(request, RECONNECT_PAUSES if safe else ())
@@ -107,7 +107,7 @@ class Transport:
             return response
         raise from_response(response)
 
-    def _patience(self, read_seconds: float | None) -> httpx.Timeout:
+    def _timeout_for(self, read_seconds: float | None) -> httpx.Timeout:
         """As the client was told; no shorter than a call of so many seconds needs."""
         own = self._http.timeout
         if read_seconds is None or own.read is None or own.read >= read_seconds:
@@ -168,7 +168,7 @@ class Transport:
         for pause in pauses:
             try:
                 return await self._once(request)
-            except Unreachable:
+            except GatewayUnreachable:
                 await asyncio.sleep(pause)
         return await self._once(request)
 
@@ -211,7 +211,7 @@ def _given(query: Query | None) -> dict[str, str | int | list[str]]:
     return {name: value for name, value in (query or {}).items() if value is not None}
 
 
-class Calls:
+class ClientCalls:
     """Base of ``AsyncClient`` and of the mixins it is put together from."""
 
     _transport: Transport

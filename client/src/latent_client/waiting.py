@@ -39,14 +39,14 @@ OnWait = Callable[[WaitProgress], None]
 AskJobs = Callable[[Sequence[int]], Awaitable[list[JobView]]]
 
 
-class Waiting:
+class JobWait:
     """Jobs that are waited for, oldest first."""
 
     def __init__(self, ask: AskJobs, job_ids: Sequence[int], on_progress: OnWait | None) -> None:
         self._ask = ask
         self._ids = list(dict.fromkeys(job_ids))
         self._open = dict.fromkeys(sorted(self._ids))
-        self._turn = 0
+        self._next_probe = 0
         self._seen: dict[int, JobView] = {}
         self._on_progress = on_progress
 
@@ -83,9 +83,9 @@ class Waiting:
 
     def _probe(self) -> list[int]:
         """The oldest, since work is done roughly in order, and some of the others in turn."""
-        self._turn = (self._turn + PROBES) % len(self._open)
+        self._next_probe = (self._next_probe + PROBES) % len(self._open)
         oldest = islice(self._open, PROBES)
-        others = islice(self._open, self._turn, self._turn + PROBES)
+        others = islice(self._open, self._next_probe, self._next_probe + PROBES)
         return sorted({*oldest, *others})
 
     def _tell(self) -> None:

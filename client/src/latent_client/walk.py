@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from latent_client.files import is_text, unreadable
-from latent_client.ignore import Rules, default_rules
+from latent_client.ignore import IgnoreRules, default_rules
 from latent_core.domain.errors import Invalid
 
 MAX_FILES: Final = 200_000
 MAX_DEPTH: Final = 64
-MOST_IGNORED_NAMED: Final = 1000
+MAX_IGNORED_NAMED: Final = 1000
 SIDECAR: Final = ".meta.yaml"
 """What the name of a file ends in that describes the one beside it (``latent_client.sidecars``)."""
 
@@ -36,7 +36,7 @@ class FoundFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class UnusableFile:
     """Something of the folder that cannot be a document, and why."""
 
     path: str
@@ -49,7 +49,7 @@ class Walk:
 
     files: list[FoundFile] = field(default_factory=list)
     """By path."""
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[UnusableFile] = field(default_factory=list)
     ignored: int = 0
     """Files and folders left out by the rules of ``latent_client.ignore``."""
     ignored_paths: list[str] = field(default_factory=list)
@@ -80,7 +80,12 @@ class _Walker:
         self._max_files = max_files
 
     def visit(
-        self, folder: Path, entries: Iterable[os.DirEntry[str]], base: str, above: Rules, depth: int
+        self,
+        folder: Path,
+        entries: Iterable[os.DirEntry[str]],
+        base: str,
+        above: IgnoreRules,
+        depth: int,
     ) -> None:
         rules = above.within(folder, base)
         for entry in entries:
@@ -97,10 +102,10 @@ class _Walker:
 
     def _ignore(self, path: str) -> None:
         self.found.ignored += 1
-        if len(self.found.ignored_paths) < MOST_IGNORED_NAMED:
+        if len(self.found.ignored_paths) < MAX_IGNORED_NAMED:
             self.found.ignored_paths.append(path)
 
-    def _descend(self, folder: Path, path: str, rules: Rules, depth: int) -> None:
+    def _descend(self, folder: Path, path: str, rules: IgnoreRules, depth: int) -> None:
         if depth > MAX_DEPTH:
             self._miss(path, f"deeper than {MAX_DEPTH} folders")
             return
@@ -163,7 +168,7 @@ class _Walker:
         return target, None
 
     def _skip(self, path: str, reason: str) -> None:
-        self.found.skipped.append(Skipped(_shown(path), reason))
+        self.found.skipped.append(UnusableFile(_shown(path), reason))
 
     def _miss(self, path: str, reason: str) -> None:
         self.found.complete = False

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.web_address import parse_origin
-from latent_core.secret_files import SecretFiles, file_variables
+from latent_core.runtime.secret_files import SecretFiles, file_variables
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +47,13 @@ def _named(
     name: str,
     *aliases: str,
     default: Any = None,
-    least: float | None = None,
-    most: float | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
 ) -> Any:
     """A setting with its variable, further names of it, and its range, both ends included."""
-    return Field(default=default, validation_alias=AliasChoices(name, *aliases), ge=least, le=most)
+    return Field(
+        default=default, validation_alias=AliasChoices(name, *aliases), ge=minimum, le=maximum
+    )
 
 
 class Settings(BaseSettings):
@@ -67,7 +69,7 @@ class Settings(BaseSettings):
 
     data_dir: Path = _named("LLC_DATA_DIR", default=Path("~/.latent"))
     bind: str = _named("LLC_BIND", "MCP_BIND", default="127.0.0.1")
-    port: int = _named("LLC_PORT", "MCP_PORT", default=7801, least=0, most=65_535)
+    port: int = _named("LLC_PORT", "MCP_PORT", default=7801, minimum=0, maximum=65_535)
     """0 means any that is free."""
     url: str | None = _named("LLC_URL")
     """Where the CLI finds the gateway; default http://<bind>:<port>."""
@@ -95,12 +97,14 @@ class Settings(BaseSettings):
     """Folders of the server that file_ref may name, separated by colons; none by default."""
     fetch_allow: Annotated[tuple[str, ...], NoDecode] = _named("LLC_FETCH_ALLOW", default=())
     """host:port pairs that pages may be fetched from although they are not public, separated by commas."""
-    fetch_seconds: float = _named("LLC_FETCH_SECONDS", default=120.0, least=1, most=DAY_SECONDS)
+    fetch_seconds: float = _named(
+        "LLC_FETCH_SECONDS", default=120.0, minimum=1, maximum=DAY_SECONDS
+    )
     """From the address to the last byte, redirects included."""
     browser_path: Path | None = _named("LLC_BROWSER_PATH")
     """Chromium, for containers with web.javascript."""
     log_format: Literal["auto", "json", "text"] = _named("LLC_LOG_FORMAT", default="auto")
-    metrics_port: int | None = _named("LLC_METRICS_PORT", least=1, most=65_535)
+    metrics_port: int | None = _named("LLC_METRICS_PORT", minimum=1, maximum=65_535)
     """Serves metrics without a token, on ``bind``: for a network that only Prometheus is on."""
     otel_endpoint: str | None = _named("LLC_OTEL_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     """Where traces go, OTLP over HTTP, without its path; the SDK itself reads the other variables OTEL_…"""
@@ -137,16 +141,16 @@ class Settings(BaseSettings):
         "LLC_EMBED_API_KEY", "LLC_NOMIC_API_KEY", "NOMIC_API_KEY"
     )
     embed_rate_limit_per_min: int | None = _named(
-        "LLC_EMBED_RATE_LIMIT_PER_MIN", "EMBED_RATE_LIMIT_PER_MIN", least=1, most=10**9
+        "LLC_EMBED_RATE_LIMIT_PER_MIN", "EMBED_RATE_LIMIT_PER_MIN", minimum=1, maximum=10**9
     )
     """Texts a minute sent to a remote embedder; the local one is not limited. Default 120."""
     embed_price_per_million: float = _named(
-        "LLC_EMBED_PRICE_PER_MILLION", default=0.0, least=0, most=1_000_000
+        "LLC_EMBED_PRICE_PER_MILLION", default=0.0, minimum=0, maximum=1_000_000
     )
     """What a million tokens cost at the remote embedder, in whatever currency: jobs tell what they cost."""
     nomic_base_url: str = _named("LLC_NOMIC_BASE_URL", default="https://api-atlas.nomic.ai")
     """Of Nomic's own API, for ``embedder: nomic/<model>``."""
-    embed_window: int = _named("LLC_EMBED_WINDOW", default=512, least=16, most=131_072)
+    embed_window: int = _named("LLC_EMBED_WINDOW", default=512, minimum=16, maximum=131_072)
     """Tokens a remote embedder reads of one text, when nothing else tells."""
 
     rerank_provider: Literal["none", "api", "local"] | None = _named(
@@ -163,48 +167,54 @@ class Settings(BaseSettings):
     rerank_folder: Path | None = _named("LLC_RERANK_FOLDER", "RERANK_FOLDER")
     """A cross-encoder: ``model.onnx`` and ``tokenizer.json``."""
 
-    worker_concurrency: int | None = _named("LLC_WORKER_CONCURRENCY", least=1, most=64)
+    worker_concurrency: int | None = _named("LLC_WORKER_CONCURRENCY", minimum=1, maximum=64)
     """Jobs at a time; default 4, and 24 with a remote embedder: they mostly wait, and what many do at once costs less."""
-    lease_seconds: float = _named("LLC_LEASE_SECONDS", default=60.0, least=1, most=DAY_SECONDS)
-    poll_seconds: float = _named("LLC_POLL_SECONDS", default=1.0, least=0.05, most=3600)
-    search_timeout_ms: int = _named("LLC_SEARCH_TIMEOUT_MS", default=1200, least=1, most=600_000)
+    lease_seconds: float = _named("LLC_LEASE_SECONDS", default=60.0, minimum=1, maximum=DAY_SECONDS)
+    poll_seconds: float = _named("LLC_POLL_SECONDS", default=1.0, minimum=0.05, maximum=3600)
+    search_timeout_ms: int = _named(
+        "LLC_SEARCH_TIMEOUT_MS", default=1200, minimum=1, maximum=600_000
+    )
     max_upload_bytes: int = _named(
-        "LLC_MAX_UPLOAD_BYTES", default=512 * MEGABYTE, least=1, most=1024 * GIGABYTE
+        "LLC_MAX_UPLOAD_BYTES", default=512 * MEGABYTE, minimum=1, maximum=1024 * GIGABYTE
     )
     min_free_bytes: int = _named(
-        "LLC_MIN_FREE_BYTES", default=256 * MEGABYTE, least=0, most=1024 * GIGABYTE
+        "LLC_MIN_FREE_BYTES", default=256 * MEGABYTE, minimum=0, maximum=1024 * GIGABYTE
     )
     """What stays free on the disk of the data directory; 0: it may be filled."""
-    max_queued_jobs: int = _named("LLC_MAX_QUEUED_JOBS", default=500_000, least=0, most=10**9)
+    max_queued_jobs: int = _named("LLC_MAX_QUEUED_JOBS", default=500_000, minimum=0, maximum=10**9)
     """How many may wait before nothing more is taken; 0: any number."""
     quota_requests_per_min: int = _named(
-        "LLC_QUOTA_REQUESTS_PER_MIN", default=6000, least=0, most=10**9
+        "LLC_QUOTA_REQUESTS_PER_MIN", default=6000, minimum=0, maximum=10**9
     )
     """Of one token, at each gateway. Quotas do not bind the owner; 0: none."""
     quota_upload_bytes_per_day: int = _named(
-        "LLC_QUOTA_UPLOAD_BYTES_PER_DAY", default=50 * GIGABYTE, least=0, most=2**60
+        "LLC_QUOTA_UPLOAD_BYTES_PER_DAY", default=50 * GIGABYTE, minimum=0, maximum=2**60
     )
     """Of one token, from midnight to midnight UTC."""
-    quota_queued_jobs: int = _named("LLC_QUOTA_QUEUED_JOBS", default=50_000, least=0, most=10**9)
+    quota_queued_jobs: int = _named(
+        "LLC_QUOTA_QUEUED_JOBS", default=50_000, minimum=0, maximum=10**9
+    )
     """Of one principal: how many of its jobs may wait."""
     max_import_bytes: int = _named(
-        "LLC_MAX_IMPORT_BYTES", default=64 * GIGABYTE, least=1, most=1024 * GIGABYTE
+        "LLC_MAX_IMPORT_BYTES", default=64 * GIGABYTE, minimum=1, maximum=1024 * GIGABYTE
     )
     """Of an archive that is imported."""
     max_chunks_per_document: int = _named(
-        "LLC_MAX_CHUNKS_PER_DOCUMENT", default=50_000, least=1, most=1_000_000
+        "LLC_MAX_CHUNKS_PER_DOCUMENT", default=50_000, minimum=1, maximum=1_000_000
     )
-    refresh_keep_days: float = _named("LLC_REFRESH_KEEP_DAYS", default=7.0, least=0, most=3650)
+    refresh_keep_days: float = _named("LLC_REFRESH_KEEP_DAYS", default=7.0, minimum=0, maximum=3650)
     """How long the embedding space before a switch is kept, and kept up to date, for a way back."""
-    drift_min_recall: float = _named("LLC_DRIFT_MIN_RECALL", default=0.95, least=0, most=1)
+    drift_min_recall: float = _named("LLC_DRIFT_MIN_RECALL", default=0.95, minimum=0, maximum=1)
     """Of a full re-embed, that a drift adapter must reach to be taken."""
-    parse_seconds: float = _named("LLC_PARSE_SECONDS", default=120.0, least=1, most=DAY_SECONDS)
+    parse_seconds: float = _named(
+        "LLC_PARSE_SECONDS", default=120.0, minimum=1, maximum=DAY_SECONDS
+    )
     """CPU seconds one document may cost its parser; wall time is twice that."""
     parse_memory_bytes: int = _named(
         "LLC_PARSE_MEMORY_BYTES",
         default=2048 * MEGABYTE,
-        least=256 * MEGABYTE,
-        most=1024 * GIGABYTE,
+        minimum=256 * MEGABYTE,
+        maximum=1024 * GIGABYTE,
     )
     ocr: Literal["auto", "tesseract", "rapidocr", "off"] = _named("LLC_OCR", default="auto")
     """What reads scanned pages and images; auto: Tesseract when it is installed, else rapidocr."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from latent_core.backing import (
-    Place,
+from latent_core.backends import (
+    ProcessFolders,
     open_blobs,
     open_place,
     open_postgres,
@@ -23,30 +23,30 @@ from latent_core.backing import (
 )
 from latent_core.blobs.port import BlobStore
 from latent_core.blobs.signing import Signer
+from latent_core.bm25.analyser import query_terms
+from latent_core.bm25.bm25 import PostgresKeywordIndex
+from latent_core.bm25.exact import ExactIndex
+from latent_core.bm25.phrases import PhraseIndex
+from latent_core.bm25.port import KeywordIndex
+from latent_core.db import secrets
+from latent_core.db.capacity import CapacityGuard
+from latent_core.db.connection import Database
+from latent_core.db.migrate import current_revision, migrate
+from latent_core.db.ownership import taking_part
 from latent_core.domain.errors import Conflict
-from latent_core.embedding.adapted import StoredAdapters
-from latent_core.embedding.resolve import Embedders, key_of_endpoint, per_minute_of
-from latent_core.embedding.shared_rate import SharedTextRate
 from latent_core.ingest.containers import ensure_collections
-from latent_core.keywords.analyser import query_terms
-from latent_core.keywords.bm25 import PostgresKeywordIndex
-from latent_core.keywords.exact import ExactIndex
-from latent_core.keywords.phrases import PhraseIndex
-from latent_core.keywords.port import KeywordIndex
-from latent_core.observability import Metrics
-from latent_core.processes import crash
-from latent_core.processes.datadir import owner_of
+from latent_core.models.embedding.adapted import StoredAdapters
+from latent_core.models.embedding.resolve import EmbedderRegistry, key_of_endpoint, per_minute_of
+from latent_core.models.embedding.shared_rate import SharedTextRate
+from latent_core.models.rerank.resolve import Rerankers
 from latent_core.queue.reaper import release_all
 from latent_core.queue.wakeup import Wakeup
-from latent_core.registry import secrets
-from latent_core.registry.connection import Database
-from latent_core.registry.migrate import current_revision, migrate
-from latent_core.registry.ownership import taking_part
-from latent_core.rerank.resolve import Rerankers
-from latent_core.room import Room
+from latent_core.runtime import failpoint
+from latent_core.runtime.data_directory import owner_of
 from latent_core.search.embed import QueryCache
 from latent_core.search.stores import SearchStores
 from latent_core.settings import Settings
+from latent_core.telemetry.metrics import Metrics
 from latent_core.vectors.port import VectorIndex
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Stack:
     vectors: VectorIndex
     blobs: BlobStore
     signer: Signer
-    embedders: Embedders
+    embedders: EmbedderRegistry
     metrics: Metrics
     wakeup: Wakeup
     tmp: Path
@@ -77,7 +77,7 @@ class Stack:
     token_place: str
     """Where a person finds it."""
     rerankers: Rerankers = field(default_factory=Rerankers)
-    room: Room = field(default_factory=Room)
+    capacity: CapacityGuard = field(default_factory=CapacityGuard)
     presigner: Presigner | None = None
     """Links straight to the blobs' server, where readers can reach it."""
     process: str = "up"
@@ -110,7 +110,7 @@ class Stack:
 
         ``name`` is what the process is called in the database's list of sessions.
         """
-        crash.arm(settings.crash_at)
+        failpoint.arm(settings.crash_at)
         async with AsyncExitStack() as services:
             if (
                 settings.postgres_dsn is not None
@@ -120,7 +120,7 @@ class Stack:
             db = await _open_database(services, settings, place, name)
             vectors = await open_vectors(services, settings, place)
             await ensure_collections(db, vectors, alone=settings.qdrant_url is None)
-            embedders = Embedders(settings, place.models, rate=_shared_rate(settings, db))
+            embedders = EmbedderRegistry(settings, place.models, rate=_shared_rate(settings, db))
             embedders.keep_adapters_in(StoredAdapters(db))
             services.push_async_callback(embedders.close)
             rerankers = Rerankers.of(settings)
@@ -139,7 +139,7 @@ class Stack:
                 token=place.token,
                 token_place=place.token_place,
                 rerankers=rerankers,
-                room=Room.of(settings, place.tmp),
+                capacity=CapacityGuard.of(settings, place.tmp),
                 presigner=open_presigner(services, settings),
                 process=name,
             )
@@ -150,7 +150,7 @@ class Stack:
 
 
 async def _open_database(
-    services: AsyncExitStack, settings: Settings, place: Place, name: str
+    services: AsyncExitStack, settings: Settings, place: ProcessFolders, name: str
 ) -> Database:
     """Migrated, and ours to use."""
     dsn = await open_postgres(services, settings, place)

@@ -17,10 +17,10 @@ from hypothesis import example, given, settings, strategies as st
 
 from latent_core.domain.errors import Conflict, Invalid
 from latent_core.domain.ids import content_hash, document_id
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.transfer import reader, verify
-from latent_core.transfer.batches import Batch, BlobFile, read_batches
-from latent_core.transfer.records import HEADER, LINEAGE, MANIFEST, Contents
+from latent_core.transfer.batches import ArchiveBatch, BlobFile, read_batches
+from latent_core.transfer.records import HEADER, LINEAGE, MANIFEST, VerifiedArchive
 from latent_core.transfer.verify import Verification
 from latent_core.transfer.writer import ArchiveWriter, seal
 from tests.support.archives import header_of
@@ -120,7 +120,7 @@ def sealed(plain: bytes) -> bytes:
     return packed + seal(hashlib.sha256(packed).digest())
 
 
-def read(data: bytes) -> Contents:
+def read(data: bytes) -> VerifiedArchive:
     *_, last = Verification(io.BytesIO(data)).steps()
     assert last is not None
     return last
@@ -145,11 +145,13 @@ def test_what_was_written_is_verified_and_read_again_batch_by_batch(
         "batches": 2,
     }
     events = list(read_batches(io.BytesIO(whole), DIMS, tmp_path, first=0))
-    assert [type(e) for e in events] == [BlobFile, Batch, BlobFile, Batch]
-    texts = [c.text for e in events if isinstance(e, Batch) for p in e.parts for c in p.chunks]
+    assert [type(e) for e in events] == [BlobFile, ArchiveBatch, BlobFile, ArchiveBatch]
+    texts = [
+        c.text for e in events if isinstance(e, ArchiveBatch) for p in e.parts for c in p.chunks
+    ]
     assert texts == ["lamp number 0", "lamp number 1"]
     rest = list(read_batches(io.BytesIO(whole), DIMS, tmp_path, first=1))
-    assert [e.number for e in rest if isinstance(e, Batch)] == [1]
+    assert [e.number for e in rest if isinstance(e, ArchiveBatch)] == [1]
     blobs = [e.sha256 for e in rest if isinstance(e, BlobFile)]
     assert blobs == [e.sha256 for e in events if isinstance(e, BlobFile)]
 
@@ -233,7 +235,7 @@ def test_names_and_kinds_that_an_archive_does_not_have_are_refused(evil: tarfile
 def test_a_member_larger_than_it_may_be_is_refused_before_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(verify, "MOST_SMALL", 100)
+    monkeypatch.setattr(verify, "MAX_SMALL", 100)
     with pytest.raises(Invalid, match="more than the 100 it may have"):
         read(tar_of((member(HEADER), header())))
 
@@ -250,7 +252,7 @@ def test_a_file_that_unfolds_without_end_is_refused(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"format_version": 2}, "version 2"),
         ({"format": "other"}, "no exported container"),
@@ -258,9 +260,9 @@ def test_a_file_that_unfolds_without_end_is_refused(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_header_that_is_not_understood_is_refused_by_name(
-    changes: dict[str, object], said: str
+    changes: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(Invalid, match=said):
+    with pytest.raises(Invalid, match=message):
         read(tar_of((member(HEADER), header(**changes))))
 
 

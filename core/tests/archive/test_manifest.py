@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest import OFFERED_MODES, Manifest, SearchMode, parse_manifest
+from latent_core.domain.manifest.model import OFFERED_MODES, Manifest, SearchMode, parse_manifest
 
 # Every key, with what changes when it changes, or the part of the plan that delivers it.
 DELIVERED = {
@@ -84,7 +84,7 @@ def test_every_key_has_a_behaviour_or_the_part_that_delivers_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("embedder", "told", "meant"),
+    ("embedder", "message", "meant"),
     [
         ("local", {}, ["text"]),
         ("openai/model", {}, ["text"]),
@@ -94,9 +94,9 @@ def test_every_key_has_a_behaviour_or_the_part_that_delivers_it() -> None:
     ],
 )
 def test_what_an_embedder_reads_is_what_a_container_shows_unless_it_says_otherwise(
-    embedder: str, told: dict[str, Any], meant: list[str]
+    embedder: str, message: dict[str, Any], meant: list[str]
 ) -> None:
-    read = parse_manifest({"id": "a", "name": "A", "embedder": embedder, "dims": 8} | told)
+    read = parse_manifest({"id": "a", "name": "A", "embedder": embedder, "dims": 8} | message)
     assert read.modalities == meant
 
 
@@ -111,7 +111,7 @@ def _fusion(weights: dict[str, float]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         ({"id": "notes", "name": "N", "embeder": "local"}, "did you mean 'embedder'"),
         (
@@ -143,8 +143,8 @@ def _fusion(weights: dict[str, float]) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_a_hint(data: Any, told: str) -> None:
-    with pytest.raises(Invalid, match=told.replace("(", r"\(")):
+def test_what_is_wrong_is_named_with_a_hint(data: Any, message: str) -> None:
+    with pytest.raises(Invalid, match=message.replace("(", r"\(")):
         parse_manifest(data)
 
 

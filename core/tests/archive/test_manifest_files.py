@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from latent_core.domain.errors import Invalid
-from latent_core.manifests import MAX_MANIFEST_BYTES, load_manifest, read_manifest
+from latent_core.domain.manifest.yaml_reader import MAX_MANIFEST_BYTES, load_manifest, read_manifest
 
 
 def test_five_lines_are_a_manifest(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_date_stays_the_text_that_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "expected"),
     [
         ("", "m.yaml: is empty"),
         ("- a\n", "m.yaml: a manifest is a mapping of keys, not list"),
@@ -60,10 +60,10 @@ def test_a_date_stays_the_text_that_was_written() -> None:
         ("id: a\0\n", "m.yaml: is not YAML"),
     ],
 )
-def test_what_is_wrong_is_named_by_file_line_and_key(source: str | bytes, said: str) -> None:
+def test_what_is_wrong_is_named_by_file_line_and_key(source: str | bytes, expected: str) -> None:
     with pytest.raises(Invalid) as caught:
         read_manifest(source, where="m.yaml")
-    assert caught.value.message.startswith(said)
+    assert caught.value.message.startswith(expected)
     assert "\n" not in caught.value.message
 
 

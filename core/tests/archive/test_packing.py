@@ -10,10 +10,9 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from latent_core.domain.errors import Invalid, TooLarge
-from latent_core.keywords.packing import (
+from latent_core.bm25.packing import (
+    MAX_CHUNK_NO,
     MAX_LENGTH,
-    MAX_ORD,
     MAX_TF,
     ChunkTerms,
     Tfs,
@@ -22,12 +21,12 @@ from latent_core.keywords.packing import (
     pack_columns,
     unpack,
 )
-from latent_core.keywords.posting_rows import Block
-from latent_core.keywords.signature import TEXTS_AT_ONCE, signature, signatures
-from latent_core.keywords.term_vectors import tfs_of
-from latent_core.keywords.vector_fields import read_vectors
-from latent_core.registry.connection import Database
-from latent_core.registry.copying import (
+from latent_core.bm25.posting_rows import PostingBlock
+from latent_core.bm25.signature import TEXTS_AT_ONCE, signature, signatures
+from latent_core.bm25.term_vectors import tfs_of
+from latent_core.bm25.vector_fields import read_vectors
+from latent_core.db.connection import Database
+from latent_core.db.copying import (
     BINARY_END,
     BINARY_HEAD,
     copy_bytes,
@@ -37,6 +36,7 @@ from latent_core.registry.copying import (
     texts_field,
     time_field,
 )
+from latent_core.domain.errors import Invalid, TooLarge
 from tests.support.queue import sql
 
 TERM = st.text(alphabet="ab'\\ :,é日😀1", min_size=1, max_size=6)
@@ -50,21 +50,21 @@ def test_postings_are_those_of_each_chunk_in_the_order_of_terms_and_chunks(
     chunks: list[tuple[dict[str, int], int]], first: int
 ) -> None:
     entries = [ChunkTerms(first + 3 * n, *c[::-1]) for n, c in enumerate(chunks)]
-    wanted: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    expected: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for entry in entries:
         for term, tf in entry.tfs.items():
-            wanted[term].append((entry.ord, min(tf, MAX_TF), min(entry.length, MAX_LENGTH)))
+            expected[term].append((entry.chunk_no, min(tf, MAX_TF), min(entry.length, MAX_LENGTH)))
     found = []
     for term, packed in pack(entries):
         opened = unpack([packed])
-        columns = opened.ords.tolist(), opened.tfs.tolist(), opened.lens.tolist()
+        columns = opened.chunk_nos.tolist(), opened.tfs.tolist(), opened.lens.tolist()
         found.append((term, list(zip(*columns, strict=True))))
-    assert found == sorted(wanted.items(), key=lambda one: one[0].encode())
+    assert found == sorted(expected.items(), key=lambda one: one[0].encode())
 
 
-def test_an_ord_that_cannot_be_packed_is_refused() -> None:
+def test_a_chunk_no_beyond_32_bits_cannot_be_packed() -> None:
     with pytest.raises(TooLarge):
-        list(pack([ChunkTerms(MAX_ORD + 1, 1, {"a": 1})]))
+        list(pack([ChunkTerms(MAX_CHUNK_NO + 1, 1, {"a": 1})]))
 
 
 @settings(deadline=None)  # long texts, on a machine that may be busy
@@ -93,12 +93,19 @@ def test_rows_of_postings_are_in_the_form_in_which_they_are_copied(
     chunks: list[tuple[dict[str, int], int]], number: int
 ) -> None:
     entries = [ChunkTerms(n, length, tfs) for n, (tfs, length) in enumerate(chunks)]
-    wanted = b""
+    expected = b""
     for term, row in pack(entries):
-        given = (b"notes", term.encode(), number.to_bytes(8, "big"), row.ords, row.tfs, row.lens)
-        wanted += b"\0\6" + b"".join(len(one).to_bytes(4, "big") + one for one in given)
-    block = Block.of("notes", pack_columns(columns_of(entries)))
-    assert bytes(block.numbered(number)) == BINARY_HEAD + wanted + BINARY_END
+        given = (
+            b"notes",
+            term.encode(),
+            number.to_bytes(8, "big"),
+            row.chunk_nos,
+            row.tfs,
+            row.lens,
+        )
+        expected += b"\0\6" + b"".join(len(one).to_bytes(4, "big") + one for one in given)
+    block = PostingBlock.of("notes", pack_columns(columns_of(entries)))
+    assert bytes(block.numbered(number)) == BINARY_HEAD + expected + BINARY_END
     assert block.rows == len({term for tfs, _ in chunks for term in tfs})
 
 
@@ -106,7 +113,7 @@ LONG_TERM = st.text(alphabet="ab :,é😀", min_size=12, max_size=24)
 
 
 @given(st.lists(st.dictionaries(TERM | LONG_TERM, st.integers(1, 3), max_size=8), max_size=6))
-def test_terms_of_any_length_are_told_apart(chunks: list[dict[str, int]]) -> None:
+def test_terms_of_any_length_stay_distinct(chunks: list[dict[str, int]]) -> None:
     chunks = [{t: tf for t, tf in tfs.items() if "'" not in t and "\\" not in t} for tfs in chunks]
     tsvs = [
         " ".join(f"'{term}':" + ",".join(["7"] * tf) for term, tf in one.items()) for one in chunks
@@ -131,15 +138,15 @@ def test_many_term_vectors_at_once_are_read_as_each_is(
     ]
     tsvs = ["'a b':1 'c,d:2':3,4"] * plain + tsvs + [""]
     found = read_vectors(tsvs)[0]
-    wanted = [tfs_of(tsv) for tsv in tsvs]
-    assert found.sizes.tolist() == [len(one) for one in wanted]
-    pairs = [pair for one in wanted for pair in one.items()]
+    expected = [tfs_of(tsv) for tsv in tsvs]
+    assert found.sizes.tolist() == [len(one) for one in expected]
+    pairs = [pair for one in expected for pair in one.items()]
     terms = [found.terms[place] for place in found.places.tolist()]
     assert list(zip(terms, found.tfs.tolist(), strict=True)) == pairs
     last = found.only(np.arange(len(tsvs))[::-1])
-    assert last.sizes.tolist() == [len(one) for one in wanted[::-1]]
+    assert last.sizes.tolist() == [len(one) for one in expected[::-1]]
     terms = [last.terms[place] for place in last.places.tolist()]
-    assert terms == [term for one in wanted[::-1] for term in one]
+    assert terms == [term for one in expected[::-1] for term in one]
 
 
 @pytest.mark.parametrize(
@@ -229,8 +236,8 @@ async def test_term_vectors_as_fields_are_what_postgres_makes_of_their_text(
         await copy_bytes(conn, "COPY copied FROM STDIN (FORMAT BINARY)", data)
         found = await (await conn.execute("SELECT v::text FROM copied ORDER BY n")).fetchall()
         given_text = "SELECT t::tsvector::text AS v FROM unnest(%s::text[]) WITH ORDINALITY u (t, n) ORDER BY n"
-        wanted = await (await conn.execute(given_text, (tsvs,))).fetchall()
-    assert found == wanted
+        expected = await (await conn.execute(given_text, (tsvs,))).fetchall()
+    assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -244,7 +251,7 @@ async def test_term_vectors_as_fields_are_what_postgres_makes_of_their_text(
     ],
     ids=["empty", "nul", "long", "long in bytes", "long in all"],
 )
-def test_what_postgres_takes_in_no_vector_is_refused_before_it_is_asked(tsv: str) -> None:
+def test_a_vector_that_postgres_would_refuse_is_refused_before_it_is_sent(tsv: str) -> None:
     with pytest.raises(Invalid, match="term vector"):
         read_vectors(["'a':1", tsv])
 

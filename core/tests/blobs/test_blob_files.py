@@ -16,10 +16,10 @@ from hypothesis import given, settings, strategies as st
 from typing_extensions import override
 
 from latent_core.blobs.files import PIECE, FileBlobStore
-from latent_core.blobs.keeping import store, store_file
+from latent_core.blobs.writer import store, store_file
+from latent_core.db.connection import Database
 from latent_core.domain.errors import NotFound, OutOfSpace, Unavailable
 from latent_core.domain.ids import Sha256
-from latent_core.registry.connection import Database
 from tests.support.contracts.blobs import LARGE, BlobStoreContract, joined, listed, sha256_of
 
 
@@ -149,8 +149,8 @@ except Unavailable:
 def test_a_write_that_the_system_cuts_off_leaves_nothing(folder: Path) -> None:
     """The kernel itself ends the write in its midst, as on a full disk."""
     command = [sys.executable, "-c", WRITER, str(folder.parent)]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert said.stdout == "refused\n"
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "refused\n"
     assert files_below(folder.parent) == []
 
 
@@ -165,7 +165,7 @@ async def row_of(database: Database, sha256: Sha256) -> Any:
     return (row["state"], row["bytes"]) if row else None
 
 
-class Watched(FileBlobStore):
+class WatchedWriter(FileBlobStore):
     """Calls ``before`` with the hash when bytes are about to be written."""
 
     def __init__(self, folder: Path, tmp: Path, before: Any) -> None:
@@ -178,7 +178,7 @@ class Watched(FileBlobStore):
         return await super().put(data)
 
 
-class TestKeeping:
+class TestWriter:
     async def test_the_row_says_intent_before_the_bytes_and_present_after_them(
         self, database: Database, folder: Path
     ) -> None:
@@ -187,7 +187,7 @@ class TestKeeping:
         async def look(sha256: Sha256) -> None:
             seen.append(await row_of(database, sha256))
 
-        watched = Watched(folder, folder.parent / "tmp", look)
+        watched = WatchedWriter(folder, folder.parent / "tmp", look)
         sha256 = await store(database, watched, LARGE)
         assert seen == [("intent", len(LARGE))]
         assert await row_of(database, sha256) == ("present", len(LARGE))
@@ -209,7 +209,7 @@ class TestKeeping:
         async def note(sha256: Sha256) -> None:
             writes.append(sha256)
 
-        watched = Watched(folder, folder.parent / "tmp", note)
+        watched = WatchedWriter(folder, folder.parent / "tmp", note)
         sha256 = await store(database, watched, b"same")
         await store(database, watched, b"same")
         assert len(writes) == 1
@@ -224,7 +224,7 @@ class TestKeeping:
             raise OutOfSpace("full")
 
         with pytest.raises(OutOfSpace):
-            await store(database, Watched(folder, folder.parent / "tmp", fail), b"x")
+            await store(database, WatchedWriter(folder, folder.parent / "tmp", fail), b"x")
         assert await row_of(database, sha256_of(b"x")) == ("intent", 1)
 
     async def test_a_condemned_blob_is_revived(self, database: Database, folder: Path) -> None:
@@ -265,7 +265,7 @@ class TestKeeping:
                 async with database.transaction() as conn:
                     await conn.execute(removal, {"sha256": sha256})
 
-        watched = Watched(folder, folder.parent / "tmp", remove_once)
+        watched = WatchedWriter(folder, folder.parent / "tmp", remove_once)
         sha256 = await store(database, watched, b"x")
         assert writes == 2
         assert await row_of(database, sha256) == ("present", 1)
@@ -278,7 +278,7 @@ class TestKeeping:
                 await conn.execute(REMOVE, {"sha256": sha256})
 
         with pytest.raises(Unavailable, match="removed"):
-            await store(database, Watched(folder, folder.parent / "tmp", remove), b"x")
+            await store(database, WatchedWriter(folder, folder.parent / "tmp", remove), b"x")
 
     async def test_many_may_keep_the_same_bytes_at_once(
         self, database: Database, folder: Path

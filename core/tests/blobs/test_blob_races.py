@@ -11,13 +11,13 @@ import pytest
 from psycopg.errors import ForeignKeyViolation
 
 from latent_core.blobs.files import FileBlobStore
-from latent_core.blobs.keeping import store
+from latent_core.blobs.writer import store
+from latent_core.db import containers
+from latent_core.db.connection import Database
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.ids import Sha256
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest.purge import purge_blobs
-from latent_core.registry import containers
-from latent_core.registry.connection import Database
 
 CONTENTS = [b"picture %d" % n for n in range(60)]
 UPLOADERS = 4

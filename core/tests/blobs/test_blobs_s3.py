@@ -15,14 +15,14 @@ import pytest
 import urllib3
 from pydantic import SecretStr
 
-from latent_core.blobs.copies import Copies
-from latent_core.blobs.keeping import store as keep
+from latent_core.blobs.local_cache import LocalBlobCache
 from latent_core.blobs.presigning import Presigner
 from latent_core.blobs.s3 import PROBE, S3Address, S3BlobStore, connect, key_of
 from latent_core.blobs.s3_errors import refused
+from latent_core.blobs.writer import store as keep
+from latent_core.db.connection import Database
 from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, Unavailable
 from latent_core.domain.ids import Sha256
-from latent_core.registry.connection import Database
 from tests.support.contracts.blobs import LARGE, BlobStoreContract, listed, sha256_of
 from tests.support.servers import launch as servers
 from tests.support.servers.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
@@ -183,8 +183,8 @@ def _file(data: bytes) -> BinaryIO:
 
 class TestCopies:
     @staticmethod
-    def copies(folder: Path, clock: Callable[[], float]) -> Copies:
-        return Copies(folder, most_bytes=25, in_use_seconds=60, clock=clock)
+    def copies(folder: Path, clock: Callable[[], float]) -> LocalBlobCache:
+        return LocalBlobCache(folder, max_bytes=25, in_use_seconds=60, clock=clock)
 
     def test_the_oldest_go_when_there_are_too_many_but_none_that_may_be_in_use(
         self, tmp_path: Path

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from latent_core.keywords.analyser import (
+from latent_core.bm25.analyser import (
     MAX_LENGTH,
     MAX_POSITION,
     MAX_TF,
@@ -21,9 +21,9 @@ from latent_core.keywords.analyser import (
     term_vector,
     unindexed,
 )
-from latent_core.keywords.language import detect_language
-from latent_core.keywords.segment import MAX_LEXEME_BYTES
-from latent_core.keywords.stopwords import STOP_WORDS
+from latent_core.bm25.language import detect_language
+from latent_core.bm25.segment import MAX_LEXEME_BYTES
+from latent_core.bm25.stopwords import STOP_WORDS
 
 LANGUAGES = ("english", "german", "french", "russian", "arabic", "simple")
 # Characters that word boundaries, quoting and folding trip over, besides all others.
@@ -181,7 +181,7 @@ def test_threads_share_the_analyser() -> None:
     assert together == alone
 
 
-def test_a_query_is_analysed_in_every_language_and_each_term_asked_once() -> None:
+def test_a_query_is_analysed_in_every_language_and_each_term_is_looked_up_once() -> None:
     assert query_terms("running Häuser", ["english", "german"]) == [
         "run",
         "hauser",

@@ -12,20 +12,22 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
+from latent_core.bm25 import postings
+from latent_core.bm25.analyser import analyse, query_terms
+from latent_core.bm25.bm25 import PostgresKeywordIndex
+from latent_core.bm25.compaction import CompactionRules, compact
+from latent_core.bm25.packing import ChunkTerms
+from latent_core.bm25.port import KeywordHits
+from latent_core.db.connection import Database
 from latent_core.domain.errors import TimedOut, TooLarge
-from latent_core.keywords import postings
-from latent_core.keywords.analyser import analyse, query_terms
-from latent_core.keywords.bm25 import PostgresKeywordIndex
-from latent_core.keywords.compaction import Rules, compact
-from latent_core.keywords.packing import ChunkTerms
-from latent_core.keywords.port import KeywordHits
-from latent_core.registry.connection import Database
 from tests.support.oracles.naive_bm25 import NaiveBM25
 
 TIMEOUT = 20.0
 CONTAINER = "tested"
 # Everything happens at once in small containers: several ranges, purges, merges.
-EAGER = Rules(range_rows=7, range_postings=40, merge_ratio=2, dead_chunks=1, dead_share=10_000)
+EAGER = CompactionRules(
+    range_rows=7, range_postings=40, merge_ratio=2, dead_chunks=1, dead_share=10_000
+)
 NUMBERS = itertools.count()
 
 
@@ -33,9 +35,9 @@ async def go_on() -> None:
     """The checkpoint of a run that nobody cancels."""
 
 
-def chunk(ord_: int, text: str) -> ChunkTerms:
+def chunk(chunk_no: int, text: str) -> ChunkTerms:
     analysed = analyse(text, "simple")
-    return ChunkTerms(ord_, analysed.length, analysed.tfs)
+    return ChunkTerms(chunk_no, analysed.length, analysed.tfs)
 
 
 async def publish(
@@ -45,11 +47,11 @@ async def publish(
         await postings.write(conn, container, chunks)
 
 
-async def bury(
+async def mark_dead(
     database: Database, chunks: Sequence[ChunkTerms], container: str = CONTAINER
 ) -> None:
     async with database.transaction() as conn:
-        await postings.bury(conn, container, [(c.ord, c.length) for c in chunks])
+        await postings.mark_dead(conn, container, [(c.chunk_no, c.length) for c in chunks])
 
 
 async def search(
@@ -65,7 +67,7 @@ async def search(
 
 
 def assert_same(hits: KeywordHits, expected: list[tuple[int, float]]) -> None:
-    assert hits.ords.tolist() == [ord_ for ord_, _ in expected]
+    assert hits.chunk_nos.tolist() == [chunk_no for chunk_no, _ in expected]
     assert hits.scores.tolist() == pytest.approx([score for _, score in expected], abs=1e-6)
 
 
@@ -89,14 +91,14 @@ class Scene:
     random: random.Random
     container: str = field(default_factory=lambda: f"scene-{next(NUMBERS)}")
     oracle: NaiveBM25 = field(default_factory=NaiveBM25)
-    next_ord: int = 0
+    next_chunk_no: int = 0
 
     def number(self, texts: Sequence[Sequence[str]]) -> list[ChunkTerms]:
         """Ords as generations take them: growing, with gaps where attempts failed."""
         chunks = []
         for text in texts:
-            self.next_ord += self.random.choice([1, 1, 1, 5, 3_000_000])
-            chunks.append(chunk(self.next_ord, " ".join(text)))
+            self.next_chunk_no += self.random.choice([1, 1, 1, 5, 3_000_000])
+            chunks.append(chunk(self.next_chunk_no, " ".join(text)))
         return chunks
 
     def some_live(self, count: int) -> list[ChunkTerms]:
@@ -112,13 +114,13 @@ class Scene:
         old = [] if action == "publish" else old
         async with self.database.transaction() as conn:
             await postings.write(conn, self.container, new)
-            await postings.bury(conn, self.container, [(c.ord, c.length) for c in old])
+            await postings.mark_dead(conn, self.container, [(c.chunk_no, c.length) for c in old])
         self.oracle.publish(new)
-        self.oracle.bury(c.ord for c in old)
+        self.oracle.mark_dead(c.chunk_no for c in old)
 
     async def check(self, terms: list[str], k: int) -> None:
         live = sorted(self.oracle.chunks)
-        allowed = [*self.random.sample(live, len(live) // 2), self.next_ord + 7]
+        allowed = [*self.random.sample(live, len(live) // 2), self.next_chunk_no + 7]
         index = PostgresKeywordIndex(self.database)
         for filtered in (None, allowed):
             hits = await index.search(
@@ -169,7 +171,7 @@ async def test_a_larger_container_is_scored_alike_with_and_without_a_dense_array
         for n in range(2000)
     ]
     await publish(database, chunks)
-    await bury(database, chunks[::7])
+    await mark_dead(database, chunks[::7])
     oracle = NaiveBM25(c for n, c in enumerate(chunks) if n % 7)
     for terms in (["w1"], ["w1", "w2", "w2"], WORDS):
         assert_same(await search(database, terms, 50), oracle.search(terms, 50))
@@ -177,25 +179,25 @@ async def test_a_larger_container_is_scored_alike_with_and_without_a_dense_array
     assert_same(await search(database, WORDS, 40, allowed), oracle.search(WORDS, 40, set(allowed)))
 
 
-async def test_equal_scores_go_by_ord_also_at_the_cut(database: Database) -> None:
+async def test_equal_scores_are_ordered_by_chunk_no_also_at_the_cut(database: Database) -> None:
     await publish(database, [chunk(n, "same words") for n in (9, 3, 7, 1, 5)])
-    assert (await search(database, ["same"], 3)).ords.tolist() == [1, 3, 5]
+    assert (await search(database, ["same"], 3)).chunk_nos.tolist() == [1, 3, 5]
 
 
-async def test_a_term_asked_twice_counts_twice(database: Database) -> None:
+async def test_a_repeated_query_term_counts_twice(database: Database) -> None:
     await publish(database, [chunk(0, "red"), chunk(1, "blue blue"), chunk(2, "green")])
     once = await search(database, ["red", "blue"])
     twice = await search(database, ["red", "red", "blue"])
-    assert twice.scores[0] == pytest.approx(2 * once.scores[once.ords.tolist().index(0)])
+    assert twice.scores[0] == pytest.approx(2 * once.scores[once.chunk_nos.tolist().index(0)])
     assert [use.count for use in twice.terms] == [2, 1]
 
 
 async def test_no_terms_no_container_and_no_match_are_no_hits(database: Database) -> None:
-    assert len((await search(database, ["anything"])).ords) == 0
+    assert len((await search(database, ["anything"])).chunk_nos) == 0
     await publish(database, [chunk(0, "something")])
     for terms in ([], ["anything"]):
         hits = await search(database, terms)
-        assert (len(hits.ords), hits.matched, hits.live_chunks) == (0, 0, 1)
+        assert (len(hits.chunk_nos), hits.matched, hits.live_chunks) == (0, 0, 1)
 
 
 async def test_chunks_without_terms_count_in_the_average(database: Database) -> None:
@@ -207,7 +209,7 @@ async def test_chunks_without_terms_count_in_the_average(database: Database) -> 
 async def test_diagnostics_tell_the_weight_of_every_term(database: Database) -> None:
     chunks = [chunk(0, "common rare"), chunk(1, "common"), chunk(2, "common dead")]
     await publish(database, chunks)
-    await bury(database, chunks[2:])
+    await mark_dead(database, chunks[2:])
     hits = await search(database, ["common", "rare", "dead", "absent"])
     assert {use.term: use.df for use in hits.terms} == {
         "common": 2,
@@ -223,7 +225,7 @@ async def test_containers_do_not_see_each_other(database: Database) -> None:
     await publish(database, [chunk(0, "shared word")])
     await publish(database, [chunk(1, "shared word"), chunk(2, "shared")], "other")
     hits = await search(database, ["shared"])
-    assert (hits.ords.tolist(), hits.live_chunks) == ([0], 1)
+    assert (hits.chunk_nos.tolist(), hits.live_chunks) == ([0], 1)
 
 
 async def test_a_stop_word_of_one_language_is_not_rare_because_another_indexes_it(
@@ -240,7 +242,7 @@ async def test_a_stop_word_of_one_language_is_not_rare_because_another_indexes_i
     await publish(database, chunks[:8])
     await publish(database, chunks[8:])
     hits = await search(database, query_terms("libros de la casa", ["english", "spanish"]), 20)
-    assert hits.ords[-1] == len(spanish)
+    assert hits.chunk_nos[-1] == len(spanish)
     weights = {use.term: use.idf for use in hits.terms}
     assert weights["de"] < weights["cas"]
 
@@ -248,8 +250,8 @@ async def test_a_stop_word_of_one_language_is_not_rare_because_another_indexes_i
 async def test_an_unpublished_transaction_is_not_seen(database: Database) -> None:
     async with database.transaction() as conn:
         await postings.write(conn, CONTAINER, [chunk(0, "draft")])
-        assert len((await search(database, ["draft"])).ords) == 0
-    assert (await search(database, ["draft"])).ords.tolist() == [0]
+        assert len((await search(database, ["draft"])).chunk_nos) == 0
+    assert (await search(database, ["draft"])).chunk_nos.tolist() == [0]
 
 
 async def test_past_the_deadline_a_search_is_timed_out_and_the_pool_stays_usable(
@@ -262,10 +264,10 @@ async def test_past_the_deadline_a_search_is_timed_out_and_the_pool_stays_usable
             await PostgresKeywordIndex(database).search(
                 CONTAINER, ["word"], 5, timeout_seconds=0.05
             )
-    assert (await search(database, ["word"])).ords.tolist() == [0]
+    assert (await search(database, ["word"])).chunk_nos.tolist() == [0]
 
 
-async def test_an_ord_that_cannot_be_packed_is_refused(database: Database) -> None:
+async def test_a_chunk_no_that_cannot_be_packed_is_refused(database: Database) -> None:
     with pytest.raises(TooLarge, match="export it and import it"):
         await publish(database, [chunk(2**32, "word")])
 
@@ -274,7 +276,7 @@ async def test_a_publication_larger_than_a_row_takes_several(database: Database)
     many = [ChunkTerms(n, 1, {"word": 1}) for n in range(70_000)]
     await publish(database, many)
     hits = await search(database, ["word"], 3)
-    assert (hits.matched, hits.rows_read, hits.ords.tolist()) == (70_000, 2, [0, 1, 2])
+    assert (hits.matched, hits.rows_read, hits.chunk_nos.tolist()) == (70_000, 2, [0, 1, 2])
 
 
 @dataclass
@@ -300,13 +302,13 @@ async def write_on(database: Database, history: History) -> None:
         first = 5 * history.begun
         new = [chunk(first + n, " ".join(chance.choices(WORDS, k=6))) for n in range(5)]
         old = [state.chunks[o] for o in chance.sample(sorted(state.chunks), len(state.chunks) // 3)]
-        state.bury(c.ord for c in old)
+        state.mark_dead(c.chunk_no for c in old)
         state.publish(new)
         history.states.append(state)
         history.begun += 1
         async with database.transaction() as conn:
             await postings.write(conn, CONTAINER, new)
-            await postings.bury(conn, CONTAINER, [(c.ord, c.length) for c in old])
+            await postings.mark_dead(conn, CONTAINER, [(c.chunk_no, c.length) for c in old])
         history.done = history.begun
 
 
@@ -321,7 +323,7 @@ async def search_on(database: Database, history: History, writer: asyncio.Task[N
     while not writer.done():
         first = history.done
         hits = await search(database, terms, 8)
-        answer = list(zip(hits.ords.tolist(), hits.scores.tolist(), strict=True))
+        answer = list(zip(hits.chunk_nos.tolist(), hits.scores.tolist(), strict=True))
         possible = [state.search(terms, 8) for state in history.states[first : history.begun + 1]]
         assert answer in possible
         history.searches += 1

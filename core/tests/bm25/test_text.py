@@ -40,7 +40,7 @@ def test_layout_is_allowed_where_a_text_has_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("meta", "told"),
+    ("meta", "message"),
     [
         ({"a": "x\x00y"}, "'a' must not hold the control character"),
         ({"a": ["\ud800"]}, "'a.0' must not hold half a character"),
@@ -54,9 +54,9 @@ def test_layout_is_allowed_where_a_text_has_lines() -> None:
     ],
 )
 def test_meta_that_cannot_be_stored_is_refused_and_the_place_named(
-    meta: dict[str, Any], told: str
+    meta: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValidationError, match=told.replace("(", r"\(")):
+    with pytest.raises(ValidationError, match=message.replace("(", r"\(")):
         META.validate_python(meta)
 
 

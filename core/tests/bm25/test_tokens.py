@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from latent_core.db import tokens
+from latent_core.db.connection import Database
+from latent_core.db.tokens import NewToken
 from latent_core.domain.errors import Conflict
 from latent_core.domain.token import Scope, TokenState, TokenView, digest, new_token
-from latent_core.registry import tokens
-from latent_core.registry.connection import Database
-from latent_core.registry.tokens import NewToken
 
 ADA = NewToken("person:ada", "laptop", frozenset({Scope.READ, Scope.INGEST}), ("notes",), None)
 AGE = "UPDATE tokens SET last_used_at = last_used_at - interval '61 seconds'"
@@ -56,7 +56,7 @@ async def test_two_of_a_name_live_at_a_time_however_many_are_made_at_once(
 
 
 @pytest.mark.parametrize("ended", ["revoked", "expired"])
-async def test_one_that_lives_no_more_makes_room_and_says_what_it_is(
+async def test_a_revoked_token_frees_its_name_and_is_reported(
     database: Database, ended: str
 ) -> None:
     secret, first = await make(database)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from latent_core.registry import audit
-from latent_core.registry.audit import Asked
-from latent_core.registry.connection import Connection, Database
+from latent_core.db import audit
+from latent_core.db.audit import AuditQuery
+from latent_core.db.connection import Connection, Database
 
 CONTAINER = "INSERT INTO containers (id, manifest, etag) VALUES (%(id)s, '{}', 'e')"
-EVERYTHING = Asked(before=2**62, limit=100)
+EVERYTHING = AuditQuery(before=2**62, limit=100)
 
 
 async def note(
@@ -26,13 +26,13 @@ async def test_lines_of_containers_are_newest_first_a_page_at_a_time(database: D
             await note(conn, ("notes", "art", "others")[number % 3], f"document.{number}")
         seen: list[str] = []
         before = 2**62
-        while lines := await audit.of_containers(conn, ["notes", "art"], Asked(before, 3)):
+        while lines := await audit.of_containers(conn, ["notes", "art"], AuditQuery(before, 3)):
             seen += [line.action for line in lines]
             before = lines[-1].id
     assert seen == [f"document.{n}" for n in range(11, -1, -1) if n % 3 != 2]
 
 
-async def test_they_are_asked_for_by_principal_and_by_the_beginning_of_the_action(
+async def test_lines_are_filtered_by_principal_and_action_prefix(
     database: Database,
 ) -> None:
     async with database.transaction() as conn:
@@ -40,9 +40,9 @@ async def test_they_are_asked_for_by_principal_and_by_the_beginning_of_the_actio
         await note(conn, "notes", "document.add", "agent:a")
         await note(conn, "notes", "document.delete", "agent:b")
         await note(conn, "notes", "container.apply", "agent:a")
-        asked = Asked(2**62, 9, principal="agent:a", action="document.")
-        lines = await audit.of_containers(conn, ["notes"], asked)
-        whole = await audit.whole(conn, ["notes"], None, asked)
+        query = AuditQuery(2**62, 9, principal="agent:a", action="document.")
+        lines = await audit.of_containers(conn, ["notes"], query)
+        whole = await audit.whole(conn, ["notes"], None, query)
     assert [line.action for line in lines] == ["document.add"]
     assert whole == lines
 

@@ -12,8 +12,8 @@ from psycopg.errors import ReadOnlySqlTransaction, UndefinedTable, UniqueViolati
 from psycopg.rows import tuple_row
 from psycopg.types.json import Jsonb
 
+from latent_core.db.connection import Database, DatabaseTimeouts
 from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, Unavailable
-from latent_core.registry.connection import Database, Limits
 
 KEEP = "INSERT INTO secrets VALUES (%(name)s, 'x')"
 COUNT = "SELECT count(*) AS n FROM secrets"
@@ -92,7 +92,7 @@ async def test_what_a_repository_must_judge_itself_is_left_as_it_is(database: Da
 
 
 async def test_a_statement_over_its_time_is_timed_out(dsn: str) -> None:
-    async with await Database.open(dsn, limits=Limits(statement=0.05)) as db:
+    async with await Database.open(dsn, limits=DatabaseTimeouts(statement=0.05)) as db:
         with pytest.raises(TimedOut, match="statement timeout"):
             async with db.transaction() as conn:
                 await conn.execute("SELECT pg_sleep(30)")
@@ -100,7 +100,7 @@ async def test_a_statement_over_its_time_is_timed_out(dsn: str) -> None:
 
 
 async def test_a_lock_that_is_not_given_is_timed_out(dsn: str) -> None:
-    limits = Limits(lock=0.05)
+    limits = DatabaseTimeouts(lock=0.05)
     async with await Database.open(dsn, limits=limits) as db, db.transaction() as holder:
         await holder.execute("LOCK TABLE secrets")
         with pytest.raises(TimedOut, match="lock timeout"):
@@ -114,7 +114,7 @@ async def test_a_full_disk_is_out_of_space(database: Database) -> None:
 
 
 async def test_when_no_connection_becomes_free_it_is_unavailable(dsn: str) -> None:
-    async with await Database.open(dsn, max_size=1, limits=Limits(wait=0.1)) as db:
+    async with await Database.open(dsn, max_size=1, limits=DatabaseTimeouts(wait=0.1)) as db:
         async with db.transaction():
             with pytest.raises(Unavailable, match="became free"):
                 await count(db)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from latent_core.domain.custom_schema import CustomSchema, FieldRule, Kind
 from latent_core.domain.doc_meta import accepted_meta, given_digest, published_meta
 from latent_core.domain.errors import IngestFailed, Invalid
-from latent_core.domain.manifest import Manifest, parse_manifest
-from latent_core.manifests import read_manifest
+from latent_core.domain.manifest.custom_schema import CustomSchema, FieldKind, FieldRule
+from latent_core.domain.manifest.model import Manifest, parse_manifest
+from latent_core.domain.manifest.yaml_reader import read_manifest
 
 ART: dict[str, Any] = {
     "period": ["modernism", "baroque"],
@@ -68,7 +68,7 @@ def test_values_are_kept_as_their_fields_kind(given_: dict[str, Any], kept: Any)
 
 
 @pytest.mark.parametrize(
-    ("given_", "told"),
+    ("given_", "summary"),
     [
         ({"period": "rococo"}, "period is 'rococo', and must be one of modernism, baroque"),
         ({"confidence": "high"}, "confidence must be a number, not 'high'"),
@@ -87,11 +87,11 @@ def test_values_are_kept_as_their_fields_kind(given_: dict[str, Any], kept: Any)
     ],
 )
 def test_what_a_field_may_not_hold_is_named_with_the_field(
-    given_: dict[str, Any], told: str
+    given_: dict[str, Any], summary: str
 ) -> None:
     _, wrong = read(given_)
     assert len(wrong) == 1
-    assert wrong[0].startswith(told)
+    assert wrong[0].startswith(summary)
 
 
 def test_a_required_field_may_be_missing_until_the_document_is_whole() -> None:
@@ -102,7 +102,7 @@ def test_a_required_field_may_be_missing_until_the_document_is_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "summary"),
     [
         ("flaot", "'flaot' is no kind of field; did you mean 'float'?"),
         (3, "3 is no kind of field; write a kind"),
@@ -117,10 +117,10 @@ def test_a_required_field_may_be_missing_until_the_document_is_whole() -> None:
         ({"enum": list(range(1001))}, "enum: has 1001 values; the limit is 1000"),
     ],
 )
-def test_a_rule_that_is_none_is_named_with_its_key_and_line(rule: Any, told: str) -> None:
+def test_a_rule_that_is_none_is_named_with_its_key_and_line(rule: Any, summary: str) -> None:
     with pytest.raises(Invalid) as caught:
         manifest({"period": rule})
-    assert caught.value.message.startswith(f"manifest: metadata.custom_schema.period: {told}")
+    assert caught.value.message.startswith(f"manifest: metadata.custom_schema.period: {summary}")
 
 
 def test_a_manifest_file_that_is_wrong_in_its_schema_names_the_line_of_the_field() -> None:
@@ -141,8 +141,11 @@ _PLAIN = st.one_of(
 )
 
 
-@given(kind=st.sampled_from(Kind), value=st.one_of(_PLAIN, st.lists(_PLAIN, max_size=4), st.none()))
-def test_what_was_kept_is_kept_again_as_it_is(kind: Kind, value: Any) -> None:
+@given(
+    kind=st.sampled_from(FieldKind),
+    value=st.one_of(_PLAIN, st.lists(_PLAIN, max_size=4), st.none()),
+)
+def test_what_was_kept_is_kept_again_as_it_is(kind: FieldKind, value: Any) -> None:
     """Reading is done at the addition and again at the publication."""
     rule = FieldRule(kind)
     try:
@@ -155,10 +158,14 @@ def test_what_was_kept_is_kept_again_as_it_is(kind: Kind, value: Any) -> None:
 
 def test_the_sender_wins_over_the_path_and_the_path_over_the_file() -> None:
     art = manifest({"year": "integer"}, "{year}/{city}.md")
-    said = accepted_meta(art, "file:///museum/1905/berlin.md", {"city": "Dresden"})
-    assert said == {"year": 1905, "city": "Dresden"}
+    accepted_fields = accepted_meta(art, "file:///museum/1905/berlin.md", {"city": "Dresden"})
+    assert accepted_fields == {"year": 1905, "city": "Dresden"}
     inside = {"year": 2000, "city": "Rome", "author": "Kirchner"}
-    assert published_meta(art, inside, said) == {**inside, "year": 1905, "city": "Dresden"}
+    assert published_meta(art, inside, accepted_fields) == {
+        **inside,
+        "year": 1905,
+        "city": "Dresden",
+    }
 
 
 def test_an_addition_is_refused_and_a_publication_fails_by_the_name_of_the_field() -> None:

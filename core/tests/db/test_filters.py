@@ -8,11 +8,11 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from latent_core.bm25.language import detect_language
 from latent_core.domain.errors import Invalid
-from latent_core.domain.filter_syntax import parse, shown
-from latent_core.domain.filters import AllOf, Column, MetaField, Not, Op, Test
+from latent_core.domain.filters.model import AllOf, Column, FilterOp, MetaField, Negation, Test
+from latent_core.domain.filters.syntax import parse, shown
 from latent_core.domain.languages import LANGUAGES, language_named
-from latent_core.keywords.language import detect_language
 from tests.support.oracles.filter_oracle import filters, random_rows
 
 ROWS: Final = random_rows(20, datetime(2026, 11, 20, tzinfo=UTC), seed=3)
@@ -39,12 +39,14 @@ def test_an_empty_filter_is_none() -> None:
 def test_a_day_is_the_whole_day() -> None:
     day, after = datetime(2026, 1, 31, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
     bounds = (
-        Test(Column.MODIFIED, Op.GTE, (day,)),
-        Test(Column.MODIFIED, Op.LT, (after,)),
+        Test(Column.MODIFIED, FilterOp.GTE, (day,)),
+        Test(Column.MODIFIED, FilterOp.LT, (after,)),
     )
     assert parse({"modified": "2026-01-31"}) == AllOf(bounds)
-    assert parse({"modified": {"ne": "2026-01-31"}}) == Not(AllOf(bounds))
-    assert parse({"modified": {"gt": "2026-01-31"}}) == Test(Column.MODIFIED, Op.GTE, (after,))
+    assert parse({"modified": {"ne": "2026-01-31"}}) == Negation(AllOf(bounds))
+    assert parse({"modified": {"gt": "2026-01-31"}}) == Test(
+        Column.MODIFIED, FilterOp.GTE, (after,)
+    )
     assert parse({"modified": {"lte": "2026-01-31"}}) == bounds[1]
 
 
@@ -70,12 +72,14 @@ def test_a_language_is_known_by_its_name_its_codes_and_its_tags() -> None:
         "def f(x):\n    if x is not None:\n        return [x]\n",
     ],
 )
-def test_every_language_that_is_detected_can_be_asked_for(text: str) -> None:
+def test_every_detected_language_can_be_filtered_by(text: str) -> None:
     assert detect_language(text) in LANGUAGES
 
 
 def test_true_is_not_one_and_each_value_counts_once() -> None:
-    assert parse({"meta.a": [1, True, 1, "1", 1.0]}) == Test(MetaField("a"), Op.IN, (1, True, "1"))
+    assert parse({"meta.a": [1, True, 1, "1", 1.0]}) == Test(
+        MetaField("a"), FilterOp.IN, (1, True, "1")
+    )
     read = parse({"meta.a": [1, True]})
     assert isinstance(read, Test)
     assert [type(value) for value in read.values] == [int, bool]
@@ -83,7 +87,7 @@ def test_true_is_not_one_and_each_value_counts_once() -> None:
 
 def test_a_path_may_be_written_as_a_uri_and_a_folder_with_a_slash() -> None:
     assert parse({"path": "file:///docs/"}) == parse({"path": "/docs/**"})
-    assert parse({"path": ["docs/**"]}) == Test(Column.PATH, Op.GLOB, ("docs/**",))
+    assert parse({"path": ["docs/**"]}) == Test(Column.PATH, FilterOp.GLOB, ("docs/**",))
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -150,10 +154,10 @@ REFUSED: Final = [
 ]
 
 
-@pytest.mark.parametrize(("written", "told"), REFUSED, ids=range(len(REFUSED)))
-def test_what_cannot_be_read_is_refused_by_name(written: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("written", "summary"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_read_is_refused_by_name(written: dict[str, Any], summary: str) -> None:
     error = refusal(written)
-    with pytest.raises(Invalid, match=told):
+    with pytest.raises(Invalid, match=summary):
         raise error
     assert error.message.isprintable()
     assert error.details["field"].isprintable()
@@ -167,7 +171,7 @@ def test_what_cannot_be_read_is_refused_by_name(written: dict[str, Any], told: s
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from([*Column, *Op, "and", "or", "not", "meta.a", "x", NUL]),
+                st.sampled_from([*Column, *FilterOp, "and", "or", "not", "meta.a", "x", NUL]),
                 inner,
                 max_size=3,
             )
@@ -176,10 +180,10 @@ def test_what_cannot_be_read_is_refused_by_name(written: dict[str, Any], told: s
     ).filter(lambda written: isinstance(written, dict))
 )
 def test_whatever_is_written_is_read_or_refused(written: Any) -> None:
-    told = ""
+    summary = ""
     try:
         node = parse(written)
     except Invalid as error:
-        node, told = None, error.message
-    assert told.isprintable()
+        node, summary = None, error.message
+    assert summary.isprintable()
     assert node is None or parse(shown(node)) == node

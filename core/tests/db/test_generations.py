@@ -16,15 +16,22 @@ import numpy as np
 import pytest
 
 from latent_core.blobs.files import FileBlobStore
-from latent_core.blobs.keeping import store
+from latent_core.blobs.writer import store
+from latent_core.bm25.analyser import analyse, query_terms
+from latent_core.bm25.bm25 import PostgresKeywordIndex
+from latent_core.db import containers
+from latent_core.db.conditions import FilterCondition
+from latent_core.db.connection import Database
+from latent_core.db.doctor import checks
+from latent_core.db.documents import chunks, documents, records
+from latent_core.db.documents.documents import LiveGeneration, SourceInfo
 from latent_core.doctor.examine import Doctor
-from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType, number
+from latent_core.domain.chunk import BlockType, DraftChunk, SourcePlace, SourceType, number
 from latent_core.domain.errors import NotFound
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobKind, JobState
-from latent_core.domain.manifest import Manifest
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
 from latent_core.ingest.delete import (
@@ -35,20 +42,15 @@ from latent_core.ingest.delete import (
     enqueue_collection,
     enqueue_purges,
 )
-from latent_core.ingest.publish import Published, Staged, StagedChunk, publish
+from latent_core.ingest.publish import PublicationResult, StagedChunk, StagedGeneration, publish
 from latent_core.ingest.purge import purge_blobs, purge_points, purge_rows
-from latent_core.ingest.stage import Addressed, stage_vectors
-from latent_core.keywords.analyser import analyse, query_terms
-from latent_core.keywords.bm25 import PostgresKeywordIndex
+from latent_core.ingest.stage import AddressedChunk, stage_vectors
+from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.queue import admin
 from latent_core.queue.claim import claim
 from latent_core.queue.finish import finish
-from latent_core.registry import checks, chunks, containers, documents, records
-from latent_core.registry.conditions import Condition
-from latent_core.registry.connection import Database
-from latent_core.registry.documents import Live, Source
-from latent_core.vectors.edge import EdgeVectorIndex
-from latent_core.vectors.port import Layout, VectorIndex
+from latent_core.vectors.edge.index import EdgeVectorIndex
+from latent_core.vectors.port import CollectionLayout, VectorIndex
 
 DIMS = 8
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -72,7 +74,7 @@ class PublishHarness:
     blobs: FileBlobStore
 
     async def request(self, uri: str) -> tuple[UUID, int]:
-        source = Source("notes", uri, "text/plain")
+        source = SourceInfo("notes", uri, "text/plain")
         payload = IngestPayload(uri=uri, filename="a.txt", mime="text/plain", accepted_at=NOW)
         async with self.db.transaction() as conn:
             await accept(conn, source, payload, kind=JobKind.INGEST, principal="local:you")
@@ -80,14 +82,14 @@ class PublishHarness:
         assert row is not None
         return source.doc_id, row["request"]
 
-    async def stage(self, doc_id: UUID, request: int, texts: list[str]) -> Staged | None:
+    async def stage(self, doc_id: UUID, request: int, texts: list[str]) -> StagedGeneration | None:
         async with self.db.transaction() as conn:
             attempt = (await documents.take_generations(conn, [doc_id], request)).get(doc_id)
         if attempt is None:
             return None
         async with self.db.transaction() as conn:
             container = await containers.get(conn, "notes")
-            first = await containers.take_ords(conn, "notes", len(texts))
+            first = await containers.take_chunk_nos(conn, "notes", len(texts))
         assert container is not None
         assert first is not None
         drafts = [_draft(text) for text in texts]
@@ -95,12 +97,12 @@ class PublishHarness:
         rng = np.random.default_rng(len(texts))
         vectors = rng.normal(size=(len(made), DIMS)).astype(np.float32)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        addressed = [Addressed(doc_id, attempt.generation, c, 1) for c in made]
+        addressed = [AddressedChunk(doc_id, attempt.generation, c, 1) for c in made]
         await stage_vectors(self.index, container.space, addressed, vectors, _always)
-        return Staged(
+        return StagedGeneration(
             doc_id=doc_id,
             generation=attempt.generation,
-            live=Live(
+            live=LiveGeneration(
                 "A", "text", "0" * 64, 1, "english", f"print-{texts}", len(made), "text/plain", {}
             ),
             chunks=[StagedChunk.of(c, analyse(c.draft.text, "english"), 1) for c in made],
@@ -114,20 +116,20 @@ class PublishHarness:
             fetched_at=NOW,
         )
 
-    async def publish(self, staged: Staged) -> Published:
+    async def publish(self, staged: StagedGeneration) -> PublicationResult:
         async with self.db.transaction() as conn:
             published = await publish(conn, "notes", [staged])
             await enqueue_purges(
                 conn,
                 "notes",
-                below=[(staged.doc_id, staged.generation)] if published.flipped else [],
+                below=[(staged.doc_id, staged.generation)] if published.now_live else [],
                 only=[(staged.doc_id, staged.generation)] if published.refused else [],
                 principal="local:you",
                 lease_seconds=0.0,
             )
         return published
 
-    async def ingest(self, uri: str, texts: list[str]) -> Published:
+    async def ingest(self, uri: str, texts: list[str]) -> PublicationResult:
         doc_id, request = await self.request(uri)
         staged = await self.stage(doc_id, request, texts)
         assert staged is not None
@@ -142,7 +144,8 @@ class PublishHarness:
     async def records(self, corpus: UUID, request: int, *names: str) -> list[UUID]:
         """Records of a corpus as one run of it makes them visible."""
         sources = [
-            Source("notes", f"file:///c.jsonl#{name}", "text/plain", name, corpus) for name in names
+            SourceInfo("notes", f"file:///c.jsonl#{name}", "text/plain", name, corpus)
+            for name in names
         ]
         async with self.db.transaction() as conn:
             await records.accept(conn, sources, corpus, request)
@@ -158,7 +161,7 @@ class PublishHarness:
             "notes", query_terms(query, ["english"]), 1000, timeout_seconds=10
         )
         async with self.db.transaction() as conn:
-            live = await chunks.live(conn, "notes", hits.ords, Condition())
+            live = await chunks.live(conn, "notes", hits.chunk_nos, FilterCondition())
             rows = await chunks.hydrate(conn, "notes", list(live))
         return {row["text"] for row in rows.values()}
 
@@ -184,7 +187,7 @@ def _draft(text: str) -> DraftChunk:
     return DraftChunk(
         text,
         text,
-        Place(0, len(text)),
+        SourcePlace(0, len(text)),
         SourceType.TEXT,
         BlockType.PARAGRAPH,
         content_hash(text),
@@ -207,7 +210,7 @@ async def harness(database: Database, tmp_path: Path) -> AsyncIterator[PublishHa
 
 
 @dataclass
-class Listed:
+class ListedCollections:
     """An engine that holds collections of whomever."""
 
     names: list[str]
@@ -215,7 +218,7 @@ class Listed:
     async def collections(self) -> list[str]:
         return list(self.names)
 
-    async def create_collection(self, name: str, dims: int, layout: Layout) -> None:
+    async def create_collection(self, name: str, dims: int, layout: CollectionLayout) -> None:
         """There already."""
 
     async def drop_collection(self, name: str) -> None:
@@ -225,7 +228,7 @@ class Listed:
 async def test_collections_of_nobody_are_dropped_where_we_are_alone_and_never_on_a_server(
     harness: PublishHarness,
 ) -> None:
-    engine = Listed(["c_of-another-installation_text", "theirs"])
+    engine = ListedCollections(["c_of-another-installation_text", "theirs"])
     index = cast(VectorIndex, engine)
     await founding.ensure_collections(harness.db, index, alone=False)
     assert engine.names == ["c_of-another-installation_text", "theirs"]
@@ -238,7 +241,7 @@ async def test_what_is_staged_is_not_visible_until_it_is_published(harness: Publ
     staged = await harness.stage(doc_id, request, ["the lamp is lit"])
     assert staged is not None
     assert await harness.found("lamp") == set()
-    assert (await harness.publish(staged)).flipped == {doc_id}
+    assert (await harness.publish(staged)).now_live == {doc_id}
     assert await harness.found("lamp") == {"the lamp is lit"}
 
 
@@ -286,7 +289,7 @@ async def test_a_deleted_document_is_invisible_at_once_and_gone_after_its_purge(
     harness: PublishHarness,
 ) -> None:
     published = await harness.ingest("file:///a.txt", ["the lamp is lit"])
-    (doc_id,) = published.flipped
+    (doc_id,) = published.now_live
     await harness.delete(doc_id)
     assert await harness.found("lamp") == set()
     await harness.drain()
@@ -347,7 +350,7 @@ async def test_doctor_tells_of_a_live_chunk_without_a_vector_and_of_a_stray_poin
     harness: PublishHarness,
 ) -> None:
     published = await harness.ingest("file:///a.txt", ["the lamp is lit"])
-    (doc_id,) = published.flipped
+    (doc_id,) = published.now_live
     stray_doc, request = await harness.request("file:///b.txt")
     assert await harness.stage(stray_doc, request, ["stray words"]) is not None
     await harness.drain()
@@ -356,9 +359,9 @@ async def test_doctor_tells_of_a_live_chunk_without_a_vector_and_of_a_stray_poin
     assert container is not None
     await harness.index.delete(container.space.collection(), doc_id)
     report = await harness.examine()
-    told = [d.message for d in report.containers["notes"].differences]
-    assert any("is live and has no vector" in message for message in told)
-    assert any("belongs to no live chunk" in message for message in told)
+    messages = [d.message for d in report.containers["notes"].differences]
+    assert any("is live and has no vector" in message for message in messages)
+    assert any("belongs to no live chunk" in message for message in messages)
 
 
 async def test_concurrent_adds_publications_and_deletions_neither_lock_up_nor_drift(
@@ -401,7 +404,7 @@ async def test_a_purge_of_a_deleted_corpus_spares_the_records_of_its_next_life(
     assert await harness.found("record") == {"record one"}
 
 
-async def test_a_deleted_record_stays_deleted_for_every_run_asked_for_before(
+async def test_a_deleted_record_stays_deleted_for_every_earlier_run(
     harness: PublishHarness,
 ) -> None:
     corpus, first = await harness.request("file:///c.jsonl")
@@ -450,7 +453,7 @@ async def test_all_blobs_without_a_purpose_go_in_one_collection_however_many(
     assert [h async for h in harness.blobs.hashes()] == []
 
 
-async def test_a_collection_outlives_the_container_that_asked_for_it_and_quiets_the_doctor(
+async def test_a_collection_of_a_removed_container_is_found_and_dropped_by_the_doctor(
     harness: PublishHarness,
 ) -> None:
     await store(harness.db, harness.blobs, b"a page")

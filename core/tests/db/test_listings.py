@@ -6,10 +6,10 @@ import random
 import re
 from uuid import UUID
 
+from latent_core.db.connection import Database
+from latent_core.db.documents import folder_listings
+from latent_core.db.documents.folder_listings import VANISHED, UriSpan
 from latent_core.domain.ids import document_id
-from latent_core.registry import listings
-from latent_core.registry.connection import Database
-from latent_core.registry.listings import VANISHED, Span
 
 PREFIX = "file:///museum/"
 CONTAINER = "INSERT INTO containers (id, manifest, etag) VALUES ('notes', '{}', 'e')"
@@ -39,18 +39,20 @@ async def test_a_span_holds_in_the_database_what_it_holds_in_python(database: Da
     for _ in range(30):
         ends = sorted(rng.sample(names, 2))
         after, through = (None if rng.random() < 0.3 else PREFIX + end for end in ends)
-        span = Span(PREFIX, after, through)
+        span = UriSpan(PREFIX, after, through)
         async with database.transaction() as conn:
-            found = await listings.vanished(conn, "notes", span, [ids[uri] for uri in kept], 1000)
-        wanted = [uri for uri in uris if span.holds(uri) and uri not in kept]
-        assert [uri for _, uri in found] == sorted(wanted)
-        assert [doc_id for doc_id, _ in found] == [ids[uri] for uri in sorted(wanted)]
+            found = await folder_listings.vanished(
+                conn, "notes", span, [ids[uri] for uri in kept], 1000
+            )
+        expected = [uri for uri in uris if span.holds(uri) and uri not in kept]
+        assert [uri for _, uri in found] == sorted(expected)
+        assert [doc_id for doc_id, _ in found] == [ids[uri] for uri in sorted(expected)]
 
 
 async def test_no_more_is_read_than_the_limit_and_the_part(database: Database) -> None:
     """The index on uris bounds the scan at both ends: a folder of many files is listed in many parts."""
     ids = await store(database, [f"{PREFIX}{n:05}.md" for n in range(20_000)])
-    span = Span(PREFIX, f"{PREFIX}00100.md", f"{PREFIX}00200.md")
+    span = UriSpan(PREFIX, f"{PREFIX}00100.md", f"{PREFIX}00200.md")
     kept = [ids[f"{PREFIX}00150.md"]]
     parameters = {
         "container_id": "notes",
@@ -61,7 +63,7 @@ async def test_no_more_is_read_than_the_limit_and_the_part(database: Database) -
         "limit": 5001,
     }
     async with database.transaction() as conn:
-        found = await listings.vanished(conn, "notes", span, kept, 5)
+        found = await folder_listings.vanished(conn, "notes", span, kept, 5)
         assert len(found) == 5
         rows = await (
             await conn.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {VANISHED}", parameters)

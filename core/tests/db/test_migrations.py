@@ -11,15 +11,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from latent_core.domain.errors import Conflict, Unavailable
-from latent_core.processes.cluster import programs
-from latent_core.registry.migrate import (
+from latent_core.db.migrate import (
     current_revision,
     head_revision,
     migrate,
     migrations_folder,
     pending,
 )
+from latent_core.domain.errors import Conflict, Unavailable
+from latent_core.runtime.cluster import programs
 
 GOLDEN = Path(__file__).with_name("schema.sql.golden")
 NOISE = re.compile(
@@ -68,7 +68,7 @@ async def test_of_several_that_migrate_at_once_one_does_it_and_the_others_wait(
     empty_dsn: str,
 ) -> None:
     script = (
-        "import asyncio, sys; from latent_core.registry.migrate import migrate;"
+        "import asyncio, sys; from latent_core.db.migrate import migrate;"
         "print(len(asyncio.run(migrate(sys.argv[1]))))"
     )
     other = await asyncio.create_subprocess_exec(
@@ -89,7 +89,7 @@ async def test_a_database_of_a_newer_release_is_refused(dsn: str) -> None:
         await pending(dsn)
 
 
-async def test_a_server_that_is_away_is_unavailable(tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="Postgres is not available"):
         await migrate(f"host={tmp_path} user=nobody dbname=nothing")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from latent_core.db.connection import Database
 from latent_core.domain.errors import Invalid, Unavailable
-from latent_core.registry.connection import Database
 
 
 @pytest.mark.parametrize(

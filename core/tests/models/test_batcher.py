@@ -11,10 +11,10 @@ from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import IngestFailed, LatentError, RateLimited, TimedOut, Unavailable
 from latent_core.domain.vector import Matrix, Vector
-from latent_core.embedding.batcher import Batcher
-from latent_core.embedding.pieces import PieceTokenizer
-from latent_core.embedding.port import EmbeddingModel, TextsOnly
-from tests.support.hashed_words import HashedWords
+from latent_core.models.embedding.batcher import Batcher
+from latent_core.models.embedding.inputs import PieceTokenizer
+from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
+from tests.support.hashed_embedder import HashedWords
 
 DIMS = 16
 DEADLINE = 20.0
@@ -29,7 +29,7 @@ class Recorder(TextsOnly):
         self.tokenizer = PieceTokenizer()
         self.batches: list[list[str]] = []
         self.under_way = 0
-        self.most_under_way = 0
+        self.max_in_flight = 0
         self.failure: Callable[[Sequence[str]], Exception | None] = lambda _: None
         self.gate = asyncio.Event()
         self.gate.set()
@@ -38,7 +38,7 @@ class Recorder(TextsOnly):
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
         self.batches.append(list(texts))
         self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
+        self.max_in_flight = max(self.max_in_flight, self.under_way)
         self.entered.set()
         try:
             await self.gate.wait()
@@ -111,7 +111,7 @@ async def test_each_caller_gets_its_own_rows_in_order_whatever_the_limits(
             assert np.array_equal(rows, HASHED.vectors(own))
     assert sum(map(len, recorder.batches)) == sum(map(len, calls))
     assert all(len(batch) <= max_texts for batch in recorder.batches)
-    assert recorder.most_under_way <= in_flight
+    assert recorder.max_in_flight <= in_flight
 
 
 async def test_a_lone_text_leaves_at_once(recorder: Recorder) -> None:
@@ -141,7 +141,7 @@ async def test_full_batches_of_one_call_go_side_by_side_and_no_more_than_may(
     assert [len(batch) for batch in recorder.batches] == [10] * 4
     recorder.gate.set()
     assert np.array_equal(await call, HASHED.vectors(texts("long", 75)))
-    assert recorder.most_under_way == 4
+    assert recorder.max_in_flight == 4
     await batcher.close()
 
 
@@ -207,17 +207,17 @@ async def test_texts_of_like_length_go_together(recorder: Recorder, batcher: Bat
 
 
 class TestCheckpoint:
-    async def test_it_is_asked_between_the_batches_of_its_caller(
+    async def test_the_checkpoint_is_called_between_the_batches_of_its_caller(
         self, recorder: Recorder, batcher: Batcher
     ) -> None:
-        asked: list[int] = []
+        seen_batches: list[int] = []
 
         async def checkpoint() -> None:
-            asked.append(len(recorder.batches))
+            seen_batches.append(len(recorder.batches))
 
         await batcher.embed(texts("a", 45), checkpoint)
         assert len(recorder.batches) == 5
-        assert len(asked) == 4
+        assert len(seen_batches) == 4
 
     async def test_what_it_raises_ends_its_call_and_no_other(
         self, recorder: Recorder, batcher: Batcher
@@ -273,7 +273,7 @@ class TestFailure:
         assert np.array_equal(fine, HASHED.vectors(texts("fine", 3)))
         await first
 
-    async def test_trouble_that_passes_is_told_to_all_of_the_batch_and_not_repeated(
+    async def test_a_transient_error_is_raised_to_the_whole_batch_and_not_repeated(
         self, recorder: Recorder, batcher: Batcher
     ) -> None:
         first = await held(recorder, batcher)

@@ -11,8 +11,8 @@ from typing import Final
 QUERY: Final = """
 import asyncio, sys
 from pathlib import Path
-from latent_core.embedding import minilm
-from latent_core.embedding.local import LocalEmbedder
+from latent_core.models.embedding import minilm
+from latent_core.models.embedding.local import LocalEmbedder
 async def main():
     embedder = LocalEmbedder(minilm.built_in(minilm.INT8, Path(sys.argv[1])))
     print(len(await embedder.embed_query("who keeps the lamp?")))

@@ -8,36 +8,36 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import numpy as np
 import pytest
 
+from latent_core.db.connection import Database
+from latent_core.db.spaces import embedding_cache as embeddings
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.ids import Sha256, content_hash
 from latent_core.domain.vector import Matrix, Vector
-from latent_core.embedding import cache
-from latent_core.embedding.batcher import Batcher
-from latent_core.embedding.cache import CachedEmbedding
-from latent_core.embedding.picture import Picture
-from latent_core.embedding.pieces import PieceTokenizer
-from latent_core.embedding.port import EmbeddingModel, TextsOnly
-from latent_core.registry import embeddings
-from latent_core.registry.connection import Database
-from tests.support.hashed_words import HashedWords
+from latent_core.models.embedding import cache
+from latent_core.models.embedding.batcher import Batcher
+from latent_core.models.embedding.cache import CachedEmbedding
+from latent_core.models.embedding.inputs import PieceTokenizer
+from latent_core.models.embedding.picture import StoredImage
+from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
+from tests.support.hashed_embedder import HashedWords
 
 DIMS = 16
 HASHED = HashedWords(DIMS)
 
 
-class Counting(TextsOnly):
+class CountingEmbedderStub(TextsOnly):
     """An embedder that notes what it is asked for."""
 
     def __init__(self, version: str = "1") -> None:
         self.model = EmbeddingModel("counting", version, DIMS, 100)
         self.tokenizer = PieceTokenizer()
-        self.asked: list[str] = []
+        self.embedded_texts: list[str] = []
         self.fails_on = "\0"
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
         if any(self.fails_on in text for text in texts):
             raise Unavailable("the embedder is away")
-        self.asked += texts
+        self.embedded_texts += texts
         return HASHED.vectors(texts)
 
     async def embed_query(self, text: str) -> Vector:
@@ -53,12 +53,14 @@ async def no_pictures(sha256: Sha256) -> bytes:
 
 
 @pytest.fixture
-def embedder() -> Counting:
-    return Counting()
+def embedder() -> CountingEmbedderStub:
+    return CountingEmbedderStub()
 
 
 @pytest.fixture
-async def cached(embedder: Counting, database: Database) -> AsyncIterator[CachedEmbedding]:
+async def cached(
+    embedder: CountingEmbedderStub, database: Database
+) -> AsyncIterator[CachedEmbedding]:
     batcher = Batcher(embedder)
     yield CachedEmbedding(batcher, database, no_pictures)
     await batcher.close()
@@ -68,22 +70,22 @@ TEXTS = ["proteins fold", "rye bread", "heat transfer", ""]
 
 
 async def test_known_texts_are_not_embedded_again(
-    cached: CachedEmbedding, embedder: Counting
+    cached: CachedEmbedding, embedder: CountingEmbedderStub
 ) -> None:
     first = await cached.embed(TEXTS)
     second = await cached.embed([*TEXTS[::-1], "new"])
     assert (first.hits, second.hits) == (0, 4)
-    assert sorted(embedder.asked) == sorted([*TEXTS, "new"])
+    assert sorted(embedder.embedded_texts) == sorted([*TEXTS, "new"])
     assert np.array_equal(first.matrix, HASHED.vectors(TEXTS))
     assert np.array_equal(second.matrix, HASHED.vectors([*TEXTS[::-1], "new"]))
     assert second.matrix.dtype == np.float32
 
 
 async def test_the_same_text_twice_in_a_call_is_embedded_once(
-    cached: CachedEmbedding, embedder: Counting
+    cached: CachedEmbedding, embedder: CountingEmbedderStub
 ) -> None:
     matrix, hits, _ = await cached.embed(["a", "b", "a", "a"])
-    assert (len(embedder.asked), hits) == (2, 2)
+    assert (len(embedder.embedded_texts), hits) == (2, 2)
     assert np.array_equal(matrix, HASHED.vectors(["a", "b", "a", "a"]))
 
 
@@ -95,15 +97,15 @@ async def test_another_version_of_the_embedder_knows_nothing(
     cached: CachedEmbedding, database: Database
 ) -> None:
     await cached.embed(TEXTS)
-    newer = Batcher(Counting(version="2"))
+    newer = Batcher(CountingEmbedderStub(version="2"))
     assert (await CachedEmbedding(newer, database, no_pictures).embed(TEXTS)).hits == 0
     await newer.close()
 
 
 async def test_what_was_made_before_a_failure_is_kept(
-    cached: CachedEmbedding, embedder: Counting, monkeypatch: pytest.MonkeyPatch
+    cached: CachedEmbedding, embedder: CountingEmbedderStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "TEXTS_A_STEP", 10)
+    monkeypatch.setattr(cache, "TEXTS_PER_STEP", 10)
     texts = [f"text {n}" for n in range(30)]
     embedder.fails_on = "text 25"
     with pytest.raises(Unavailable):
@@ -115,7 +117,7 @@ async def test_what_was_made_before_a_failure_is_kept(
 async def test_batches_are_kept_as_they_come_even_by_a_call_that_has_failed(
     database: Database,
 ) -> None:
-    class Slow(Counting):
+    class SlowEmbedder(CountingEmbedderStub):
         """Its first batch comes when another one has failed."""
 
         failed = asyncio.Event()
@@ -129,7 +131,7 @@ async def test_batches_are_kept_as_they_come_even_by_a_call_that_has_failed(
             await self.failed.wait()
             return rows
 
-    embedder = Slow()
+    embedder = SlowEmbedder()
     embedder.fails_on = "bad"
     batcher = Batcher(embedder, max_texts=2)
     cached = CachedEmbedding(batcher, database, no_pictures)
@@ -140,35 +142,35 @@ async def test_batches_are_kept_as_they_come_even_by_a_call_that_has_failed(
         pass
     again = await cached.embed(["a longer text", "another longer text", "bad"])
     assert again.hits == 2
-    assert embedder.asked.count("a longer text") == 1
+    assert embedder.embedded_texts.count("a longer text") == 1
     await batcher.close()
 
 
-async def _known(database: Database, embedder: Counting) -> int:
+async def _known(database: Database, embedder: CountingEmbedderStub) -> int:
     hashes = [content_hash(text) for text in ("a longer text", "another longer text")]
     async with database.transaction() as conn:
         return len(await embeddings.find(conn, embedder.model.key, hashes))
 
 
-async def test_the_checkpoint_is_asked_between_steps(
+async def test_the_checkpoint_is_called_between_steps(
     cached: CachedEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "TEXTS_A_STEP", 10)
+    monkeypatch.setattr(cache, "TEXTS_PER_STEP", 10)
     texts = [f"text {n}" for n in range(35)]
-    asked = 0
+    embedded_texts = 0
 
     async def checkpoint() -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal embedded_texts
+        embedded_texts += 1
 
     await cached.embed(texts)
     await cached.embed(texts, checkpoint)
-    assert asked == 3
+    assert embedded_texts == 3
 
 
 async def test_jobs_with_the_same_texts_do_not_block_each_other(database: Database) -> None:
     texts = [f"text {n}" for n in range(300)]
-    batchers = [Batcher(Counting()) for _ in range(6)]
+    batchers = [Batcher(CountingEmbedderStub()) for _ in range(6)]
     orders = [texts if n % 2 else texts[::-1] for n in range(6)]
     results = await asyncio.gather(
         *(
@@ -182,7 +184,7 @@ async def test_jobs_with_the_same_texts_do_not_block_each_other(database: Databa
         await batcher.close()
 
 
-class Seeing(Counting):
+class ImageEmbedder(CountingEmbedderStub):
     """Takes a picture a request, and never answers for one of them."""
 
     images_a_request = 1
@@ -191,7 +193,7 @@ class Seeing(Counting):
         (image,) = images
         if image == b"slow":
             await asyncio.Event().wait()
-        self.asked.append(image.decode())
+        self.embedded_texts.append(image.decode())
         return HASHED.vectors([image.decode()])
 
 
@@ -205,21 +207,23 @@ async def test_each_picture_is_kept_as_its_answer_comes_and_not_paid_for_twice_a
         return b"slow" if sha256 == last and not again else shown[sha256]
 
     again = False
-    embedder = Seeing()
+    embedder = ImageEmbedder()
     batcher = Batcher(embedder)
     cached = CachedEmbedding(batcher, database, read)
-    cut_off = asyncio.create_task(cached.embed([Picture(one) for one in shown]))
+    cut_off = asyncio.create_task(cached.embed([StoredImage(one) for one in shown]))
     while await _kept(database, embedder, shown) < 19:
         pass
     cut_off.cancel()
     await asyncio.wait([cut_off])
     again = True
-    assert (await cached.embed([Picture(one) for one in shown])).hits == 19
-    assert sorted(embedder.asked) == sorted(f"plate {n}" for n in range(20))
+    assert (await cached.embed([StoredImage(one) for one in shown])).hits == 19
+    assert sorted(embedder.embedded_texts) == sorted(f"plate {n}" for n in range(20))
     await batcher.close()
 
 
-async def _kept(database: Database, embedder: Counting, hashes: Iterable[Sha256]) -> int:
+async def _kept(
+    database: Database, embedder: CountingEmbedderStub, hashes: Iterable[Sha256]
+) -> int:
     async with database.transaction() as conn:
         return len(await embeddings.find(conn, embedder.model.key, list(hashes)))
 
@@ -234,9 +238,9 @@ async def test_no_more_pictures_are_read_than_are_sent_at_once(database: Databas
             full.set()
         return b"slow"
 
-    batcher = Batcher(Seeing())
+    batcher = Batcher(ImageEmbedder())
     cached = CachedEmbedding(batcher, database, slow)
-    task = asyncio.create_task(cached.embed([Picture(Sha256(f"{n:064x}")) for n in range(100)]))
+    task = asyncio.create_task(cached.embed([StoredImage(Sha256(f"{n:064x}")) for n in range(100)]))
     await full.wait()
     for _ in range(100):
         await asyncio.sleep(0)

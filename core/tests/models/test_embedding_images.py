@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
+from latent_core.db.connection import Database
 from latent_core.domain.errors import (
     IngestFailed,
     Invalid,
@@ -20,24 +21,23 @@ from latent_core.domain.errors import (
     UpstreamTimeout,
 )
 from latent_core.domain.ids import Sha256
-from latent_core.domain.manifest import Manifest
-from latent_core.embedding.batcher import Batcher
-from latent_core.embedding.breaker import Breaker
-from latent_core.embedding.cache import CachedEmbedding
-from latent_core.embedding.nomic import NomicVisionClient
-from latent_core.embedding.openai_wire import BESIDE_A_PICTURE, JinaClient, VllmClient
-from latent_core.embedding.picture import Picture, as_data_url, media_type, pieces
-from latent_core.embedding.pieces import PieceTokenizer
-from latent_core.embedding.port import EmbeddingModel
-from latent_core.embedding.rate import TextRate
-from latent_core.embedding.remote import Patience, RemoteEmbedder
-from latent_core.embedding.resolve import Embedders
-from latent_core.embedding.wire import Endpoint
-from latent_core.registry.connection import Database
+from latent_core.domain.manifest.model import Manifest
+from latent_core.models.embedding.api.breaker import Breaker
+from latent_core.models.embedding.api.nomic import NomicVisionClient
+from latent_core.models.embedding.api.openai_wire import TOKENS_PER_IMAGE, JinaClient, VllmClient
+from latent_core.models.embedding.api.remote import RemoteEmbedder, RetryPolicy
+from latent_core.models.embedding.api.wire import EmbeddingEndpoint
+from latent_core.models.embedding.batcher import Batcher
+from latent_core.models.embedding.cache import CachedEmbedding
+from latent_core.models.embedding.inputs import PieceTokenizer
+from latent_core.models.embedding.picture import StoredImage, as_data_url, media_type, pieces
+from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.models.embedding.rate import TextRate
+from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.settings import Settings
-from tests.support.clock import Time
+from tests.support.clock import FakeClock
 from tests.support.contracts.embedding import EmbedderContract
-from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
+from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
 
 DIMS = 32
 KEY = SecretStr("sk-secret")
@@ -67,28 +67,29 @@ def embedder_for(
     server: EmbeddingServer,
     dialect: str,
     *,
-    time: Time | None = None,
+    time: FakeClock | None = None,
     per_minute: int = UNLIMITED,
-    patience: Patience = Patience(),
+    retry_policy: RetryPolicy = RetryPolicy(),
     seconds: float = 20.0,
 ) -> RemoteEmbedder:
-    time = time or Time()
+    time = time or FakeClock()
     client: VllmClient | JinaClient | NomicVisionClient
     if dialect == "nomic":
         client = NomicVisionClient(
-            Endpoint(server.root_url, KEY, "nomic-embed-vision-v1.5", DIMS, seconds), connections=8
+            EmbeddingEndpoint(server.root_url, KEY, "nomic-embed-vision-v1.5", DIMS, seconds),
+            connections=8,
         )
     else:
         made = VllmClient if dialect == "vllm" else JinaClient
-        client = made(Endpoint(server.base_url, KEY, "test", DIMS, seconds), connections=8)
+        client = made(EmbeddingEndpoint(server.base_url, KEY, "test", DIMS, seconds), connections=8)
     return RemoteEmbedder(
         EmbeddingModel(NAMES[dialect], "1", DIMS, 512, reads_images=True),
         client,
         TextRate(per_minute, clock=time.clock, sleep=time.sleep),
-        patience=patience,
+        retry_policy=retry_policy,
         breaker=Breaker(clock=time.clock),
         sleep=time.sleep,
-        jitter=lambda _, most: most,
+        jitter=lambda _, high: high,
         images=client,
     )
 
@@ -105,13 +106,13 @@ async def server() -> AsyncIterator[EmbeddingServer]:
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def time() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
 async def patient(
-    server: EmbeddingServer, dialect: str, time: Time
+    server: EmbeddingServer, dialect: str, time: FakeClock
 ) -> AsyncIterator[RemoteEmbedder]:
     embedder = embedder_for(server, dialect, time=time)
     yield embedder
@@ -146,15 +147,15 @@ class TestPictures:
     @pytest.mark.parametrize(
         "kind",
         [
-            Misbehaviour.RATE_LIMITED,
-            Misbehaviour.SERVER_ERROR,
-            Misbehaviour.OVERLOADED,
-            Misbehaviour.TRUNCATED,
-            Misbehaviour.HUNG_UP,
+            EmbeddingFault.RATE_LIMITED,
+            EmbeddingFault.SERVER_ERROR,
+            EmbeddingFault.OVERLOADED,
+            EmbeddingFault.TRUNCATED,
+            EmbeddingFault.HUNG_UP,
         ],
     )
     async def test_trouble_that_passes_is_waited_out(
-        self, server: EmbeddingServer, patient: RemoteEmbedder, kind: Misbehaviour
+        self, server: EmbeddingServer, patient: RemoteEmbedder, kind: EmbeddingFault
     ) -> None:
         server.misbehave(kind, times=2)
         rows = await patient.embed_images([shows("gulls")])
@@ -162,27 +163,27 @@ class TestPictures:
         assert server.stats.requests == 3
 
     @pytest.mark.parametrize(
-        ("kind", "error", "said"),
+        ("kind", "error", "expected"),
         [
-            (Misbehaviour.WRONG_DIMS, IngestFailed, r"31 dimensions.*32"),
-            (Misbehaviour.MISSING, IngestFailed, "0 vectors for 1"),
-            (Misbehaviour.ZERO, IngestFailed, "zero or not a number"),
-            (Misbehaviour.NOT_A_NUMBER, IngestFailed, "zero or not a number"),
-            (Misbehaviour.NO_MODEL, Misconfigured, "serves the model"),
-            (Misbehaviour.REFUSED, IngestFailed, "refuses what it is to embed"),
-            (Misbehaviour.REDIRECT, Misconfigured, "redirects are not followed"),
+            (EmbeddingFault.WRONG_DIMS, IngestFailed, r"31 dimensions.*32"),
+            (EmbeddingFault.MISSING, IngestFailed, "0 vectors for 1"),
+            (EmbeddingFault.ZERO, IngestFailed, "zero or not a number"),
+            (EmbeddingFault.NOT_A_NUMBER, IngestFailed, "zero or not a number"),
+            (EmbeddingFault.NO_MODEL, Misconfigured, "serves the model"),
+            (EmbeddingFault.REFUSED, IngestFailed, "refuses what it is to embed"),
+            (EmbeddingFault.REDIRECT, Misconfigured, "redirects are not followed"),
         ],
     )
     async def test_an_answer_that_cannot_be_used_fails_for_good(
         self,
         server: EmbeddingServer,
         patient: RemoteEmbedder,
-        kind: Misbehaviour,
+        kind: EmbeddingFault,
         error: type[LatentError],
-        said: str,
+        expected: str,
     ) -> None:
         server.misbehave(kind, times=100)
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=expected):
             await patient.embed_images([shows("gulls")])
         assert server.stats.requests == 1
 
@@ -191,7 +192,7 @@ class TestPictures:
     ) -> None:
         embedder = embedder_for(server, "jina")
         names = [f"gulls over harbour {n}" for n in range(5)]
-        server.misbehave(Misbehaviour.REORDERED)
+        server.misbehave(EmbeddingFault.REORDERED)
         rows = await embedder.embed_images([shows(name) for name in names])
         await embedder.close()
         assert np.allclose(rows, server.vectors(names), atol=1e-5)
@@ -199,16 +200,20 @@ class TestPictures:
     async def test_a_silent_server_is_given_up_when_the_deadline_passes(
         self, server: EmbeddingServer, dialect: str
     ) -> None:
-        embedder = embedder_for(server, dialect, patience=Patience(attempts=2), seconds=0.05)
-        server.misbehave(Misbehaviour.SILENT, times=99)
+        embedder = embedder_for(server, dialect, retry_policy=RetryPolicy(attempts=2), seconds=0.05)
+        server.misbehave(EmbeddingFault.SILENT, times=99)
         with pytest.raises(UpstreamTimeout, match="deadline"):
             await embedder.embed_query_image(shows("gulls"))
         await embedder.close()
         assert server.stats.requests == 2
 
-    @pytest.mark.parametrize("kind", [Misbehaviour.RATE_LIMITED, Misbehaviour.OVERLOADED])
+    @pytest.mark.parametrize("kind", [EmbeddingFault.RATE_LIMITED, EmbeddingFault.OVERLOADED])
     async def test_the_server_says_how_long_to_wait(
-        self, server: EmbeddingServer, patient: RemoteEmbedder, time: Time, kind: Misbehaviour
+        self,
+        server: EmbeddingServer,
+        patient: RemoteEmbedder,
+        time: FakeClock,
+        kind: EmbeddingFault,
     ) -> None:
         server.misbehave(kind, retry_after="7")
         begun = time.now
@@ -216,24 +221,24 @@ class TestPictures:
         assert time.now - begun >= 7
 
     async def test_they_share_the_limit_and_the_breaker_of_texts(
-        self, server: EmbeddingServer, dialect: str, time: Time
+        self, server: EmbeddingServer, dialect: str, time: FakeClock
     ) -> None:
         limited = embedder_for(
-            server, dialect, time=time, per_minute=4, patience=Patience(turn=0.0)
+            server, dialect, time=time, per_minute=4, retry_policy=RetryPolicy(wait_seconds=0.0)
         )
         await limited.embed_documents(["a", "b", "c"])
         with pytest.raises(RateLimited, match="4 texts a minute"):
             await limited.embed_images([shows("d"), shows("e")])
         await limited.close()
         broken = embedder_for(server, dialect, time=time)
-        server.misbehave(Misbehaviour.SERVER_ERROR, times=100)
+        server.misbehave(EmbeddingFault.SERVER_ERROR, times=100)
         with pytest.raises(Unavailable, match="500"):
             await broken.embed_images([shows("f")])
         with pytest.raises(Unavailable, match="times in a row"):
             await broken.embed_query("f")
         await broken.close()
 
-    async def test_they_cost_what_the_server_told_of_others(
+    async def test_images_cost_what_the_server_reported_for_earlier_ones(
         self, server: EmbeddingServer, dialect: str
     ) -> None:
         embedder = embedder_for(server, dialect)
@@ -276,7 +281,7 @@ class TestNames:
             embed_base_url=server.base_url,
             nomic_base_url=server.root_url,
         )
-        embedders = Embedders(settings, tmp_path)
+        embedders = EmbedderRegistry(settings, tmp_path)
         manifest = self.manifest(name) if name != "local" else Manifest(id="c", name="C")
         model = embedders.model_of(manifest)
         assert model.reads_images is reads
@@ -295,10 +300,10 @@ class TestNames:
     @pytest.mark.parametrize("name", ["vllm/", "jina/"])
     def test_a_name_without_a_model_is_none(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(Invalid, match="is not known"):
-            Embedders(Settings(_env_file=None), tmp_path).model_of(self.manifest(name))
+            EmbedderRegistry(Settings(_env_file=None), tmp_path).model_of(self.manifest(name))
 
-    def test_what_stands_beside_a_picture_is_part_of_its_vector_and_stays(self) -> None:
-        assert BESIDE_A_PICTURE == "Describe the image."
+    def test_the_text_of_an_image_request_is_part_of_the_vector_and_constant(self) -> None:
+        assert TOKENS_PER_IMAGE == "Describe the image."
 
 
 class TestPieces:
@@ -307,7 +312,7 @@ class TestPieces:
     def test_a_picture_is_one_piece_for_who_reads_pictures_and_its_text_for_others(self) -> None:
         text, picture = "one two three four five six", Sha256("ab" * 32)
         tokenizer = PieceTokenizer()
-        assert pieces(text, picture, tokenizer, self.model) == [Picture(picture)]
+        assert pieces(text, picture, tokenizer, self.model) == [StoredImage(picture)]
         texts_only = EmbeddingModel("openai/test", "1", DIMS, 4)
         cut = pieces(text, None, tokenizer, self.model)
         assert "".join(map(str, cut)) == text
@@ -327,7 +332,7 @@ class TestPieces:
         assert as_data_url(image).startswith(f"data:{kind};base64,")
 
 
-async def test_a_picture_is_embedded_once_and_kept_beside_the_texts(
+async def test_an_image_is_embedded_once_and_cached_like_the_texts(
     server: EmbeddingServer, database: Database
 ) -> None:
     stored = {Sha256(f"{n:064x}"): shows(f"colour {n}") for n in range(20)}
@@ -338,10 +343,10 @@ async def test_a_picture_is_embedded_once_and_kept_beside_the_texts(
     embedder = embedder_for(server, "jina")
     batcher = Batcher(embedder)
     cached = CachedEmbedding(batcher, database, read)
-    mixed = ["a text", *map(Picture, stored), "another", Picture(Sha256(f"{3:064x}"))]
+    mixed = ["a text", *map(StoredImage, stored), "another", StoredImage(Sha256(f"{3:064x}"))]
     matrix, hits, tokens = await cached.embed(mixed)
-    said = ["a text", *(f"colour {n}" for n in range(20)), "another", "colour 3"]
-    assert np.allclose(matrix, server.vectors(said), atol=1e-5)
+    expected = ["a text", *(f"colour {n}" for n in range(20)), "another", "colour 3"]
+    assert np.allclose(matrix, server.vectors(expected), atol=1e-5)
     assert (hits, server.stats.images) == (1, 20)
     assert tokens >= 40
     again = await cached.embed(mixed)

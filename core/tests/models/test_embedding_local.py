@@ -21,17 +21,17 @@ from tokenizers import Tokenizer as FastTokenizer, models, pre_tokenizers, proce
 
 from latent_core.domain.errors import Invalid, OutOfSpace, Unavailable
 from latent_core.domain.vector import Matrix
-from latent_core.embedding import minilm
-from latent_core.embedding.encoder import Encoder, Pooling
-from latent_core.embedding.folder import from_folder
-from latent_core.embedding.local import LocalEmbedder, LocalModel, Prompts
-from latent_core.embedding.minilm import FP32, INT8, WINDOW, Variant
-from latent_core.embedding.onnx_format import ElementType, Graph
-from latent_core.embedding.port import EmbeddingModel
-from latent_core.embedding.runs import LEAST_FILL, SLACK, plan_runs
-from latent_core.embedding.tokens import ModelTokenizer
-from latent_core.embedding.weights import read_safetensors
-from latent_core.embedding.windows import windows
+from latent_core.models.embedding import minilm
+from latent_core.models.embedding.batch_plan import MIN_FILL, SLACK, plan_runs
+from latent_core.models.embedding.encoder import Encoder, Pooling
+from latent_core.models.embedding.local import LocalEmbedder, LocalModel, Prompts
+from latent_core.models.embedding.minilm import FP32, INT8, WINDOW, Variant
+from latent_core.models.embedding.onnx_folder import from_folder
+from latent_core.models.embedding.onnx_format import ElementType, Graph
+from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.models.embedding.tokens import ModelTokenizer
+from latent_core.models.embedding.weights import read_safetensors
+from latent_core.models.embedding.windows import windows
 from tests.support.contracts.embedding import EmbedderContract
 
 DEADLINE = 30.0
@@ -127,25 +127,25 @@ def test_the_reference_vectors_are_those_of_a_plain_forward_pass(tokenizer: Mode
         assert float(forward(weights, ids) @ vector) >= 0.9999
 
 
-@pytest.mark.parametrize(("variant", "likeness"), [(FP32, 0.99999), (INT8, 0.99)])
+@pytest.mark.parametrize(("variant", "similarity"), [(FP32, 0.99999), (INT8, 0.99)])
 def test_the_graph_gives_the_reference_vectors(
-    variant: Variant, likeness: float, models_folder: Path, tokenizer: ModelTokenizer
+    variant: Variant, similarity: float, models_folder: Path, tokenizer: ModelTokenizer
 ) -> None:
     folder = minilm.kept_model(variant, models_folder, SOURCE)
     encoder = Encoder(folder / minilm.MODEL_FILE, name="local", pooling=Pooling.MEAN, threads=1)
     known = minilm.reference()
     ids = tokenizer.ids(known.texts, WINDOW)
     alone = np.concatenate([encoder.encode([own]) for own in ids])
-    assert (alone * known.vectors).sum(axis=1).min() >= likeness
+    assert (alone * known.vectors).sum(axis=1).min() >= similarity
 
 
 def test_a_runtime_that_gives_other_vectors_is_not_trusted() -> None:
     known = minilm.reference()
-    minilm.check_likeness(FP32, lambda _: known.vectors)
+    minilm.check_similarity(FP32, lambda _: known.vectors)
     with pytest.raises(Unavailable, match="other vectors"):
-        minilm.check_likeness(FP32, lambda _: known.vectors[::-1])
+        minilm.check_similarity(FP32, lambda _: known.vectors[::-1])
     with pytest.raises(Unavailable):
-        minilm.check_likeness(FP32, lambda _: known.vectors * np.nan)
+        minilm.check_similarity(FP32, lambda _: known.vectors * np.nan)
 
 
 class TestKeptModel:
@@ -170,8 +170,8 @@ class TestKeptModel:
             path.unlink()
         else:
             half = len(whole) // 2
-            flipped = whole[:half] + bytes([whole[half] ^ 1]) + whole[half + 1 :]
-            path.write_bytes(flipped if damage == "one_bit" else whole[:-1])
+            now_live = whole[:half] + bytes([whole[half] ^ 1]) + whole[half + 1 :]
+            path.write_bytes(now_live if damage == "one_bit" else whole[:-1])
         minilm.kept_model(INT8, folder.parent, SOURCE)
         assert path.read_bytes() == whole
         assert list(folder.parent.iterdir()) == [folder]
@@ -202,7 +202,7 @@ class TestKeptModel:
         (kept,) = tmp_path.iterdir()
         assert minilm.kept_model(INT8, tmp_path, SOURCE) == kept
 
-    def test_a_full_disk_is_said_and_nothing_is_left(
+    def test_a_full_disk_is_reported_and_leaves_no_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(_: int) -> None:
@@ -229,7 +229,7 @@ class Stub:
     def __init__(self) -> None:
         self.calls: list[int] = []
         self.at_once = 0
-        self.most_at_once = 0
+        self.max_concurrent = 0
         self.fails_on = 0
         self.both_run = threading.Event()
         self.go = threading.Event()
@@ -240,7 +240,7 @@ class Stub:
         with self._lock:
             self.calls.append(len(ids))
             self.at_once += 1
-            self.most_at_once = max(self.most_at_once, self.at_once)
+            self.max_concurrent = max(self.max_concurrent, self.at_once)
             if self.at_once == 2:
                 self.both_run.set()
         assert self.go.wait(DEADLINE)
@@ -287,7 +287,7 @@ class TestRunning:
         assert not pending.done()
         documents.go.set()
         await pending
-        assert documents.most_at_once == 2
+        assert documents.max_concurrent == 2
 
     async def test_a_cancelled_call_begins_no_further_run(
         self, stubbed: LocalEmbedder, documents: Stub
@@ -301,7 +301,9 @@ class TestRunning:
         await stubbed.embed_documents(["x"])
         assert len(documents.calls) == 3
 
-    async def test_callers_take_turns(self, stubbed: LocalEmbedder, documents: Stub) -> None:
+    async def test_callers_are_served_round_robin(
+        self, stubbed: LocalEmbedder, documents: Stub
+    ) -> None:
         long = asyncio.ensure_future(stubbed.embed_documents(["a b c"] * 5000))
         await stubbed.embed_documents(["short"])
         assert not long.done()
@@ -354,7 +356,7 @@ def test_runs_hold_each_text_once_within_the_budget_and_with_little_padding(
     for run in runs:
         own = [lengths[index] for index in run]
         assert len(run) == 1 or len(run) * max(own) <= budget
-        assert min(own) >= min(LEAST_FILL * max(own), max(own) - SLACK)
+        assert min(own) >= min(MIN_FILL * max(own), max(own) - SLACK)
 
 
 WORDS = st.sampled_from(

@@ -22,32 +22,32 @@ from hypothesis import given, settings, strategies as st
 from pydantic import SecretStr
 
 from latent_core.domain.errors import (
+    GatewayUnreachable,
     IngestFailed,
     Invalid,
     LatentError,
     Misconfigured,
     RateLimited,
     Unavailable,
-    Unreachable,
     UpstreamError,
     UpstreamOverload,
     UpstreamTimeout,
 )
-from latent_core.domain.manifest import Manifest
-from latent_core.embedding.openai import OpenAiEmbedder
-from latent_core.embedding.openai_wire import EmbeddingsClient
-from latent_core.embedding.pieces import PieceTokenizer
-from latent_core.embedding.port import EmbeddingModel
-from latent_core.embedding.rate import TextRate
-from latent_core.embedding.remote import Patience
-from latent_core.embedding.resolve import Embedders
-from latent_core.embedding.wire import Endpoint, Wire
+from latent_core.domain.manifest.model import Manifest
+from latent_core.models.embedding.api.openai import OpenAiEmbedder
+from latent_core.models.embedding.api.openai_wire import EmbeddingsClient
+from latent_core.models.embedding.api.remote import RetryPolicy
+from latent_core.models.embedding.api.wire import EmbeddingEndpoint, EmbeddingWire
+from latent_core.models.embedding.inputs import PieceTokenizer
+from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.models.embedding.rate import TextRate
+from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.settings import Settings
 from tests.support import REPOSITORY
-from tests.support.clock import Time
+from tests.support.clock import FakeClock
 from tests.support.contracts.embedding import EmbedderContract
-from tests.support.hashed_words import HashedWords
-from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
+from tests.support.hashed_embedder import HashedWords
+from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
 
 DIMS = 32
 KEY = SecretStr("sk-secret")
@@ -60,19 +60,19 @@ def embedder_for(
     *,
     dims: int = DIMS,
     per_minute: int = UNLIMITED,
-    time: Time | None = None,
-    patience: Patience = Patience(),
+    time: FakeClock | None = None,
+    retry_policy: RetryPolicy = RetryPolicy(),
     key: SecretStr | None = KEY,
     seconds: float = 20.0,
 ) -> OpenAiEmbedder:
-    time = time or Time()
+    time = time or FakeClock()
     return OpenAiEmbedder(
         EmbeddingModel("openai/test", "1", dims, 512),
-        Endpoint(base_url, key, "test", dims, seconds),
+        EmbeddingEndpoint(base_url, key, "test", dims, seconds),
         TextRate(per_minute, clock=time.clock, sleep=time.sleep),
-        patience=patience,
+        retry_policy=retry_policy,
         sleep=time.sleep,
-        jitter=lambda _, most: most,
+        jitter=lambda _, high: high,
     )
 
 
@@ -96,12 +96,12 @@ async def server() -> AsyncIterator[EmbeddingServer]:
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def time() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-async def patient(server: EmbeddingServer, time: Time) -> AsyncIterator[OpenAiEmbedder]:
+async def patient(server: EmbeddingServer, time: FakeClock) -> AsyncIterator[OpenAiEmbedder]:
     embedder = embedder_for(server.base_url, time=time)
     yield embedder
     await embedder.close()
@@ -110,13 +110,13 @@ async def patient(server: EmbeddingServer, time: Time) -> AsyncIterator[OpenAiEm
 async def test_vectors_are_ordered_by_their_index(
     server: EmbeddingServer, patient: OpenAiEmbedder
 ) -> None:
-    server.misbehave(Misbehaviour.REORDERED)
+    server.misbehave(EmbeddingFault.REORDERED)
     rows = await patient.embed_documents(TEXTS)
     assert np.allclose(rows, server.vectors(TEXTS), atol=1e-6)
 
 
 async def test_large_calls_are_sent_in_requests_of_limited_size(server: EmbeddingServer) -> None:
-    embedder = embedder_for(server.base_url, patience=Patience(texts=8, characters=100))
+    embedder = embedder_for(server.base_url, retry_policy=RetryPolicy(texts=8, characters=100))
     texts = [f"text {n}" for n in range(40)] + ["long " * 50, "x"]
     rows = await embedder.embed_documents(texts)
     await embedder.close()
@@ -133,67 +133,75 @@ async def test_a_query_in_the_base_address_is_kept(server: EmbeddingServer) -> N
 
 class TestTrouble:
     @pytest.mark.parametrize(
-        "kind", [Misbehaviour.SERVER_ERROR, Misbehaviour.HUNG_UP, Misbehaviour.TRUNCATED]
+        "kind", [EmbeddingFault.SERVER_ERROR, EmbeddingFault.HUNG_UP, EmbeddingFault.TRUNCATED]
     )
     async def test_passing_trouble_is_waited_out_with_growing_pauses(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time, kind: Misbehaviour
+        self,
+        server: EmbeddingServer,
+        patient: OpenAiEmbedder,
+        time: FakeClock,
+        kind: EmbeddingFault,
     ) -> None:
         server.misbehave(kind, times=3)
         assert (await patient.embed_documents(TEXTS)).shape == (3, DIMS)
         assert time.slept == [0.5, 1.0, 2.0]
 
     async def test_trouble_that_stays_is_unavailable(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: FakeClock
     ) -> None:
-        server.misbehave(Misbehaviour.SERVER_ERROR, times=99)
+        server.misbehave(EmbeddingFault.SERVER_ERROR, times=99)
         with pytest.raises(Unavailable, match="500"):
             await patient.embed_query("x")
-        assert server.stats.requests == Patience().attempts
-        assert max(time.slept) <= Patience().longest_wait
+        assert server.stats.requests == RetryPolicy().attempts
+        assert max(time.slept) <= RetryPolicy().longest_wait
 
-    async def test_a_server_that_is_not_there_is_unavailable(self, time: Time) -> None:
+    async def test_a_server_that_is_not_there_is_unavailable(self, time: FakeClock) -> None:
         async with EmbeddingServer() as gone:
             address = gone.base_url
         embedder = embedder_for(address, time=time)
-        with pytest.raises(Unreachable, match="cannot be reached"):
+        with pytest.raises(GatewayUnreachable, match="cannot be reached"):
             await embedder.embed_query("x")
         await embedder.close()
 
     async def test_a_silent_server_times_out_when_the_deadline_passes(
         self, server: EmbeddingServer
     ) -> None:
-        server.misbehave(Misbehaviour.SILENT, times=99)
-        embedder = embedder_for(server.base_url, seconds=0.05, patience=Patience(attempts=2))
+        server.misbehave(EmbeddingFault.SILENT, times=99)
+        embedder = embedder_for(server.base_url, seconds=0.05, retry_policy=RetryPolicy(attempts=2))
         with pytest.raises(UpstreamTimeout, match="deadline"):
             await embedder.embed_query("x")
         await embedder.close()
 
-    @pytest.mark.parametrize("kind", [Misbehaviour.RATE_LIMITED, Misbehaviour.OVERLOADED])
+    @pytest.mark.parametrize("kind", [EmbeddingFault.RATE_LIMITED, EmbeddingFault.OVERLOADED])
     async def test_retry_after_is_honoured(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time, kind: Misbehaviour
+        self,
+        server: EmbeddingServer,
+        patient: OpenAiEmbedder,
+        time: FakeClock,
+        kind: EmbeddingFault,
     ) -> None:
         server.misbehave(kind, times=2, retry_after="7")
         await patient.embed_documents(TEXTS)
         assert [round(seconds, 3) for seconds in time.slept] == [7.7, 7.7]
 
     async def test_retry_after_may_be_a_date(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: FakeClock
     ) -> None:
         at = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
-        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after=at)
+        server.misbehave(EmbeddingFault.RATE_LIMITED, retry_after=at)
         await patient.embed_documents(TEXTS)
         assert 15 < time.slept[0] < 23
 
     @pytest.mark.parametrize(
         ("kind", "error"),
-        [(Misbehaviour.RATE_LIMITED, RateLimited), (Misbehaviour.OVERLOADED, UpstreamOverload)],
+        [(EmbeddingFault.RATE_LIMITED, RateLimited), (EmbeddingFault.OVERLOADED, UpstreamOverload)],
     )
     async def test_a_longer_pause_than_ours_is_left_to_the_queue(
         self,
         server: EmbeddingServer,
         patient: OpenAiEmbedder,
-        time: Time,
-        kind: Misbehaviour,
+        time: FakeClock,
+        kind: EmbeddingFault,
         error: type[LatentError],
     ) -> None:
         server.misbehave(kind, retry_after="3600")
@@ -207,29 +215,29 @@ class TestTrouble:
         assert server.stats.requests == 1
 
     async def test_a_query_does_not_wait_for_a_server_that_says_when_to_come_back(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: FakeClock
     ) -> None:
-        server.misbehave(Misbehaviour.OVERLOADED, times=99, retry_after="2")
+        server.misbehave(EmbeddingFault.OVERLOADED, times=99, retry_after="2")
         with pytest.raises(Unavailable, match="503"):
             await patient.embed_query("x")
         assert (time.slept, server.stats.requests) == ([], 1)
 
-    async def test_a_server_that_stays_overloaded_is_asked_when_it_says_and_by_nothing_else(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: Time
+    async def test_an_overloaded_server_is_called_again_only_when_it_allows(
+        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: FakeClock
     ) -> None:
-        server.misbehave(Misbehaviour.OVERLOADED, times=99, retry_after="7")
+        server.misbehave(EmbeddingFault.OVERLOADED, times=99, retry_after="7")
         with pytest.raises(UpstreamOverload, match="503") as caught:
             await patient.embed_documents(TEXTS)
         assert caught.value.details["retry_after"] == 7
-        assert server.stats.requests == Patience().attempts
+        assert server.stats.requests == RetryPolicy().attempts
         assert min(time.slept) >= 7
 
     async def test_requests_that_fail_side_by_side_do_not_close_the_way_of_others(
         self, server: EmbeddingServer, patient: OpenAiEmbedder
     ) -> None:
-        server.misbehave(Misbehaviour.SERVER_ERROR, times=99, only_with="poison")
-        asked = [patient.embed_documents([f"poison {n}"]) for n in range(3)]
-        ends = await asyncio.gather(*asked, return_exceptions=True)
+        server.misbehave(EmbeddingFault.SERVER_ERROR, times=99, only_with="poison")
+        given_requests = [patient.embed_documents([f"poison {n}"]) for n in range(3)]
+        ends = await asyncio.gather(*given_requests, return_exceptions=True)
         for end in ends:
             assert isinstance(end, Unavailable)
             assert end.counts_as_attempt
@@ -239,24 +247,26 @@ class TestTrouble:
     async def test_an_error_answer_counts_and_a_server_that_is_left_alone_costs_nothing(
         self, server: EmbeddingServer, patient: OpenAiEmbedder
     ) -> None:
-        server.misbehave(Misbehaviour.SERVER_ERROR, times=Patience().attempts, only_with="third")
+        server.misbehave(
+            EmbeddingFault.SERVER_ERROR, times=RetryPolicy().attempts, only_with="third"
+        )
         with pytest.raises(Unavailable, match="500") as ours:
             await patient.embed_documents(TEXTS)
         assert ours.value.counts_as_attempt
         patient.raise_if_unreachable()
-        server.misbehave(Misbehaviour.SERVER_ERROR, times=99)
+        server.misbehave(EmbeddingFault.SERVER_ERROR, times=99)
         with pytest.raises(UpstreamError, match="500") as all_texts:
             await patient.embed_documents(TEXTS)
         assert all_texts.value.counts_as_attempt
-        with pytest.raises(Unreachable, match="times in a row") as left_alone:
+        with pytest.raises(GatewayUnreachable, match="times in a row") as left_alone:
             patient.raise_if_unreachable()
         assert not left_alone.value.counts_as_attempt
 
     async def test_a_timeout_counts_once_the_server_has_answered_others(
         self, server: EmbeddingServer
     ) -> None:
-        embedder = embedder_for(server.base_url, seconds=0.5, patience=Patience(attempts=1))
-        server.misbehave(Misbehaviour.SILENT, times=99, only_with="poison")
+        embedder = embedder_for(server.base_url, seconds=0.5, retry_policy=RetryPolicy(attempts=1))
+        server.misbehave(EmbeddingFault.SILENT, times=99, only_with="poison")
         with pytest.raises(UpstreamTimeout) as alone:
             await embedder.embed_documents(["poison"])
         assert not alone.value.counts_as_attempt
@@ -269,7 +279,9 @@ class TestTrouble:
     async def test_a_model_unknown_to_the_server_is_no_fault_of_the_text(
         self, server: EmbeddingServer
     ) -> None:
-        wire = Wire(Endpoint(server.base_url, KEY, "test", DIMS), "/embeddings", connections=1)
+        wire = EmbeddingWire(
+            EmbeddingEndpoint(server.base_url, KEY, "test", DIMS), "/embeddings", connections=1
+        )
         error = wire._refused(400, '{"error": {"message": "The model `test` does not exist"}}')
         await wire.close()
         assert isinstance(error, Misconfigured)
@@ -279,36 +291,36 @@ class TestTrouble:
     async def test_a_retry_after_that_says_nothing_is_not_believed(
         self, server: EmbeddingServer, patient: OpenAiEmbedder, header: str
     ) -> None:
-        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after=header)
+        server.misbehave(EmbeddingFault.RATE_LIMITED, retry_after=header)
         assert (await patient.embed_documents(TEXTS)).shape == (3, DIMS)
 
     @pytest.mark.parametrize(
-        ("kind", "error", "said"),
+        ("kind", "error", "expected"),
         [
-            (Misbehaviour.REFUSED, IngestFailed, "400"),
-            (Misbehaviour.REDIRECT, Misconfigured, "307.*not followed"),
+            (EmbeddingFault.REFUSED, IngestFailed, "400"),
+            (EmbeddingFault.REDIRECT, Misconfigured, "307.*not followed"),
             (
-                Misbehaviour.NO_MODEL,
+                EmbeddingFault.NO_MODEL,
                 Misconfigured,
                 "404.*serves the model 'test'.*requeue --failed",
             ),
-            (Misbehaviour.NOT_A_NUMBER, IngestFailed, "not a number"),
-            (Misbehaviour.ZERO, IngestFailed, "zero"),
-            (Misbehaviour.MISSING, IngestFailed, "2 vectors for 3 texts"),
-            (Misbehaviour.HUGE, IngestFailed, "more than"),
-            (Misbehaviour.WRONG_DIMS, IngestFailed, "answers 31 dimensions.*says 32"),
+            (EmbeddingFault.NOT_A_NUMBER, IngestFailed, "not a number"),
+            (EmbeddingFault.ZERO, IngestFailed, "zero"),
+            (EmbeddingFault.MISSING, IngestFailed, "2 vectors for 3 texts"),
+            (EmbeddingFault.HUGE, IngestFailed, "more than"),
+            (EmbeddingFault.WRONG_DIMS, IngestFailed, "answers 31 dimensions.*says 32"),
         ],
     )
     async def test_what_will_not_pass_is_refused_at_once(
         self,
         server: EmbeddingServer,
         patient: OpenAiEmbedder,
-        kind: Misbehaviour,
+        kind: EmbeddingFault,
         error: type[LatentError],
-        said: str,
+        expected: str,
     ) -> None:
         server.misbehave(kind)
-        with pytest.raises(error, match=said) as caught:
+        with pytest.raises(error, match=expected) as caught:
             await patient.embed_documents(TEXTS)
         assert not caught.value.transient
         assert server.stats.requests == 1
@@ -317,7 +329,7 @@ class TestTrouble:
     @pytest.mark.parametrize(
         "key", [None, SecretStr("sk-wrong"), SecretStr('sk-a"b\\c/d'), SecretStr("sk-" * 99)]
     )
-    async def test_a_wrong_key_is_said_and_never_shown(
+    async def test_a_wrong_key_is_reported_and_never_shown(
         self, server: EmbeddingServer, key: SecretStr | None
     ) -> None:
         embedder = embedder_for(server.base_url, key=key)
@@ -331,35 +343,37 @@ class TestTrouble:
     @pytest.mark.parametrize(
         "kind",
         [
-            Misbehaviour.SERVER_ERROR,
-            Misbehaviour.REFUSED,
-            Misbehaviour.RATE_LIMITED,
-            Misbehaviour.NO_MODEL,
+            EmbeddingFault.SERVER_ERROR,
+            EmbeddingFault.REFUSED,
+            EmbeddingFault.RATE_LIMITED,
+            EmbeddingFault.NO_MODEL,
         ],
     )
     async def test_a_key_that_the_server_shows_reaches_no_cause_and_no_log(
         self,
         server: EmbeddingServer,
         patient: OpenAiEmbedder,
-        kind: Misbehaviour,
+        kind: EmbeddingFault,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         caplog.set_level(logging.DEBUG)
         server.misbehave(kind, times=9)
         with pytest.raises(LatentError, match=r"\*{8}") as caught:
             await patient.embed_documents(TEXTS)
-        told = "".join(traceback.format_exception(caught.value))
-        assert "sk-secret" not in f"{caught.value.issue()} {told} {caplog.text}"
+        summary = "".join(traceback.format_exception(caught.value))
+        assert "sk-secret" not in f"{caught.value.issue()} {summary} {caplog.text}"
 
     @pytest.mark.parametrize("key", ["sk-se\ncret", "sk-sécret", "sk-\x00"])
     def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(self, key: str) -> None:
         with pytest.raises(Invalid, match="LLC_EMBED_API_KEY") as caught:
-            EmbeddingsClient(Endpoint("http://e", SecretStr(key), "test", DIMS), connections=1)
+            EmbeddingsClient(
+                EmbeddingEndpoint("http://e", SecretStr(key), "test", DIMS), connections=1
+            )
         assert "sk-" not in str(caught.value.issue())
 
     async def test_one_failing_request_ends_the_call(self, server: EmbeddingServer) -> None:
-        embedder = embedder_for(server.base_url, patience=Patience(texts=1, requests=2))
-        server.misbehave(Misbehaviour.REFUSED, only_with="7", times=99)
+        embedder = embedder_for(server.base_url, retry_policy=RetryPolicy(texts=1, requests=2))
+        server.misbehave(EmbeddingFault.REFUSED, only_with="7", times=99)
         with pytest.raises(IngestFailed):
             await embedder.embed_documents([f"text {n}" for n in range(50)])
         await embedder.close()
@@ -370,7 +384,7 @@ class TestTrouble:
     )
     def test_an_address_that_is_none_is_refused(self, address: str) -> None:
         with pytest.raises(Invalid, match="LLC_EMBED_BASE_URL"):
-            EmbeddingsClient(Endpoint(address, None, "test", DIMS), connections=1)
+            EmbeddingsClient(EmbeddingEndpoint(address, None, "test", DIMS), connections=1)
 
     @pytest.mark.parametrize(
         "body",
@@ -400,7 +414,7 @@ class TestTrouble:
 
         other = await asyncio.start_server(answer, "127.0.0.1", 0)
         host, port = other.sockets[0].getsockname()
-        embedder = embedder_for(f"http://{host}:{port}", patience=Patience(attempts=1))
+        embedder = embedder_for(f"http://{host}:{port}", retry_policy=RetryPolicy(attempts=1))
         with pytest.raises(IngestFailed):
             await embedder.embed_query("x")
         await embedder.close()
@@ -420,23 +434,23 @@ async def finished(*calls: Awaitable[None]) -> list[int]:
 
 
 class TestRate:
-    def rate(self, per_minute: int, time: Time) -> TextRate:
+    def rate(self, per_minute: int, time: FakeClock) -> TextRate:
         return TextRate(per_minute, clock=time.clock, sleep=time.sleep)
 
-    async def test_a_minutes_texts_may_go_at_once_and_the_next_wait(self, time: Time) -> None:
+    async def test_a_minutes_texts_may_go_at_once_and_the_next_wait(self, time: FakeClock) -> None:
         rate = self.rate(60, time)
         await rate.take(60, within=0)
         await rate.take(30, within=60)
         assert time.now == pytest.approx(1030)
 
-    async def test_first_come_first_served(self, time: Time) -> None:
+    async def test_first_come_first_served(self, time: FakeClock) -> None:
         rate = self.rate(60, time)
         await rate.take(60, within=0)
         order = await finished(*(rate.take(n, within=600) for n in (30, 1, 10, 1)))
         assert order == [0, 1, 2, 3]
         assert time.now == pytest.approx(1042)
 
-    async def test_queries_go_before_documents(self, time: Time) -> None:
+    async def test_queries_go_before_documents(self, time: FakeClock) -> None:
         rate = self.rate(60, time)
         await rate.take(60, within=0)
         order = await finished(
@@ -446,7 +460,7 @@ class TestRate:
         )
         assert order == [2, 0, 1]
 
-    async def test_what_would_come_too_late_is_refused_at_once(self, time: Time) -> None:
+    async def test_what_would_come_too_late_is_refused_at_once(self, time: FakeClock) -> None:
         rate = self.rate(60, time)
         await rate.take(60, within=0)
         with pytest.raises(RateLimited) as caught:
@@ -454,7 +468,7 @@ class TestRate:
         assert caught.value.details["retry_after"] == pytest.approx(30)
         assert time.slept == []
 
-    async def test_one_who_gives_up_does_not_hold_up_the_others(self, time: Time) -> None:
+    async def test_one_who_gives_up_does_not_hold_up_the_others(self, time: FakeClock) -> None:
         rate = self.rate(60, time)
         await rate.take(60, within=0)
         tasks = [asyncio.ensure_future(rate.take(10, within=600)) for _ in range(3)]
@@ -464,13 +478,13 @@ class TestRate:
         await tasks[2]
         assert time.now <= 1020 + 1e-6
 
-    async def test_a_pause_holds_all(self, time: Time) -> None:
+    async def test_a_pause_holds_all(self, time: FakeClock) -> None:
         rate = self.rate(6000, time)
         await rate.pause(12)
         await rate.take(1, urgent=True, within=60)
         assert time.now == pytest.approx(1012)
 
-    async def test_more_than_the_bucket_holds_is_a_mistake(self, time: Time) -> None:
+    async def test_more_than_the_bucket_holds_is_a_mistake(self, time: FakeClock) -> None:
         with pytest.raises(ValueError, match="more than"):
             await self.rate(10, time).take(11, within=1)
 
@@ -479,7 +493,7 @@ class TestRate:
     async def test_no_minute_takes_more_than_twice_the_limit_and_no_time_is_wasted(
         self, sizes: list[int], per_minute: int
     ) -> None:
-        time = Time()
+        time = FakeClock()
         rate = self.rate(per_minute, time)
         for size in sizes:
             await rate.take(size, within=1e9)
@@ -489,7 +503,7 @@ class TestRate:
         )
 
     async def test_a_call_larger_than_the_bucket_is_sent_in_parts(
-        self, server: EmbeddingServer, time: Time
+        self, server: EmbeddingServer, time: FakeClock
     ) -> None:
         embedder = embedder_for(server.base_url, per_minute=10, time=time)
         await embedder.embed_documents(["x"] * 35)
@@ -520,8 +534,8 @@ def of_space(embedder: str, version: str, dims: int) -> Any:
 
 
 class TestNames:
-    def embedders(self, tmp_path: Any, **given: Any) -> Embedders:
-        return Embedders(Settings(_env_file=None, **given), tmp_path / "models", threads=1)
+    def embedders(self, tmp_path: Any, **given: Any) -> EmbedderRegistry:
+        return EmbedderRegistry(Settings(_env_file=None, **given), tmp_path / "models", threads=1)
 
     def manifest(self, **given: Any) -> Manifest:
         return Manifest(id="c", name="C", **given)
@@ -541,7 +555,7 @@ class TestNames:
         assert full.key != small.key
         await embedders.close()
 
-    async def test_a_remote_name_is_asked_for_its_model(
+    async def test_a_remote_embedder_is_requested_by_its_model_name(
         self, tmp_path: Any, server: EmbeddingServer
     ) -> None:
         embedders = self.embedders(tmp_path, embed_base_url=server.base_url, embed_api_key=KEY)
@@ -553,7 +567,7 @@ class TestNames:
         await embedders.close()
 
     @pytest.mark.parametrize(
-        ("manifest", "said"),
+        ("manifest", "expected"),
         [
             ({"embedder": "locale"}, "did you mean 'local'"),
             ({"embedder": "word2vec"}, "known are"),
@@ -563,11 +577,11 @@ class TestNames:
             ({"embedder_version": "2"}, "'2'.*all-MiniLM"),
         ],
     )
-    def test_what_does_not_fit_is_said(
-        self, tmp_path: Any, manifest: dict[str, Any], said: str
+    def test_a_text_that_does_not_fit_is_reported(
+        self, tmp_path: Any, manifest: dict[str, Any], expected: str
     ) -> None:
         embedders = self.embedders(tmp_path, embed_base_url="http://127.0.0.1:1/v1")
-        with pytest.raises(Invalid, match=said):
+        with pytest.raises(Invalid, match=expected):
             embedders.model_of(self.manifest(**manifest))
 
     def test_a_container_may_be_made_before_its_remote_embedder_has_an_address(
@@ -598,10 +612,10 @@ class TestNames:
 class TestServer:
     def test_its_vectors_are_the_same_in_every_process(self) -> None:
         command = (
-            "from tests.support.hashed_words import HashedWords as H;"
+            "from tests.support.hashed_embedder import HashedWords as H;"
             "print(H(8).vectors(['proteins fold', 'and unfold']).tolist())"
         )
-        said = subprocess.run(
+        expected = subprocess.run(
             [sys.executable, "-c", command],
             capture_output=True,
             check=True,
@@ -609,7 +623,7 @@ class TestServer:
             cwd=REPOSITORY,
         )
         here = HashedWords(8).vectors(["and unfold", "proteins fold"])[::-1]
-        assert np.allclose(json.loads(said.stdout), here)
+        assert np.allclose(json.loads(expected.stdout), here)
 
     async def test_it_serves_as_a_process_until_its_input_closes(self) -> None:
         process = await asyncio.create_subprocess_exec(

@@ -14,6 +14,9 @@ import pytest_asyncio
 from hypothesis import given, settings, strategies as st
 from pydantic import SecretStr
 
+from latent_core.db import containers, embed_usage, rates
+from latent_core.db.connection import Database
+from latent_core.db.embed_usage import EmbedUsage
 from latent_core.domain.errors import (
     IngestFailed,
     LatentError,
@@ -23,23 +26,20 @@ from latent_core.domain.errors import (
     UpstreamTimeout,
 )
 from latent_core.domain.ids import JobId
-from latent_core.domain.manifest import Manifest
-from latent_core.embedding.breaker import Breaker
-from latent_core.embedding.nomic import NomicClient
-from latent_core.embedding.port import EmbeddingModel
-from latent_core.embedding.prefixes import Prefixes, prefixes_of
-from latent_core.embedding.rate import TextRate
-from latent_core.embedding.remote import Patience, RemoteEmbedder
-from latent_core.embedding.resolve import Embedders
-from latent_core.embedding.shared_rate import SharedTextRate
-from latent_core.embedding.wire import Endpoint
-from latent_core.registry import containers, embed_usage, rates
-from latent_core.registry.connection import Database
-from latent_core.registry.embed_usage import Usage
+from latent_core.domain.manifest.model import Manifest
+from latent_core.models.embedding.api.breaker import Breaker
+from latent_core.models.embedding.api.nomic import NomicClient
+from latent_core.models.embedding.api.remote import RemoteEmbedder, RetryPolicy
+from latent_core.models.embedding.api.wire import EmbeddingEndpoint
+from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.models.embedding.prefixes import Prefixes, prefixes_of
+from latent_core.models.embedding.rate import TextRate
+from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.embedding.shared_rate import SharedTextRate
 from latent_core.settings import Settings
-from tests.support.clock import Time
+from tests.support.clock import FakeClock
 from tests.support.contracts.embedding import EmbedderContract
-from tests.support.servers.embedding_server import EmbeddingServer, Misbehaviour
+from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
 
 DIMS = 32
 KEY = SecretStr("nk-secret")
@@ -49,25 +49,25 @@ UNLIMITED = 10**9
 def nomic(
     server: EmbeddingServer,
     *,
-    time: Time | None = None,
-    patience: Patience = Patience(),
+    time: FakeClock | None = None,
+    retry_policy: RetryPolicy = RetryPolicy(),
     breaker: Breaker | None = None,
     prefixes: Prefixes = Prefixes(),
     seconds: float = 20.0,
 ) -> RemoteEmbedder:
-    time = time or Time()
-    endpoint = Endpoint(
+    time = time or FakeClock()
+    endpoint = EmbeddingEndpoint(
         server.root_url, KEY, "nomic-embed-text-v1.5", DIMS, seconds, "LLC_NOMIC_BASE_URL"
     )
     return RemoteEmbedder(
         EmbeddingModel("nomic/nomic-embed-text-v1.5", "1", DIMS, 512),
         NomicClient(endpoint, connections=8),
         TextRate(UNLIMITED, clock=time.clock, sleep=time.sleep),
-        patience=patience,
+        retry_policy=retry_policy,
         prefixes=prefixes,
         breaker=breaker or Breaker(clock=time.clock),
         sleep=time.sleep,
-        jitter=lambda _, most: most,
+        jitter=lambda _, high: high,
     )
 
 
@@ -101,28 +101,28 @@ class TestNomic:
         assert server.tasks == ["search_document", "search_query"]
 
     @pytest.mark.parametrize(
-        ("kind", "error", "said"),
+        ("kind", "error", "message"),
         [
-            (Misbehaviour.WRONG_DIMS, IngestFailed, r"31 dimensions.*32"),
-            (Misbehaviour.NOT_A_NUMBER, IngestFailed, "zero or not a number"),
-            (Misbehaviour.HUGE, IngestFailed, "more than"),
-            (Misbehaviour.NO_MODEL, Misconfigured, "LLC_NOMIC_BASE_URL.*nomic-embed-text"),
-            (Misbehaviour.MISSING, IngestFailed, "1 vectors for 2 texts"),
-            (Misbehaviour.ZERO, IngestFailed, "zero or not a number"),
-            (Misbehaviour.REFUSED, IngestFailed, "refuses what it is to embed"),
-            (Misbehaviour.REDIRECT, Misconfigured, "LLC_NOMIC_BASE_URL"),
+            (EmbeddingFault.WRONG_DIMS, IngestFailed, r"31 dimensions.*32"),
+            (EmbeddingFault.NOT_A_NUMBER, IngestFailed, "zero or not a number"),
+            (EmbeddingFault.HUGE, IngestFailed, "more than"),
+            (EmbeddingFault.NO_MODEL, Misconfigured, "LLC_NOMIC_BASE_URL.*nomic-embed-text"),
+            (EmbeddingFault.MISSING, IngestFailed, "1 vectors for 2 texts"),
+            (EmbeddingFault.ZERO, IngestFailed, "zero or not a number"),
+            (EmbeddingFault.REFUSED, IngestFailed, "refuses what it is to embed"),
+            (EmbeddingFault.REDIRECT, Misconfigured, "LLC_NOMIC_BASE_URL"),
         ],
     )
-    async def test_an_answer_that_cannot_be_used_fails_for_good_and_is_not_asked_again(
+    async def test_an_unusable_response_fails_permanently_and_is_not_retried(
         self,
         server: EmbeddingServer,
-        kind: Misbehaviour,
+        kind: EmbeddingFault,
         error: type[LatentError],
-        said: str,
+        message: str,
     ) -> None:
         embedder = nomic(server)
         server.misbehave(kind, times=100)
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             await embedder.embed_documents(["one", "two"])
         await embedder.close()
         assert server.stats.requests == 1
@@ -130,15 +130,15 @@ class TestNomic:
     @pytest.mark.parametrize(
         "kind",
         [
-            Misbehaviour.RATE_LIMITED,
-            Misbehaviour.SERVER_ERROR,
-            Misbehaviour.OVERLOADED,
-            Misbehaviour.TRUNCATED,
-            Misbehaviour.HUNG_UP,
+            EmbeddingFault.RATE_LIMITED,
+            EmbeddingFault.SERVER_ERROR,
+            EmbeddingFault.OVERLOADED,
+            EmbeddingFault.TRUNCATED,
+            EmbeddingFault.HUNG_UP,
         ],
     )
     async def test_trouble_that_passes_is_waited_out(
-        self, server: EmbeddingServer, kind: Misbehaviour
+        self, server: EmbeddingServer, kind: EmbeddingFault
     ) -> None:
         embedder = nomic(server)
         server.misbehave(kind, times=2)
@@ -150,24 +150,24 @@ class TestNomic:
     async def test_a_silent_server_is_given_up_when_the_deadline_passes(
         self, server: EmbeddingServer
     ) -> None:
-        embedder = nomic(server, patience=Patience(attempts=2), seconds=0.05)
-        server.misbehave(Misbehaviour.SILENT, times=99)
+        embedder = nomic(server, retry_policy=RetryPolicy(attempts=2), seconds=0.05)
+        server.misbehave(EmbeddingFault.SILENT, times=99)
         with pytest.raises(UpstreamTimeout, match="deadline"):
             await embedder.embed_query("one")
         await embedder.close()
         assert server.stats.requests == 2
 
-    async def test_a_manifest_names_it_and_needs_a_key_only_when_it_is_asked(
+    async def test_a_manifest_names_the_embedder_and_a_key_is_needed_only_for_requests(
         self, server: EmbeddingServer, tmp_path: Any
     ) -> None:
         manifest = Manifest(id="c", name="C", embedder="nomic/nomic-embed-text-v1.5", dims=DIMS)
-        without = Embedders(Settings(_env_file=None), tmp_path)
+        without = EmbedderRegistry(Settings(_env_file=None), tmp_path)
         model = without.model_of(manifest)
         assert "LLC_NOMIC_API_KEY" in (without.lacking(manifest.embedder) or "")
         with pytest.raises(Unavailable, match="LLC_NOMIC_API_KEY"):
             without.for_space(model)
         given = Settings(_env_file=None, embed_api_key=KEY, nomic_base_url=server.root_url)
-        embedders = Embedders(given, tmp_path)
+        embedders = EmbedderRegistry(given, tmp_path)
         assert embedders.lacking(manifest.embedder) is None
         assert (await embedders.for_space(model).embed_query("x")).shape == (DIMS,)
         await embedders.close()
@@ -193,7 +193,7 @@ class TestPrefixes:
 
 class TestBreaker:
     def test_it_lets_one_through_after_each_pause_and_all_after_a_success(self) -> None:
-        time = Time()
+        time = FakeClock()
         breaker = Breaker(failures=3, first_pause=2, longest_pause=5, clock=time.clock)
         for _ in range(3):
             assert breaker.wait() == 0
@@ -215,10 +215,10 @@ class TestBreaker:
 
     @settings(max_examples=100, deadline=None)
     @given(st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=60))
-    def test_a_server_that_fails_is_asked_at_most_once_a_pause(
+    def test_a_failing_server_is_called_no_more_than_once_per_pause(
         self, outcomes: list[tuple[bool, float]]
     ) -> None:
-        time = Time()
+        time = FakeClock()
         breaker = Breaker(failures=2, first_pause=1, longest_pause=8, clock=time.clock)
         bad, last = 0, -1e9
         for good, passes in outcomes:
@@ -235,19 +235,19 @@ class TestBreaker:
     async def test_a_query_fails_at_once_and_documents_wait_for_the_next_attempt(
         self, server: EmbeddingServer
     ) -> None:
-        time = Time()
+        time = FakeClock()
         embedder = nomic(server, time=time)
-        server.misbehave(Misbehaviour.SERVER_ERROR, times=8)
+        server.misbehave(EmbeddingFault.SERVER_ERROR, times=8)
         with pytest.raises(Unavailable, match="500"):
             await embedder.embed_documents(["x"])
-        asked, begun = server.stats.requests, time.now
+        requests_before, begun = server.stats.requests, time.now
         with pytest.raises(Unavailable, match="times in a row"):
             await embedder.embed_query("x")
-        assert (server.stats.requests, time.now) == (asked, begun)
+        assert (server.stats.requests, time.now) == (requests_before, begun)
         # Fails once more; then a harmless text tells that the server is well.
         rows = await embedder.embed_documents(["x"])
         assert rows.shape == (1, DIMS)
-        assert server.stats.requests == asked + 3
+        assert server.stats.requests == requests_before + 3
         assert (await embedder.embed_query("x")).shape == (DIMS,)
         await embedder.close()
 
@@ -261,9 +261,7 @@ class TestSharedRate:
         async def sleep(seconds: float) -> None:
             slept.append(seconds)
 
-        rate = SharedTextRate(
-            database, per_minute, name, sleep=sleep, jitter=lambda least, _: least
-        )
+        rate = SharedTextRate(database, per_minute, name, sleep=sleep, jitter=lambda low, _: low)
         return rate, slept
 
     async def test_what_one_process_takes_another_does_not_get(self, database: Database) -> None:
@@ -273,7 +271,7 @@ class TestSharedRate:
             await two.take(50, within=5)
         assert 40 < caught.value.details["retry_after"] <= 50
 
-    async def test_documents_leave_room_for_a_query(self, database: Database) -> None:
+    async def test_documents_leave_capacity_for_a_query(self, database: Database) -> None:
         (one, _), (two, slept) = self.rate(database, 60), self.rate(database, 60)
         await one.take(54, within=0)
         with pytest.raises(RateLimited):
@@ -321,11 +319,11 @@ class TestSharedRate:
 
 
 class TestBill:
-    async def test_what_jobs_sent_is_told_by_job_and_by_container(self, database: Database) -> None:
+    async def test_usage_is_reported_by_job_and_by_container(self, database: Database) -> None:
         job, other = JobId(1), JobId(2)
         async with database.transaction() as conn:
             await containers.insert(conn, Manifest(id="paid", name="P"), uuid4().hex)
-            for job_id, usage in ((job, Usage(2, 10, 0.1)), (job, Usage(3, 5, 0.05))):
+            for job_id, usage in ((job, EmbedUsage(2, 10, 0.1)), (job, EmbedUsage(3, 5, 0.05))):
                 await embed_usage.add(
                     conn, job_id=job_id, container_id="paid", embedder="openai/x", usage=usage
                 )
@@ -334,13 +332,17 @@ class TestBill:
                 job_id=other,
                 container_id="paid",
                 embedder="openai/x",
-                usage=Usage(1, 1, 0.01),
+                usage=EmbedUsage(1, 1, 0.01),
             )
             await embed_usage.add(
-                conn, job_id=other, container_id="gone", embedder="openai/y", usage=Usage(9, 9, 9)
+                conn,
+                job_id=other,
+                container_id="gone",
+                embedder="openai/y",
+                usage=EmbedUsage(9, 9, 9),
             )
-            assert await embed_usage.of_container(conn, "paid") == Usage(6, 16, 0.16)
-            assert await embed_usage.of_container(conn, "free") == Usage(0, 0, 0.0)
+            assert await embed_usage.of_container(conn, "paid") == EmbedUsage(6, 16, 0.16)
+            assert await embed_usage.of_container(conn, "free") == EmbedUsage(0, 0, 0.0)
 
     async def test_tokens_follow_what_the_server_counts(self, server: EmbeddingServer) -> None:
         embedder = nomic(server)
@@ -352,7 +354,7 @@ class TestBill:
 
 
 def test_a_space_of_an_unknown_remote_is_not_mistaken_for_a_missing_setting(tmp_path: Any) -> None:
-    embedders = Embedders(Settings(_env_file=None), tmp_path)
+    embedders = EmbedderRegistry(Settings(_env_file=None), tmp_path)
     assert embedders.lacking("local") is None
     assert "LLC_EMBED_BASE_URL" in (embedders.lacking("nomic-embed-multimodal-7b") or "")
     space = SimpleNamespace(embedder="openai/m", version="1", dims=8)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from latent_core.registry import image_texts
-from latent_core.registry.connection import Database
+from latent_core.db.connection import Database
+from latent_core.db.documents import image_texts
 
 SHA, OTHER = "a" * 64, "b" * 64
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest import Manifest, parse_manifest
-from latent_core.domain.offer import check_offered, settled
+from latent_core.domain.manifest.availability import check_offered, settled
+from latent_core.domain.manifest.model import Manifest, parse_manifest
 from latent_core.settings import Settings
 
 
@@ -21,16 +21,18 @@ def in_bucket(name: str) -> Manifest:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("given_manifest", "summary"),
     [
         (in_bucket("theirs"), "'theirs'.*'ours'.*LLC_S3_BUCKET"),
         (manifest(summaries={"enabled": True}), r"summaries\.enabled"),
         (manifest(extraction={"enabled": True}), r"extraction\.enabled"),
     ],
 )
-def test_a_key_that_would_have_no_effect_is_refused_by_name(wanted: Manifest, told: str) -> None:
-    with pytest.raises(Invalid, match=told):
-        check_offered(wanted, "ours")
+def test_a_key_that_would_have_no_effect_is_refused_by_name(
+    given_manifest: Manifest, summary: str
+) -> None:
+    with pytest.raises(Invalid, match=summary):
+        check_offered(given_manifest, "ours")
 
 
 def test_the_bucket_of_all_blobs_may_be_named() -> None:
@@ -38,17 +40,17 @@ def test_the_bucket_of_all_blobs_may_be_named() -> None:
     assert check_offered(manifest(), "ours") == []
 
 
-def test_where_blobs_are_files_a_bucket_is_taken_and_it_is_told_that_none_is_used() -> None:
+def test_a_bucket_is_accepted_and_reported_as_unused_where_blobs_are_files() -> None:
     (issue,) = check_offered(in_bucket("theirs"), None)
     assert "LLC_S3_BUCKET must be 'theirs'" in issue.message
 
 
 def test_what_is_not_offered_is_taken_out_of_an_archives_manifest_and_the_rest_stays() -> None:
-    asked = manifest(
+    manifest_given = manifest(
         storage={"blobs": {"bucket": "theirs"}}, summaries={"enabled": True}, theme="lamps"
     )
-    kept, left_out = settled(asked, "ours")
-    assert left_out == ["storage.blobs.bucket", "summaries.enabled"]
+    kept, skipped = settled(manifest_given, "ours")
+    assert skipped == ["storage.blobs.bucket", "summaries.enabled"]
     assert kept == manifest(theme="lamps")
     assert settled(in_bucket("theirs"), None) == (in_bucket("theirs"), [])
 

@@ -20,13 +20,13 @@ from hypothesis import given, settings, strategies as st
 from pydantic import SecretStr
 
 from latent_core.domain.errors import Invalid, LatentError, RateLimited, TimedOut, Unavailable
-from latent_core.rerank.api import ApiReranker, Endpoint, Patience
-from latent_core.rerank.dialects import Dialect, dialect_of, endpoint_of
-from latent_core.rerank.resolve import Provider, Rerankers
-from latent_core.rerank.scores import read_scores
+from latent_core.models.rerank.api import ApiReranker, RerankEndpoint, RetryPolicy
+from latent_core.models.rerank.dialects import Dialect, dialect_of, endpoint_of
+from latent_core.models.rerank.resolve import Provider, Rerankers
+from latent_core.models.rerank.scores import read_scores
 from latent_core.settings import Settings
 from tests.support.contracts.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
-from tests.support.servers.rerank_server import PATHS, Misbehaviour, RerankServer, overlap
+from tests.support.servers.rerank_server import PATHS, RerankFault, RerankServer, overlap
 
 KEY = SecretStr("sk-secret")
 EXPECTED = [overlap(QUERY, text) for text in TEXTS]
@@ -56,10 +56,10 @@ def reranker_at(
     attempts: int = 3,
 ) -> ApiReranker:
     return ApiReranker(
-        Endpoint(url, key, "reranker-1", dialect),
-        patience=Patience(attempts=attempts, first_wait=0.25),
+        RerankEndpoint(url, key, "reranker-1", dialect),
+        retry_policy=RetryPolicy(attempts=attempts, first_wait=0.25),
         sleep=(naps or Naps()).sleep,
-        jitter=lambda _, most: most,
+        jitter=lambda _, high: high,
     )
 
 
@@ -95,20 +95,20 @@ class TestContract(RerankerContract):
 
 
 class TestRequests:
-    async def test_the_request_is_that_of_the_contract_unless_said_otherwise(
+    async def test_the_request_is_that_of_the_contract_by_default(
         self, server: RerankServer
     ) -> None:
-        reranker = ApiReranker(Endpoint(server.url(), KEY))
+        reranker = ApiReranker(RerankEndpoint(server.url(), KEY))
         assert await scores_of(reranker, TEXTS) == pytest.approx(EXPECTED)
         await reranker.close()
-        (asked,) = server.asked
-        assert asked.body == {
+        (request,) = server.requests
+        assert request.body == {
             "query": QUERY,
             "documents": TEXTS,
             "top_k": len(TEXTS),
             "return_documents": False,
         }
-        assert asked.headers["authorization"] == "Bearer sk-secret"
+        assert request.headers["authorization"] == "Bearer sk-secret"
 
     async def test_more_texts_than_a_server_takes_go_in_several_requests(
         self, server: RerankServer
@@ -117,7 +117,7 @@ class TestRequests:
         reranker = reranker_at(server.url("/tei/rerank"), Dialect.TEI)
         assert await scores_of(reranker, texts) == [overlap(QUERY, text) for text in texts]
         await reranker.close()
-        assert [len(asked.body["texts"]) for asked in server.asked] == [32, 32, 6]
+        assert [len(request.body["texts"]) for request in server.requests] == [32, 32, 6]
 
     async def test_a_dialect_that_the_server_does_not_speak_is_refused_and_named(
         self, server: RerankServer
@@ -147,7 +147,7 @@ class TestRequests:
         assert str(endpoint_of(given, dialect)) == endpoint
 
     @pytest.mark.parametrize(
-        ("url", "said"),
+        ("url", "message"),
         [
             ("ranker.local/v1", "LLC_RERANK_API_URL"),
             ("ftp://host/v1", "LLC_RERANK_API_URL"),
@@ -156,28 +156,28 @@ class TestRequests:
             ("http://me:sk-secret@ranker/v1", "LLC_RERANK_API_KEY"),
         ],
     )
-    def test_an_address_that_is_none_is_refused(self, url: str, said: str) -> None:
-        with pytest.raises(Invalid, match=said) as caught:
-            ApiReranker(Endpoint(url))
+    def test_an_address_that_is_none_is_refused(self, url: str, message: str) -> None:
+        with pytest.raises(Invalid, match=message) as caught:
+            ApiReranker(RerankEndpoint(url))
         assert "sk-" not in str(caught.value.issue())
 
     def test_a_dialect_that_names_its_model_is_not_used_without_one(self) -> None:
         with pytest.raises(Invalid, match="LLC_RERANK_MODEL"):
-            ApiReranker(Endpoint("https://api.cohere.com", KEY))
+            ApiReranker(RerankEndpoint("https://api.cohere.com", KEY))
 
 
 class TestTrouble:
     @pytest.mark.parametrize(
         "kind",
         [
-            Misbehaviour.SERVER_ERROR,
-            Misbehaviour.HUNG_UP,
-            Misbehaviour.GARBAGE,
-            Misbehaviour.TRUNCATED,
+            RerankFault.SERVER_ERROR,
+            RerankFault.HUNG_UP,
+            RerankFault.GARBAGE,
+            RerankFault.TRUNCATED,
         ],
     )
     async def test_passing_trouble_is_waited_out_with_growing_pauses(
-        self, server: RerankServer, patient: ApiReranker, naps: Naps, kind: Misbehaviour
+        self, server: RerankServer, patient: ApiReranker, naps: Naps, kind: RerankFault
     ) -> None:
         server.misbehave(kind, times=2)
         assert await scores_of(patient, TEXTS) == pytest.approx(EXPECTED)
@@ -186,14 +186,14 @@ class TestTrouble:
     async def test_trouble_that_stays_is_unavailable(
         self, server: RerankServer, patient: ApiReranker
     ) -> None:
-        server.misbehave(Misbehaviour.SERVER_ERROR, times=99)
+        server.misbehave(RerankFault.SERVER_ERROR, times=99)
         with pytest.raises(Unavailable, match="500"):
             await scores_of(patient, TEXTS)
-        assert len(server.asked) == 3
+        assert len(server.requests) == 3
 
-    @pytest.mark.parametrize("kind", [Misbehaviour.RATE_LIMITED, Misbehaviour.OVERLOADED])
+    @pytest.mark.parametrize("kind", [RerankFault.RATE_LIMITED, RerankFault.OVERLOADED])
     async def test_retry_after_is_honoured(
-        self, server: RerankServer, patient: ApiReranker, naps: Naps, kind: Misbehaviour
+        self, server: RerankServer, patient: ApiReranker, naps: Naps, kind: RerankFault
     ) -> None:
         server.misbehave(kind, retry_after="7")
         await scores_of(patient, TEXTS)
@@ -204,24 +204,26 @@ class TestTrouble:
         self, server: RerankServer, patient: ApiReranker, naps: Naps, as_date: bool
     ) -> None:
         later = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
-        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after=later if as_date else "3600")
+        server.misbehave(RerankFault.RATE_LIMITED, retry_after=later if as_date else "3600")
         with pytest.raises(RateLimited) as caught:
             await scores_of(patient, TEXTS)
         assert caught.value.details["retry_after"] == pytest.approx(3600, abs=60)
-        assert (naps.taken, len(server.asked)) == ([], 1)
+        assert (naps.taken, len(server.requests)) == ([], 1)
 
-    async def test_a_server_that_asks_for_a_pause_is_left_alone_and_asked_again_after_it(
+    async def test_a_server_that_requests_a_pause_is_called_again_after_it(
         self, server: RerankServer
     ) -> None:
-        hasty = ApiReranker(Endpoint(server.url(), KEY), patience=Patience(longest_pause=0.05))
+        hasty = ApiReranker(
+            RerankEndpoint(server.url(), KEY), retry_policy=RetryPolicy(longest_pause=0.05)
+        )
         patient = reranker_at(server.url())
-        server.misbehave(Misbehaviour.RATE_LIMITED, times=2, retry_after="3600")
+        server.misbehave(RerankFault.RATE_LIMITED, times=2, retry_after="3600")
         for reranker in (hasty, patient):
             with pytest.raises(RateLimited, match="429"):
                 await scores_of(reranker, TEXTS)
         with pytest.raises(RateLimited, match="another"):
             await scores_of(patient, TEXTS)
-        assert len(server.asked) == 2
+        assert len(server.requests) == 2
         async with asyncio.timeout(30.0):
             while True:
                 with suppress(RateLimited):
@@ -235,13 +237,13 @@ class TestTrouble:
     async def test_a_retry_after_that_says_nothing_is_not_believed(
         self, server: RerankServer, patient: ApiReranker, header: str
     ) -> None:
-        server.misbehave(Misbehaviour.RATE_LIMITED, retry_after=header)
+        server.misbehave(RerankFault.RATE_LIMITED, retry_after=header)
         assert await scores_of(patient, TEXTS) == pytest.approx(EXPECTED)
 
     async def test_a_silent_server_is_given_up_at_the_deadline(
         self, server: RerankServer, patient: ApiReranker
     ) -> None:
-        server.misbehave(Misbehaviour.SILENT)
+        server.misbehave(RerankFault.SILENT)
         with pytest.raises(TimedOut, match="deadline"):
             await patient.rerank(QUERY, TEXTS, asyncio.get_running_loop().time() + 0.05)
         assert await scores_of(patient, TEXTS) == pytest.approx(EXPECTED)
@@ -255,31 +257,31 @@ class TestTrouble:
         await reranker.close()
 
     @pytest.mark.parametrize(
-        ("kind", "said"),
+        ("kind", "message"),
         [
-            (Misbehaviour.REFUSED, "422"),
-            (Misbehaviour.REDIRECT, "307"),
-            (Misbehaviour.WRONG_COUNT, "5 scores for 6 texts"),
-            (Misbehaviour.DUPLICATE, "two scores"),
-            (Misbehaviour.OUT_OF_RANGE, "text 6 of 6"),
-            (Misbehaviour.NOT_A_NUMBER, "not a finite number"),
-            (Misbehaviour.HUGE, "more than"),
+            (RerankFault.REFUSED, "422"),
+            (RerankFault.REDIRECT, "307"),
+            (RerankFault.WRONG_COUNT, "5 scores for 6 texts"),
+            (RerankFault.DUPLICATE, "two scores"),
+            (RerankFault.OUT_OF_RANGE, "text 6 of 6"),
+            (RerankFault.NOT_A_NUMBER, "not a finite number"),
+            (RerankFault.HUGE, "more than"),
         ],
     )
     async def test_what_will_not_pass_is_refused_whole_and_at_once(
-        self, server: RerankServer, patient: ApiReranker, kind: Misbehaviour, said: str
+        self, server: RerankServer, patient: ApiReranker, kind: RerankFault, message: str
     ) -> None:
         server.misbehave(kind)
-        with pytest.raises(Invalid, match=said):
+        with pytest.raises(Invalid, match=message):
             await scores_of(patient, TEXTS)
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
         assert await scores_of(patient, TEXTS) == pytest.approx(EXPECTED)
 
     @pytest.mark.parametrize(
-        "kind", [Misbehaviour.SERVER_ERROR, Misbehaviour.REFUSED, Misbehaviour.HUNG_UP]
+        "kind", [RerankFault.SERVER_ERROR, RerankFault.REFUSED, RerankFault.HUNG_UP]
     )
     async def test_the_key_is_never_shown_even_when_the_server_shows_it(
-        self, server: RerankServer, kind: Misbehaviour, caplog: pytest.LogCaptureFixture
+        self, server: RerankServer, kind: RerankFault, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
         server.misbehave(kind, times=9)
@@ -287,11 +289,11 @@ class TestTrouble:
         with pytest.raises(LatentError) as caught:
             await scores_of(reranker, TEXTS)
         await reranker.close()
-        told = f"{caught.value.issue()} {caplog.text} {reranker.name} {reranker!r}"
-        assert "sk-" not in told
+        summary = f"{caught.value.issue()} {caplog.text} {reranker.name} {reranker!r}"
+        assert "sk-" not in summary
 
     @pytest.mark.parametrize("key", [None, SecretStr("sk-wrong")])
-    async def test_a_wrong_key_is_said_and_never_shown(
+    async def test_a_wrong_rerank_key_is_reported_and_never_shown(
         self, server: RerankServer, key: SecretStr | None
     ) -> None:
         reranker = reranker_at(server.url(), key=key)
@@ -303,7 +305,7 @@ class TestTrouble:
     @pytest.mark.parametrize("key", ["sk-se\ncret", "sk-sécret", "sk-\x00"])
     def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(self, key: str) -> None:
         with pytest.raises(Invalid, match="LLC_RERANK_API_KEY") as caught:
-            ApiReranker(Endpoint("http://ranker", SecretStr(key)))
+            ApiReranker(RerankEndpoint("http://ranker", SecretStr(key)))
         assert "sk-" not in str(caught.value.issue())
 
     async def test_an_answer_nested_deeper_than_any_parser_goes_is_no_answer(
@@ -383,7 +385,7 @@ class TestResolve:
             await rerankers.close()
 
     @pytest.mark.parametrize(
-        ("provider", "said"),
+        ("provider", "message"),
         [
             ("none", "LLC_RERANK_API_URL or LLC_RERANK_FOLDER"),
             ("api", "LLC_RERANK_API_URL"),
@@ -391,21 +393,19 @@ class TestResolve:
         ],
     )
     def test_what_is_not_configured_is_unavailable_and_says_what_to_set(
-        self, provider: Provider, said: str
+        self, provider: Provider, message: str
     ) -> None:
-        with pytest.raises(Unavailable, match=said):
+        with pytest.raises(Unavailable, match=message):
             Rerankers.of(Settings()).named(provider)
 
     @pytest.mark.parametrize("provider", typing.get_args(Provider))
-    def test_none_turns_rerank_off_whatever_else_is_configured(
-        self, provider: Provider, folder: Path
-    ) -> None:
+    def test_the_value_none_disables_reranking(self, provider: Provider, folder: Path) -> None:
         off = Settings(rerank_provider="none", rerank_api_url="http://ranker", rerank_folder=folder)
         with pytest.raises(Unavailable, match="turned off"):
             Rerankers.of(off).named(provider)
 
     @pytest.mark.parametrize(
-        ("given", "said"),
+        ("given", "message"),
         [
             (Settings(rerank_provider="api"), "LLC_RERANK_API_URL"),
             (Settings(rerank_provider="local"), "LLC_RERANK_FOLDER"),
@@ -414,9 +414,9 @@ class TestResolve:
         ],
     )
     def test_settings_that_do_not_fit_are_refused_at_the_start(
-        self, given: Settings, said: str
+        self, given: Settings, message: str
     ) -> None:
-        with pytest.raises(Invalid, match=said):
+        with pytest.raises(Invalid, match=message):
             Rerankers.of(given)
 
     @pytest.mark.parametrize("path", PATHS)

@@ -17,20 +17,20 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from typing_extensions import override
 
 from latent_core.domain.errors import Invalid, TimedOut, Unavailable
-from latent_core.embedding.onnx_format import ElementType, Graph
-from latent_core.rerank.cross_encoder import (
+from latent_core.models.embedding.onnx_format import ElementType, Graph
+from latent_core.models.rerank.cross_encoder import (
     CrossEncoder,
     CrossEncoderFolder,
     Pair,
     PairTokenizer,
 )
-from latent_core.rerank.local import LocalReranker, plan_runs
+from latent_core.models.rerank.local import LocalReranker, plan_runs
 from tests.support.contracts.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
 
 DEADLINE = 30.0
 LENGTH = 32
 SPECIAL = 3
-ROOM = LENGTH - SPECIAL
+CAPACITY = LENGTH - SPECIAL
 PAD, UNKNOWN, FIRST, LAST, SPOILED = range(5)
 WORDS = sorted({word for text in (QUERY, *TEXTS[:4]) for word in text.split()} | {"words", "z"})
 ONE, TWO, FLAT, THREE, TOKENS = "one", "two", "flat", "three", "tokens"
@@ -90,9 +90,9 @@ def write_model(folder: Path, answers: str = ONE) -> None:
 
 def expected(query: str, text: str) -> float:
     """What ``write_model`` computes, by hand."""
-    asked, words = query.split()[: ROOM // 2], text.split()
-    words = words[: ROOM - len(asked)]
-    common = sum(asked.count(word) for word in words if word in WORDS)
+    query_words, words = query.split()[: CAPACITY // 2], text.split()
+    words = words[: CAPACITY - len(query_words)]
+    common = sum(query_words.count(word) for word in words if word in WORDS)
     return 1 / (1 + math.exp(-common / math.sqrt(len(words) + 1)))  # the last [SEP] is of the text
 
 
@@ -153,7 +153,7 @@ class TestModel:
     async def test_the_beginning_of_a_text_is_read_and_what_is_over_the_window_is_not(
         self, folder: Path
     ) -> None:
-        left = ROOM - len(QUERY.split())
+        left = CAPACITY - len(QUERY.split())
         within, over = ("words " * n + "bread" for n in (left - 1, left))
         found, missed = await scores_in(folder, [within, over])
         assert found == pytest.approx(expected(QUERY, within), abs=1e-6)
@@ -161,14 +161,14 @@ class TestModel:
 
     async def test_a_long_query_leaves_half_of_the_window_to_the_text(self, folder: Path) -> None:
         query = "z " * 100 + "bread"
-        text = "words " * (ROOM // 2) + "z"
+        text = "words " * (CAPACITY // 2) + "z"
         assert await scores_in(folder, [text, text + " z"], query) == pytest.approx(
             [expected(query, text)] * 2, abs=1e-6
         )
         assert expected(query, text) > 0.5
 
     @pytest.mark.parametrize(
-        ("file", "content", "said"),
+        ("file", "content", "given_message"),
         [
             ("model.onnx", None, "no model.onnx"),
             ("tokenizer.json", None, "no tokenizer.json"),
@@ -180,24 +180,24 @@ class TestModel:
         ],
     )
     async def test_a_folder_that_cannot_be_used_is_refused_by_the_file(
-        self, folder: Path, file: str, content: bytes | None, said: str
+        self, folder: Path, file: str, content: bytes | None, given_message: str
     ) -> None:
         (folder / file).unlink() if content is None else (folder / file).write_bytes(content)
-        with pytest.raises(Invalid, match=said) as caught:
+        with pytest.raises(Invalid, match=given_message) as caught:
             await scores_in(folder, TEXTS)
         assert str(folder) not in caught.value.message
 
-    def test_the_least_length_that_is_told_counts_and_absurd_ones_do_not(
+    def test_the_smallest_configured_length_counts_and_absurd_ones_do_not(
         self, folder: Path
     ) -> None:
-        def told(file: str, content: object) -> int:
+        def max_length_from(file: str, content: object) -> int:
             (folder / file).write_text(json.dumps(content), encoding="utf-8")
             return CrossEncoderFolder(folder).length()
 
-        assert told("tokenizer_config.json", {"model_max_length": 1e30}) == LENGTH
-        assert told("tokenizer_config.json", {"model_max_length": 16}) == 16
-        assert told("tokenizer_config.json", {}) == LENGTH
-        assert told("config.json", {}) == 512
+        assert max_length_from("tokenizer_config.json", {"model_max_length": 1e30}) == LENGTH
+        assert max_length_from("tokenizer_config.json", {"model_max_length": 16}) == 16
+        assert max_length_from("tokenizer_config.json", {}) == LENGTH
+        assert max_length_from("config.json", {}) == 512
 
     def test_a_model_with_other_inputs_is_refused(self, folder: Path) -> None:
         graph = Graph("other")
@@ -279,20 +279,20 @@ class TestRunning:
         await reranker.close()
 
     async def test_a_run_that_fails_ends_the_head(self, folder: Path) -> None:
-        class Failing(Stub):
+        class FailingModel(Stub):
             @override
             def probabilities(self, pairs: Sequence[Pair]) -> list[float]:
                 self.runs += 1
                 raise Unavailable("no memory")
 
-        failing = Failing(CrossEncoderFolder(folder))
+        failing = FailingModel(CrossEncoderFolder(folder))
         reranker = LocalReranker(folder, threads=1, load=lambda _: failing)
         with pytest.raises(Unavailable, match="no memory"):
             await reranker.rerank(QUERY, [self.LONG] * 9, soon())
         await reranker.close()
         assert failing.runs == 1
 
-    async def test_loading_that_fails_is_told_and_tried_again_and_then_kept(
+    async def test_a_failed_load_is_reported_retried_and_then_kept(
         self, folder: Path, stub: Stub
     ) -> None:
         loads: list[Callable[[], Stub]] = [lambda: stub]

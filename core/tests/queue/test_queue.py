@@ -10,14 +10,14 @@ from uuid import uuid4
 
 import pytest
 
+from latent_core.db.connection import Database
 from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.domain.job import ClaimedJob, JobKind, NewJob
 from latent_core.queue.claim import claim
-from latent_core.queue.comeback import retry_or_fail
 from latent_core.queue.enqueue import enqueue, ensure_queued
-from latent_core.registry.connection import Database
+from latent_core.queue.requeue import retry_or_fail
 from tests.support.queue import (
     finished,
     history,
@@ -107,7 +107,7 @@ async def test_a_job_that_must_be_queued_is_so_once_and_is_not_touched_again(
 @pytest.mark.parametrize(
     "other", [{"payload": {"v": 2}}, {"priority": 5}, {"delay_seconds": 0.0}, {"max_attempts": 9}]
 )
-async def test_a_queued_job_that_is_not_what_is_asked_for_is_brought_up_to_it(
+async def test_a_queued_job_is_updated_to_the_new_request(
     database: Database, other: dict[str, Any]
 ) -> None:
     first: dict[str, Any] = {"dedupe_key": "k", "payload": {"v": 1}, "delay_seconds": 60.0}
@@ -124,7 +124,7 @@ async def test_one_that_was_tried_before_begins_anew(database: Database) -> None
     assert (await must_take(database)).attempts == 1
 
 
-async def test_one_that_must_be_queued_is_not_claimed_before_what_asked_for_it_is_visible(
+async def test_a_required_job_is_not_claimed_before_its_request_is_visible(
     database: Database,
 ) -> None:
     await ensure(database, job(dedupe_key="k"))
@@ -199,12 +199,12 @@ async def test_a_job_whose_key_was_busy_lets_one_of_each_other_container_pass(
     await put(database, *(job("big", doc_key="k") for _ in range(3)))
     busy = await must_take(database)
     await put(database, job("s0"), job("s1"), job("s2"))
-    turns = [(await must_take(database)).container_id]
+    rounds = [(await must_take(database)).container_id]
     await finished(database, busy)
-    turns.append((await must_take(database)).container_id)
+    rounds.append((await must_take(database)).container_id)
     await put(database, job("s0"))
-    turns += [taken.container_id for taken in await take_all(database)]
-    assert turns == ["s0", "s1", "s2", "s0", "big"]
+    rounds += [taken.container_id for taken in await take_all(database)]
+    assert rounds == ["s0", "s1", "s2", "s0", "big"]
 
 
 async def test_a_job_waits_for_its_time(database: Database) -> None:
@@ -214,7 +214,7 @@ async def test_a_job_waits_for_its_time(database: Database) -> None:
     assert (await must_take(database)).id == later
 
 
-async def test_a_claim_takes_only_the_kinds_it_is_asked_for(database: Database) -> None:
+async def test_a_claim_takes_only_the_requested_kinds(database: Database) -> None:
     await put(database, job(kind=JobKind.PURGE))
     assert await claim(database, worker="w", lease_seconds=1, kinds=[JobKind.INGEST]) is None
     assert await claim(database, worker="w", lease_seconds=1, kinds=[JobKind.PURGE]) is not None

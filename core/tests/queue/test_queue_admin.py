@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from psycopg.errors import UniqueViolation
 
+from latent_core.db.connection import Database
 from latent_core.domain.errors import (
     Conflict,
     IngestFailed,
@@ -14,9 +15,8 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.job import JobKind, JobState
 from latent_core.queue import admin
-from latent_core.queue.comeback import retry_or_fail
+from latent_core.queue.requeue import retry_or_fail
 from latent_core.queue.retention import forget
-from latent_core.registry.connection import Database
 from tests.support.queue import (
     finished,
     history,
@@ -85,7 +85,7 @@ async def test_a_failed_job_is_requeued_with_fresh_attempts(database: Database) 
     assert (await must_take(database)).attempts == 1
 
 
-async def test_requeueing_beside_a_newer_job_of_the_same_work_is_refused(
+async def test_requeueing_is_refused_while_a_newer_job_of_the_same_work_is_open(
     database: Database,
 ) -> None:
     (old,) = await put(database, job(dedupe_key="k"))

@@ -13,15 +13,15 @@ from functools import partial
 
 import pytest
 
+from latent_core.db.connection import Connection, Database
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import ClaimedJob, JobKind
-from latent_core.processes.lifeline import signal_on_parent_death
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import finish
 from latent_core.queue.reaper import reap
 from latent_core.queue.runner import Runner
-from latent_core.registry.connection import Connection, Database
+from latent_core.runtime.lifeline import signal_on_parent_death
 from tests.support import REPOSITORY
 from tests.support.queue import job, must_take, put, sql, until
 

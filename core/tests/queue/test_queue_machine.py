@@ -18,15 +18,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from latent_core.db.connection import Database
 from latent_core.domain.errors import Conflict, IngestFailed, UpstreamError, UpstreamOverload
 from latent_core.domain.job import ClaimedJob, JobKind, NewJob
 from latent_core.queue import admin, clock, reaper
-from latent_core.queue.comeback import release, requeue_with, retry_or_fail
 from latent_core.queue.context import JobContext
-from latent_core.queue.errors import Cancelled, LeaseLost
+from latent_core.queue.errors import JobCancelled, LeaseLost
 from latent_core.queue.lease import HeldClaim
 from latent_core.queue.reaper import reap
-from latent_core.registry.connection import Database
+from latent_core.queue.requeue import release, requeue_with, retry_or_fail
 from tests.support.queue import expire, finished, let_delays_pass, put, sql, take
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def world(dsn: str) -> Iterator[World]:
 
 
 @dataclass
-class Known:
+class KnownJob:
     """What the model knows of a job."""
 
     id: int
@@ -98,29 +98,29 @@ class Queue(RuleBasedStateMachine):
     def __init__(self, world: World) -> None:
         super().__init__()
         self.world = world
-        self.jobs: dict[int, Known] = {}
+        self.jobs: dict[int, KnownJob] = {}
         self.claims: list[ClaimedJob] = []
         self.version = 0
         world.sql("TRUNCATE jobs CASCADE")
 
     # --- the model's own questions
 
-    def queued(self) -> list[Known]:
+    def queued(self) -> list[KnownJob]:
         return [job for job in self.jobs.values() if job.state == "queued"]
 
-    def twin(self, dedupe_key: str | None) -> Known | None:
+    def twin(self, dedupe_key: str | None) -> KnownJob | None:
         same = [j for j in self.queued() if dedupe_key is not None and j.dedupe_key == dedupe_key]
         return same[0] if same else None
 
-    def claimable(self) -> list[Known]:
+    def claimable(self) -> list[KnownJob]:
         busy = {job.doc_key for job in self.jobs.values() if job.state == "running"} - {None}
         return [job for job in self.queued() if not job.delayed and job.doc_key not in busy]
 
-    def holder(self, held: ClaimedJob) -> Known | None:
+    def holder(self, held: ClaimedJob) -> KnownJob | None:
         job = self.jobs[held.id]
         return job if job.state == "running" and job.claim == held.claim_id else None
 
-    def come_back(self, job: Known, **changes: Any) -> None:
+    def requeue_later(self, job: KnownJob, **changes: Any) -> None:
         """Back into the queue, unless its end was asked for or a newer job does its work."""
         job.expired = False
         job.in_line = False
@@ -134,7 +134,7 @@ class Queue(RuleBasedStateMachine):
     # --- what callers do
 
     @rule(
-        wanted=st.lists(
+        job_fields=st.lists(
             st.tuples(
                 st.sampled_from("abc"),
                 st.sampled_from([None, "x", "y"]),
@@ -146,8 +146,8 @@ class Queue(RuleBasedStateMachine):
             max_size=6,
         )
     )
-    def submit(self, wanted: list[tuple[str, str | None, bool, int, bool]]) -> None:
-        new = [self.new_job(*fields) for fields in wanted]
+    def submit(self, job_fields: list[tuple[str, str | None, bool, int, bool]]) -> None:
+        new = [self.new_job(*fields) for fields in job_fields]
         ids = self.world.run(put(self.world.db, *new))
         last: dict[str | None, int] = {
             job.dedupe_key: n for n, job in enumerate(new) if job.dedupe_key is not None
@@ -174,7 +174,7 @@ class Queue(RuleBasedStateMachine):
     def note(self, job_id: int, new: NewJob) -> None:
         delayed = new.delay_seconds > 0
         old = self.twin(new.dedupe_key)
-        known = Known(job_id, new.container_id, new.doc_key, new.dedupe_key, new.priority, 0)
+        known = KnownJob(job_id, new.container_id, new.doc_key, new.dedupe_key, new.priority, 0)
         if old is None:
             known.delayed = delayed
             known.in_line = not delayed
@@ -203,7 +203,7 @@ class Queue(RuleBasedStateMachine):
         assert (held.attempts, held.payload) == (job.attempts, {"v": job.version})
         self.claims.append(held)
 
-    def check_place(self, taken: Known, candidates: list[Known]) -> None:
+    def check_place(self, taken: KnownJob, candidates: list[KnownJob]) -> None:
         """Nothing more urgent was passed over, nor an older job of the same container."""
         for other in candidates:
             if other.in_line and other.doc_key is None and other is not taken:
@@ -227,7 +227,7 @@ class Queue(RuleBasedStateMachine):
             self.world.run(self.do(deed, held))
         except LeaseLost:
             assert job is None
-        except Cancelled:
+        except JobCancelled:
             assert stopped
             assert job is not None
             job.expired = job.expired and deed not in FENCES
@@ -260,7 +260,7 @@ class Queue(RuleBasedStateMachine):
             case _:
                 await context.progress(1, 2)
 
-    def note_deed(self, deed: str, job: Known) -> None:
+    def note_deed(self, deed: str, job: KnownJob) -> None:
         match deed:
             case "finish":
                 job.state = "done"
@@ -269,17 +269,17 @@ class Queue(RuleBasedStateMachine):
             case "pause":
                 late = job.paused and job.paused_too_long
                 again = {"paused": True, "paused_too_long": late}
-                self.come_back(job, attempts=job.attempts - 1, delayed=True, **again)
+                self.requeue_later(job, attempts=job.attempts - 1, delayed=True, **again)
             case "fail":
                 job.state = "failed"
             case "retry" if job.attempts >= MAX_ATTEMPTS:
                 job.state = "failed"
             case "retry":
-                self.come_back(job, delayed=True)
+                self.requeue_later(job, delayed=True)
             case "cursor":
-                self.come_back(job, version=-(job.claim or 0), attempts=0, paused=False)
+                self.requeue_later(job, version=-(job.claim or 0), attempts=0, paused=False)
             case "release":
-                self.come_back(job, attempts=job.attempts - 1)
+                self.requeue_later(job, attempts=job.attempts - 1)
             case "fence" | "last fence":
                 job.expired = False
 
@@ -313,7 +313,7 @@ class Queue(RuleBasedStateMachine):
             if job.attempts >= MAX_ATTEMPTS:
                 job.state, job.expired = "failed", False
             else:
-                self.come_back(job, delayed=job.attempts > 1)
+                self.requeue_later(job, delayed=job.attempts > 1)
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), action=st.sampled_from([admin.cancel, admin.requeue]))
@@ -374,7 +374,7 @@ def test_the_queue_behaves_as_its_model(world: World, monkeypatch: pytest.Monkey
         st.tuples(st.sampled_from("abcd"), st.integers(1, 30)) | st.integers(1, 15), max_size=12
     )
 )
-def test_a_job_waits_for_at_most_one_of_each_other_container(
+def test_a_job_waits_for_no_more_than_one_job_of_each_other_container(
     world: World, steps: list[tuple[str, int] | int]
 ) -> None:
     """When its container has nothing else queued; the others may have queued thousands before it."""

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from latent_core.db.connection import Connection, Database, DatabaseTimeouts
 from latent_core.domain.job import JobKind, JobState
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
@@ -16,22 +17,21 @@ from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import finish
 from latent_core.queue.runner import Handler, Runner
 from latent_core.queue.wakeup import Listener, Wakeup
-from latent_core.registry.connection import Connection, Database, Limits
 from tests.support.queue import job, must_hold, put, sql, until, view
-from tests.support.servers.gate import Gate
+from tests.support.servers.proxy import DatabaseProxy
 
 
 @pytest.fixture
-async def gate(dsn: str) -> AsyncIterator[Gate]:
+async def gate(dsn: str) -> AsyncIterator[DatabaseProxy]:
     if not str(conninfo_to_dict(dsn).get("host")).startswith("/"):
         pytest.skip("the test server is not on a Unix socket")
-    async with Gate(dsn) as opened:
+    async with DatabaseProxy(dsn) as opened:
         yield opened
 
 
 @asynccontextmanager
-async def through(gate: Gate) -> AsyncIterator[Database]:
-    limits = Limits(wait=0.3, statement=5, lock=5)
+async def through(gate: DatabaseProxy) -> AsyncIterator[Database]:
+    limits = DatabaseTimeouts(wait=0.3, statement=5, lock=5)
     async with await Database.open(gate.dsn, limits=limits, max_size=4) as db:
         yield db
 
@@ -69,7 +69,7 @@ async def nothing(context: JobContext) -> None:
 
 
 async def test_a_finish_waits_for_a_database_that_comes_back_within_the_lease_f7(
-    database: Database, gate: Gate
+    database: Database, gate: DatabaseProxy
 ) -> None:
     (job_id,) = await put(database)
     finished = 0
@@ -94,8 +94,8 @@ async def test_a_finish_waits_for_a_database_that_comes_back_within_the_lease_f7
     assert len(await sql(database, "SELECT 1 FROM jobs WHERE kind = 'purge'")) == 1
 
 
-async def test_a_database_away_for_longer_than_the_lease_costs_the_claim_not_the_job_f7(
-    database: Database, gate: Gate
+async def test_a_database_outage_longer_than_the_lease_costs_the_claim_not_the_job_f7(
+    database: Database, gate: DatabaseProxy
 ) -> None:
     (job_id,) = await put(database)
     lost = asyncio.Event()
@@ -117,7 +117,7 @@ async def test_a_database_away_for_longer_than_the_lease_costs_the_claim_not_the
 
 
 async def test_without_a_database_a_checkpoint_past_the_lease_says_the_lease_is_lost(
-    gate: Gate,
+    gate: DatabaseProxy,
 ) -> None:
     async with through(gate) as db:
         context = JobContext(db, await must_hold(db, lease_seconds=0.0))
@@ -126,12 +126,12 @@ async def test_without_a_database_a_checkpoint_past_the_lease_says_the_lease_is_
             await context.checkpoint()
 
 
-async def test_a_worker_outlives_its_database_f7(database: Database, gate: Gate) -> None:
+async def test_a_worker_outlives_its_database_f7(database: Database, gate: DatabaseProxy) -> None:
     async with through(gate) as db, running(db, nothing) as runner:
         gate.shut()
         await put(database)
         gate.open()
-        await until(lambda: runner.tally.settled == 1)
+        await until(lambda: runner.stats.settled == 1)
 
 
 # --- waking ------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ async def test_a_listener_that_was_cut_off_listens_again_f9(database: Database) 
         await hears(called, wakeup)
 
 
-async def test_a_listener_notices_that_its_connection_went_deaf_f9(gate: Gate) -> None:
+async def test_a_listener_notices_that_its_connection_went_deaf_f9(gate: DatabaseProxy) -> None:
     async with through(gate) as db, listening(db) as called:
         await hears(called)
         gate.silence()
@@ -200,4 +200,4 @@ async def test_jobs_are_found_by_polling_when_nobody_wakes_f9(database: Database
     async with running(database, nothing) as runner:
         for n in range(3):
             await put(database)
-            await until(lambda n=n: runner.tally.settled == n + 1)  # type: ignore[misc]
+            await until(lambda n=n: runner.stats.settled == n + 1)  # type: ignore[misc]

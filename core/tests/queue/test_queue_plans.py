@@ -10,20 +10,20 @@ import pytest
 from psycopg import AsyncClientCursor
 from psycopg.types.json import Jsonb
 
+from latent_core.db.connection import Connection, Database
 from latent_core.domain.job import JobKind, JobState
 from latent_core.queue import (
     admin,
     claim,
-    comeback,
     context,
     enqueue,
     finish,
     lease,
     reaper,
+    requeue,
     retention,
 )
 from latent_core.queue.retention import KEPT
-from latent_core.registry.connection import Connection, Database
 
 # 50,000 done, 5,000 queued in 50 containers (a tenth delayed, some waiting), 20 running, 4 of them expired.
 FILL = """
@@ -67,8 +67,8 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
     ),
     "finish": (finish.FINISH, HELD | {"warnings": Jsonb([]), "result": None}, 10),
     "fail": (finish.FAIL, HELD | {"cause": Jsonb({})}, 10),
-    "retry": (comeback.RETRY, HELD | {"cause": Jsonb({}), "delay_seconds": 1.0}, 10),
-    "continue": (comeback.CONTINUE, HELD | {"payload": Jsonb({}), "delay_seconds": 0.0}, 10),
+    "retry": (requeue.RETRY, HELD | {"cause": Jsonb({}), "delay_seconds": 1.0}, 10),
+    "continue": (requeue.CONTINUE, HELD | {"payload": Jsonb({}), "delay_seconds": 0.0}, 10),
     "progress": (context.PROGRESS, HELD | {"done": 1, "total": 2, "note": None}, 10),
     "last progress": (context.LAST_PROGRESS, HELD | {"done": 1, "lease_seconds": 60.0}, 10),
     "expired": (reaper.EXPIRED, {"after": 0, "limit": 100}, 25),
@@ -99,12 +99,12 @@ async def full(database: Database) -> AsyncIterator[Connection]:
 async def test_every_statement_touches_few_rows_and_scans_no_table(full: Connection) -> None:
     for setting in ("force_custom_plan", "force_generic_plan"):
         await full.execute("SELECT set_config('plan_cache_mode', %(s)s, false)", {"s": setting})
-        for name, (statement, parameters, rows_at_most) in STATEMENTS.items():
+        for name, (statement, parameters, max_rows) in STATEMENTS.items():
             plan = await explain(full, statement, parameters)
             scans = [node for node in nodes(plan) if node.get("Relation Name") == "jobs"]
             assert not [n for n in scans if n["Node Type"] == "Seq Scan"], (name, setting)
             work = sum(touched(node) for node in scans)
-            assert work <= rows_at_most, (name, setting, work)
+            assert work <= max_rows, (name, setting, work)
 
 
 async def test_one_claim_takes_one_job_under_any_plan_f10(full: Connection) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import (
+    GatewayUnreachable,
     IngestFailed,
     Issue,
     IssueCode,
@@ -18,19 +20,17 @@ from latent_core.domain.errors import (
     StoreFull,
     TimedOut,
     Unavailable,
-    Unreachable,
 )
 from latent_core.domain.job import JobKind, JobState
 from latent_core.queue import admin, clock
 from latent_core.queue.claim import claim
-from latent_core.queue.comeback import retry_or_fail
 from latent_core.queue.context import JobContext
-from latent_core.queue.errors import Cancelled, LeaseLost
+from latent_core.queue.errors import JobCancelled, LeaseLost
 from latent_core.queue.finish import finish
 from latent_core.queue.lease import Heartbeat
 from latent_core.queue.reaper import reap
-from latent_core.queue.runner import Ended, Handler, Runner
-from latent_core.registry.connection import Connection, Database
+from latent_core.queue.requeue import retry_or_fail
+from latent_core.queue.runner import AttemptEnd, Handler, Runner
 from tests.support.queue import expire, job, must_hold, must_take, put, sql, until, view
 
 
@@ -72,20 +72,20 @@ async def nothing(context: JobContext) -> None:
 # --- handlers ----------------------------------------------------------------------------------
 
 
-async def test_jobs_are_run_and_finished_at_most_so_many_at_a_time(database: Database) -> None:
+async def test_jobs_are_run_with_bounded_concurrency(database: Database) -> None:
     ids = await put(database, *(job() for _ in range(20)))
-    busy = most = 0
+    busy = max_busy = 0
 
     async def handler(context: JobContext) -> None:
-        nonlocal busy, most
+        nonlocal busy, max_busy
         busy += 1
-        most = max(most, busy)
-        await until(lambda: most == 3)
+        max_busy = max(max_busy, busy)
+        await until(lambda: max_busy == 3)
         busy -= 1
 
     async with running(database, handler, concurrency=3) as runner:
-        await until(lambda: runner.tally.settled == 20)
-    assert most == 3
+        await until(lambda: runner.stats.settled == 20)
+    assert max_busy == 3
     assert {(await view(database, i)).state for i in ids} == {JobState.DONE}
 
 
@@ -93,18 +93,18 @@ async def test_of_a_kind_that_runs_one_at_a_time_the_next_job_waits_for_the_firs
     database: Database,
 ) -> None:
     ids = await put(database, *(job() for _ in range(3)))
-    busy = most = 0
+    busy = max_busy = 0
 
     async def handler(context: JobContext) -> None:
-        nonlocal busy, most
+        nonlocal busy, max_busy
         busy += 1
-        most = max(most, busy)
+        max_busy = max(max_busy, busy)
         await context.checkpoint()
         busy -= 1
 
     async with running(database, handler, concurrency=3, one_at_a_time={JobKind.INGEST}) as runner:
-        await until(lambda: runner.tally.settled == 3)
-    assert most == 1
+        await until(lambda: runner.stats.settled == 3)
+    assert max_busy == 1
     assert {(await view(database, i)).state for i in ids} == {JobState.DONE}
 
 
@@ -113,7 +113,7 @@ async def test_of_a_kind_that_runs_one_at_a_time_the_next_job_waits_for_the_firs
     [
         (IngestFailed("bad"), JobState.FAILED, IssueCode.INGEST_FAIL, "failed"),
         (Unavailable("away"), JobState.QUEUED, IssueCode.UNAVAILABLE, "retried"),
-        (Unreachable("away"), JobState.QUEUED, IssueCode.UNAVAILABLE, "paused"),
+        (GatewayUnreachable("away"), JobState.QUEUED, IssueCode.UNAVAILABLE, "paused"),
         (LimitReached("no more"), JobState.QUEUED, IssueCode.RATE_LIMIT, "paused"),
         (KeyError("oops"), JobState.QUEUED, IssueCode.UNAVAILABLE, "retried"),
         (
@@ -128,12 +128,12 @@ async def test_what_a_handler_raises_decides_what_becomes_of_the_job(
     database: Database, error: Exception, state: JobState, code: IssueCode, outcome: str
 ) -> None:
     (job_id,) = await put(database)
-    ends: list[Ended] = []
+    ends: list[AttemptEnd] = []
 
     async def handler(context: JobContext) -> None:
         raise error
 
-    async with running(database, handler, told=ends.append):
+    async with running(database, handler, on_end=ends.append):
         await until(lambda: bool(ends))
     shown = await view(database, job_id)
     assert shown.cause is not None
@@ -151,10 +151,10 @@ async def test_the_last_attempt_at_a_job_fails_and_one_before_it_is_tried_again(
     assert await retry_or_fail(database, await must_take(database), KeyError("x")) == "failed"
 
 
-async def test_a_job_whose_end_was_asked_for_is_cancelled_and_not_tried_again(
+async def test_a_job_whose_cancellation_was_requested_is_cancelled_and_not_retried(
     database: Database,
 ) -> None:
-    for error in (Unavailable("away"), Unreachable("away")):
+    for error in (Unavailable("away"), GatewayUnreachable("away")):
         await put(database)
         held = await must_take(database)
         async with database.transaction() as conn:
@@ -179,7 +179,7 @@ async def test_progress_learns_of_a_cancellation_before_the_heartbeat(database: 
     context = JobContext(database, await must_hold(database))
     async with database.transaction() as conn:
         await admin.cancel(conn, context.job.id)
-    with pytest.raises(Cancelled):
+    with pytest.raises(JobCancelled):
         await context.progress(1, 10)
 
 
@@ -215,7 +215,7 @@ async def test_a_fence_tells_nothing_of_a_claim_that_is_lost_or_cancelled(
     cancelled, past = await must_hold(database), await must_hold(database)
     async with database.transaction() as conn:
         await admin.cancel(conn, cancelled.job.id)
-    with pytest.raises(Cancelled):
+    with pytest.raises(JobCancelled):
         await JobContext(database, cancelled).fence(7)
     await expire(database, past.job.id)
     assert await reap(database) == [past.job.id]

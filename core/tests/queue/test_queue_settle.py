@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from latent_core.db.connection import Database
 from latent_core.domain.errors import (
+    GatewayUnreachable,
     IngestFailed,
     Issue,
     IssueCode,
@@ -18,19 +20,17 @@ from latent_core.domain.errors import (
     LimitReached,
     RateLimited,
     Unavailable,
-    Unreachable,
     UpstreamTimeout,
 )
 from latent_core.domain.job import ClaimedJob, JobState
 from latent_core.queue import reaper
 from latent_core.queue.backoff import CAP_SECONDS, backoff_seconds
-from latent_core.queue.comeback import release, requeue_with, retry_or_fail
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import finish, finish_all, hold
 from latent_core.queue.issues import clean
 from latent_core.queue.reaper import disown, reap, reap_one, release_all
-from latent_core.registry.connection import Database
+from latent_core.queue.requeue import release, requeue_with, retry_or_fail
 from tests.support.queue import (
     expire,
     finished,
@@ -122,10 +122,10 @@ async def test_a_job_that_waits_for_a_service_outside_spends_no_attempt_however_
     await retry_or_fail(database, await must_take(database), KeyError("of its own"))
     error: LatentError
     for error in [
-        Unreachable("refused"),
+        GatewayUnreachable("refused"),
         LimitReached("used up"),
         UpstreamTimeout("it hangs", counts_as_attempt=False),
-        *[Unreachable("refused")] * 7,
+        *[GatewayUnreachable("refused")] * 7,
     ]:
         await let_delays_pass(database)
         held = await must_take(database)
@@ -138,12 +138,12 @@ async def test_a_job_that_waits_for_a_service_outside_spends_no_attempt_however_
     assert await history(database, job_id) == [
         "enqueued", "claimed", "retried", "claimed", "paused",
     ]  # fmt: skip
-    (told,) = await sql(
+    (event_row,) = await sql(
         database,
         "SELECT details, (SELECT run_at - now() < interval '125s' FROM jobs) AS soon FROM job_events WHERE event = 'paused'",
     )
-    assert told["details"]["times"] == 10
-    assert told["soon"]
+    assert event_row["details"]["times"] == 10
+    assert event_row["soon"]
     await let_delays_pass(database)
     await finished(database, await must_take(database))
     assert (await view(database, job_id)).state is JobState.DONE
@@ -151,7 +151,11 @@ async def test_a_job_that_waits_for_a_service_outside_spends_no_attempt_however_
 
 async def test_an_outage_after_another_error_counts_anew(database: Database) -> None:
     (job_id,) = await put(database)
-    for error in (Unreachable("refused"), Unavailable("of its own"), Unreachable("refused")):
+    for error in (
+        GatewayUnreachable("refused"),
+        Unavailable("of its own"),
+        GatewayUnreachable("refused"),
+    ):
         await let_delays_pass(database)
         await retry_or_fail(database, await must_take(database), error)
     events = await sql(
@@ -188,10 +192,10 @@ async def test_a_service_that_names_a_pause_is_given_it(database: Database) -> N
 
 
 @settings(max_examples=30)
-@given(attempts=st.integers(0, 10**6), draw=st.floats(0, 1), at_least=st.floats(0, 3600))
-def test_backoff_is_bounded_on_both_sides(attempts: int, draw: float, at_least: float) -> None:
-    seconds = backoff_seconds(attempts, draw=draw, at_least=at_least)
-    assert at_least <= seconds <= max(at_least, CAP_SECONDS)
+@given(attempts=st.integers(0, 10**6), draw=st.floats(0, 1), min_seconds=st.floats(0, 3600))
+def test_backoff_is_bounded_on_both_sides(attempts: int, draw: float, min_seconds: float) -> None:
+    seconds = backoff_seconds(attempts, draw=draw, min_seconds=min_seconds)
+    assert min_seconds <= seconds <= max(min_seconds, CAP_SECONDS)
 
 
 @settings(max_examples=30)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest import parse_manifest
-from latent_core.domain.schedule import due_since
+from latent_core.domain.manifest.model import parse_manifest
+from latent_core.domain.manifest.schedule import due_since
 
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 MOMENTS = st.timedeltas(timedelta(0), timedelta(days=1000)).map(lambda since: BEGIN + since)

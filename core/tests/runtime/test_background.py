@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from latent_core.background import ended
+from latent_core.runtime.cancel_and_wait import ended
 
 
-async def test_a_task_that_loses_a_cancellation_is_asked_again() -> None:
+async def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:
     lost = 0
 
     async def deaf() -> None:

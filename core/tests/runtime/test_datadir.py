@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from latent_core.domain.errors import Conflict, Invalid, OutOfSpace
-from latent_core.processes.datadir import DataDirectory, owner_of, storage_errors
+from latent_core.runtime.data_directory import DataDirectory, owner_of, storage_errors
 
 HOLDER = """
 import sys
 from pathlib import Path
-from latent_core.processes.datadir import DataDirectory
+from latent_core.runtime.data_directory import DataDirectory
 directory = DataDirectory(Path(sys.argv[1]))
 directory.acquire()
 print("held", flush=True)
@@ -70,7 +70,7 @@ def test_acquiring_again_keeps_what_is_there_and_empties_tmp(tmp_path: Path) -> 
         assert list(directory.tmp.iterdir()) == []
 
 
-def test_a_second_owner_is_refused_and_told_the_pid_of_the_first(tmp_path: Path) -> None:
+def test_a_second_owner_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     holder = hold(tmp_path / "data")
     try:
         with pytest.raises(Conflict, match=rf"process {holder.pid}\b.*LLC_DATA_DIR") as caught:
@@ -173,7 +173,7 @@ def test_a_parent_that_refuses_is_named() -> None:
         (errno.EIO, Invalid),
     ],
 )
-def test_what_the_disk_refuses_is_said_with_its_place(
+def test_an_error_of_the_disk_names_the_path(
     tmp_path: Path, number: int, expected: type[Exception]
 ) -> None:
     with pytest.raises(expected, match=re.escape(str(tmp_path))), storage_errors(tmp_path):

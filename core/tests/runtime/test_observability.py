@@ -19,14 +19,14 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 from pydantic import SecretStr
 from typing_extensions import override
 
+from latent_core.db.activity import oldest_transaction_seconds
+from latent_core.db.connection import Database
 from latent_core.domain.errors import Conflict, Invalid, IssueCode
-from latent_core.metrics_server import metrics_served
-from latent_core.observability import Metrics, bound, set_up_logs
-from latent_core.probe import main as probe
-from latent_core.registry.activity import oldest_transaction_seconds
-from latent_core.registry.connection import Database
+from latent_core.runtime.probe import main as probe
 from latent_core.settings import Settings
-from latent_core.tracing import recording, span, tracing
+from latent_core.telemetry.metrics import Metrics, bound, set_up_logs
+from latent_core.telemetry.metrics_server import metrics_served
+from latent_core.telemetry.tracing import recording, span, tracing
 
 
 @pytest.fixture
@@ -64,16 +64,16 @@ def test_lines_carry_what_is_bound_and_their_own_fields_come_first(lines: Any) -
 
 
 @pytest.mark.parametrize(
-    "said",
+    "payload",
     [
         "cannot connect as LATENTSECRET, giving up",
         {"asked": ["LATENTSECRET"], "api_key": 'a"b', "n": 1},
         OSError("LATENTSECRET"),
     ],
 )
-def test_own_secrets_stand_in_no_line_whatever_they_look_like(said: Any) -> None:
+def test_own_secrets_stand_in_no_line_whatever_they_look_like(payload: Any) -> None:
     with json_lines(own=[SecretStr("LATENTSECRET"), SecretStr("short")]) as lines:
-        logging.getLogger("latent.test").info("a short line", extra={"said": said})
+        logging.getLogger("latent.test").info("a short line", extra={"payload": payload})
     (line,) = lines()
     assert "LATENTSECRET" not in json.dumps(line)
     assert 'a"b' not in str(line)
@@ -82,13 +82,13 @@ def test_own_secrets_stand_in_no_line_whatever_they_look_like(said: Any) -> None
 
 @settings_of_test(max_examples=60, deadline=None)
 @given(st.text(max_size=80), st.text(max_size=80))
-def test_a_line_is_json_whatever_is_said(message: str, field: str) -> None:
+def test_a_log_line_is_json_whatever_its_fields_hold(message: str, field: str) -> None:
     with json_lines() as lines:
         logging.getLogger("latent.test").info(
-            "%s", f'password: "{message}', extra={"said": f'api_key="{field}'}
+            "%s", f'password: "{message}', extra={"payload": f'api_key="{field}'}
         )
     (line,) = lines()
-    assert set(line) >= {"msg", "said", "timestamp"}
+    assert set(line) >= {"msg", "payload", "timestamp"}
 
 
 def test_a_traceback_hides_secrets_too(lines: Any) -> None:
@@ -139,16 +139,16 @@ def test_a_worker_is_healthy_as_long_as_it_was_seen_lately(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     metrics, port = Metrics(), free_port()
-    asked = [f"http://127.0.0.1:{port}/metrics", "latent_worker_seen_timestamp_seconds", "60"]
-    assert probe(asked) == 1
+    probe_args = [f"http://127.0.0.1:{port}/metrics", "latent_worker_seen_timestamp_seconds", "60"]
+    assert probe(probe_args) == 1
     with metrics_served(settings(metrics_port=port), metrics):
-        assert probe(asked) == 1, "never seen"
+        assert probe(probe_args) == 1, "never seen"
         metrics.worker_seen.set_to_current_time()
-        assert probe(asked) == 0
+        assert probe(probe_args) == 0
         metrics.worker_seen.inc(-90)
-        assert probe(asked) == 1
-        assert probe(asked[:1]) == 0
-        assert probe([asked[0], "latent_no_such_gauge", "60"]) == 1
+        assert probe(probe_args) == 1
+        assert probe(probe_args[:1]) == 0
+        assert probe([probe_args[0], "latent_no_such_gauge", "60"]) == 1
     assert probe([]) == 1
     assert "90 s ago" in capsys.readouterr().out
 
@@ -184,12 +184,12 @@ class Recorder(TracerProvider, Tracer):
         one: dict[str, Any] = {"name": name, "trace": trace_id, "parent": parent.span_id}
         self.seen.append(one)
         own = SpanContext(trace_id, len(self.seen), is_remote=False, trace_flags=TraceFlags(1))
-        recorded = Recorded(own, one)
+        recorded = RecordedLines(own, one)
         with trace.use_span(recorded):
             yield recorded
 
 
-class Recorded(NonRecordingSpan):
+class RecordedLines(NonRecordingSpan):
     def __init__(self, context: SpanContext, seen: dict[str, Any]) -> None:
         super().__init__(context)
         self._seen = seen

@@ -16,18 +16,18 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 import psycopg
 import pytest
 
+from latent_core.db.connection import Database
 from latent_core.domain.errors import Conflict, Invalid, Unavailable
-from latent_core.processes.cluster import SOCKET_PATH_LIMIT, Cluster
-from latent_core.processes.datadir import DataDirectory
-from latent_core.processes.leftovers import GUARDIAN, end_leftovers, find_leftovers
-from latent_core.processes.postgres import EmbeddedPostgres
-from latent_core.registry.connection import Database
+from latent_core.runtime.cluster import SOCKET_PATH_LIMIT, Cluster
+from latent_core.runtime.data_directory import DataDirectory
+from latent_core.runtime.orphan_processes import GUARDIAN, end_leftovers, find_leftovers
+from latent_core.runtime.postgres import EmbeddedPostgres
 
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from latent_core.processes.datadir import DataDirectory
-from latent_core.processes.postgres import EmbeddedPostgres
+from latent_core.runtime.data_directory import DataDirectory
+from latent_core.runtime.postgres import EmbeddedPostgres
 
 async def main():
     with DataDirectory(Path(sys.argv[1])) as directory:
@@ -388,11 +388,11 @@ async def test_a_damaged_cluster_is_refused_and_not_made_anew(directory: DataDir
 async def test_a_cluster_that_vanishes_is_waited_for_and_not_made_anew(
     postgres: EmbeddedPostgres, directory: DataDirectory
 ) -> None:
-    away = directory.path / "away"
-    directory.postgres.rename(away)
+    moved = directory.path / "away"
+    directory.postgres.rename(moved)
     os.kill(pid_of(postgres), signal.SIGKILL)
     await until(lambda: postgres.pid is None)
-    away.rename(directory.postgres)
+    moved.rename(directory.postgres)
     await until(lambda: postgres.restarts == 1)
     async with opened(postgres) as db:
         assert await remembered(db) == ["before"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import SecretStr
 
-from latent_core.redaction import HIDDEN, RUN, OwnKey, names_a_secret, redacted
+from latent_core.telemetry.redaction import HIDDEN, RUN, OwnKey, names_a_secret, redacted
 
 # Both ends are as no word around a secret is: none may be left of it, neither its head nor its tail.
 HEAD, TAIL = "Zq7Zq", "qZ7qZ"
@@ -126,17 +126,17 @@ def test_of_our_own_key_no_piece_is_shown_however_a_server_writes_it(
     key: str, before: int, cut: int
 ) -> None:
     own = OwnKey(SecretStr(key), "LLC_EMBED_API_KEY")
-    told = " ".join(["spoken"] * (before // 7))
+    filler = " ".join(["spoken"] * (before // 7))
     for dress in (key, json.dumps(key), quote(key, safe=""), f"{key[:10]}…{key[-10:]}", key[:cut]):
-        shown = own.said(f"{told} {dress} {told}".encode())
+        shown = own.redacted_text(f"{filler} {dress} {filler}".encode())
         runs = {key[at : at + RUN] for at in range(len(key) - RUN + 1)}
         assert not any(shown[at : at + RUN] in runs for at in range(len(shown)))
         assert len(shown) <= 200
-    assert key not in own.said(f"called with {key}".encode())
+    assert key not in own.redacted_text(f"called with {key}".encode())
 
 
-def test_without_a_key_none_is_sent_and_what_is_said_stays() -> None:
+def test_without_a_key_none_is_sent_and_the_text_is_unchanged() -> None:
     own = OwnKey(None, "LLC_EMBED_API_KEY")
     assert own.header == {}
-    assert own.said(b"no  such\nmodel") == "no such model"
+    assert own.redacted_text(b"no  such\nmodel") == "no such model"
     assert OwnKey(SecretStr(" k1 "), "LLC_EMBED_API_KEY").header == {"Authorization": "Bearer k1"}

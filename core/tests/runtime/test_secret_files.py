@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from latent_core.domain.errors import Invalid
-from latent_core.secret_files import MAY_BE_EMPTY, file_variables, secrets_of
+from latent_core.runtime.secret_files import MAY_BE_EMPTY, file_variables, secrets_of
 from latent_core.settings import Settings, load_settings, setting_names, unknown_variables
 
 SECRETS = secrets_of(Settings)
@@ -66,7 +66,7 @@ def test_two_places_for_one_secret_are_refused_by_name(
 
 
 @pytest.mark.parametrize("content", [None, b"", b" \n", b"\xff\xfe", b"x" * 20_000])
-def test_a_file_without_one_secret_is_refused_and_its_content_is_not_told(
+def test_a_file_without_exactly_one_secret_is_refused_and_its_content_not_shown(
     content: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if content is not None:

@@ -217,9 +217,9 @@ def test_a_slip_in_the_environment_or_the_file_is_logged_at_the_start(
     monkeypatch.setenv("LLC_LEASE_SECOND", "5")
     (tmp_path / ".env").write_text("LLC_WORKER_CONCURENCY=2\n", encoding="utf-8")
     warn_of_unknown_variables()
-    told = " ".join(str(vars(record)["variable"]) for record in caplog.records)
-    assert "LLC_LEASE_SECOND (did you mean LLC_LEASE_SECONDS?)" in told
-    assert "LLC_WORKER_CONCURENCY (did you mean LLC_WORKER_CONCURRENCY?)" in told
+    variables = " ".join(str(vars(record)["variable"]) for record in caplog.records)
+    assert "LLC_LEASE_SECOND (did you mean LLC_LEASE_SECONDS?)" in variables
+    assert "LLC_WORKER_CONCURENCY (did you mean LLC_WORKER_CONCURRENCY?)" in variables
 
 
 def test_a_worker_runs_more_jobs_at_a_time_when_they_wait_for_a_remote_embedder() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.support.servers.shared_postgres import Server, shared_server
+from tests.support.servers.shared_postgres import SharedPostgres, shared_server
 
 HOLDER = """
 import sys
@@ -75,7 +75,7 @@ def test_a_server_ends_when_its_user_is_killed(holder: subprocess.Popen[str]) ->
     wait_until_it_ends(dsn)
 
 
-def is_migrated(server: Server) -> bool:
+def is_migrated(server: SharedPostgres) -> bool:
     with psycopg.connect(server.clone("fresh")) as conn:
         row = conn.execute("SELECT count(*) FROM alembic_version").fetchone()
     return row == (1,)

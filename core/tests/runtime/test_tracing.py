@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from latent_core.domain.errors import Invalid
 from latent_core.settings import Settings, setting_names
-from latent_core.tracing import TRACES_PATH, closed, span, tracing
+from latent_core.telemetry.tracing import TRACES_PATH, closed, span, tracing
 
 SDK_MISSING = "the OpenTelemetry SDK is not installed: pip install 'latent-core[otel]'"
 OF_THE_SDK = ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_TRACES_SAMPLER")
@@ -82,7 +82,7 @@ class Collector:
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason=SDK_MISSING)
-    monkeypatch.setattr("latent_core.tracing.CLOSE_SECONDS", 60.0)
+    monkeypatch.setattr("latent_core.telemetry.tracing.CLOSE_SECONDS", 60.0)
     running = Collector()
     yield running
     running.close()
@@ -149,7 +149,7 @@ async def test_the_address_of_traces_is_enough_comes_first_and_is_taken_as_it_is
     assert [post.path for post in collector.posts] == ["/ingest/otlp"] * 2
 
 
-async def test_the_collector_is_told_the_headers_it_wants(
+async def test_the_collector_receives_the_configured_headers(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(
@@ -174,7 +174,7 @@ async def test_headers_that_cannot_be_sent_are_refused_and_not_shown(headers: st
     assert "key" not in caught.value.message
 
 
-class Slow:
+class SlowProvider:
     """Its collector takes the last spans when it may."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class Slow:
 
 
 async def test_the_loop_goes_on_while_the_last_spans_are_sent() -> None:
-    slow = Slow()
+    slow = SlowProvider()
     ending = asyncio.create_task(closed(slow, within=60.0))
     await asyncio.to_thread(slow.begun.wait, 30.0)  # this task waits; the loop does not
     assert slow.begun.is_set()
@@ -195,10 +195,10 @@ async def test_the_loop_goes_on_while_the_last_spans_are_sent() -> None:
     await ending
 
 
-async def test_a_collector_that_is_away_keeps_no_process_from_ending(
+async def test_an_unreachable_collector_does_not_delay_the_end_of_the_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    slow = Slow()
+    slow = SlowProvider()
     with caplog.at_level(logging.WARNING):
         await closed(slow, within=0.01)
     assert "last spans are lost" in caplog.text

@@ -14,13 +14,14 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from psycopg.sql import SQL
 from psycopg.types.json import Jsonb
 
-from latent_core.domain.custom_schema import CustomSchema
-from latent_core.domain.filter_syntax import parse
-from latent_core.domain.filters import UNDECLARED, MetaFields
-from latent_core.domain.manifest import Manifest
-from latent_core.registry import chunks, containers
-from latent_core.registry.conditions import Condition, condition, glob_pattern
-from latent_core.registry.connection import Database
+from latent_core.db import containers
+from latent_core.db.conditions import FilterCondition, condition, glob_pattern
+from latent_core.db.connection import Database
+from latent_core.db.documents import chunks
+from latent_core.domain.filters.model import UNDECLARED, MetaFields
+from latent_core.domain.filters.syntax import parse
+from latent_core.domain.manifest.custom_schema import CustomSchema
+from latent_core.domain.manifest.model import Manifest
 from tests.support.oracles.filter_oracle import (
     DATES,
     GLOBS,
@@ -28,8 +29,8 @@ from tests.support.oracles.filter_oracle import (
     NASTY,
     USUAL,
     VALUES,
-    Judge,
-    Row,
+    FilterJudge,
+    FilterRow,
     filters,
     fits,
     random_rows,
@@ -48,10 +49,10 @@ VALUES (%(id)s, 'lamps', %(uri)s, 1, %(language)s, %(modified)s, %(first_fetched
 ON CONFLICT DO NOTHING
 """
 CHUNK: Final = """
-INSERT INTO chunks (doc_id, generation, ordinal, id, container_id, ord, modality, source_type, block_type, text,
+INSERT INTO chunks (doc_id, generation, position, id, container_id, chunk_no, modality, source_type, block_type, text,
                     embed_text, page, page_end, key_path, offset_start, offset_end, content_hash, token_count,
                     windows, tsv, length, provenance, meta)
-VALUES (%(doc_id)s, 1, %(ord)s, gen_random_uuid(), 'lamps', %(ord)s, %(modality)s, %(source_type)s, 'paragraph',
+VALUES (%(doc_id)s, 1, %(chunk_no)s, gen_random_uuid(), 'lamps', %(chunk_no)s, %(modality)s, %(source_type)s, 'paragraph',
         'x', 'x', %(page)s, %(page_end)s, %(key_path)s, 0, 1, '0', 1, 1, '', 1, '{}', %(meta)s)
 """
 
@@ -61,7 +62,7 @@ INSERT INTO documents (id, container_id, uri, live_generation)
 SELECT md5(n::text)::uuid, 'lamps', 'file:///more/' || n, 1 FROM generate_series(1, 1000) n
 """
 MORE_CHUNKS: Final = """
-INSERT INTO chunks (doc_id, generation, ordinal, id, container_id, ord, source_type, block_type, text, embed_text,
+INSERT INTO chunks (doc_id, generation, position, id, container_id, chunk_no, source_type, block_type, text, embed_text,
                     offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance)
 SELECT md5(n::text)::uuid, 1, k, gen_random_uuid(), 'lamps', 1000 + n * 10 + k, 'text', 'paragraph', repeat('x', 1500),
        'x', 0, 1, '0', 1, 1, '', 1, '{}'
@@ -69,7 +70,7 @@ FROM generate_series(1, 1000) n, generate_series(0, 9) k
 """
 
 
-async def fill(db: Database, rows: Sequence[Row]) -> None:
+async def fill(db: Database, rows: Sequence[FilterRow]) -> None:
     async with db.transaction() as conn:
         await containers.insert(conn, Manifest(id="lamps", name="Lamps"), "1")
         for row in rows:
@@ -83,7 +84,15 @@ async def fill(db: Database, rows: Sequence[Row]) -> None:
                 "meta": Jsonb(row.doc_meta),
             }
             await conn.execute(DOCUMENT, document)
-            names = ("doc_id", "ord", "modality", "source_type", "page", "page_end", "key_path")
+            names = (
+                "doc_id",
+                "chunk_no",
+                "modality",
+                "source_type",
+                "page",
+                "page_end",
+                "key_path",
+            )
             chunk = {name: getattr(row, name) for name in names}
             await conn.execute(CHUNK, chunk | {"meta": Jsonb(row.chunk_meta)})
 
@@ -100,15 +109,15 @@ class World:
 
     async def judged(self, written: Mapping[str, Any], meta: MetaFields, limit: int) -> set[int]:
         """By ``allowed``, if that is complete, and by ``live``; both must agree."""
-        asked = condition(parse(written, meta))
-        assert asked
+        filter_condition = condition(parse(written, meta))
+        assert filter_condition
         async with self.db.reading() as conn:
-            allowed = await chunks.allowed(conn, "lamps", asked, limit)
-            ords = np.arange(len(ROWS) + 10, dtype=np.int64)
-            live = set(await chunks.live(conn, "lamps", ords, asked))
+            allowed = await chunks.allowed(conn, "lamps", filter_condition, limit)
+            chunk_nos = np.arange(len(ROWS) + 10, dtype=np.int64)
+            live = set(await chunks.live(conn, "lamps", chunk_nos, filter_condition))
         assert allowed.complete is (len(live) <= limit)
-        assert set(allowed.ords.tolist()) == (live if allowed.complete else set())
-        assert len(allowed.ords) == len(allowed.point_ids)
+        assert set(allowed.chunk_nos.tolist()) == (live if allowed.complete else set())
+        assert len(allowed.chunk_nos) == len(allowed.point_ids)
         return live
 
 
@@ -122,8 +131,8 @@ def world(dsn: str) -> Iterator[World]:
 
 
 def expected(written: Mapping[str, Any], dated: frozenset[str] = frozenset()) -> set[int]:
-    judge = Judge(NOW, dated)
-    return {row.ord for row in ROWS if judge.passes(written, row)}
+    judge = FilterJudge(NOW, dated)
+    return {row.chunk_no for row in ROWS if judge.passes(written, row)}
 
 
 def test_postgres_lets_through_what_a_filter_names_and_nothing_else(world: World) -> None:
@@ -232,17 +241,22 @@ def test_an_invisible_document_is_not_let_through_by_any_filter(world: World) ->
 
 
 @pytest.mark.parametrize("written", [{"meta.year": 2020}, {"path": "docs/**"}], ids=str)
-def test_chunks_of_documents_that_pass_are_told_without_reading_them(
+def test_chunks_of_matching_documents_are_listed_without_reading_them(
     world: World, written: dict[str, Any]
 ) -> None:
     async def plan() -> str:
-        asked = condition(parse(written))
-        assert asked.where is not None
-        statement = SQL("EXPLAIN ") + chunks.ALLOWED.format(condition=asked.where)
+        filter_condition = condition(parse(written))
+        assert filter_condition.where is not None
+        statement = SQL("EXPLAIN ") + chunks.ALLOWED.format(condition=filter_condition.where)
         async with world.db.reading() as conn:
             for fill in (MORE_DOCUMENTS, MORE_CHUNKS, "VACUUM ANALYZE chunks, documents"):
                 await conn.execute(fill)
-            values = {"container_id": "lamps", "limit": 5000, "stored_in": None, **asked.values}
+            values = {
+                "container_id": "lamps",
+                "limit": 5000,
+                "collection_id": None,
+                **filter_condition.values,
+            }
             lines = await (await conn.execute(statement, values)).fetchall()
         return "\n".join(line["QUERY PLAN"] for line in lines)
 
@@ -251,7 +265,7 @@ def test_chunks_of_documents_that_pass_are_told_without_reading_them(
 
 def test_no_filter_is_no_condition() -> None:
     assert not condition(None)
-    assert condition(None) == Condition()
+    assert condition(None) == FilterCondition()
 
 
 _WORDS: Final = st.sampled_from(["docs", "lamp.md", "a", "", "Ä", "a+b", "x.y"])

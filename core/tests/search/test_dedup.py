@@ -7,7 +7,7 @@ from uuid import UUID
 from latent_core.search.dedup import (
     MAX_DUPLICATES,
     MAX_OTHERS,
-    Candidate,
+    RankedCandidate,
     collapse,
     group,
 )
@@ -17,24 +17,32 @@ A, B = UUID(int=1), UUID(int=2)
 
 def test_each_document_appears_once_with_its_best_chunk() -> None:
     found = group(
-        [Candidate("c", 1, A, 0.5), Candidate("c", 2, B, 0.7), Candidate("c", 3, A, 0.9)],
+        [
+            RankedCandidate("c", 1, A, 0.5),
+            RankedCandidate("c", 2, B, 0.7),
+            RankedCandidate("c", 3, A, 0.9),
+        ],
         by_document=True,
     )
-    assert [(g.best.ord, [o.ord for o in g.others]) for g in found] == [(3, [1]), (2, [])]
+    assert [(g.best.chunk_no, [o.chunk_no for o in g.others]) for g in found] == [(3, [1]), (2, [])]
 
 
 def test_without_dedup_every_chunk_is_a_hit() -> None:
-    found = group([Candidate("c", 1, A, 0.5), Candidate("c", 3, A, 0.9)], by_document=False)
-    assert [g.best.ord for g in found] == [3, 1]
+    found = group(
+        [RankedCandidate("c", 1, A, 0.5), RankedCandidate("c", 3, A, 0.9)], by_document=False
+    )
+    assert [g.best.chunk_no for g in found] == [3, 1]
 
 
-def test_ties_are_ordered_by_container_and_ord() -> None:
-    found = group([Candidate("z", 1, A, 0.5), Candidate("a", 9, B, 0.5)], by_document=True)
+def test_ties_are_ordered_by_container_and_chunk_no() -> None:
+    found = group(
+        [RankedCandidate("z", 1, A, 0.5), RankedCandidate("a", 9, B, 0.5)], by_document=True
+    )
     assert [g.best.container_id for g in found] == ["a", "z"]
 
 
 def test_the_list_of_others_is_bounded() -> None:
-    found = group([Candidate("c", n, A, 1 / (n + 1)) for n in range(50)], by_document=True)
+    found = group([RankedCandidate("c", n, A, 1 / (n + 1)) for n in range(50)], by_document=True)
     assert len(found[0].others) == MAX_OTHERS
 
 
@@ -45,7 +53,7 @@ def collapsed(
     ranked: list[UUID], repeated: dict[UUID, UUID]
 ) -> list[tuple[UUID, float, list[UUID]]]:
     groups = group(
-        [Candidate("c", n, doc, 1 - n / 10) for n, doc in enumerate(ranked)], by_document=True
+        [RankedCandidate("c", n, doc, 1 - n / 10) for n, doc in enumerate(ranked)], by_document=True
     )
     found = collapse(groups, repeated)
     return [(g.best.doc_id, g.best.score, [d.doc_id for d in g.duplicates]) for g in found]

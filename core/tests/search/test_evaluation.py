@@ -15,12 +15,12 @@ from latent_core.domain.errors import Invalid
 from latent_core.domain.evaluation import EvalRequest, JudgedQuery, KeptRun, Setup
 from latent_core.domain.golden import GoldenQuery, GoldenSet, Thresholds
 from latent_core.domain.hit import Hit
-from latent_core.domain.manifest import Fusion, SearchMode
-from latent_core.evaluation.datasets import golden_in, golden_key, read_judged
-from latent_core.evaluation.intervals import mean_interval, paired_interval
-from latent_core.evaluation.metrics import of_documents, of_ranking
-from latent_core.evaluation.questions import Answered, Questions, judged
-from latent_core.evaluation.reporting import candidates, is_baseline, report, suggestion
+from latent_core.domain.manifest.model import Fusion, SearchMode
+from latent_core.eval.datasets import golden_in, golden_key, read_judged
+from latent_core.eval.intervals import mean_interval, paired_interval
+from latent_core.eval.metrics import of_documents, of_ranking
+from latent_core.eval.query_sets import QueryResult, QuerySet, judged
+from latent_core.eval.reporting import candidates, is_baseline, report, suggestion
 from tests.support import hits as made
 
 MEASURES = [ir_measures.parse_measure(name) for name in ("nDCG@10", "R@20", "R@100", "RR")]
@@ -46,9 +46,9 @@ def test_the_figures_are_those_of_trec_eval(run: list[str], grades: dict[str, in
     theirs = ir_measures.calc_aggregate(
         MEASURES, qrels, scored or [ir_measures.ScoredDoc("q", "", 0)]
     )
-    wanted = [float(theirs[measure]) for measure in MEASURES]
+    required = [float(theirs[measure]) for measure in MEASURES]
     got = [ours.ndcg, ours.recall_20, ours.recall_100, ours.reciprocal_rank]
-    assert got == pytest.approx(wanted, abs=1e-9)
+    assert got == pytest.approx(required, abs=1e-9)
 
 
 def test_a_document_counts_at_its_first_hit_and_without_hits_all_is_0() -> None:
@@ -80,7 +80,7 @@ def test_an_interval_covers_the_true_mean_about_as_often_as_it_says() -> None:
     assert 180 <= covered <= 200
 
 
-def answers(*ndcgs: float) -> list[Answered]:
+def answers(*ndcgs: float) -> list[QueryResult]:
     """Queries whose only document stands at such a rank that the figure is about this."""
     found = []
     for number, ndcg in enumerate(ndcgs):
@@ -161,13 +161,13 @@ def test_a_setup_is_named_by_what_decides_its_ranking() -> None:
     assert fused.name == "hybrid, rrf k=10, bm25=0.3"
 
 
-def test_the_dataset_is_the_same_as_long_as_what_is_asked_and_expected_is() -> None:
+def test_the_dataset_hash_depends_only_on_queries_and_expectations() -> None:
     def of(expected: str, **thresholds: float) -> str:
         golden = GoldenSet(
             queries=[GoldenQuery(query="q", expect_docs=[expected])],
             thresholds=Thresholds.model_validate(thresholds),
         )
-        return Questions.of(EvalRequest(golden=golden), {}).dataset
+        return QuerySet.of(EvalRequest(golden=golden), {}).dataset
 
     assert of("a") == of("a", **{"ndcg@10": 0.5}) != of("b")
 
@@ -177,7 +177,7 @@ def test_thresholds_of_the_manifest_hold_where_the_set_names_none() -> None:
         queries=[GoldenQuery(query="q", expect_docs=["a"])],
         thresholds=Thresholds.model_validate({"ndcg@10": 0.5}),
     )
-    found = Questions.of(EvalRequest(golden=golden), {"ndcg@10": 0.9, "recall@20": 0.8}).thresholds
+    found = QuerySet.of(EvalRequest(golden=golden), {"ndcg@10": 0.9, "recall@20": 0.8}).thresholds
     assert (found.ndcg_at_10, found.recall_at_20) == (0.5, 0.8)
 
 
@@ -207,7 +207,7 @@ def test_a_set_is_read_in_either_layout_and_queries_without_an_answer_are_left_o
 
 
 @pytest.mark.parametrize(
-    ("queries", "qrels", "told"),
+    ("queries", "qrels", "summary"),
     [
         ("{", "1\td\t1\n", "queries.jsonl:1"),
         ("[]", "1\td\t1\n", "queries.jsonl:1: expected an object"),
@@ -218,25 +218,25 @@ def test_a_set_is_read_in_either_layout_and_queries_without_an_answer_are_left_o
     ],
 )
 def test_a_set_that_cannot_be_read_is_refused_with_the_place(
-    tmp_path: Path, queries: str, qrels: str, told: str
+    tmp_path: Path, queries: str, qrels: str, summary: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
         read_judged(write_set(tmp_path, queries, qrels))
-    assert told in refused.value.message
+    assert summary in refused.value.message
 
 
 def test_golden_queries_of_a_container_have_a_key_that_changes_with_what_they_say(
     tmp_path: Path,
 ) -> None:
-    said = {"queries": [{"q": "lamp", "expect": ["lamp"]}]}
+    golden_data = {"queries": [{"q": "lamp", "expect": ["lamp"]}]}
     assert golden_key(tmp_path, "art") == ""
     file = tmp_path / "art.eval.json"
-    file.write_bytes(orjson.dumps(said))
-    assert golden_in(tmp_path, "art") == said
+    file.write_bytes(orjson.dumps(golden_data))
+    assert golden_in(tmp_path, "art") == golden_data
     first = golden_key(tmp_path, "art")
-    file.write_bytes(orjson.dumps(said, option=orjson.OPT_INDENT_2))
+    file.write_bytes(orjson.dumps(golden_data, option=orjson.OPT_INDENT_2))
     assert golden_key(tmp_path, "art") == first != ""
-    file.write_bytes(orjson.dumps({**said, "thresholds": {"ndcg@10": 0.5}}))
+    file.write_bytes(orjson.dumps({**golden_data, "thresholds": {"ndcg@10": 0.5}}))
     assert golden_key(tmp_path, "art") not in ("", first)
     file.write_bytes(b'{"queries": []}')  # the template, which nobody filled in
     assert golden_key(tmp_path, "art") == ""

@@ -11,16 +11,17 @@ from uuid import UUID
 
 import pytest
 
-from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType, number
+from latent_core.bm25.analyser import analyse
+from latent_core.bm25.exact import CandidateText, ExactIndex
+from latent_core.db import containers
+from latent_core.db.connection import Database
+from latent_core.db.documents import documents
+from latent_core.db.documents.documents import LiveGeneration, SourceInfo
+from latent_core.domain.chunk import BlockType, DraftChunk, SourcePlace, SourceType, number
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import content_hash
-from latent_core.domain.manifest import Manifest
-from latent_core.ingest.publish import Staged, StagedChunk, publish
-from latent_core.keywords.analyser import analyse
-from latent_core.keywords.exact import ExactIndex, Text
-from latent_core.registry import containers, documents
-from latent_core.registry.connection import Database
-from latent_core.registry.documents import Live, Source
+from latent_core.domain.manifest.model import Manifest
+from latent_core.ingest.publish import StagedChunk, StagedGeneration, publish
 from latent_core.search.exact import ExactQuery, Match, Matcher, exact_matches
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -40,17 +41,17 @@ async def found_container(database: Database) -> None:
 
 
 async def publish_texts(database: Database, path: str, texts: Sequence[str]) -> list[int]:
-    """A generation of one document whose chunks are ``texts``, a line each; their ords."""
-    source = Source("code", f"file:///{path}", "text/plain")
+    """A generation of one document whose chunks are ``texts``, a line each; their chunk_nos."""
+    source = SourceInfo("code", f"file:///{path}", "text/plain")
     async with database.transaction() as conn:
         request = await documents.accept(conn, source)
         attempts = await documents.take_generations(conn, [source.doc_id], request)
-        first = await containers.take_ords(conn, "code", len(texts))
+        first = await containers.take_chunk_nos(conn, "code", len(texts))
         assert first is not None
         drafts = [_draft(text, line) for line, text in enumerate(texts, start=1)]
         made = number(source.doc_id, drafts, range(first, first + len(drafts)))
-        live = Live("T", "code", "0" * 64, 1, "simple", "p", len(made), "text/plain", {})
-        staged = Staged(
+        live = LiveGeneration("T", "code", "0" * 64, 1, "simple", "p", len(made), "text/plain", {})
+        staged = StagedGeneration(
             doc_id=source.doc_id,
             generation=attempts[source.doc_id].generation,
             live=live,
@@ -60,11 +61,11 @@ async def publish_texts(database: Database, path: str, texts: Sequence[str]) -> 
             fetched_at=NOW,
         )
         await publish(conn, "code", [staged])
-    return [c.ord for c in made]
+    return [c.chunk_no for c in made]
 
 
 def _draft(text: str, line: int) -> DraftChunk:
-    place = Place(0, len(text), line_start=line, line_end=line + text.count("\n"))
+    place = SourcePlace(0, len(text), line_start=line, line_end=line + text.count("\n"))
     return DraftChunk(
         text, text, place, SourceType.CODE, BlockType.CODE, content_hash(text), len(text.split())
     )
@@ -84,7 +85,7 @@ def oracle(query: ExactQuery, text: str) -> bool:
     )
 
 
-async def test_it_finds_exactly_the_chunks_that_hold_what_is_asked_for(database: Database) -> None:
+async def test_it_finds_exactly_the_chunks_that_hold_the_query(database: Database) -> None:
     await found_container(database)
     rng = random.Random(5)
     words = [
@@ -99,7 +100,7 @@ async def test_it_finds_exactly_the_chunks_that_hold_what_is_asked_for(database:
         "  ",
     ]
     texts = ["".join(rng.choices(words, k=rng.randint(1, 300))) for _ in range(60)]
-    ords = await publish_texts(database, "src/a.py", texts)
+    chunk_nos = await publish_texts(database, "src/a.py", texts)
     queries = [
         ExactQuery(must_terms=("getUser",)),
         ExactQuery(must_terms=("getuser",), ignore_case=True),
@@ -109,8 +110,8 @@ async def test_it_finds_exactly_the_chunks_that_hold_what_is_asked_for(database:
         ExactQuery(must_terms=("NAME日",), ignore_case=True),
     ]
     for query in queries:
-        wanted = {o for o, text in zip(ords, texts, strict=True) if oracle(query, text)}
-        assert {m.ord for m in await matches(database, query)} == wanted, query
+        expected = {o for o, text in zip(chunk_nos, texts, strict=True) if oracle(query, text)}
+        assert {m.chunk_no for m in await matches(database, query)} == expected, query
 
 
 async def test_what_was_replaced_is_not_found_and_what_replaced_it_is(database: Database) -> None:
@@ -118,9 +119,9 @@ async def test_what_was_replaced_is_not_found_and_what_replaced_it_is(database: 
     await publish_texts(database, "a.py", ["old_secret_name = 1"])
     (new,) = await publish_texts(database, "a.py", ["new_secret_name = 2"])
     assert await matches(database, ExactQuery(must_terms=("old_secret",))) == []
-    assert [m.ord for m in await matches(database, ExactQuery(must_terms=("secret_name",)))] == [
-        new
-    ]
+    assert [
+        m.chunk_no for m in await matches(database, ExactQuery(must_terms=("secret_name",)))
+    ] == [new]
 
 
 async def test_lines_are_those_of_the_source(database: Database) -> None:
@@ -132,7 +133,9 @@ async def test_lines_are_those_of_the_source(database: Database) -> None:
 
 
 def test_lines_leave_out_a_repeated_header() -> None:
-    text = Text(1, content_doc(), "| name |\n|---|\n| a name |\n| b |\n", 40, 15, "file:///t.md")
+    text = CandidateText(
+        1, content_doc(), "| name |\n|---|\n| a name |\n| b |\n", 40, 15, "file:///t.md"
+    )
     match = Matcher(ExactQuery(must_terms=("name",))).judge(text)
     assert match is not None
     assert match.found[0].lines == (40,)
@@ -141,19 +144,19 @@ def test_lines_leave_out_a_repeated_header() -> None:
 
 
 def content_doc() -> UUID:
-    return Source("code", "file:///t.md", "text/plain").doc_id
+    return SourceInfo("code", "file:///t.md", "text/plain").doc_id
 
 
 async def test_paths_are_globs_or_parts_of_paths(database: Database) -> None:
     await found_container(database)
-    ords = {
+    chunk_nos = {
         path: (await publish_texts(database, path, ["shared words"]))[0]
         for path in ("root/src/app.py", "root/src/app.ts", "root/100%/_x.py")
     }
 
     async def paths(path_like: str) -> set[str]:
-        found = {m.ord for m in await matches(database, ExactQuery(path_like=path_like))}
-        return {path for path, ord_ in ords.items() if ord_ in found}
+        found = {m.chunk_no for m in await matches(database, ExactQuery(path_like=path_like))}
+        return {path for path, chunk_no in chunk_nos.items() if chunk_no in found}
 
     assert await paths("SRC/app") == {"root/src/app.py", "root/src/app.ts"}
     assert await paths("*.py") == {"root/src/app.py", "root/100%/_x.py"}
@@ -170,5 +173,5 @@ def test_a_pattern_that_cannot_be_used_is_refused_by_name(pattern: str) -> None:
 
 
 def test_a_catastrophic_pattern_takes_linear_time() -> None:
-    text = Text(1, content_doc(), "a" * 50_000 + "b", None, 0, "file:///t.md")
+    text = CandidateText(1, content_doc(), "a" * 50_000 + "b", None, 0, "file:///t.md")
     assert Matcher(ExactQuery(regexes=("(a+)+$",))).judge(text) is None

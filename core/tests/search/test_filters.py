@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.search.filters import read_filters
 
 
@@ -45,11 +45,11 @@ def test_containers_without_schemas_share_one_condition() -> None:
     assert read.conditions[0] is read.conditions[1]
 
 
-def test_a_field_of_one_schema_may_be_asked_of_all() -> None:
+def test_a_field_of_one_schema_may_be_filtered_in_all_containers() -> None:
     assert all(read_filters({"meta.scale": {"gt": 2.5}}, [BOOKS, PLANS]).conditions)
 
 
-def test_any_field_may_be_asked_where_one_container_declares_none() -> None:
+def test_any_field_may_be_filtered_where_one_container_declares_none() -> None:
     assert all(read_filters({"meta.whatever": 1}, [BOOKS, PLAIN]).conditions)
 
 
@@ -58,7 +58,7 @@ def test_what_parsers_write_needs_no_declaration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("filters", "told"),
+    ("filters", "message"),
     [
         ({"meta.yaer": 2020}, r"meta\.yaer: is in no schema .* did you mean 'meta\.year'"),
         ({"year": 2020}, r"year: is an unknown field; did you mean 'meta\.year'"),
@@ -73,7 +73,7 @@ def test_what_parsers_write_needs_no_declaration() -> None:
     ],
 )
 def test_what_a_schema_does_not_allow_is_refused_by_name(
-    filters: dict[str, Any], told: str
+    filters: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(Invalid, match=told):
+    with pytest.raises(Invalid, match=message):
         read_filters(filters, [BOOKS, PLANS])

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from latent_core.db.conditions import FilterCondition
+from latent_core.db.containers import Container, Space
 from latent_core.domain.container import ContainerState
 from latent_core.domain.ids import SpaceId
-from latent_core.domain.manifest import Fusion, FusionMethod, Manifest, Retrieval, SearchMode
-from latent_core.registry.conditions import Condition
-from latent_core.registry.containers import Container, Space
+from latent_core.domain.manifest.model import Fusion, FusionMethod, Manifest, Retrieval, SearchMode
 from latent_core.search.plan import FOREIGN_WEIGHT, ContainerPlan, is_foreign
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,15 +25,17 @@ def container(embedder: str, chunks: dict[str, int], how: Fusion = Fusion()) -> 
     )
 
 
-def fusion_of(of: Container, asked: Fusion | None = None, *, by_picture: bool = False) -> Fusion:
+def fusion_of(
+    of: Container, requested_fusion: Fusion | None = None, *, by_picture: bool = False
+) -> Fusion:
     channels = ("bm25", "vector")
     return ContainerPlan(
         of,
         SearchMode.HYBRID,
         channels,
-        Condition(),
+        FilterCondition(),
         by_picture=by_picture,
-        asked_fusion=asked,
+        requested_fusion=requested_fusion,
     ).fusion
 
 
@@ -49,7 +51,7 @@ def fusion_of(of: Container, asked: Fusion | None = None, *, by_picture: bool = 
         ("openai/text-embedding-3-small", SPANISH, False),
     ],
 )
-def test_texts_are_foreign_where_most_are_in_languages_the_embedder_does_not_read(
+def test_texts_are_foreign_where_the_majority_is_in_languages_the_embedder_does_not_read(
     embedder: str, chunks: dict[str, int], foreign: bool
 ) -> None:
     assert is_foreign(container(embedder, chunks)) is foreign
@@ -57,13 +59,13 @@ def test_texts_are_foreign_where_most_are_in_languages_the_embedder_does_not_rea
 
 def test_vectors_of_foreign_texts_weigh_less_unless_somebody_says_what_they_weigh() -> None:
     assert fusion_of(container("local", SPANISH)).weights == {"vector": FOREIGN_WEIGHT}
-    asked = Fusion(method=FusionMethod.DBSF, weights={"exact": 2.0})
-    assert fusion_of(container("local", SPANISH), asked) == Fusion(
+    requested_fusion = Fusion(method=FusionMethod.DBSF, weights={"exact": 2.0})
+    assert fusion_of(container("local", SPANISH), requested_fusion) == Fusion(
         method=FusionMethod.DBSF, weights={"exact": 2.0, "vector": FOREIGN_WEIGHT}
     )
-    said = Fusion(weights={"vector": 1.0})
-    assert fusion_of(container("local", SPANISH), said) == said
-    assert fusion_of(container("local", SPANISH, said)) == said
+    weighted_fusion = Fusion(weights={"vector": 1.0})
+    assert fusion_of(container("local", SPANISH), weighted_fusion) == weighted_fusion
+    assert fusion_of(container("local", SPANISH, weighted_fusion)) == weighted_fusion
 
 
 def test_others_are_fused_as_they_were() -> None:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from latent_core.domain.manifest import Freshness
-from latent_core.search.order import boosted, freshness_factor
+from latent_core.domain.manifest.model import Freshness
+from latent_core.search.ranking import boosted, freshness_factor
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ON = Freshness(enabled=True, decay_lambda=0.02)

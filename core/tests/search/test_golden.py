@@ -13,14 +13,14 @@ from latent_core.domain.errors import Invalid
 from latent_core.domain.evaluation import Means
 from latent_core.domain.golden import GoldenQuery, Thresholds, parse_golden
 from latent_core.domain.hit import Hit
-from latent_core.evaluation.gates import (
+from latent_core.eval.gates import (
     means_of,
     percentile,
     query_failures,
     regressions,
     threshold_failures,
 )
-from latent_core.evaluation.metrics import Figures, of_golden, of_strings
+from latent_core.eval.metrics import QueryFigures, of_golden, of_strings
 from tests.support.hits import doc, hit
 
 
@@ -54,7 +54,7 @@ def test_both_forms_are_read_and_queries_without_an_id_are_numbered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "text"),
     [
         ({"queries": []}, "eval.json: queries: the list is empty"),
         ({}, "queries: Field required"),
@@ -68,10 +68,10 @@ def test_both_forms_are_read_and_queries_without_an_id_are_numbered() -> None:
         ({"queries": [{"q": "x", "expect": ["a"], "min_score": 2}]}, "queries.0.min_score"),
     ],
 )
-def test_what_cannot_be_judged_is_refused_by_place_and_key(data: Any, said: str) -> None:
+def test_what_cannot_be_judged_is_refused_by_place_and_key(data: Any, text: str) -> None:
     with pytest.raises(Invalid) as caught:
         parse_golden(data, where="eval.json")
-    assert said in caught.value.message
+    assert text in caught.value.message
 
 
 @pytest.mark.parametrize("name", [str(doc("b")), "file:///b", "ext-b"])
@@ -116,19 +116,19 @@ def test_an_expected_string_is_found_in_title_or_text_whatever_its_case_and_spac
 
 
 def test_without_a_hit_a_query_counts_zero_and_fails() -> None:
-    assert of_golden(query(expect_docs=["a"]), []) == Figures(0.0, 0.0, 0.0, 0.0, 0)
+    assert of_golden(query(expect_docs=["a"]), []) == QueryFigures(0.0, 0.0, 0.0, 0.0, 0)
     assert failures_of(query(expect_docs=["a"]), []) == ["no hit"]
 
 
 def test_the_rules_of_a_query_are_each_reported() -> None:
     hits = [hit("x", "text"), hit("a", "the lamp", "Lamp")]
-    asked = query(
+    golden_query = query(
         expect_docs=["file:///a", "file:///b", "file:///c"],
         expect_keywords=["lamp", "Lamp oil"],
         expect=["LAMP", "wick"],
         min_score=0.9,
     )
-    failures = failures_of(asked, hits)
+    failures = failures_of(golden_query, hits)
     assert [f.split(" 0.")[0] for f in failures] == [
         "nDCG@10",
         "recall@20",
@@ -151,7 +151,7 @@ def test_a_keyword_must_stand_in_the_text_of_the_first_ten() -> None:
 
 
 def means(ndcg: float, recall: float, p95_ms: float) -> Means:
-    figures = Figures(ndcg, recall, recall, ndcg, 1)
+    figures = QueryFigures(ndcg, recall, recall, ndcg, 1)
     return means_of([figures], [p95_ms])
 
 
@@ -159,7 +159,7 @@ def test_thresholds_are_gates_over_the_means() -> None:
     thresholds = Thresholds.model_validate(
         {"ndcg@10": 0.8, "recall@20": 0.9, "p95_latency_ms": 100}
     )
-    two = [Figures(0.7, 1.0, 1.0, 1.0, 1), Figures(0.9, 1.0, 1.0, 1.0, 1)]
+    two = [QueryFigures(0.7, 1.0, 1.0, 1.0, 1), QueryFigures(0.9, 1.0, 1.0, 1.0, 1)]
     good = means_of(two, [10, 20, 100])
     assert good.ndcg_at_10 == pytest.approx(0.8)
     assert threshold_failures(thresholds, good) == []
@@ -182,7 +182,7 @@ def test_a_rise_of_a_few_milliseconds_says_nothing() -> None:
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
-def test_a_percentile_is_the_least_value_that_enough_others_do_not_exceed(
+def test_a_percentile_is_the_smallest_value_that_enough_others_do_not_exceed(
     values: list[float], share: float
 ) -> None:
     found = percentile(values, share)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest import parse_manifest
-from latent_core.domain.path_meta import PathRule, path_meta, path_of
+from latent_core.domain.manifest.model import parse_manifest
+from latent_core.domain.manifest.path_meta import PathRule, path_meta, path_of
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_pattern_takes_what_its_names_stand_for(
 
 
 @pytest.mark.parametrize(
-    ("pattern", "told"),
+    ("pattern", "summary"),
     [
         ("*.md", "names no field"),
         ("{a}{b}.md", "something must stand that parts them"),
@@ -61,11 +61,11 @@ def test_a_pattern_takes_what_its_names_stand_for(
         ("/".join(f"{{a{n}}}" for n in range(17)), "names 17 fields; the limit is 16"),
     ],
 )
-def test_a_pattern_that_is_none_is_named_in_the_manifest(pattern: str, told: str) -> None:
+def test_a_pattern_that_is_none_is_named_in_the_manifest(pattern: str, summary: str) -> None:
     with pytest.raises(Invalid) as caught:
         parse_manifest({"id": "a", "name": "A", "ingest": {"meta_from_path": pattern}})
     assert "ingest.meta_from_path: " in caught.value.message
-    assert told in caught.value.message
+    assert summary in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -11,28 +11,28 @@ import pytest
 
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.vector import Vector
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.search.embed import QueryCache, QueryVectors
 
 SOON = 0.01
 LONG = 30.0
 
 
-class Here:
+class InProcessEmbedder:
     """An embedder in this process."""
 
     def __init__(self) -> None:
         self.model = EmbeddingModel("local", "1", 2, 256)
-        self.asked: list[str] = []
+        self.embedded: list[str] = []
         self.answers = asyncio.Event()
 
     async def embed_query(self, text: str) -> Vector:
-        self.asked.append(text)
+        self.embedded.append(text)
         await self.answers.wait()
         return np.array([1, 0], np.float32)
 
 
-class Far(Here):
+class RemoteEmbedderStub(InProcessEmbedder):
     """One behind a network."""
 
     def raise_if_unreachable(self) -> None:
@@ -44,34 +44,34 @@ def vectors_of(embedder: Any) -> tuple[QueryVectors, Any]:
     return QueryVectors(embedders, QueryCache(), "pumps"), SimpleNamespace(space=None)
 
 
-async def test_a_model_far_away_is_waited_for_before_the_search_and_asked_once() -> None:
-    far = Far()
+async def test_a_remote_model_is_awaited_before_the_search_and_called_once() -> None:
+    far = RemoteEmbedderStub()
     vectors, container = vectors_of(far)
-    waiting = asyncio.create_task(vectors.from_afar([container, container], LONG))
+    waiting = asyncio.create_task(vectors.from_remote([container, container], LONG))
     await asyncio.sleep(0)
     assert not waiting.done()
     far.answers.set()
     await waiting
     assert (await vectors.of(container)).tolist() == [1, 0]
-    assert far.asked == ["pumps"]
+    assert far.embedded == ["pumps"]
     await vectors.close()
 
 
 async def test_a_model_that_takes_longer_is_left_to_its_channel() -> None:
-    far = Far()
+    far = RemoteEmbedderStub()
     vectors, container = vectors_of(far)
-    assert await vectors.from_afar([container], SOON) >= SOON
+    assert await vectors.from_remote([container], SOON) >= SOON
     far.answers.set()
     assert (await vectors.of(container)).tolist() == [1, 0]
-    assert far.asked == ["pumps"]
+    assert far.embedded == ["pumps"]
     await vectors.close()
 
 
 async def test_a_model_of_this_process_is_not_waited_for() -> None:
-    here = Here()
+    here = InProcessEmbedder()
     vectors, container = vectors_of(here)
-    await vectors.from_afar([container], LONG)
-    assert here.asked == []
+    await vectors.from_remote([container], LONG)
+    assert here.embedded == []
 
 
 async def test_a_model_that_is_not_configured_fails_its_channel_alone() -> None:
@@ -80,6 +80,6 @@ async def test_a_model_that_is_not_configured_fails_its_channel_alone() -> None:
 
     embedders: Any = SimpleNamespace(for_space=unknown)
     vectors, container = QueryVectors(embedders, QueryCache(), "pumps"), SimpleNamespace(space=None)
-    await vectors.from_afar([container], LONG)
+    await vectors.from_remote([container], LONG)
     with pytest.raises(Unavailable, match="missing"):
         await vectors.of(container)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGES = Path(__file__).parents[3]
 CONSTRUCTORS = {
-    "core/src/latent_core/generations/refresh_gates.py",
+    "core/src/latent_core/refresh/gates.py",
     "mcp-server/src/latent_gateway/auth/access.py",
     "workers/src/latent_workers/jobs/eval.py",
 }

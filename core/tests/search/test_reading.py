@@ -6,8 +6,8 @@ import pytest
 from psycopg.errors import UndefinedTable
 from psycopg.pq import TransactionStatus
 
+from latent_core.db.connection import Database
 from latent_core.domain.errors import Unavailable
-from latent_core.registry.connection import Database
 
 KEEP = "INSERT INTO secrets VALUES (%(name)s, 'x')"
 COUNT = "SELECT count(*) AS n FROM secrets"

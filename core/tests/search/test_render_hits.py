@@ -9,18 +9,18 @@ from uuid import UUID
 
 import pytest
 
+from latent_core.bm25.analyser import query_terms
+from latent_core.db.conditions import FilterCondition
+from latent_core.db.containers import Container, Space
 from latent_core.domain.container import ContainerState
 from latent_core.domain.hit import Hit
 from latent_core.domain.ids import SpaceId
-from latent_core.domain.manifest import Display, Manifest, SearchMode
-from latent_core.keywords.analyser import query_terms
-from latent_core.registry.conditions import Condition
-from latent_core.registry.containers import Container, Space
-from latent_core.search.dedup import Candidate, Group
-from latent_core.search.hydrate import Hydrated
+from latent_core.domain.manifest.model import Display, Manifest, SearchMode
+from latent_core.search.container_search import ContainerCandidates
+from latent_core.search.dedup import Group, RankedCandidate
+from latent_core.search.hydrate import HydratedRows
 from latent_core.search.plan import ContainerPlan
 from latent_core.search.render import IMAGE_FROM, render
-from latent_core.search.retrieve import Retrieved
 
 DOC, NOW = UUID(int=1), datetime(2026, 1, 1, tzinfo=UTC)
 HEADER = "| Ship | Port | Tons |"
@@ -30,7 +30,7 @@ LAST = "| Kipper | Mallaig | 7 |"
 TABLE = "\n".join([HEADER, RULE, *ROWS, LAST])
 
 
-class Links:
+class LinkSigner:
     """Says what was asked for."""
 
     def page_image(self, sha256: str, mime: str, filename: str) -> str:
@@ -59,7 +59,7 @@ def chunk(text: str, **more: Any) -> dict[str, Any]:
         ),
         "id": UUID(int=2),
         "doc_id": DOC,
-        "ord": 1,
+        "chunk_no": 1,
         "text": text,
         "language": "english",
         "modality": "text",
@@ -87,13 +87,15 @@ def shown(
     pages: Mapping[int, dict[str, Any]] | None = None,
     template: str = "{snippet}",
 ) -> Hit:
-    plan = ContainerPlan(container(template), SearchMode.HYBRID, ("bm25",), Condition())
-    retrieved = Retrieved(plan, terms=query_terms(query, ["english"]))
+    plan = ContainerPlan(container(template), SearchMode.HYBRID, ("bm25",), FilterCondition())
+    retrieved = ContainerCandidates(plan, terms=query_terms(query, ["english"]))
     # As the statement finds them: those that the chunk spans, in order.
     first, last = row["page"] or 1, row["page_end"] or row["page"] or 0
     spanned = [page for n, page in sorted((pages or {}).items()) if first <= n <= last]
-    found = Hydrated({("ships", 1): row | {"pages": spanned or None}}, {}, {})
-    (hit,) = render([Group(Candidate("ships", 1, DOC, 0.5, 0.5))], found, [retrieved], Links())
+    found = HydratedRows({("ships", 1): row | {"pages": spanned or None}}, {}, {})
+    (hit,) = render(
+        [Group(RankedCandidate("ships", 1, DOC, 0.5, 0.5))], found, [retrieved], LinkSigner()
+    )
     return hit
 
 
@@ -154,7 +156,7 @@ def test_a_page_is_looked_at_when_enough_of_it_is_picture(
     assert (hit.read_as, hit.visual_importance, hit.page_uri) == (read_as, visual, "image:a")
 
 
-def test_what_is_told_is_of_the_page_that_the_link_leads_to() -> None:
+def test_the_page_status_is_that_of_the_linked_page() -> None:
     pages = {3: page(0.1, image=None), 4: page(0.9, image="b", pdf="c"), 5: page(0.2)}
     hit = shown(chunk("kipper", page=3, page_end=5), pages=pages)
     assert hit.page_uris == ["image:b", "image:a"]

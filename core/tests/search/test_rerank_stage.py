@@ -19,27 +19,27 @@ from latent_core.domain.errors import (
     TimedOut,
     Unavailable,
 )
-from latent_core.domain.manifest import Rerank, SearchMode
-from latent_core.rerank.api import ApiReranker, Endpoint, Patience
-from latent_core.rerank.port import Reranker
-from latent_core.rerank.resolve import Rerankers
+from latent_core.domain.manifest.model import Rerank, SearchMode
+from latent_core.models.rerank.api import ApiReranker, RerankEndpoint, RetryPolicy
+from latent_core.models.rerank.port import Reranker
+from latent_core.models.rerank.resolve import Rerankers
 from latent_core.search.rerank import (
     MAX_SECONDS,
-    Placed,
-    Reordered,
-    Standing,
+    RerankedCandidate,
+    RerankInput,
+    RerankResult,
     head_size,
     rerank,
 )
-from tests.support.servers.rerank_server import Misbehaviour, RerankServer
+from tests.support.servers.rerank_server import RerankFault, RerankServer
 
 QUERY = "rye bread recipe"
-FUSED = [Standing(key, score) for key, score in (("a", 0.9), ("b", 0.7), ("c", 0.5), ("d", 0.3))]
+FUSED = [RerankInput(key, score) for key, score in (("a", 0.9), ("b", 0.7), ("c", 0.5), ("d", 0.3))]
 TEXTS = {"a": "soup", "b": "bread", "c": "a recipe for rye bread"}
 
 
 @dataclass
-class Told:
+class IssueSummary:
     """A reranker that answers what it is told to."""
 
     scores: Sequence[float] = ()
@@ -58,7 +58,7 @@ class Told:
         pass
 
 
-class Deaf(Told):
+class DeafReranker(IssueSummary):
     """Does not heed its deadline."""
 
     @override
@@ -73,41 +73,47 @@ def in_seconds(seconds: float) -> float:
 
 async def reordered(
     reranker: Reranker, texts: dict[str, str] | None = None, seconds: float = 30.0
-) -> Reordered[str]:
+) -> RerankResult[str]:
     given = TEXTS if texts is None else texts
     return await rerank(lambda: reranker, QUERY, FUSED, given, in_seconds(seconds))
 
 
-def keys(found: Reordered[str]) -> str:
+def keys(found: RerankResult[str]) -> str:
     return "".join(placed.key for placed in found.order)
 
 
 async def test_the_head_is_ordered_by_the_reranker_and_the_rest_stays_below_it() -> None:
-    found = await reordered(Told([0.1, 0.4, 0.8]))
-    assert found.order[:3] == [Placed("c", 0.8, 0.8), Placed("b", 0.4, 0.4), Placed("a", 0.1, 0.1)]
+    found = await reordered(IssueSummary([0.1, 0.4, 0.8]))
+    assert found.order[:3] == [
+        RerankedCandidate("c", 0.8, 0.8),
+        RerankedCandidate("b", 0.4, 0.4),
+        RerankedCandidate("a", 0.1, 0.1),
+    ]
     assert (found.order[3].key, found.order[3].reranked) == ("d", None)
     assert 0.0 < found.order[3].score < 0.1
     assert (found.reranked, found.issue) == (3, None)
 
 
 async def test_only_texts_of_the_head_with_words_are_sent_in_fused_order() -> None:
-    told = Told([0.1, 0.2])
-    found = await reordered(told, {"a": "soup", "b": " \n", "c": "rye", "of another search": "x"})
-    assert told.texts == ["soup", "rye"]
+    scripted = IssueSummary([0.1, 0.2])
+    found = await reordered(
+        scripted, {"a": "soup", "b": " \n", "c": "rye", "of another search": "x"}
+    )
+    assert scripted.texts == ["soup", "rye"]
     assert keys(found) == "cabd"
 
 
-async def test_without_texts_nothing_is_asked() -> None:
-    found = await reordered(Told(error=Unavailable("asked")), {})
+async def test_without_texts_the_reranker_is_not_called() -> None:
+    found = await reordered(IssueSummary(error=Unavailable("asked")), {})
     assert (keys(found), found.issue, found.reranked) == ("abcd", None, 0)
 
 
 async def test_equal_scores_leave_the_fused_order() -> None:
-    assert keys(await reordered(Told([0.0, 0.0, 0.0]))) == "abcd"
+    assert keys(await reordered(IssueSummary([0.0, 0.0, 0.0]))) == "abcd"
 
 
 async def test_log_odds_become_probabilities() -> None:
-    found = await reordered(Told([0.0, -800.0, 3.0]))
+    found = await reordered(IssueSummary([0.0, -800.0, 3.0]))
     assert keys(found) == "cabd"
     assert [placed.score for placed in found.order[:2]] == pytest.approx([0.952574, 0.5])
     assert [placed.reranked for placed in found.order] == [3.0, 0.0, -800.0, None]
@@ -127,20 +133,20 @@ anything = st.floats(allow_nan=False, allow_infinity=False)
     st.sets(st.integers(0, 29)),
 )
 def test_every_candidate_stays_and_sorting_by_score_keeps_the_order(
-    fused: list[float], said: list[float], head: set[int]
+    fused: list[float], given_scores: list[float], head: set[int]
 ) -> None:
-    candidates = [Standing(key, score) for key, score in enumerate(fused)]
+    candidates = [RerankInput(key, score) for key, score in enumerate(fused)]
     judged = [key for key in range(len(fused)) if key in head]
-    told = Told([said[key] for key in judged])
+    scripted = IssueSummary([given_scores[key] for key in judged])
     texts = dict.fromkeys(judged, "words")
 
-    async def run() -> Reordered[int]:
-        return await rerank(lambda: told, QUERY, candidates, texts, in_seconds(30.0))
+    async def run() -> RerankResult[int]:
+        return await rerank(lambda: scripted, QUERY, candidates, texts, in_seconds(30.0))
 
     found = asyncio.run(run())
     order = [placed.key for placed in found.order]
-    wanted = sorted(judged, key=lambda key: (-said[key], key))
-    assert order == wanted + [key for key in range(len(fused)) if key not in wanted]
+    expected = sorted(judged, key=lambda key: (-given_scores[key], key))
+    assert order == expected + [key for key in range(len(fused)) if key not in expected]
     scores = [placed.score for placed in found.order]
     assert all(0.0 <= score <= 1.0 for score in scores)
     assert scores == sorted(scores, reverse=True)
@@ -161,45 +167,46 @@ class TestTrouble:
     async def test_the_fused_order_stands_and_the_issue_says_why(
         self, error: LatentError, code: IssueCode
     ) -> None:
-        found = await reordered(Told(error=error))
-        assert found.order == [Placed(c.key, c.score, None) for c in FUSED]
+        found = await reordered(IssueSummary(error=error))
+        assert found.order == [RerankedCandidate(c.key, c.score, None) for c in FUSED]
         assert found.issue is not None
         assert (found.issue.code, found.reranked) == (code, 0)
         assert error.message in found.issue.message
         assert found.issue.details["cause"] == error.code.value
 
-    async def test_a_reranker_that_is_not_to_be_had_is_told(self) -> None:
+    async def test_an_unavailable_reranker_is_reported(self) -> None:
         found = await rerank(Rerankers().named, QUERY, FUSED, TEXTS, in_seconds(30.0))
         assert keys(found) == "abcd"
         assert found.issue is not None
         assert "LLC_RERANK_API_URL" in found.issue.message
 
     async def test_one_that_does_not_heed_the_deadline_is_left_behind(self) -> None:
-        found = await reordered(Deaf(), seconds=0.05)
+        found = await reordered(DeafReranker(), seconds=0.05)
         assert keys(found) == "abcd"
         assert found.issue is not None
         assert (found.issue.code, "told one" in found.issue.message) == (IssueCode.TIMEOUT, True)
 
     @pytest.mark.parametrize(("given", "latest"), [(1.0, 1.0), (600.0, MAX_SECONDS)])
-    async def test_the_deadline_is_that_of_the_request_and_five_seconds_at_most(
+    async def test_the_deadline_is_that_of_the_request_capped_at_five_seconds(
         self, given: float, latest: float
     ) -> None:
-        told = Told([1.0, 1.0, 1.0])
+        scripted = IssueSummary([1.0, 1.0, 1.0])
         before = in_seconds(0.0)
-        await reordered(told, seconds=given)
-        assert before + latest <= told.deadline <= in_seconds(latest)
+        await reordered(scripted, seconds=given)
+        assert before + latest <= scripted.deadline <= in_seconds(latest)
 
-    @pytest.mark.parametrize("kind", [None, *Misbehaviour])
+    @pytest.mark.parametrize("kind", [None, *RerankFault])
     async def test_whatever_a_server_does_there_is_an_order_and_no_key_in_it(
-        self, kind: Misbehaviour | None
+        self, kind: RerankFault | None
     ) -> None:
         async with RerankServer(key="sk-secret") as server:
             if kind is not None:
                 server.misbehave(kind, times=99)
             reranker = ApiReranker(
-                Endpoint(server.url(), SecretStr("sk-secret")), patience=Patience(attempts=1)
+                RerankEndpoint(server.url(), SecretStr("sk-secret")),
+                retry_policy=RetryPolicy(attempts=1),
             )
-            late = kind is Misbehaviour.SILENT
+            late = kind is RerankFault.SILENT
             found = await reordered(reranker, seconds=0.05 if late else 30.0)
             await reranker.close()
         assert keys(found) == ("cbad" if kind is None else "abcd")

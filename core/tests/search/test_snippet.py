@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings, strategies as st
 
-from latent_core.keywords.analyser import query_terms, spans
+from latent_core.bm25.analyser import query_terms, spans
 from latent_core.search.snippet import Snippet, make_snippet
 
 FILLER = "Nothing of note happened in that year and the keepers wrote little. " * 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from latent_core.keywords.analyser import query_terms, spans
+from latent_core.bm25.analyser import query_terms, spans
 from latent_core.search.snippet import make_snippet
 
 WORDS = st.sampled_from(
@@ -62,12 +62,12 @@ def marked(text: str, query: str, language: str) -> list[str]:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(WORDS, max_size=12), st.lists(WORDS, max_size=3), LANGUAGES)
 def test_what_is_marked_is_what_the_analyser_finds(
-    words: list[str], asked: list[str], language: str
+    words: list[str], query_words: list[str], language: str
 ) -> None:
-    text, query = " ".join(words), " ".join(asked)
-    wanted = set(query_terms(query, [language]))
+    text, query = " ".join(words), " ".join(query_words)
+    required = set(query_terms(query, [language]))
     expected = [
-        text[s.start : s.end] for s in spans(text, language) if wanted.intersection(s.terms)
+        text[s.start : s.end] for s in spans(text, language) if required.intersection(s.terms)
     ]
     assert marked(text, query, language) == expected
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from latent_core.domain.errors import Invalid
-from latent_core.embedding.drift import (
+from latent_core.models.embedding.drift import (
     AdapterUnreadable,
     DriftAdapter,
     ForwardMap,
@@ -83,10 +83,10 @@ def test_without_centring_vectors_that_lean_to_one_side_would_not_be_recovered()
     raw = DriftAdapter.train(
         np.concatenate([old[:500], -old[:500]]), np.concatenate([new[:500], -new[:500]])
     )
-    likeness = np.einsum("nd,nd->n", mapped, old[held]).mean()
+    similarity = np.einsum("nd,nd->n", mapped, old[held]).mean()
     uncentred = np.einsum("nd,nd->n", raw.adapt_queries(new[held]), old[held]).mean()
-    assert likeness > 0.99
-    assert likeness > uncentred + 0.05
+    assert similarity > 0.99
+    assert similarity > uncentred + 0.05
 
 
 def test_scaling_makes_up_for_dimensions_of_different_weight() -> None:
@@ -97,10 +97,10 @@ def test_scaling_makes_up_for_dimensions_of_different_weight() -> None:
     plain, scaled = DriftAdapter.train(old, new), DriftAdapter.train(old, new, scaling=True)
     directions = old / np.linalg.norm(old, axis=1, keepdims=True)
 
-    def likeness(adapter: DriftAdapter) -> float:
+    def similarity(adapter: DriftAdapter) -> float:
         return float(np.einsum("nd,nd->n", adapter.adapt_queries(new), directions).mean())
 
-    assert likeness(scaled) > likeness(plain) + 0.01
+    assert similarity(scaled) > similarity(plain) + 0.01
 
 
 @pytest.mark.parametrize(("wide", "narrow"), [(12, 8), (8, 12), (8, 8)])

@@ -20,10 +20,10 @@ import pytest
 import pytest_asyncio
 
 from latent_core.domain.errors import Conflict, Invalid, OutOfSpace, TimedOut, Unavailable
-from latent_core.vectors.edge import EdgeVectorIndex
+from latent_core.vectors.edge.collections import Store
+from latent_core.vectors.edge.index import EdgeVectorIndex
+from latent_core.vectors.edge.supervisor import SupervisorTimeouts
 from latent_core.vectors.port import VectorIndex
-from latent_core.vectors.store import Store
-from latent_core.vectors.supervisor import Patience
 from tests.support.contracts.vectors import VectorIndexContract
 from tests.support.oracles.vector_oracle import named, points_of, random_vectors, unit
 
@@ -36,7 +36,7 @@ import asyncio, sys
 from pathlib import Path
 from uuid import UUID
 import numpy as np
-from latent_core.vectors.edge import EdgeVectorIndex
+from latent_core.vectors.edge.index import EdgeVectorIndex
 from latent_core.vectors.port import Points
 
 async def main():
@@ -86,9 +86,9 @@ async def _search_until(index: EdgeVectorIndex, restarts: int) -> int:
     """Search without a pause, every answer checked, until that many restarts; how many were right."""
     right = 0
     while index.restarts < restarts:
-        wanted = right % len(POINTS.ids)
-        hits = await _insist(index.search, "c", POINTS.vectors[wanted], 1)
-        assert hits.ords.tolist() == [wanted]
+        nearest = right % len(POINTS.ids)
+        hits = await _insist(index.search, "c", POINTS.vectors[nearest], 1)
+        assert hits.chunk_nos.tolist() == [nearest]
         right += 1
     return right
 
@@ -120,8 +120,8 @@ async def owner_elsewhere(folder: Path) -> AsyncIterator[tuple[subprocess.Popen[
     owner = _spawn_owner(folder)
     assert owner.stdout is not None
     try:
-        with owner.stdout as said:
-            yield owner, int(await asyncio.to_thread(said.readline))
+        with owner.stdout as output:
+            yield owner, int(await asyncio.to_thread(output.readline))
     finally:
         owner.kill()
         await asyncio.to_thread(owner.wait)
@@ -173,7 +173,7 @@ class TestKilledEngine:
     async def test_a_search_survives_the_death_of_the_engine(self, folder: Path) -> None:
         async with opened(folder) as index:
             kill(index)
-            assert (await index.search("c", POINTS.vectors[3], 1)).ords.tolist() == [3]
+            assert (await index.search("c", POINTS.vectors[3], 1)).chunk_nos.tolist() == [3]
             assert index.restarts == 1
 
     async def test_searches_stay_right_while_the_engine_is_killed_again_and_again(
@@ -213,7 +213,9 @@ class TestKilledEngine:
             assert await index.count("c") == len(POINTS.ids)
 
     async def test_a_stopped_engine_times_out_and_is_replaced(self, folder: Path) -> None:
-        async with opened(folder, deadline_seconds=0.5, patience=Patience(grace=0.2)) as index:
+        async with opened(
+            folder, deadline_seconds=0.5, timeouts=SupervisorTimeouts(grace=0.2)
+        ) as index:
             await _insist(index.count, "c")
             before = index.restarts
             assert index.pid is not None
@@ -222,10 +224,10 @@ class TestKilledEngine:
                 await index.search("c", POINTS.vectors[3], 1)
             await _restarted(index, before + 1)
             hits = await _insist(index.search, "c", POINTS.vectors[3], 1)
-            assert hits.ords.tolist() == [3]
+            assert hits.chunk_nos.tolist() == [3]
 
     async def test_a_cancelled_call_costs_the_engine_nothing(self, folder: Path) -> None:
-        async with opened(folder, patience=Patience(grace=WAIT_SECONDS)) as index:
+        async with opened(folder, timeouts=SupervisorTimeouts(grace=WAIT_SECONDS)) as index:
             for _ in range(20):
                 search = asyncio.create_task(index.search("c", POINTS.vectors[0], 5))
                 await asyncio.sleep(0)
@@ -257,7 +259,7 @@ class TestKilledEngine:
                 await _restarted(index, crash + 1)
             with pytest.raises(Unavailable, match=r"collection c .*latent doctor"):
                 await index.search("c", POINTS.vectors[0], 1)
-            assert (await index.search("other", POINTS.vectors[0], 1)).ords.tolist() == [0]
+            assert (await index.search("other", POINTS.vectors[0], 1)).chunk_nos.tolist() == [0]
             await index.drop_collection("c")
             assert await index.collections() == ["other"]
 
@@ -275,9 +277,9 @@ class TestKilledOwner:
     async def test_a_second_owner_is_refused_by_name_of_the_first(self, folder: Path) -> None:
         async with opened(folder):
             with pytest.raises(Conflict, match=str(os.getpid())):
-                await EdgeVectorIndex.open(folder, patience=Patience(leftover=0.1))
+                await EdgeVectorIndex.open(folder, timeouts=SupervisorTimeouts(leftover=0.1))
 
-    async def test_an_engine_is_told_no_secret_and_has_its_own_session(
+    async def test_the_engine_inherits_no_secret_and_has_its_own_session(
         self, empty: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("LLC_MCP_TOKEN", "do-not-tell")
@@ -305,8 +307,8 @@ class TestLargeCollections:
                 scores = kept @ query
                 best = np.argsort(-scores, kind="stable")[:100]
                 hits = await index.search("c", query, 100)
-                assert set(hits.ords.tolist()) == set((best + 500).tolist())
-                np.testing.assert_allclose(hits.scores, scores[hits.ords - 500], atol=1e-5)
+                assert set(hits.chunk_nos.tolist()) == set((best + 500).tolist())
+                np.testing.assert_allclose(hits.scores, scores[hits.chunk_nos - 500], atol=1e-5)
 
 
 class TestStorage:
@@ -354,7 +356,7 @@ class TestStorage:
         async with opened(folder) as index:
             with pytest.raises(Unavailable, match=r"c .*latent doctor"):
                 await index.search("c", POINTS.vectors[0], 50)
-            assert len((await index.search("other", POINTS.vectors[0], 50)).ords) == 50
+            assert len((await index.search("other", POINTS.vectors[0], 50)).chunk_nos) == 50
 
     async def test_half_made_and_half_removed_collections_are_cleared(self, empty: Path) -> None:
         remains = [empty / ".making-c", empty / ".removing-d"]
@@ -370,10 +372,10 @@ class TestStorage:
                 await index.upsert("c", POINTS)
             with pytest.raises(OutOfSpace):
                 await index.create_collection("d", 4)
-            assert (await index.search("c", POINTS.vectors[2], 1)).ords.tolist() == [2]
+            assert (await index.search("c", POINTS.vectors[2], 1)).chunk_nos.tolist() == [2]
             assert await index.collections() == ["c", "other"]
 
-    async def test_the_room_of_many_deleted_points_is_reclaimed_at_the_next_start(
+    async def test_the_space_of_many_deleted_points_is_reclaimed_at_the_next_start(
         self, folder: Path
     ) -> None:
         async with opened(folder) as index:
@@ -382,7 +384,7 @@ class TestStorage:
         before = _bytes_on_disk(folder / "c" / "segments")
         async with opened(folder) as index:
             hits = await index.search("c", POINTS.vectors[7], 1)
-            assert hits.ords.tolist() == [7]
+            assert hits.chunk_nos.tolist() == [7]
             await index.upsert("c", points_of(random_vectors(50, 4, seed=3), doc="new"))
             assert await index.count("c") == len(POINTS.ids) + 50
             assert index.restarts == 0

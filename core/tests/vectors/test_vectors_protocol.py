@@ -19,38 +19,38 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import Unavailable
-from latent_core.vectors.child import Inbox
-from latent_core.vectors.edge import EdgeVectorIndex
-from latent_core.vectors.protocol import (
+from latent_core.vectors.edge.child import Inbox
+from latent_core.vectors.edge.index import EdgeVectorIndex
+from latent_core.vectors.edge.protocol import (
     MAX_FRAME,
     VERSION,
-    Decoder,
     Fault,
-    Frame,
-    Op,
+    FrameDecoder,
     ProtocolError,
-    Reply,
-    Request,
+    ProtocolFrame,
+    VectorOp,
+    VectorReply,
+    VectorRequest,
     cut,
     encode,
 )
-from latent_core.vectors.supervisor import Patience
+from latent_core.vectors.edge.supervisor import SupervisorTimeouts
 from tests.support.oracles.vector_oracle import named
 
 SOON = 60.0
 DIMS = 2
 ARGS = st.dictionaries(st.text(max_size=8), st.integers(-(2**53), 2**53) | st.none() | st.text())
 REQUESTS = st.builds(
-    Request,
+    VectorRequest,
     id=st.integers(1, 2**53),
-    op=st.sampled_from(Op),
+    op=st.sampled_from(VectorOp),
     deadline=st.floats(allow_nan=False, allow_infinity=False),
     collection=st.text(),
     args=ARGS,
     body=st.binary(max_size=300),
 )
 REPLIES = st.builds(
-    Reply,
+    VectorReply,
     id=st.integers(0, 2**53),
     fault=st.none() | st.sampled_from(Fault),
     message=st.text(),
@@ -64,34 +64,34 @@ def _pieces(stream: bytes, cuts: list[int]) -> Iterator[bytes]:
     return (stream[start:end] for start, end in pairwise(edges))
 
 
-def _frames(stream: bytes, cuts: list[int]) -> list[Frame]:
-    decoder = Decoder()
+def _frames(stream: bytes, cuts: list[int]) -> list[ProtocolFrame]:
+    decoder = FrameDecoder()
     return [frame for piece in _pieces(stream, cuts) for frame in decoder.feed(piece)]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(REQUESTS, max_size=5), st.lists(st.integers(0, 5000), max_size=20))
 def test_requests_arrive_as_they_were_sent_however_the_stream_is_cut(
-    requests: list[Request], cuts: list[int]
+    requests: list[VectorRequest], cuts: list[int]
 ) -> None:
     stream = b"".join(request.encode() for request in requests)
-    assert [Request.decode(frame) for frame in _frames(stream, cuts)] == requests
+    assert [VectorRequest.decode(frame) for frame in _frames(stream, cuts)] == requests
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(REPLIES, max_size=5), st.lists(st.integers(0, 5000), max_size=20))
 def test_replies_arrive_as_they_were_sent_however_the_stream_is_cut(
-    replies: list[Reply], cuts: list[int]
+    replies: list[VectorReply], cuts: list[int]
 ) -> None:
     stream = b"".join(reply.encode() for reply in replies)
-    assert [Reply.decode(frame) for frame in _frames(stream, cuts)] == replies
+    assert [VectorReply.decode(frame) for frame in _frames(stream, cuts)] == replies
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(min_size=12, max_size=200))
 def test_noise_is_never_taken_for_more_than_a_protocol_error(noise: bytes) -> None:
     try:
-        frames = list(Decoder().feed(noise))
+        frames = list(FrameDecoder().feed(noise))
     except ProtocolError:
         return
     assert not frames or noise.startswith(b"LV")
@@ -113,13 +113,13 @@ def _framed(head: bytes, *, magic: bytes = b"LV", version: int = VERSION) -> byt
 )
 def test_a_stream_that_is_not_ours_is_refused(stream: bytes, complaint: str) -> None:
     with pytest.raises(ProtocolError, match=complaint):
-        list(Decoder().feed(stream))
+        list(FrameDecoder().feed(stream))
 
 
 @pytest.mark.parametrize("head", [{}, {"id": 1, "op": "boil", "fault": "unheard of"}])
 def test_a_frame_of_another_meaning_is_refused(head: dict[str, Any]) -> None:
-    (frame,) = Decoder().feed(_framed(json.dumps(head).encode()))
-    decoders: list[Callable[[Frame], object]] = [Request.decode, Reply.decode]
+    (frame,) = FrameDecoder().feed(_framed(json.dumps(head).encode()))
+    decoders: list[Callable[[ProtocolFrame], object]] = [VectorRequest.decode, VectorReply.decode]
     for decode in decoders:
         with pytest.raises(ProtocolError):
             decode(frame)
@@ -137,11 +137,11 @@ def test_records_are_cut_exactly_or_not_at_all() -> None:
         cut(b"abc", 2)
 
 
-def _request(number: int, op: Op, body: bytes = b"") -> Request:
-    return Request(number, op, time.monotonic() + SOON, "c", {}, body)
+def _request(number: int, op: VectorOp, body: bytes = b"") -> VectorRequest:
+    return VectorRequest(number, op, time.monotonic() + SOON, "c", {}, body)
 
 
-def _emptied(inbox: Inbox) -> list[int]:
+def _lose_collection(inbox: Inbox) -> list[int]:
     order = []
     while (request := inbox.pop()) is not None:
         order.append(request.id)
@@ -150,33 +150,40 @@ def _emptied(inbox: Inbox) -> list[int]:
 
 def test_searches_overtake_other_reads_and_reads_overtake_writes() -> None:
     inbox = Inbox()
-    arrived = (Op.UPSERT, Op.COUNT, Op.SEARCH, Op.DELETE, Op.SCROLL, Op.SEARCH)
+    arrived = (
+        VectorOp.UPSERT,
+        VectorOp.COUNT,
+        VectorOp.SEARCH,
+        VectorOp.DELETE,
+        VectorOp.SCROLL,
+        VectorOp.SEARCH,
+    )
     for number, op in enumerate(arrived):
         inbox.push(_request(number, op))
-    assert _emptied(inbox) == [2, 5, 1, 4, 0, 3]
+    assert _lose_collection(inbox) == [2, 5, 1, 4, 0, 3]
 
 
-def test_a_write_has_its_turn_even_while_searches_never_end() -> None:
+def test_a_write_is_served_even_while_searches_never_end() -> None:
     inbox = Inbox()
-    inbox.push(_request(0, Op.UPSERT))
+    inbox.push(_request(0, VectorOp.UPSERT))
     popped = 0
     for number in range(1, 1000):
-        inbox.push(_request(number, Op.SEARCH))
+        inbox.push(_request(number, VectorOp.SEARCH))
         request = inbox.pop()
         popped += 1
-        if request is not None and request.op is Op.UPSERT:
+        if request is not None and request.op is VectorOp.UPSERT:
             break
     assert popped < 100
 
 
 def test_what_was_cancelled_is_never_begun() -> None:
     inbox = Inbox()
-    for number, op in enumerate((Op.SEARCH, Op.UPSERT, Op.SEARCH)):
+    for number, op in enumerate((VectorOp.SEARCH, VectorOp.UPSERT, VectorOp.SEARCH)):
         inbox.push(_request(number, op, b"12345"))
     for number in (0, 1, 77):
         inbox.cancel(number)
     assert inbox.bytes == 15
-    assert _emptied(inbox) == [2]
+    assert _lose_collection(inbox) == [2]
     assert inbox.bytes == 0
 
 
@@ -189,22 +196,22 @@ class Engine:
         self.folder = folder
         self.process = process
         self.connection = connection
-        self._decoder = Decoder()
-        self._heard: list[Reply] = []
+        self._decoder = FrameDecoder()
+        self._heard: list[VectorReply] = []
 
-    def send(self, *requests: Request) -> None:
+    def send(self, *requests: VectorRequest) -> None:
         """All in one piece, so that the child takes them in at once."""
         self.connection.sendall(b"".join(request.encode() for request in requests))
 
-    def hear(self, count: int) -> list[Reply]:
+    def hear(self, count: int) -> list[VectorReply]:
         while len(self._heard) < count:
             data = self.connection.recv(1 << 16)
             assert data, "the child has hung up"
-            self._heard += [Reply.decode(frame) for frame in self._decoder.feed(data)]
+            self._heard += [VectorReply.decode(frame) for frame in self._decoder.feed(data)]
         heard, self._heard = self._heard[:count], self._heard[count:]
         return heard
 
-    def ask(self, request: Request) -> Reply:
+    def ask(self, request: VectorRequest) -> VectorReply:
         self.send(request)
         return self.hear(1)[0]
 
@@ -213,7 +220,14 @@ class Engine:
 def engine(tmp_path: Path) -> Iterator[Engine]:
     """With one empty collection, ``c``."""
     ours, theirs = socket.socketpair()
-    program = [sys.executable, "-I", "-m", "latent_core.vectors.child", "--folder", str(tmp_path)]
+    program = [
+        sys.executable,
+        "-I",
+        "-m",
+        "latent_core.vectors.edge.child",
+        "--folder",
+        str(tmp_path),
+    ]
     options = ["--socket", str(theirs.fileno()), "--min-free-bytes", "0"]
     process = subprocess.Popen(
         [*program, *options], stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),)
@@ -223,28 +237,28 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
     with ours:
         engine = Engine(tmp_path, process, ours)
         assert engine.hear(1)[0].id == 0
-        create = Request(1, Op.CREATE, time.monotonic() + SOON, "c", {"dims": DIMS})
+        create = VectorRequest(1, VectorOp.CREATE, time.monotonic() + SOON, "c", {"dims": DIMS})
         assert engine.ask(create).fault is None
         yield engine
         process.kill()
         process.communicate()
 
 
-def _upsert(number: int, *, deadline: float | None = None) -> Request:
+def _upsert(number: int, *, deadline: float | None = None) -> VectorRequest:
     body = named(f"{number}").bytes + named("doc").bytes
     body += struct.pack("=qqff", 1, number, 1.0, number)
     until = time.monotonic() + SOON if deadline is None else deadline
-    return Request(number, Op.UPSERT, until, "c", {"n": 1, "dims": DIMS}, body)
+    return VectorRequest(number, VectorOp.UPSERT, until, "c", {"n": 1, "dims": DIMS}, body)
 
 
-def _count(number: int) -> Request:
-    return Request(number, Op.COUNT, time.monotonic() + SOON, "c", {"generation": None})
+def _count(number: int) -> VectorRequest:
+    return VectorRequest(number, VectorOp.COUNT, time.monotonic() + SOON, "c", {"generation": None})
 
 
-def _search(number: int) -> Request:
+def _search(number: int) -> VectorRequest:
     args = {"dims": DIMS, "k": 3, "filtered": False}
     body = struct.pack("=ff", 1.0, 0.0)
-    return Request(number, Op.SEARCH, time.monotonic() + SOON, "c", args, body)
+    return VectorRequest(number, VectorOp.SEARCH, time.monotonic() + SOON, "c", args, body)
 
 
 def test_the_child_answers_a_search_before_the_writes_that_came_before_it(engine: Engine) -> None:
@@ -261,19 +275,21 @@ def test_the_child_never_begins_what_is_overdue(engine: Engine) -> None:
 
 
 def test_the_child_never_begins_what_was_cancelled(engine: Engine) -> None:
-    cancel = Request(10, Op.CANCEL, time.monotonic() + SOON)
+    cancel = VectorRequest(10, VectorOp.CANCEL, time.monotonic() + SOON)
     engine.send(_upsert(10), cancel, _upsert(11))
     assert engine.hear(1)[0].id == 11
     assert engine.ask(_count(12)).args == {"count": 1}
 
 
 def test_the_child_answers_a_ping_before_all_work(engine: Engine) -> None:
-    engine.send(_upsert(10), _search(11), Request(12, Op.PING, time.monotonic() + SOON))
+    engine.send(_upsert(10), _search(11), VectorRequest(12, VectorOp.PING, time.monotonic() + SOON))
     assert [reply.id for reply in engine.hear(3)] == [12, 11, 10]
 
 
 def test_the_child_refuses_a_request_it_cannot_serve_and_goes_on(engine: Engine) -> None:
-    broken = Request(10, Op.UPSERT, time.monotonic() + SOON, "c", {"n": 5, "dims": DIMS}, b"short")
+    broken = VectorRequest(
+        10, VectorOp.UPSERT, time.monotonic() + SOON, "c", {"n": 5, "dims": DIMS}, b"short"
+    )
     reply = engine.ask(broken)
     assert reply.fault is Fault.UNAVAILABLE
     assert "latent doctor" in reply.message
@@ -291,10 +307,10 @@ def test_the_child_ends_when_its_lifeline_closes(engine: Engine) -> None:
     assert engine.process.wait(SOON) != 0
 
 
-def test_the_child_ends_in_order_when_it_is_told_to(engine: Engine) -> None:
+def test_the_child_exits_cleanly_on_request(engine: Engine) -> None:
     engine.send(_upsert(10))
     engine.hear(1)
-    assert engine.ask(Request(11, Op.CLOSE, time.monotonic() + SOON)).fault is None
+    assert engine.ask(VectorRequest(11, VectorOp.CLOSE, time.monotonic() + SOON)).fault is None
     assert engine.process.wait(SOON) == 0
 
 
@@ -311,7 +327,7 @@ async def test_a_leftover_child_that_does_not_end_by_itself_is_ended(engine: Eng
     started = psutil.Process(engine.process.pid).create_time()
     record = {"child": {"pid": engine.process.pid, "started": started}, "owner": _ended_process()}
     (engine.folder / "engine.json").write_text(json.dumps(record), encoding="utf-8")
-    index = await EdgeVectorIndex.open(engine.folder, patience=Patience(leftover=0.1))
+    index = await EdgeVectorIndex.open(engine.folder, timeouts=SupervisorTimeouts(leftover=0.1))
     assert await index.count("c") == 0
     await index.close()
     assert engine.process.wait(SOON) == -signal.SIGKILL
@@ -319,15 +335,15 @@ async def test_a_leftover_child_that_does_not_end_by_itself_is_ended(engine: Eng
 
 async def test_a_holder_that_nobody_knows_is_never_killed(engine: Engine) -> None:
     with pytest.raises(Unavailable, match="unknown process"):
-        await EdgeVectorIndex.open(engine.folder, patience=Patience(leftover=0.1))
+        await EdgeVectorIndex.open(engine.folder, timeouts=SupervisorTimeouts(leftover=0.1))
     assert engine.ask(_count(10)).args == {"count": 0}
 
 
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("latent_core.vectors.child", {"numpy", "pydantic", "psutil", "asyncio"}),
-        ("latent_core.vectors.edge", {"qdrant_edge"}),
+        ("latent_core.vectors.edge.child", {"numpy", "pydantic", "psutil", "asyncio"}),
+        ("latent_core.vectors.edge.index", {"qdrant_edge"}),
     ],
 )
 def test_neither_side_loads_what_only_the_other_needs(module: str, unwanted: set[str]) -> None:

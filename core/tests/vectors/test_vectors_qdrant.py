@@ -20,13 +20,13 @@ from latent_core.domain.errors import (
     TimedOut,
     Unavailable,
 )
-from latent_core.vectors import qdrant
-from latent_core.vectors.port import Layout
-from latent_core.vectors.qdrant import QdrantAddress, QdrantVectorIndex
+from latent_core.vectors.port import CollectionLayout
+from latent_core.vectors.qdrant import index as qdrant
+from latent_core.vectors.qdrant.index import QdrantAddress, QdrantVectorIndex
 from tests.support.contracts.vectors import VectorIndexContract, fresh
 from tests.support.oracles.vector_oracle import named, points_of, random_vectors, unit
 from tests.support.servers import launch
-from tests.support.servers.qdrant_server import Misbehaviour, QdrantServer
+from tests.support.servers.qdrant_server import QdrantFault, QdrantServer
 
 KEY = "secret"
 QUERY = unit([[1, 0]])[0]
@@ -86,17 +86,19 @@ class TestCollections:
     async def test_a_collection_is_made_as_designed_with_its_fields_indexed(
         self, index: QdrantVectorIndex, server: QdrantServer
     ) -> None:
-        await index.create_collection("c_made_text", 8, Layout("int8", shards=3, replicas=2))
+        await index.create_collection(
+            "c_made_text", 8, CollectionLayout("int8", shards=3, replicas=2)
+        )
         made = server.engine.created_as("c_made_text")
         assert made.hnsw_config == models.HnswConfigDiff(m=32, ef_construct=256)
         assert (made.shard_number, made.replication_factor) == (3, 2)
         assert made.write_consistency_factor == 2
-        told = server.engine.info("c_made_text")
-        assert {n: i["data_type"] for n, i in told["payload_schema"].items()} == {
+        collection_info = server.engine.info("c_made_text")
+        assert {n: i["data_type"] for n, i in collection_info["payload_schema"].items()} == {
             "doc_id": "uuid",
             "generation": "integer",
         }
-        assert told["config"]["quantization_config"]["scalar"]["type"] == "int8"
+        assert collection_info["config"]["quantization_config"]["scalar"]["type"] == "int8"
 
     async def test_quantization_follows_the_manifest_and_the_size(
         self, index: QdrantVectorIndex, server: QdrantServer, monkeypatch: pytest.MonkeyPatch
@@ -112,7 +114,7 @@ class TestCollections:
         await index.upsert("c_grows_text", points_of(random_vectors(6, 4, seed=2)))
         await index.create_collection("c_grows_text", 4)
         assert quantized()
-        await index.create_collection("c_grows_text", 4, Layout("none"))
+        await index.create_collection("c_grows_text", 4, CollectionLayout("none"))
         assert not quantized()
 
     async def test_collections_of_others_are_not_seen_behind_a_prefix(
@@ -147,8 +149,8 @@ class TestCollections:
         query = random_vectors(1, 4, seed=4)[0]
         best = await index.search(name, query, 8)
         among = await index.search(name, query, 8, allowed=points.ids)
-        assert best.ords.tolist() == among.ords.tolist()
-        assert len((await index.search(name, query, 25)).ords) == 10  # no more can be seen
+        assert best.chunk_nos.tolist() == among.chunk_nos.tolist()
+        assert len((await index.search(name, query, 25)).chunk_nos) == 10  # no more can be seen
         assert await index.delete(name, points.doc_ids[0]) >= 1
 
     async def test_a_collection_that_was_made_anew_with_other_dimensions_is_noticed(
@@ -169,19 +171,19 @@ class TestTrouble:
     @pytest.mark.parametrize(
         ("kind", "error"),
         [
-            (Misbehaviour.SERVER_ERROR, Unavailable),
-            (Misbehaviour.DISK_FULL, OutOfSpace),
-            (Misbehaviour.HUNG_UP, Unavailable),
-            (Misbehaviour.TOO_MANY, Unavailable),
-            (Misbehaviour.NOT_COMPLETED, Unavailable),
-            (Misbehaviour.LOST, Unavailable),
+            (QdrantFault.SERVER_ERROR, Unavailable),
+            (QdrantFault.DISK_FULL, OutOfSpace),
+            (QdrantFault.HUNG_UP, Unavailable),
+            (QdrantFault.TOO_MANY, Unavailable),
+            (QdrantFault.NOT_COMPLETED, Unavailable),
+            (QdrantFault.LOST, Unavailable),
         ],
     )
     async def test_a_write_that_is_not_certain_is_an_error_that_may_pass(
         self,
         index: QdrantVectorIndex,
         server: QdrantServer,
-        kind: Misbehaviour,
+        kind: QdrantFault,
         error: type[LatentError],
     ) -> None:
         name = await fresh(index, 2)
@@ -198,7 +200,7 @@ class TestTrouble:
     ) -> None:
         name = await fresh(index, 2)
         await index.upsert(name, points_of(unit([[0, 1]])))
-        server.misbehave(Misbehaviour.LOST, only="points/delete")
+        server.misbehave(QdrantFault.LOST, only="points/delete")
         with pytest.raises(Unavailable, match="still"):
             await index.delete(name, named("doc"))
         assert await index.delete(name, named("doc")) == 1
@@ -208,10 +210,10 @@ class TestTrouble:
     ) -> None:
         index = await QdrantVectorIndex.open(address(server), deadline_seconds=1.0)
         await index.create_collection("c_silent_text", 2)
-        server.misbehave(Misbehaviour.SILENT, only="points/query")
+        server.misbehave(QdrantFault.SILENT, only="points/query")
         with pytest.raises(TimedOut, match="1 s"):
             await index.search("c_silent_text", QUERY, 3)
-        assert not len((await index.search("c_silent_text", QUERY, 3)).ords)
+        assert not len((await index.search("c_silent_text", QUERY, 3)).chunk_nos)
         await index.close()
 
 
@@ -229,7 +231,7 @@ async def test_a_start_says_why_the_server_cannot_be_used(server: QdrantServer) 
 async def test_a_server_that_is_too_old_is_refused(
     server: QdrantServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(qdrant, "LEAST_VERSION", (1, 99))
+    monkeypatch.setattr(qdrant, "MIN_VERSION", (1, 99))
     with pytest.raises(Invalid, match=r"too old.*1\.99"):
         await QdrantVectorIndex.open(address(server))
 

@@ -15,16 +15,15 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 from typing_extensions import override
 
-from latent_core.background import ended
 from latent_core.domain.errors import Conflict, Invalid
-from latent_core.metrics_server import metrics_served
-from latent_core.observability import set_up_logs
-from latent_core.secret_files import forget_secrets, secrets_in
+from latent_core.runtime.cancel_and_wait import ended
+from latent_core.runtime.secret_files import forget_secrets, secrets_in
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack, refuse_taken
-from latent_core.tracing import tracing
-from latent_gateway import answers
-from latent_gateway.admission import Admission
+from latent_core.telemetry.metrics import set_up_logs
+from latent_core.telemetry.metrics_server import metrics_served
+from latent_core.telemetry.tracing import tracing
+from latent_gateway import envelope
 from latent_gateway.api import (
     admin,
     audit,
@@ -39,8 +38,8 @@ from latent_gateway.api import (
     ingest,
     jobs,
     listing,
-    page_images,
-    pages,
+    page_pdfs,
+    pages as page_images,
     processing,
     refresh,
     search,
@@ -49,19 +48,20 @@ from latent_gateway.api import (
     uploads,
 )
 from latent_gateway.auth.quotas import Quotas
-from latent_gateway.auth.tokens import Tokens
-from latent_gateway.compression import Compression
+from latent_gateway.auth.tokens import TokenRegistry
+from latent_gateway.backend_gauges import Gauges
 from latent_gateway.console import site
 from latent_gateway.context import Gateway
-from latent_gateway.gauges import Gauges
 from latent_gateway.manifest_sync import sync_manifests
 from latent_gateway.mcp import discovery
-from latent_gateway.mcp.guard import Guard, Names
+from latent_gateway.mcp.guard import GatewayNames, McpGuard
 from latent_gateway.mcp.server import Surface
-from latent_gateway.openapi import Api
-from latent_gateway.response_headers import ResponseHeaders
-from latent_gateway.telemetry import RequestMetrics, Telemetry
-from latent_gateway.warm import warm_all
+from latent_gateway.middleware.auth import AuthMiddleware
+from latent_gateway.middleware.compression import CompressionMiddleware
+from latent_gateway.middleware.requests import RequestMetrics, TelemetryMiddleware
+from latent_gateway.middleware.security_headers import ResponseHeaders
+from latent_gateway.openapi import GatewayApi
+from latent_gateway.preload import warm_all
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ ROUTERS = (
     documents,
     chunks,
     page_images,
-    pages,
+    page_pdfs,
     jobs,
     evaluation,
     blobs,
@@ -96,16 +96,16 @@ KEEP_ALIVE_SECONDS = 75
 
 Announce = Callable[[str, str], None]
 """Told the address and where the token is, once requests are answered."""
-Beside = Callable[[Settings, Stack], AbstractAsyncContextManager[object]]
+Companion = Callable[[Settings, Stack], AbstractAsyncContextManager[object]]
 """What runs in the same process on the same stack: a worker."""
 
 
 def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Surface) -> FastAPI:
     """The HTTP surface on an open stack, with ``surface`` at /mcp."""
-    tokens, quotas = Tokens(stack.token, stack.db), Quotas(settings)
+    tokens, quotas = TokenRegistry(stack.token, stack.db), Quotas(settings)
     shared = Gateway(settings, stack, tokens, quotas, Gauges(stack))
     agents = surface(shared)
-    app = Api(
+    app = GatewayApi(
         title="Latent Containers",
         version="1",
         description="Containers of documents that agents can search",
@@ -116,32 +116,34 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
         app.include_router(module.router)
     agents.install(app)
     site.install(app)
-    answers.install(app, stack.room.heard)
+    envelope.install(app, stack.capacity.heard)
     # The last one stands outermost.
-    app.add_middleware(Admission, check=tokens.authenticate, count=quotas.take_request)
-    app.add_middleware(Guard, names=Names.of(settings))
-    app.add_middleware(Compression)
-    app.add_middleware(Telemetry, metrics=RequestMetrics(stack.metrics))
+    app.add_middleware(AuthMiddleware, check=tokens.authenticate, count=quotas.take_request)
+    app.add_middleware(McpGuard, names=GatewayNames.of(settings))
+    app.add_middleware(CompressionMiddleware)
+    app.add_middleware(TelemetryMiddleware, metrics=RequestMetrics(stack.metrics))
     app.add_middleware(ResponseHeaders)  # around all that answer, errors that nobody foresaw too
     return app
 
 
-async def serve(settings: Settings, *, announce: Announce, beside: Beside | None = None) -> None:
-    """Run until SIGINT or SIGTERM. With a worker ``beside`` it this is ``latent up``, all in one process."""
+async def serve(
+    settings: Settings, *, announce: Announce, companion: Companion | None = None
+) -> None:
+    """Run until SIGINT or SIGTERM. With a worker ``companion`` it this is ``latent up``, all in one process."""
     set_up_logs(settings.log_format, own=secrets_in(settings))
     warn_of_unknown_variables()
     forget_secrets(Settings)
-    if beside is None:
+    if companion is None:
         _refuse_to_be_alone(settings)
     listening = _listen(settings)
     stop = _Stop()
     try:
         async with AsyncExitStack() as running:
             await running.enter_async_context(
-                tracing(settings, "latent" if beside else "latent-gateway")
+                tracing(settings, "latent" if companion else "latent-gateway")
             )
             stack = await running.enter_async_context(
-                Stack.open(settings, name="up" if beside else "gateway")
+                Stack.open(settings, name="up" if companion else "gateway")
             )
             running.enter_context(metrics_served(settings, stack.metrics))
             if settings.metrics_port is not None:
@@ -149,11 +151,11 @@ async def serve(settings: Settings, *, announce: Announce, beside: Beside | None
                 running.push_async_callback(ended, fresh)
             await sync_manifests(settings, stack)
             running.push_async_callback(ended, asyncio.create_task(warm_all(stack), name="warm"))
-            if beside is not None:
-                await running.enter_async_context(beside(settings, stack))
+            if companion is not None:
+                await running.enter_async_context(companion(settings, stack))
             await _answer(settings, stack, listening, announce, stop)
     except asyncio.CancelledError:
-        if not stop.asked:
+        if not stop.requested:
             raise
     finally:
         listening.close()
@@ -239,7 +241,7 @@ class _Stop:
     """What SIGINT and SIGTERM do: they break a start off; once requests are answered, they stop softly."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._starting = asyncio.current_task()
         self._softly: Callable[[], None] | None = None
         loop = asyncio.get_running_loop()
@@ -256,7 +258,7 @@ class _Stop:
         self._softly = stop
 
     def _ask(self) -> None:
-        first, self.asked = not self.asked, True
+        first, self.requested = not self.requested, True
         if self._softly is not None:
             self._softly()
         elif first and self._starting is not None:

@@ -19,31 +19,33 @@ from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.auth.principal import Principal
 from latent_gateway.auth.quotas import Quotas
-from latent_gateway.auth.tokens import Tokens
-from latent_gateway.gauges import Gauges
+from latent_gateway.auth.tokens import TokenRegistry
+from latent_gateway.backend_gauges import Gauges
 from latent_gateway.links import BlobLinks
 
-MOST_STREAMS: Final = 64
-MOST_STREAMS_OF_ONE: Final = 8
+MAX_STREAMS: Final = 64
+MAX_STREAMS_PER_PRINCIPAL: Final = 8
 """Of one principal: else one alone keeps all others from watching."""
 SECONDS_TO_COME_BACK: Final = 15
 
 
-class Streams:
+class StreamLimiter:
     """How many answers are open that go on for hours: each asks the database again and again."""
 
-    def __init__(self, most: int = MOST_STREAMS, most_of_one: int = MOST_STREAMS_OF_ONE) -> None:
-        self._most = most
-        self._most_of_one = most_of_one
+    def __init__(
+        self, max_streams: int = MAX_STREAMS, max_per_principal: int = MAX_STREAMS_PER_PRINCIPAL
+    ) -> None:
+        self._max_streams = max_streams
+        self._max_per_principal = max_per_principal
         self._open: Counter[str] = Counter()
 
     def take(self, principal: Principal) -> None:
         """Count one more; ``RateLimited`` when there are too many. Each is given back by ``give_back``."""
-        if self._open.total() >= self._most:
-            raise _too_many(f"{self._most} event streams are open")
+        if self._open.total() >= self._max_streams:
+            raise _too_many(f"{self._max_streams} event streams are open")
         # The owner's token is shared by everything of an installation that has no other.
-        if not principal.is_owner and self._open[principal.name] >= self._most_of_one:
-            raise _too_many(f"{self._most_of_one} event streams of yours are open")
+        if not principal.is_owner and self._open[principal.name] >= self._max_per_principal:
+            raise _too_many(f"{self._max_per_principal} event streams of yours are open")
         self._open[principal.name] += 1
 
     def give_back(self, principal: Principal) -> None:
@@ -52,9 +54,9 @@ class Streams:
             del self._open[principal.name]
 
 
-def _too_many(told: str) -> RateLimited:
+def _too_many(cause: str) -> RateLimited:
     return RateLimited(
-        f"{told}, which is the most; ask for the job itself instead",
+        f"{cause}, which is the most; ask for the job itself instead",
         retry_after=SECONDS_TO_COME_BACK,
     )
 
@@ -65,10 +67,10 @@ class Gateway:
 
     settings: Settings
     stack: Stack
-    tokens: Tokens
+    tokens: TokenRegistry
     quotas: Quotas
     gauges: Gauges
-    streams: Streams = field(default_factory=Streams)
+    streams: StreamLimiter = field(default_factory=StreamLimiter)
     queries: QueryCache = field(default_factory=QueryCache)
     limiter: SearchLimiter = field(default_factory=SearchLimiter)
 

@@ -11,8 +11,8 @@ import orjson
 import yaml
 
 from latent_core.domain.errors import LatentError, OutOfSpace
-from latent_core.domain.manifest import Manifest
-from latent_core.manifests import load_manifest
+from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.yaml_reader import load_manifest
 
 EVAL_TEMPLATE: Final[dict[str, Any]] = {
     "queries": [],

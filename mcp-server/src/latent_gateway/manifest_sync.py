@@ -11,19 +11,19 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from latent_core.db import audit, containers
 from latent_core.domain.errors import Invalid, LatentError
-from latent_core.domain.manifest import Manifest
-from latent_core.domain.offer import check_offered
+from latent_core.domain.manifest.availability import check_offered
+from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.yaml_reader import load_manifest
 from latent_core.ingest import containers as founding
-from latent_core.manifests import load_manifest
-from latent_core.registry import audit, containers
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.auth.principal import OWNER
 
 logger = logging.getLogger(__name__)
 
-MOST_MANIFESTS: Final = 1000
+MAX_MANIFESTS: Final = 1000
 
 
 async def sync_manifests(settings: Settings, stack: Stack) -> None:
@@ -57,7 +57,7 @@ async def sync_manifests(settings: Settings, stack: Stack) -> None:
 
 def read_folder(folder: Path) -> list[tuple[Path, Manifest]]:
     """Every manifest of a folder; two files with one id are refused."""
-    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])[:MOST_MANIFESTS]
+    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])[:MAX_MANIFESTS]
     found: dict[str, tuple[Path, Manifest]] = {}
     for path in files:
         manifest = load_manifest(path)

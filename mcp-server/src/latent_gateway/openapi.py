@@ -18,8 +18,8 @@ from typing_extensions import override
 
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.ids import CONTAINER_SLUG
-from latent_core.domain.manifest import Manifest
-from latent_gateway.admission import OPEN
+from latent_core.domain.manifest.model import Manifest
+from latent_gateway.middleware.auth import OPEN
 
 Json = dict[str, Any]
 
@@ -62,7 +62,7 @@ PARTS_OF_PATHS: Final[dict[str, Json]] = {
 """What they look like. What looks otherwise names nothing, and is not found."""
 
 
-class Api(FastAPI):
+class GatewayApi(FastAPI):
     """FastAPI whose schema is completed. It is made when it is first asked for, in a thread: that takes a second."""
 
     def __init__(self, **given: Any) -> None:
@@ -96,8 +96,8 @@ def completed(schema: Json) -> Json:
         if OPEN.fullmatch(path.replace("{", "").replace("}", "")) is None:
             operation["security"] = [{"token": []}]
         if path not in WITHOUT_ERRORS:
-            for status, told in _errors(verb, operation).items():
-                responses.setdefault(str(status), _failure(told))
+            for status, description in _errors(verb, operation).items():
+                responses.setdefault(str(status), _failure(description))
         for parameter in operation.get("parameters", []):
             if parameter["in"] == "path":
                 parameter["schema"] |= PARTS_OF_PATHS.get(parameter["name"], {})
@@ -124,9 +124,9 @@ def _errors(verb: str, operation: Json) -> dict[int, str]:
     return errors
 
 
-def _failure(told: str) -> Json:
+def _failure(description: str) -> Json:
     schema = {"$ref": REFERENCE.format(model="Envelope")}
-    return {"description": told, "content": {"application/json": {"schema": schema}}}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
 def _with_our_models(schemas: Json) -> None:

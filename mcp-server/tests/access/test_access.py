@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pytest
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection, Database
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, Invalid, LatentError, NotFound
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.token import Scope
-from latent_core.registry import containers
-from latent_core.registry.connection import Connection, Database
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import OWNER, Principal
 
@@ -79,9 +79,9 @@ async def furnish(db: Database) -> None:
             await containers.set_state(conn, name, state)
 
 
-async def outcome(asked: Awaitable[Any]) -> type[LatentError] | None:
+async def outcome(call: Awaitable[Any]) -> type[LatentError] | None:
     try:
-        await asked
+        await call
     except LatentError as error:
         return type(error)
     return None
@@ -155,26 +155,26 @@ async def test_jobs_are_shown_to_who_may_read_or_add_and_steered_by_who_may_add(
     await furnish(database)
     async with database.reading() as conn:
         for case in CASES:
-            asked = (conn, case.principal, case.container_id)
+            call = (conn, case.principal, case.container_id)
             if case.scopes.isdisjoint({Scope.READ, Scope.INGEST}):
-                assert await outcome(access.job_seen(*asked, to_change=False)) is Forbidden
+                assert await outcome(access.job_seen(*call, to_change=False)) is Forbidden
                 continue
             shown = case.owns or (case.sees and Scope.READ in case.scopes)
-            assert await access.job_seen(*asked, to_change=False) is shown
+            assert await access.job_seen(*call, to_change=False) is shown
             listed = await access.jobs_of(conn, case.principal, None)
             assert (case.container_id in listed) is shown
-            named = await outcome(access.jobs_of(*asked))
+            named = await outcome(access.jobs_of(*call))
             assert named is (None if shown else NotFound)
-            steered = await outcome(access.job_seen(*asked, to_change=True))
+            steered = await outcome(access.job_seen(*call, to_change=True))
             if Scope.INGEST not in case.scopes or (shown and not case.owns):
                 assert steered is Forbidden
             elif case.owns:
-                assert await access.job_seen(*asked, to_change=True)
+                assert await access.job_seen(*call, to_change=True)
             else:
-                assert not await access.job_seen(*asked, to_change=True)
+                assert not await access.job_seen(*call, to_change=True)
 
 
-async def test_lists_hold_what_may_be_read_and_searches_of_all_leave_out_what_is_put_away(
+async def test_lists_hold_readable_containers_and_searches_of_all_skip_archived_ones(
     database: Database,
 ) -> None:
     await furnish(database)
@@ -197,12 +197,14 @@ async def test_what_is_not_there_and_what_may_not_be_read_are_refused_in_the_sam
     stranger = Principal("agent:stranger", frozenset(Scope), None, 9)
     async with database.reading() as conn:
         for ask, _ in RULES:
-            said = []
+            refusals = []
             for name in ("nobody-active", "reader-archived", "never-was-one"):
                 with pytest.raises(NotFound) as refused:
                     await ask(conn, stranger, name)
-                said.append((refused.value.message.replace(name, "…"), set(refused.value.details)))
-            assert len(set(map(str, said))) == 1
+                refusals.append(
+                    (refused.value.message.replace(name, "…"), set(refused.value.details))
+                )
+            assert len(set(map(str, refusals))) == 1
         assert await access.readable_of(conn, stranger, None) is None
         assert await access.readable_of(conn, stranger, "nobody-active") is None
 
@@ -230,7 +232,7 @@ async def test_a_job_of_what_is_no_more_is_shown_to_who_enqueued_it_and_not_stee
     everything = frozenset(Scope)
     await furnish(database)
     async with database.reading() as conn:
-        for within, container_id, asked_by, shown in [
+        for within, container_id, requested_by, shown in [
             (None, "gone", (ME, "gone"), True),
             (None, "", (ME, "to-come"), True),  # an import that makes its container
             (None, "gone", ("agent:else", "gone"), False),
@@ -238,11 +240,11 @@ async def test_a_job_of_what_is_no_more_is_shown_to_who_enqueued_it_and_not_stee
             (frozenset({"another"}), "", (ME, "to-come"), False),
             (None, "nobody-active", (ME, "nobody-active"), False),  # it is there, and not mine
         ]:
-            asked = (conn, Principal(ME, everything, within, 7), container_id)
-            assert await access.job_seen(*asked, to_change=False, asked_by=asked_by) is shown, (
-                asked_by
-            )
-            assert not await access.job_seen(*asked, to_change=True, asked_by=asked_by)
+            call = (conn, Principal(ME, everything, within, 7), container_id)
+            assert (
+                await access.job_seen(*call, to_change=False, requested_by=requested_by) is shown
+            ), requested_by
+            assert not await access.job_seen(*call, to_change=True, requested_by=requested_by)
 
 
 def test_tokens_are_made_by_the_owner_and_give_no_more_than_the_asker_has() -> None:

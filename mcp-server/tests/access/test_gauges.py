@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from latent_core.domain.errors import StoreFull, Unreachable
-from latent_core.observability import Metrics
-from latent_core.room import Room
+from latent_core.db.capacity import CapacityGuard
+from latent_core.domain.errors import GatewayUnreachable, StoreFull
 from latent_core.stack import Stack
-from latent_gateway.gauges import Gauges
+from latent_core.telemetry.metrics import Metrics
+from latent_gateway.backend_gauges import Gauges
 
 
 @dataclass
@@ -20,8 +20,10 @@ class Services:
     """All three of a stack, and what each does when it is asked."""
 
     metrics: Metrics = field(default_factory=Metrics)
-    room: Room = field(default_factory=lambda: Room(servers=frozenset({"postgres"})))
-    asked: list[str] = field(default_factory=list)
+    capacity: CapacityGuard = field(
+        default_factory=lambda: CapacityGuard(servers=frozenset({"postgres"}))
+    )
+    probed: list[str] = field(default_factory=list)
     trouble: dict[str, Exception] = field(default_factory=dict)
     answers: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -30,7 +32,7 @@ class Services:
     blobs = property(lambda self: self)
 
     async def _ask(self, name: str) -> None:
-        self.asked.append(name)
+        self.probed.append(name)
         await self.answers.wait()
         if name in self.trouble:
             raise self.trouble[name]
@@ -47,7 +49,7 @@ class Services:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Any]:
-        self.asked.append("gauge")
+        self.probed.append("gauge")
         raise self.trouble["gauge"]
         yield
 
@@ -62,34 +64,34 @@ async def test_many_probes_at_once_are_one_look_which_outlives_whoever_hangs_up(
     asking = [asyncio.create_task(gauges.services()) for _ in range(50)]
     for _ in range(5):
         await asyncio.sleep(0)  # until they have begun
-    assert len(services.asked) == 3
+    assert len(services.probed) == 3
     asking[0].cancel()
     services.answers.set()
-    told = await asyncio.gather(*asking[1:])
-    assert services.asked == ["postgres", "qdrant", "minio"]
-    assert all(one == {"postgres": True, "qdrant": True, "minio": True} for one in told)
+    message = await asyncio.gather(*asking[1:])
+    assert services.probed == ["postgres", "qdrant", "minio"]
+    assert all(one == {"postgres": True, "qdrant": True, "minio": True} for one in message)
     await gauges.services()
-    assert len(services.asked) == 6  # a later one looks again
+    assert len(services.probed) == 6  # a later one looks again
 
 
 async def test_an_error_that_nobody_foresaw_makes_a_service_down_and_no_more() -> None:
-    services = Services(trouble={"qdrant": KeyError("odd"), "minio": Unreachable("gone")})
+    services = Services(trouble={"qdrant": KeyError("odd"), "minio": GatewayUnreachable("gone")})
     services.answers.set()
-    told = await gauges_of(services).services()
-    assert told == {"postgres": True, "qdrant": False, "minio": False}
+    message = await gauges_of(services).services()
+    assert message == {"postgres": True, "qdrant": False, "minio": False}
 
 
 async def test_a_gauge_that_cannot_be_read_leaves_the_others_and_the_page() -> None:
     services = Services(trouble={"gauge": RuntimeError("a statement of ours is wrong")})
     services.answers.set()
     await gauges_of(services).refresh()
-    assert services.asked.count("gauge") == 3
+    assert services.probed.count("gauge") == 3
 
 
-async def test_a_store_that_said_it_is_full_is_told_even_when_it_has_stopped_altogether() -> None:
-    services = Services(trouble={"postgres": Unreachable("its log cannot grow")})
+async def test_a_full_store_is_reported_even_when_it_has_stopped() -> None:
+    services = Services(trouble={"postgres": GatewayUnreachable("its log cannot grow")})
     services.answers.set()
-    services.room.heard(StoreFull("no space left", service="postgres"))
+    services.capacity.heard(StoreFull("no space left", service="postgres"))
     await gauges_of(services).refresh()
     read = services.metrics.registry.get_sample_value
     assert read("latent_service_full", {"service": "postgres"}) == 1

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import OutOfSpace, RateLimited
 from latent_core.domain.job import JobKind, NewJob
 from latent_core.queue.enqueue import enqueue_many
-from latent_core.registry.connection import Connection, Database
 from latent_core.settings import load_settings
 from latent_gateway.auth.principal import Principal
-from latent_gateway.auth.quotas import MOST_COUNTED, Quotas, check_room
+from latent_gateway.auth.quotas import MAX_COUNTED, Quotas, check_capacity
 
 AGENT = Principal("agent:a", token_id=1)
 OTHER_TOKEN = Principal("agent:a", token_id=2)
@@ -31,7 +31,7 @@ def quotas(clock: Clock | None = None, **limits: int) -> Quotas:
     return Quotas(load_settings(**limits), clock or Clock())
 
 
-def test_a_token_that_asks_too_often_is_told_when_to_come_back() -> None:
+def test_a_rate_limited_token_gets_retry_after() -> None:
     clock = Clock()
     limited = quotas(clock, quota_requests_per_min=60)
     for _ in range(60):
@@ -62,11 +62,11 @@ def test_a_limit_of_nought_is_none() -> None:
 
 def test_the_tokens_that_are_counted_are_bounded() -> None:
     limited = quotas(quota_requests_per_min=1)
-    for number in range(MOST_COUNTED + 1):
+    for number in range(MAX_COUNTED + 1):
         limited.take_request(Principal("agent:a", token_id=number))
     limited.take_request(Principal("agent:a", token_id=0))  # longest silent, begins anew
     with pytest.raises(RateLimited):
-        limited.take_request(Principal("agent:a", token_id=MOST_COUNTED))
+        limited.take_request(Principal("agent:a", token_id=MAX_COUNTED))
 
 
 async def test_bytes_are_counted_to_the_end_of_the_day(database: Database) -> None:
@@ -126,11 +126,11 @@ async def test_a_full_queue_takes_nothing_of_anybody_until_it_is_shorter(
         await limited.check_queue(conn, Principal.owner())
 
 
-async def test_an_upload_must_leave_room_on_the_disk(tmp_path: Path) -> None:
-    await check_room(tmp_path, 0, 2**60)
-    await check_room(tmp_path, 1, 0)
+async def test_an_upload_must_leave_free_space_on_the_disk(tmp_path: Path) -> None:
+    await check_capacity(tmp_path, 0, 2**60)
+    await check_capacity(tmp_path, 1, 0)
     with pytest.raises(OutOfSpace, match="LLC_MIN_FREE_BYTES"):
-        await check_room(tmp_path, 1, 2**60)
+        await check_capacity(tmp_path, 1, 2**60)
 
 
 async def _enqueue(conn: Connection, count: int, principal: str) -> None:

@@ -12,12 +12,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from latent_core.domain.envelope import Envelope
-from latent_gateway import conditional
-from latent_gateway.compression import Compression
-from latent_gateway.conditional import has_match, tagged_answer, version_of
+from latent_gateway.middleware import conditional
+from latent_gateway.middleware.compression import CompressionMiddleware
+from latent_gateway.middleware.conditional import has_match, tagged_answer, version_of
 
 
-class Said(Envelope):
+class CompactContent(Envelope):
     text: str = "lamp"
     pages: list[dict[str, str | None]] = []
 
@@ -26,15 +26,15 @@ def tag(body: BaseModel, version: str | None = None) -> str:
     return tagged_answer(body, "r-1", None, version=version).headers["etag"]
 
 
-def test_a_tag_is_of_what_is_said_and_not_of_the_request() -> None:
-    assert tag(Said()) == tag(Said(request_id="r-2", timings={"total": 3.0}))
-    assert tag(Said()) != tag(Said(text="lens"))
-    assert tag(Said()) != tag(Said(partial=True))
+def test_an_etag_depends_on_the_content_and_not_on_the_request() -> None:
+    assert tag(CompactContent()) == tag(CompactContent(request_id="r-2", timings={"total": 3.0}))
+    assert tag(CompactContent()) != tag(CompactContent(text="lens"))
+    assert tag(CompactContent()) != tag(CompactContent(partial=True))
 
 
 def test_a_signature_alone_is_no_news_while_it_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = (Said(pages=[{"page_uri": f"/v1/blobs/a?sig={n}"}]) for n in "12")
-    elsewhere = Said(pages=[{"page_uri": "/v1/blobs/b?sig=1"}])
+    one, other = (CompactContent(pages=[{"page_uri": f"/v1/blobs/a?sig={n}"}]) for n in "12")
+    elsewhere = CompactContent(pages=[{"page_uri": "/v1/blobs/b?sig=1"}])
     monkeypatch.setattr(conditional, "time", lambda: 600.0)
     first = tag(one)
     assert first == tag(other)
@@ -44,16 +44,16 @@ def test_a_signature_alone_is_no_news_while_it_is_fresh(monkeypatch: pytest.Monk
 
 
 def test_what_is_known_already_is_not_sent_again() -> None:
-    known = tag(Said())
-    answer = tagged_answer(Said(), "r-2", f'"x", W/{known}')
+    known = tag(CompactContent())
+    answer = tagged_answer(CompactContent(), "r-2", f'"x", W/{known}')
     assert (answer.status_code, answer.body) == (304, b"")
     assert answer.headers["etag"] == known
-    assert tagged_answer(Said(text="lens"), "r-2", known).status_code == 200
+    assert tagged_answer(CompactContent(text="lens"), "r-2", known).status_code == 200
 
 
 def test_a_version_is_named_by_itself_or_by_a_tag_that_begins_with_it() -> None:
-    whole = tag(Said(), "abc")
-    assert whole != tag(Said(text="lens"), "abc")
+    whole = tag(CompactContent(), "abc")
+    assert whole != tag(CompactContent(text="lens"), "abc")
     assert [version_of(v) for v in (whole, '"abc"', " abc ")] == ["abc"] * 3
 
 
@@ -82,13 +82,13 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(Compression(app))
+    transport = httpx.ASGITransport(CompressionMiddleware(app))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         yield client
 
 
 @pytest.mark.parametrize(
-    ("path", "asked", "compressed"),
+    ("path", "encoding", "compressed"),
     [
         ("/long", "gzip, br", True),
         ("/long", "identity", False),
@@ -98,9 +98,9 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
     ],
 )
 async def test_long_answers_are_compressed_for_who_asks(
-    path: str, asked: str, compressed: bool, http: httpx.AsyncClient
+    path: str, encoding: str, compressed: bool, http: httpx.AsyncClient
 ) -> None:
-    async with http.stream("GET", path, headers={"Accept-Encoding": asked}) as answer:
+    async with http.stream("GET", path, headers={"Accept-Encoding": encoding}) as answer:
         raw = b"".join([piece async for piece in answer.aiter_raw()])
     assert (answer.headers.get("content-encoding") == "gzip") is compressed
     if compressed:

@@ -12,13 +12,13 @@ from starlette.datastructures import QueryParams
 
 from latent_core.domain.errors import Invalid, Unauthorized
 from latent_core.domain.hit import Reason
-from latent_gateway.console.asked import HITS, Asked
 from latent_gateway.console.assets import PLACES, asset
-from latent_gateway.console.live import event
+from latent_gateway.console.live_updates import event
 from latent_gateway.console.origin import ForeignOrigin, check_origin
+from latent_gateway.console.search_form import HITS, SearchForm
 from latent_gateway.console.session import LASTS_SECONDS, Sessions
 from latent_gateway.console.sign_in import landing
-from latent_gateway.console.words import ago, marked, reason, size
+from latent_gateway.console.text_format import ago, marked, reason, size
 
 RANGES = st.lists(st.tuples(st.integers(-5, 60), st.integers(-5, 60)), max_size=8)
 
@@ -41,7 +41,7 @@ def test_marks_stand_where_the_offsets_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "said"),
+    ("age", "message"),
     [
         (timedelta(seconds=-30), "just now"),
         (timedelta(seconds=59), "just now"),
@@ -51,9 +51,9 @@ def test_marks_stand_where_the_offsets_say() -> None:
         (timedelta(days=800), "2 years ago"),
     ],
 )
-def test_ages_are_told_in_the_largest_unit(age: timedelta, said: str) -> None:
+def test_ages_are_shown_in_the_largest_unit(age: timedelta, message: str) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    assert ago(now - age, now) == said
+    assert ago(now - age, now) == message
 
 
 def test_reasons_and_sizes_read_like_sentences() -> None:
@@ -144,17 +144,17 @@ def test_only_a_page_of_the_same_host_and_port_may_ask_for_a_change() -> None:
 
 def test_a_question_is_read_from_an_address_and_written_back() -> None:
     address = "q=fog+horn&c=light&c=attic&type=pdf&must=bell&since=2024-01-01&mode=lexical&path="
-    asked = Asked.of(QueryParams(address))
-    body = asked.request(["other"])
+    form = SearchForm.of(QueryParams(address))
+    body = form.request(["other"])
     assert (body.containers, body.must_terms, body.top_k) == (["light", "attic"], ["bell"], HITS)
     assert body.filters == {"source_type": ["pdf"], "modified": {"gte": "2024-01-01"}}
     assert body.path_like is None
-    again = Asked.of(QueryParams(asked.parameters(cursor="next")))
+    again = SearchForm.of(QueryParams(form.parameters(cursor="next")))
     assert (again.query, again.cursor, again.types) == ("fog horn", "next", ("pdf",))
 
 
-def test_without_a_container_all_readable_ones_are_asked() -> None:
-    assert Asked.of(QueryParams("q=a")).request(["one", "two"]).containers == ["one", "two"]
+def test_without_a_container_all_readable_ones_are_searched() -> None:
+    assert SearchForm.of(QueryParams("q=a")).request(["one", "two"]).containers == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_without_a_container_all_readable_ones_are_asked() -> None:
     ["mode=magic&q=a", f"q={'x' * 9000}", "q=a&" + "&".join(f"c=x{n}" for n in range(60))],
     ids=["mode", "query", "containers"],
 )
-def test_what_cannot_be_asked_is_refused_by_name(address: str) -> None:
+def test_an_invalid_form_field_is_refused_by_name(address: str) -> None:
     with pytest.raises(Invalid):
-        Asked.of(QueryParams(address)).request(["a"])
+        SearchForm.of(QueryParams(address)).request(["a"])
 
 
 def test_an_event_keeps_the_lines_of_its_text() -> None:

@@ -10,9 +10,9 @@ from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel
 
 from latent_core.domain.golden import GoldenSet, parse_golden
-from latent_core.domain.manifest import SANITIZE_RULES, Manifest
-from latent_core.observability import Metrics
-from latent_gateway.telemetry import RequestMetrics
+from latent_core.domain.manifest.model import SANITIZE_RULES, Manifest
+from latent_core.telemetry.metrics import Metrics
+from latent_gateway.middleware.requests import RequestMetrics
 from tests.support import REPOSITORY
 
 CONTAINERS = (REPOSITORY / "docs" / "containers.md").read_text("utf-8")
@@ -28,7 +28,7 @@ def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
             yield above + name
 
 
-def told_keys() -> set[str]:
+def documented_keys() -> set[str]:
     """First cells of the table; `.k` belongs to what stands before it."""
     found: set[str] = set()
     table = CONTAINERS.split("## Keys of a manifest")[1].split("\n## ")[0]
@@ -39,8 +39,8 @@ def told_keys() -> set[str]:
     return found
 
 
-def test_every_key_of_a_manifest_is_told_and_no_other() -> None:
-    assert told_keys() == set(keys(Manifest))
+def test_every_manifest_key_is_documented_and_no_other() -> None:
+    assert documented_keys() == set(keys(Manifest))
     assert not [rule for rule in SANITIZE_RULES if rule not in CONTAINERS]
 
 
@@ -50,7 +50,7 @@ def test_the_golden_queries_that_are_shown_are_golden_queries() -> None:
     assert [len(query.expect_docs) for query in read.queries] == [1, 0]
 
 
-def test_every_metric_is_told_and_no_other() -> None:
+def test_every_metric_is_documented_and_no_other() -> None:
     metrics = Metrics()
     RequestMetrics(metrics)
     ours: list[Metric] = [m for m in metrics.registry.collect() if m.name.startswith("latent_")]
@@ -58,9 +58,9 @@ def test_every_metric_is_told_and_no_other() -> None:
     assert set(re.findall(r"`(latent_[a-z_]+)`", OBSERVABILITY)) == names
 
 
-def test_every_line_of_the_log_that_is_told_is_written_somewhere() -> None:
+def test_every_documented_log_event_is_written_somewhere() -> None:
     table = OBSERVABILITY.split("| `msg` | |")[1].split("\n## ")[0]
-    told = [
+    documented = [
         name
         for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
         for name in re.findall(r"`([^`]+)`", row)
@@ -69,5 +69,5 @@ def test_every_line_of_the_log_that_is_told_is_written_somewhere() -> None:
     sources = "".join(
         file.read_text("utf-8") for folder in packages for file in folder.rglob("*.py")
     )
-    assert len(told) > 10
-    assert not [name for name in told if f'"{name}"' not in sources]
+    assert len(documented) > 10
+    assert not [name for name in documented if f'"{name}"' not in sources]

@@ -8,13 +8,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from latent_core.registry.listings import LastJob, Listed
+from latent_core.db.documents.folder_listings import LastJob, StoredFile
 from latent_core.wire.listing import ListedFile
 from latent_gateway.api.listing import (
     DELETIONS_AT_ONCE,
-    MOST_DELETIONS,
-    Gone,
-    Wanted,
+    MAX_DELETIONS,
+    ListingComparison,
+    VanishedDocument,
     compare,
     deletions,
 )
@@ -22,7 +22,7 @@ from latent_gateway.api.listing import (
 DOCUMENT = uuid4()
 OLD, NEW = "0" * 64, "1" * 64
 FILE = ListedFile(path="a.md", bytes=10, mtime_ns=1)
-STORED = Listed(
+STORED = StoredFile(
     doc_id=DOCUMENT,
     live=True,
     sha256=OLD,
@@ -38,25 +38,25 @@ JOB = LastJob(
 )
 
 
-def wanted(file: ListedFile, stored: Listed | None) -> Wanted:
-    known: dict[UUID, Listed] = {DOCUMENT: stored} if stored else {}
+def compare_one(file: ListedFile, stored: StoredFile | None) -> ListingComparison:
+    known: dict[UUID, StoredFile] = {DOCUMENT: stored} if stored else {}
     return compare({DOCUMENT: file}, known, "r")
 
 
-def verdict(file: ListedFile, stored: Listed | None) -> str:
-    found = wanted(file, stored)
-    told = {
+def verdict(file: ListedFile, stored: StoredFile | None) -> str:
+    found = compare_one(file, stored)
+    summary = {
         "need": len(found.need),
         "hash": len(found.unsure),
         "refused": len(found.refused),
         "same": found.unchanged,
     }
-    assert sum(told.values()) == 1
-    return next(name for name, count in told.items() if count)
+    assert sum(summary.values()) == 1
+    return next(name for name, count in summary.items() if count)
 
 
 @pytest.mark.parametrize(
-    ("file", "stored", "said"),
+    ("file", "stored", "message"),
     [
         ({}, {}, "same"),
         ({"bytes": 11}, {}, "need"),
@@ -74,9 +74,9 @@ def verdict(file: ListedFile, stored: Listed | None) -> str:
     ],
 )
 def test_two_gates_and_what_passes_them_by(
-    file: dict[str, Any], stored: dict[str, Any], said: str
+    file: dict[str, Any], stored: dict[str, Any], message: str
 ) -> None:
-    assert verdict(FILE.model_copy(update=file), replace(STORED, **stored)) == said
+    assert verdict(FILE.model_copy(update=file), replace(STORED, **stored)) == message
 
 
 def test_what_is_not_stored_is_needed() -> None:
@@ -84,7 +84,7 @@ def test_what_is_not_stored_is_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "job", "said"),
+    ("file", "job", "message"),
     [
         ({"mtime_ns": 2}, {}, "same"),
         ({"mtime_ns": 1}, {}, "hash"),
@@ -98,22 +98,22 @@ def test_what_is_not_stored_is_needed() -> None:
         ({"mtime_ns": 2}, {"open": False}, "hash"),
     ],
 )
-def test_what_was_last_asked_for_counts_before_what_is_live(
-    file: dict[str, Any], job: dict[str, Any], said: str
+def test_the_last_request_counts_before_the_live_document(
+    file: dict[str, Any], job: dict[str, Any], message: str
 ) -> None:
     stored = replace(STORED, job=replace(JOB, **job))
-    assert verdict(FILE.model_copy(update=file), stored) == said
+    assert verdict(FILE.model_copy(update=file), stored) == message
 
 
 def test_a_job_that_is_open_is_named_so_that_it_can_be_waited_for() -> None:
     same = FILE.model_copy(update={"mtime_ns": 2})
-    assert wanted(same, replace(STORED, job=JOB)).open_jobs == [7]
+    assert compare_one(same, replace(STORED, job=JOB)).open_jobs == [7]
 
 
 @pytest.mark.parametrize("vanished", [0, 1, 500, 501, 5000, 5001, 200_000])
 def test_a_listing_deletes_a_bounded_number_in_bounded_transactions(vanished: int) -> None:
-    gone = [Gone(DOCUMENT, f"file:///many/{n}") for n in range(vanished)]
+    gone = [VanishedDocument(DOCUMENT, f"file:///many/{n}") for n in range(vanished)]
     batches = list(deletions(gone))
-    assert [one for batch in batches for one in batch] == gone[:MOST_DELETIONS]
+    assert [one for batch in batches for one in batch] == gone[:MAX_DELETIONS]
     assert all(0 < len(batch) <= DELETIONS_AT_ONCE for batch in batches)
-    assert len(batches) <= MOST_DELETIONS // DELETIONS_AT_ONCE
+    assert len(batches) <= MAX_DELETIONS // DELETIONS_AT_ONCE

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from latent_gateway.app import ROUTERS
-from latent_gateway.openapi import Api, operations
+from latent_gateway.openapi import GatewayApi, operations
 from tests.support import REPOSITORY
 
 SHORT: Final = {
@@ -30,14 +30,14 @@ def contract() -> Json:
 
 @pytest.fixture(scope="module")
 def served() -> Json:
-    app = Api(title="Latent Containers", version="1")
+    app = GatewayApi(title="Latent Containers", version="1")
     for module in ROUTERS:
         app.include_router(module.router)
     return app.openapi()
 
 
 @dataclass(frozen=True)
-class Document:
+class ToolDocument:
     """An OpenAPI document whose schemas are read with their references followed."""
 
     whole: Json
@@ -78,8 +78,8 @@ class Comparison:
     """``inner`` must be of what ``outer`` is of. Of a request the inner one is the contract's (what it allows is
     taken), of an answer the served one's (what is given is what it promises)."""
 
-    inner: Document
-    outer: Document
+    inner: ToolDocument
+    outer: ToolDocument
     served_is_inner: bool
 
     def problems(self, inner: Any, outer: Any, place: str) -> Iterator[str]:
@@ -100,9 +100,9 @@ class Comparison:
         yield from self._range(inner, outer, place)
         if is_type == "array":
             items = inner.get("prefixItems") or [inner.get("items", {})]
-            wanted = (outer.get("prefixItems") or [outer.get("items", {})])[0]
+            expected = (outer.get("prefixItems") or [outer.get("items", {})])[0]
             for item in items:
-                yield from self.problems(item, wanted, f"{place}[]")
+                yield from self.problems(item, expected, f"{place}[]")
         if is_type == "object":
             yield from self._fields(inner, outer, place)
 
@@ -110,11 +110,11 @@ class Comparison:
         allowed = _values(outer)
         if allowed is not None and not (_values(inner) or {object()}) <= allowed:
             yield f"{place}: may be {_values(inner)}, should be of {allowed}"
-        for key, least in (("minimum", True), ("maximum", False), ("maxLength", False)):
+        for key, is_lower_bound in (("minimum", True), ("maximum", False), ("maxLength", False)):
             bound, own = outer.get(key), inner.get(key)
             if bound is None or self.served_is_inner:
                 continue
-            if own is None or (own < bound if least else own > bound):
+            if own is None or (own < bound if is_lower_bound else own > bound):
                 yield f"{place}: {key} {own}, should be within {bound}"
 
     def _fields(self, inner: Json, outer: Json, place: str) -> Iterator[str]:
@@ -123,7 +123,7 @@ class Comparison:
             set(contract.get("required", [])),
             set(served.get("required", [])),
         )
-        for name, told in contract.get("properties", {}).items():
+        for name, message in contract.get("properties", {}).items():
             found = served.get("properties", {}).get(name, served.get("additionalProperties"))
             if found is None or found is False:
                 yield f"{place}.{name}: is missing"
@@ -132,7 +132,7 @@ class Comparison:
                 yield f"{place}.{name}: is not required"
             if not self.served_is_inner and name in served_needs - contract_needs:
                 yield f"{place}.{name}: is required"
-            pair = (found, told) if self.served_is_inner else (told, found)
+            pair = (found, message) if self.served_is_inner else (message, found)
             if found is not True:
                 yield from self.problems(*pair, f"{place}.{name}")
         if not self.served_is_inner:
@@ -147,7 +147,7 @@ def _values(schema: Json) -> set[Any] | None:
 
 
 def contradictions(contract: Json, served: Json) -> list[str]:
-    ours, theirs = Document(contract), Document(served)
+    ours, theirs = ToolDocument(contract), ToolDocument(served)
     found: list[str] = []
     for path, verb, promised in operations(contract):
         place = f"{verb.upper()} {path}"
@@ -165,22 +165,22 @@ def contradictions(contract: Json, served: Json) -> list[str]:
                 request, taken or {"type": "null"}, f"{place} takes"
             )
         for status, answer in promised["responses"].items():
-            told = given["responses"].get(status)
-            if told is None:
+            message = given["responses"].get(status)
+            if message is None:
                 found.append(f"{place}: does not answer {status}")
                 continue
             found += Comparison(theirs, ours, served_is_inner=True).problems(
-                theirs.body(told), ours.body(answer), f"{place} answers {status}"
+                theirs.body(message), ours.body(answer), f"{place} answers {status}"
             )
     return found
 
 
 def _of_parameters(
-    ours: Document, theirs: Document, promised: Json, given: Json, place: str
+    ours: ToolDocument, theirs: ToolDocument, promised: Json, given: Json, place: str
 ) -> Iterator[str]:
     known = {(p["in"], p["name"]): p for p in given.get("parameters", [])}
-    wanted = {(p["in"], p["name"]): p for p in promised.get("parameters", [])}
-    for key, parameter in wanted.items():
+    expected = {(p["in"], p["name"]): p for p in promised.get("parameters", [])}
+    for key, parameter in expected.items():
         if key not in known or known[key]["required"] != parameter["required"]:
             yield f"{place} takes {key}: missing, or required otherwise"
             continue
@@ -188,7 +188,7 @@ def _of_parameters(
             parameter["schema"], known[key]["schema"], f"{place} takes {key[1]}"
         )
     for key, parameter in known.items():
-        if parameter.get("required") and key not in wanted:
+        if parameter.get("required") and key not in expected:
             yield f"{place} takes {key}: is required and not of the contract"
 
 
@@ -233,9 +233,9 @@ def test_every_error_of_every_route_is_declared_as_an_envelope(served: Json) -> 
     for path, verb, operation in operations(served):
         if path in ("/healthz", "/readyz"):
             continue
-        for status, told in operation["responses"].items():
+        for status, message in operation["responses"].items():
             if status.startswith("4") and status != "416":
-                content = told["content"]["application/json"]["schema"]
+                content = message["content"]["application/json"]["schema"]
                 assert content == {"$ref": "#/components/schemas/Envelope"}, (path, verb, status)
         assert {"400", "404", "429", "503"} <= set(operation["responses"]), (path, verb)
     assert "HTTPValidationError" not in served["components"]["schemas"]
@@ -243,13 +243,13 @@ def test_every_error_of_every_route_is_declared_as_an_envelope(served: Json) -> 
 
 def test_every_list_is_read_in_pages(served: Json) -> None:
     """Whatever answers a list of things of its own takes a cursor and a limit, and says where it goes on."""
-    document = Document(served)
+    document = ToolDocument(served)
     for path, verb, operation in operations(served):
         answer = document.read(document.body(operation["responses"].get("200")))
         lists = [
             name
-            for name, told in answer.get("properties", {}).items()
-            if document.read(told).get("type") == "array" and name != "issues"
+            for name, message in answer.get("properties", {}).items()
+            if document.read(message).get("type") == "array" and name != "issues"
         ]
         if verb != "get" or not lists or path in SHORT:
             continue
@@ -259,7 +259,7 @@ def test_every_list_is_read_in_pages(served: Json) -> None:
 
 
 def test_every_text_number_and_list_of_a_parameter_has_a_bound(served: Json) -> None:
-    document = Document(served)
+    document = ToolDocument(served)
     for path, verb, operation in operations(served):
         for parameter in operation.get("parameters", []):
             for schema in document.alternatives(parameter["schema"]):

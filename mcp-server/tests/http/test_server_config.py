@@ -14,7 +14,7 @@ from latent_gateway.app import server_config
 PROXY, READER = "10.1.2.3", "192.0.2.7"
 
 
-async def told_of(client: str, *proxies: str) -> str:
+async def client_address_seen(client: str, *proxies: str) -> str:
     """Whom the application is told of when ``client`` says that it asks for the reader."""
     seen: list[str] = []
 
@@ -35,15 +35,15 @@ async def test_nobody_is_believed_whom_no_setting_names(
     client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
-    assert await told_of(client) == client
+    assert await client_address_seen(client) == client
 
 
 @pytest.mark.parametrize("proxies", [(PROXY,), ("172.16.0.0/12", "10.1.0.0/16")])
 async def test_a_proxy_that_is_named_is_believed_and_others_are_not(
     proxies: tuple[str, ...],
 ) -> None:
-    assert await told_of(PROXY, *proxies) == READER
-    assert await told_of("127.0.0.1", *proxies) == "127.0.0.1"
+    assert await client_address_seen(PROXY, *proxies) == READER
+    assert await client_address_seen("127.0.0.1", *proxies) == "127.0.0.1"
 
 
 @pytest.mark.parametrize("wrong", ["proxy", "*", "10.0.0.1/8"])

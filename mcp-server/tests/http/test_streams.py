@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from latent_core.domain.errors import RateLimited
-from latent_gateway.api.server_events import (
-    MOST_SECONDS_BETWEEN_LOOKS,
+from latent_gateway.api.sse import (
+    MAX_SECONDS_BETWEEN_LOOKS,
     SECONDS_BETWEEN_LOOKS,
     SECONDS_OF_SILENCE,
     Rhythm,
 )
 from latent_gateway.auth.principal import Principal
-from latent_gateway.context import Streams
+from latent_gateway.context import StreamLimiter
 
 ONE, ONE_AGAIN = Principal("agent:a", token_id=1), Principal("agent:a", token_id=2)
 OTHER = Principal("agent:b")
 
 
-def test_the_stream_too_many_is_told_to_come_back_and_one_that_ends_makes_room() -> None:
-    streams = Streams(2)
+def test_a_stream_over_the_limit_returns_retry_after_and_a_closed_one_frees_its_slot() -> None:
+    streams = StreamLimiter(2)
     streams.take(ONE)
     streams.take(OTHER)
     with pytest.raises(RateLimited, match="2 event streams are open") as caught:
@@ -30,7 +30,7 @@ def test_the_stream_too_many_is_told_to_come_back_and_one_that_ends_makes_room()
 
 
 def test_one_principal_leaves_streams_to_others_whatever_tokens_it_has() -> None:
-    streams = Streams(10, most_of_one=2)
+    streams = StreamLimiter(10, max_per_principal=2)
     streams.take(ONE)
     streams.take(ONE_AGAIN)
     with pytest.raises(RateLimited, match="2 event streams of yours are open"):
@@ -49,7 +49,7 @@ def test_looks_are_rarer_while_nothing_changes_and_soon_again_when_something_doe
         rhythm.looked(float(second), changed=False)
         pauses.append(rhythm.pause)
     assert pauses == sorted(pauses)
-    assert pauses[-1] == MOST_SECONDS_BETWEEN_LOOKS
+    assert pauses[-1] == MAX_SECONDS_BETWEEN_LOOKS
     rhythm.looked(5.0, changed=True)
     assert rhythm.pause == SECONDS_BETWEEN_LOOKS
 

@@ -11,9 +11,9 @@ import pytest
 from latent_core.domain.errors import RateLimited
 from latent_core.settings import Settings
 from latent_gateway.auth.principal import Principal
-from latent_gateway.mcp.calls import Call
-from latent_gateway.mcp.may import Scope, may
-from latent_gateway.mcp.results import Answer
+from latent_gateway.mcp.allowed_tools import Scope, may
+from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.results import ToolResult
 from latent_gateway.mcp.server import run_tool
 from latent_gateway.mcp.tools.port import Arguments, Tool
 from latent_gateway.mcp.tools.registry import TOOLS, tools_of
@@ -23,7 +23,7 @@ class Number(Arguments):
     number: int
 
 
-class Doubled(Answer):
+class DoubledArguments(ToolResult):
     doubled: int
 
 
@@ -31,27 +31,27 @@ async def progress(progress: float, total: float | None = None, message: str | N
     """Nobody is told."""
 
 
-CALL = Call(cast(Any, None), Principal.owner(), cast(Any, None), "request-1", progress)
+CALL = ToolCall(cast(Any, None), Principal.owner(), cast(Any, None), "request-1", progress)
 
 
 def tool(run: Any, seconds: float = 30.0) -> Tool:
-    return Tool("a.tool", "A tool", "Doubles.", Scope.READ, Number, Doubled, run, seconds)
+    return Tool("a.tool", "A tool", "Doubles.", Scope.READ, Number, DoubledArguments, run, seconds)
 
 
-async def double(_: Call, arguments: Number) -> Doubled:
-    return Doubled(doubled=2 * arguments.number)
+async def double(_: ToolCall, arguments: Number) -> DoubledArguments:
+    return DoubledArguments(doubled=2 * arguments.number)
 
 
-async def for_ever(_: Call, arguments: Number) -> Doubled:
+async def for_ever(_: ToolCall, arguments: Number) -> DoubledArguments:
     await asyncio.Event().wait()
     raise AssertionError
 
 
-async def broken(_: Call, arguments: Number) -> Doubled:
+async def broken(_: ToolCall, arguments: Number) -> DoubledArguments:
     raise RuntimeError("the words of a document")
 
 
-async def busy(_: Call, arguments: Number) -> Doubled:
+async def busy(_: ToolCall, arguments: Number) -> DoubledArguments:
     raise RateLimited("too many; see /v1/containers/list")
 
 
@@ -63,7 +63,7 @@ async def test_an_answer_is_the_same_as_structure_and_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "arguments", "code", "told"),
+    ("called_tool", "arguments", "code", "summary"),
     [
         (tool(for_ever, seconds=0.01), {"number": 4}, "TIMEOUT", "a_tool took longer than 0.01 s"),
         (tool(broken), {"number": 4}, "UNAVAILABLE", "request-1"),
@@ -74,13 +74,13 @@ async def test_an_answer_is_the_same_as_structure_and_as_text() -> None:
     ],
 )
 async def test_every_error_is_a_result_that_says_what_to_do(
-    asked: Tool, arguments: dict[str, Any], code: str, told: str
+    called_tool: Tool, arguments: dict[str, Any], code: str, summary: str
 ) -> None:
-    result = await run_tool(asked, CALL, arguments)
+    result = await run_tool(called_tool, CALL, arguments)
     assert result.is_error
     error = result.structured_content["error"]
     assert error["code"] == code
-    assert told in error["message"]
+    assert summary in error["message"]
     assert "the words" not in error["message"]
     assert error.get("retry", False) is (code in ("TIMEOUT", "UNAVAILABLE", "RATE_LIMIT"))
     assert cast(Any, result.content[0]).text == f"{code}: {error['message']}"
@@ -114,7 +114,7 @@ def test_names_are_those_that_every_client_takes() -> None:
         assert len(one.wire_name) <= 50
 
 
-def test_the_pair_for_connectors_can_be_taken_away() -> None:
+def test_the_connector_tools_can_be_disabled() -> None:
     with_pair = tools_of(Settings(_env_file=None))
     without = tools_of(Settings(_env_file=None, mcp_search_fetch=False))
     assert {t.name for t in with_pair} - {t.name for t in without} == {"search", "fetch"}

@@ -15,7 +15,7 @@ from latent_core.domain.ids import NAMESPACE
 from latent_core.domain.query import SearchRequest, SearchResponse
 from latent_core.search.plan import offset_of
 from latent_gateway.mcp.compact import compact, cut, fit
-from latent_gateway.mcp.results import LEAST_CHARS, size
+from latent_gateway.mcp.results import MIN_CHARS, size
 from latent_gateway.mcp.schema import schema_of
 from latent_gateway.mcp.tools.registry import PAIR, TOOLS
 from latent_gateway.mcp.tools.search import SearchArguments, found
@@ -79,7 +79,7 @@ HITS = st.lists(st.fixed_dictionaries(PARTS), min_size=1, max_size=8).map(
 
 
 @settings(max_examples=60, deadline=None)
-@given(HITS, st.sampled_from(["brief", "full"]), st.integers(LEAST_CHARS, 20_000))
+@given(HITS, st.sampled_from(["brief", "full"]), st.integers(MIN_CHARS, 20_000))
 def test_an_answer_fits_its_budget_and_the_next_page_begins_where_it_ends(
     hits: list[Hit], detail: Any, max_chars: int
 ) -> None:
@@ -106,9 +106,9 @@ def test_what_fits_is_shown_whole(hits: list[Hit]) -> None:
 
 
 @given(LONG, st.integers(0, 2_000))
-def test_a_cut_text_is_a_beginning_that_fits(text: str, room: int) -> None:
-    short = cut(text, room)
-    assert size(short) - 2 <= max(room, 0) or short == text == ""
+def test_a_cut_text_is_a_beginning_that_fits(text: str, max_bytes: int) -> None:
+    short = cut(text, max_bytes)
+    assert size(short) - 2 <= max(max_bytes, 0) or short == text == ""
     assert short == text or text.startswith(short.removesuffix("..."))
 
 
@@ -134,10 +134,10 @@ def test_schemas_are_valid_and_without_unions_references_or_null(tool: Any) -> N
         )
 
 
-def test_a_page_may_be_asked_for_with_another_budget_than_the_one_before() -> None:
-    asked = {"containers": ["notes"], "query": "x"}
-    first = SearchArguments.model_validate({**asked, "max_chars": 1000}).request()
-    second = SearchArguments.model_validate({**asked, "detail": "full"}).request()
+def test_a_page_may_be_requested_with_another_budget_than_the_one_before() -> None:
+    base_arguments = {"containers": ["notes"], "query": "x"}
+    first = SearchArguments.model_validate({**base_arguments, "max_chars": 1000}).request()
+    second = SearchArguments.model_validate({**base_arguments, "detail": "full"}).request()
     assert first == second
     assert first.top_k == 10
-    assert first.asked_rerank_k is None
+    assert first.requested_rerank_k is None

@@ -9,9 +9,9 @@ from hypothesis import given, strategies as st
 
 from latent_core.domain.errors import Forbidden, Invalid
 from latent_core.settings import Settings, load_settings
-from latent_gateway.mcp.guard import Misdirected, Names, guarded
+from latent_gateway.mcp.guard import GatewayNames, UnknownHost, guarded
 
-KNOWN = Names(
+KNOWN = GatewayNames(
     frozenset({"localhost", "[::1]", "gw.example.com:8443"}), frozenset({"https://app.example.com"})
 )
 HOSTS = st.text(string.ascii_letters + string.digits + ".:-_[]@/*%\\ \t\x00é", max_size=40)
@@ -46,7 +46,7 @@ def test_nothing_may_stand_before_or_after_a_known_name(name: str, more: str) ->
     "hosts", [[], ["localhost", "localhost"], [""], ["localhost:"], ["localhost."]]
 )
 def test_a_request_names_one_host(hosts: list[str]) -> None:
-    with pytest.raises(Misdirected, match="LLC_MCP_ALLOWED_HOSTS"):
+    with pytest.raises(UnknownHost, match="LLC_MCP_ALLOWED_HOSTS"):
         KNOWN.check(hosts, [])
 
 
@@ -79,13 +79,13 @@ def test_the_names_come_from_the_settings() -> None:
         public_url="https://Docs.example.com/latent",
         mcp_allowed_hosts="a.example.com, [fe80::1]:7801",
     )
-    names = Names.of(settings)
+    names = GatewayNames.of(settings)
     for host in ("docs.example.com", "a.example.com:1", "[fe80::1]:7801", "127.0.0.1:7801"):
         names.check([host], [])
     for host in ("[::]:7801", "[fe80::1]", "0.0.0.0", "b.example.com"):
-        with pytest.raises(Misdirected):
+        with pytest.raises(UnknownHost):
             names.check([host], [])
-    near = Names.of(Settings(_env_file=None, bind="192.168.1.5"))
+    near = GatewayNames.of(Settings(_env_file=None, bind="192.168.1.5"))
     near.check(["192.168.1.5:7801"], ["http://192.168.1.5:7801"])
 
 

@@ -11,8 +11,8 @@ import asyncio
 import numpy as np
 
 from latent_core.domain.vector import Vector
-from latent_core.embedding.port import Embedder
-from latent_core.embedding.windows import windows
+from latent_core.models.embedding.port import Embedder
+from latent_core.models.embedding.windows import windows
 
 SAME = 1e-4
 """How far a vector's numbers may be from those of the same text in another run."""
@@ -26,7 +26,7 @@ TEXTS = [
 ]
 
 
-def _likeness(left: Vector, right: Vector) -> float:
+def _similarity(left: Vector, right: Vector) -> float:
     return float(left @ right)
 
 
@@ -51,17 +51,17 @@ class EmbedderContract:
             alone = await embedder.embed_documents([texts[index]])
             assert np.allclose(together[index], alone[0], atol=SAME)
 
-    async def test_a_vector_does_not_depend_on_the_texts_beside_it(
+    async def test_a_vector_does_not_depend_on_the_rest_of_its_batch(
         self, embedder: Embedder
     ) -> None:
         long = " ".join(TEXTS) * 10
         alone = await embedder.embed_documents([TEXTS[0]])
-        beside = await embedder.embed_documents([long, TEXTS[0], "y"])
-        assert np.allclose(alone[0], beside[1], atol=SAME)
+        in_batch = await embedder.embed_documents([long, TEXTS[0], "y"])
+        assert np.allclose(alone[0], in_batch[1], atol=SAME)
 
     async def test_like_texts_are_nearer_than_unlike_ones(self, embedder: Embedder) -> None:
         rows = await embedder.embed_documents(TEXTS[:3])
-        assert _likeness(rows[0], rows[1]) > _likeness(rows[0], rows[2]) + 0.2
+        assert _similarity(rows[0], rows[1]) > _similarity(rows[0], rows[2]) + 0.2
 
     async def test_a_query_is_nearest_to_the_document_that_answers_it(
         self, embedder: Embedder
@@ -69,7 +69,7 @@ class EmbedderContract:
         rows = await embedder.embed_documents(TEXTS[:3])
         query = await embedder.embed_query("sourdough bread recipe")
         assert query.shape == (embedder.model.dims,)
-        assert abs(_likeness(query, query) - 1.0) < 1e-5
+        assert abs(_similarity(query, query) - 1.0) < 1e-5
         assert int(np.argmax(rows @ query)) == 2
 
     async def test_calls_side_by_side_do_not_mix_their_texts(self, embedder: Embedder) -> None:

@@ -13,7 +13,7 @@ import random
 import pytest
 
 from latent_core.domain.errors import TimedOut
-from latent_core.rerank.port import Reranker
+from latent_core.models.rerank.port import Reranker
 
 SAME = 1e-4
 """How far a score may be from that of the same pair in another call."""
@@ -65,10 +65,12 @@ class RerankerContract:
         again = await scores_of(reranker, texts)
         assert again == pytest.approx([scores[text] for text in texts], abs=SAME)
 
-    async def test_a_score_does_not_depend_on_the_texts_beside_it(self, reranker: Reranker) -> None:
+    async def test_a_score_does_not_depend_on_the_rest_of_its_batch(
+        self, reranker: Reranker
+    ) -> None:
         (alone,) = await scores_of(reranker, [TEXTS[1]])
-        beside = await scores_of(reranker, [TEXTS[5], TEXTS[1], TEXTS[2]])
-        assert beside[1] == pytest.approx(alone, abs=SAME)
+        in_batch = await scores_of(reranker, [TEXTS[5], TEXTS[1], TEXTS[2]])
+        assert in_batch[1] == pytest.approx(alone, abs=SAME)
 
     async def test_equal_texts_score_alike(self, reranker: Reranker) -> None:
         scores = await scores_of(reranker, [TEXTS[1], TEXTS[0], TEXTS[1]])
@@ -84,7 +86,7 @@ class RerankerContract:
         for batch, scores in zip(batches, together, strict=True):
             assert scores == pytest.approx(await scores_of(reranker, batch), abs=SAME)
 
-    async def test_a_deadline_that_has_passed_is_told(self, reranker: Reranker) -> None:
+    async def test_a_passed_deadline_raises_a_timeout(self, reranker: Reranker) -> None:
         with pytest.raises(TimedOut):
             await reranker.rerank(QUERY, TEXTS, asyncio.get_running_loop().time() - 1.0)
 

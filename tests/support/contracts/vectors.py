@@ -40,16 +40,18 @@ async def fresh(index: VectorIndex, dims: int) -> str:
 class VectorIndexContract:
     """Inherit, and give a fixture ``index``."""
 
-    async def test_a_stored_point_is_found_with_its_ord_and_score(self, index: VectorIndex) -> None:
+    async def test_a_stored_point_is_found_with_its_chunk_no_and_score(
+        self, index: VectorIndex
+    ) -> None:
         name = await fresh(index, 3)
         await index.upsert(name, points_of(unit([[1, 0, 0], [1, 1, 0], [0, 0, 1]]), first=7))
         hits = await index.search(name, unit([[1, 0, 0]])[0], 2)
-        assert hits.ords.tolist() == [7, 8]
+        assert hits.chunk_nos.tolist() == [7, 8]
         np.testing.assert_allclose(hits.scores, [1.0, 0.70710677], atol=TOLERANCE)
-        assert hits.ords.dtype == np.int64
+        assert hits.chunk_nos.dtype == np.int64
         assert hits.scores.dtype == np.float32
 
-    async def test_windows_of_one_chunk_each_come_back_under_its_ord(
+    async def test_windows_of_one_chunk_are_each_found_under_its_chunk_no(
         self, index: VectorIndex
     ) -> None:
         name = await fresh(index, 2)
@@ -57,17 +59,17 @@ class VectorIndexContract:
         await index.upsert(
             name, Points(points.ids, points.vectors, points.doc_ids, points.generations, [5, 5, 6])
         )
-        assert (await index.search(name, unit([[1, 0]])[0], 3)).ords.tolist() == [5, 5, 6]
+        assert (await index.search(name, unit([[1, 0]])[0], 3)).chunk_nos.tolist() == [5, 5, 6]
 
     async def test_equal_scores_come_in_the_order_of_their_ords(self, index: VectorIndex) -> None:
         name = await fresh(index, 2)
-        ords = np.random.default_rng(4).permutation(300)
+        chunk_nos = np.random.default_rng(4).permutation(300)
         same = points_of(unit([[1, 1]] * 300))
-        tied = Points(same.ids, same.vectors, same.doc_ids, same.generations, ords.tolist())
+        tied = Points(same.ids, same.vectors, same.doc_ids, same.generations, chunk_nos.tolist())
         await index.upsert(name, tied)
         query = unit([[1, 0]])[0]
-        assert (await index.search(name, query, 10)).ords.tolist() == list(range(10))
-        assert (await index.search(name, query, 299)).ords.tolist() == list(range(299))
+        assert (await index.search(name, query, 10)).chunk_nos.tolist() == list(range(10))
+        assert (await index.search(name, query, 299)).chunk_nos.tolist() == list(range(299))
 
     async def test_ties_at_the_cut_do_not_depend_on_history(self, index: VectorIndex) -> None:
         name = await fresh(index, 2)
@@ -76,23 +78,27 @@ class VectorIndexContract:
         first = await index.search(name, unit([[1, 0]])[0], 20)
         await index.delete(name, named("doc"))
         backwards = Points(
-            points.ids[::-1], points.vectors, points.doc_ids, points.generations, points.ords[::-1]
+            points.ids[::-1],
+            points.vectors,
+            points.doc_ids,
+            points.generations,
+            points.chunk_nos[::-1],
         )
         await index.upsert(name, backwards)
         again = await index.search(name, unit([[1, 0]])[0], 20)
-        assert again.ords.tolist() == first.ords.tolist() == list(range(20))
+        assert again.chunk_nos.tolist() == first.chunk_nos.tolist() == list(range(20))
 
-    async def test_more_hits_than_points_may_be_asked_for(self, index: VectorIndex) -> None:
+    async def test_more_hits_than_points_may_be_requested(self, index: VectorIndex) -> None:
         name = await fresh(index, 2)
         await index.upsert(name, points_of(unit([[1, 0], [0, 1]])))
         for k in (3, 1000, 10**12):
-            assert (await index.search(name, unit([[1, 0]])[0], k)).ords.tolist() == [0, 1]
-        assert not len((await index.search(name, unit([[1, 0]])[0], 0)).ords)
+            assert (await index.search(name, unit([[1, 0]])[0], k)).chunk_nos.tolist() == [0, 1]
+        assert not len((await index.search(name, unit([[1, 0]])[0], 0)).chunk_nos)
 
     async def test_an_empty_collection_answers_nothing(self, index: VectorIndex) -> None:
         name = await fresh(index, 2)
         hits = await index.search(name, unit([[1, 0]])[0], 5)
-        assert (len(hits.ords), len(hits.scores)) == (0, 0)
+        assert (len(hits.chunk_nos), len(hits.scores)) == (0, 0)
         assert await index.count(name) == 0
         assert await index.scroll(name, after=None, limit=5) == []
         assert await index.vectors(name, [PointId(named("x"))]) == {}
@@ -103,9 +109,9 @@ class VectorIndexContract:
         await index.upsert(name, points)
         allowed = [*points.ids[10:14], PointId(named("never stored"))]
         hits = await index.search(name, points.vectors[0], 10, allowed=allowed)
-        assert sorted(hits.ords.tolist()) == [10, 11, 12, 13]
+        assert sorted(hits.chunk_nos.tolist()) == [10, 11, 12, 13]
         nothing = await index.search(name, points.vectors[0], 10, allowed=[])
-        assert not len(nothing.ords)
+        assert not len(nothing.chunk_nos)
 
     async def test_many_allowed_points_give_the_same_as_numpy(self, index: VectorIndex) -> None:
         name, oracle = await fresh(index, 8), Oracle()
@@ -125,7 +131,7 @@ class VectorIndexContract:
         moved = Points(points.ids, unit([[0, 1]]), [named("other")], [2], [9])
         await index.upsert(name, moved)
         hits = await index.search(name, unit([[0, 1]])[0], 5)
-        assert hits.ords.tolist() == [9]
+        assert hits.chunk_nos.tolist() == [9]
         assert await index.count(name, doc_id=named("doc")) == 0
         assert await index.count(name, doc_id=named("other"), generation=2) == 1
 
@@ -166,7 +172,7 @@ class VectorIndexContract:
         await index.upsert(name, points_of(random_vectors(5000, 2, seed=6)))
         assert await index.delete(name, named("doc")) == 5000
         assert await index.count(name) == 0
-        assert not len((await index.search(name, unit([[1, 0]])[0], 5)).ords)
+        assert not len((await index.search(name, unit([[1, 0]])[0], 5)).chunk_nos)
 
     async def test_delete_refuses_two_choices_at_once(self, index: VectorIndex) -> None:
         name = await fresh(index, 2)
@@ -264,7 +270,9 @@ class VectorIndexContract:
     async def test_points_of_uneven_columns_are_refused(self, index: VectorIndex) -> None:
         name = await fresh(index, 2)
         whole = points_of(unit([[1, 0], [0, 1]]))
-        uneven = Points(whole.ids, whole.vectors, whole.doc_ids[:1], whole.generations, whole.ords)
+        uneven = Points(
+            whole.ids, whole.vectors, whole.doc_ids[:1], whole.generations, whole.chunk_nos
+        )
         with pytest.raises(Invalid):
             await index.upsert(name, uneven)
 

@@ -26,14 +26,14 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobKind, JobState
-from latent_core.domain.manifest import Manifest, parse_manifest
+from latent_core.domain.manifest.model import Manifest, parse_manifest
 from latent_core.domain.query import ContainerStatus, Diagnostics, SearchRequest
-from tests.support.fake_gateway.find import find, whole_chunk
+from tests.support.fake_gateway.fake_search import find, whole_chunk
 from tests.support.fake_gateway.http import (
-    Answer,
+    FakeRequest,
+    FakeResponse,
     Message,
     Receive,
-    Request,
     Send,
     failure,
     read_request,
@@ -46,7 +46,7 @@ TOKEN: Final = "secret-of-the-test"
 IMAGE: Final = b"RIFF\x0c\x00\x00\x00WEBPVP8 "
 MAX_UPLOAD: Final = 1_000_000
 
-Handler = Callable[..., Answer]
+Handler = Callable[..., FakeResponse]
 T = TypeVar("T")
 
 
@@ -55,14 +55,14 @@ class FakeGateway(World):
     """The application: rights, faults on order, routes."""
 
     token: str = TOKEN
-    most_deletions: int = 2
+    max_deletions: int = 2
     """Of one listing: tests are to need several."""
     page_size: int = 2
     """Entries a page of a list, however many are asked for: tests are to meet several pages."""
-    room: int = 1000
+    requeue_limit: int = 1000
     """Jobs that the queue takes from one request to try all again."""
-    requests: list[Request] = field(default_factory=list)
-    failures: list[tuple[str, Answer]] = field(default_factory=list)
+    requests: list[FakeRequest] = field(default_factory=list)
+    failures: list[tuple[str, FakeResponse]] = field(default_factory=list)
     """Pattern of "METHOD path" and the answer given instead, once each."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -76,18 +76,18 @@ class FakeGateway(World):
             answer = failure(Invalid(f"the body cannot be read: {exc.error_count()} errors"))
         await send_answer(answer, send)
 
-    def asked(self, pattern: str) -> list[Request]:
+    def requests_to(self, pattern: str) -> list[FakeRequest]:
         """The requests so far whose "METHOD path" matches."""
         return [r for r in self.requests if re.fullmatch(pattern, f"{r.method} {r.path}")]
 
-    def _ordered_failure(self, request: Request) -> Answer | None:
+    def _ordered_failure(self, request: FakeRequest) -> FakeResponse | None:
         for index, (pattern, answer) in enumerate(self.failures):
             if re.fullmatch(pattern, f"{request.method} {request.path}"):
                 del self.failures[index]
                 return answer
         return None
 
-    def _route(self, request: Request) -> Answer:
+    def _route(self, request: FakeRequest) -> FakeResponse:
         allowed = request.headers.get("authorization") == f"Bearer {self.token}"
         if not allowed and not request.path.startswith(OPEN):
             raise Unauthorized("the token is not valid")
@@ -97,7 +97,7 @@ class FakeGateway(World):
                 return handler(self, request, *found.groups())
         raise NotFound(f"no such route: {request.method} {request.path}")
 
-    def page_of(self, items: Sequence[T], request: Request) -> tuple[Sequence[T], str | None]:
+    def page_of(self, items: Sequence[T], request: FakeRequest) -> tuple[Sequence[T], str | None]:
         start = int(request.query.get("cursor", 0))
         end = start + self.page_size
         return items[start:end], str(end) if end < len(items) else None
@@ -117,11 +117,11 @@ def summary(manifest: Manifest) -> ContainerSummary:
     )
 
 
-def list_containers(gateway: FakeGateway, _: Request) -> Answer:
+def list_containers(gateway: FakeGateway, _: FakeRequest) -> FakeResponse:
     return reply(containers=[summary(manifest) for manifest in gateway.manifests.values()])
 
 
-def describe(gateway: FakeGateway, request: Request) -> Answer:
+def describe(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
     manifest = gateway.container(request.query["container_id"])
     contents = gateway.contents(manifest.id)
     sizes = ContainerSizes(
@@ -141,7 +141,7 @@ def describe(gateway: FakeGateway, request: Request) -> Answer:
     )
 
 
-def create(gateway: FakeGateway, request: Request) -> Answer:
+def create(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
     manifest = parse_manifest(request.json()["manifest"])
     if manifest.id in gateway.manifests:
         raise Conflict(f"container '{manifest.id}' exists")
@@ -150,7 +150,7 @@ def create(gateway: FakeGateway, request: Request) -> Answer:
     return reply(201, container=summary(manifest), etag=etag(manifest), files=files)
 
 
-def update(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
+def update(gateway: FakeGateway, request: FakeRequest, container_id: str) -> FakeResponse:
     stored = gateway.container(container_id)
     manifest = parse_manifest(request.json()["manifest"])
     if request.headers.get("if-match") != f'"{etag(stored)}"':
@@ -159,14 +159,14 @@ def update(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
     return reply(container=summary(manifest), etag=etag(manifest), changed=manifest != stored)
 
 
-def delete(gateway: FakeGateway, _: Request, container_id: str) -> Answer:
+def delete(gateway: FakeGateway, _: FakeRequest, container_id: str) -> FakeResponse:
     gateway.container(container_id)
     del gateway.manifests[container_id]
     job = gateway.enqueue(JobKind.DELETE_CONTAINER, container_id)
     return reply(202, job_id=job.job_id, status="queued")
 
 
-def upload(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
+def upload(gateway: FakeGateway, request: FakeRequest, container_id: str) -> FakeResponse:
     gateway.container(container_id)
     if len(request.body) > MAX_UPLOAD:
         raise TooLarge(f"an upload has at most {MAX_UPLOAD} bytes")
@@ -185,7 +185,7 @@ def upload(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
     )
 
 
-def add(gateway: FakeGateway, request: Request) -> Answer:
+def add(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
     body = request.json()
     container_id = gateway.container(body["container_id"]).id
     if "file_ref" not in body:
@@ -197,7 +197,7 @@ def add(gateway: FakeGateway, request: Request) -> Answer:
     return reply(202, job_id=job.job_id, status="queued", doc_id=str(job.doc_id), source_uri=uri)
 
 
-def listing(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
+def listing(gateway: FakeGateway, request: FakeRequest, container_id: str) -> FakeResponse:
     gateway.container(container_id)
     body = request.json()
     prefix = f"file:///{body['root']}/"
@@ -208,7 +208,7 @@ def listing(gateway: FakeGateway, request: Request, container_id: str) -> Answer
     }
     verdicts = {f["path"]: _verdict(f, stored.get(f["path"])) for f in body["files"]}
     gone = sorted(path for path in set(stored) - set(verdicts) if _within(path, body))
-    deleted = gone[: gateway.most_deletions] if body["delete_vanished"] else []
+    deleted = gone[: gateway.max_deletions] if body["delete_vanished"] else []
     jobs = [gateway.delete_document(stored[path].view.doc_id) for path in deleted]
     return reply(
         need=[path for path, verdict in verdicts.items() if verdict == "need"],
@@ -237,7 +237,7 @@ def _verdict(file: dict[str, Any], stored: StoredDocument | None) -> str:
     return "same" if same else "hash"
 
 
-def documents(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
+def documents(gateway: FakeGateway, request: FakeRequest, container_id: str) -> FakeResponse:
     gateway.container(container_id)
     prefix = request.query.get("uri_prefix", "")
     found = [d.view for d in gateway.contents(container_id) if d.view.source_uri.startswith(prefix)]
@@ -245,19 +245,21 @@ def documents(gateway: FakeGateway, request: Request, container_id: str) -> Answ
     return reply(documents=page, next_cursor=cursor)
 
 
-def document(gateway: FakeGateway, _: Request, container_id: str, doc_id: str) -> Answer:
+def document(gateway: FakeGateway, _: FakeRequest, container_id: str, doc_id: str) -> FakeResponse:
     stored = gateway.documents.get(UUID(doc_id))
     if stored is None or stored.view.container_id != container_id:
         raise NotFound(f"document {doc_id} does not exist")
     return reply(document=stored.view)
 
 
-def delete_document(gateway: FakeGateway, _: Request, container_id: str, doc_id: str) -> Answer:
+def delete_document(
+    gateway: FakeGateway, _: FakeRequest, container_id: str, doc_id: str
+) -> FakeResponse:
     gateway.container(container_id)
     return reply(202, job_id=gateway.delete_document(UUID(doc_id)).job_id, status="queued")
 
 
-def chunks(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
+def chunks(gateway: FakeGateway, request: FakeRequest, container_id: str) -> FakeResponse:
     found = [
         whole_chunk(stored, number)
         for number, stored in enumerate(gateway.contents(container_id))
@@ -269,20 +271,22 @@ def chunks(gateway: FakeGateway, request: Request, container_id: str) -> Answer:
     return reply(chunks=page, next_cursor=cursor)
 
 
-def one_chunk(gateway: FakeGateway, _: Request, container_id: str, chunk_id: str) -> Answer:
+def one_chunk(
+    gateway: FakeGateway, _: FakeRequest, container_id: str, chunk_id: str
+) -> FakeResponse:
     for number, stored in enumerate(gateway.contents(container_id)):
         if str((found := whole_chunk(stored, number)).chunk_id) == chunk_id:
             return reply(chunk=found)
     raise NotFound(f"container '{container_id}' has no chunk '{chunk_id}'")
 
 
-def chunk_sizes(gateway: FakeGateway, _: Request, container_id: str) -> Answer:
+def chunk_sizes(gateway: FakeGateway, _: FakeRequest, container_id: str) -> FakeResponse:
     lengths = sorted(len(stored.text) for stored in gateway.contents(container_id))
     if not lengths:
         return reply(total=None, by_source_type={})
     classes = [
-        {"at_least": 0, "below": 64, "chunks": sum(n < 64 for n in lengths)},
-        {"at_least": 64, "below": None, "chunks": sum(n >= 64 for n in lengths)},
+        {"lower_bound": 0, "below": 64, "chunks": sum(n < 64 for n in lengths)},
+        {"lower_bound": 64, "below": None, "chunks": sum(n >= 64 for n in lengths)},
     ]
     middle = lengths[len(lengths) // 2]
     measured = {"min": lengths[0], "p50": middle, "p95": lengths[-1], "max": lengths[-1]}
@@ -291,7 +295,7 @@ def chunk_sizes(gateway: FakeGateway, _: Request, container_id: str) -> Answer:
     return reply(total=sizes, by_source_type={"text": sizes})
 
 
-def pages(gateway: FakeGateway, _: Request, doc_id: str) -> Answer:
+def pages(gateway: FakeGateway, _: FakeRequest, doc_id: str) -> FakeResponse:
     stored = gateway.documents.get(UUID(doc_id))
     if stored is None:
         raise NotFound(f"document {doc_id} does not exist")
@@ -318,7 +322,7 @@ def pages(gateway: FakeGateway, _: Request, doc_id: str) -> Answer:
     )
 
 
-def page(gateway: FakeGateway, _: Request, doc_id: str, number: str) -> Answer:
+def page(gateway: FakeGateway, _: FakeRequest, doc_id: str, number: str) -> FakeResponse:
     stored = gateway.documents.get(UUID(doc_id))
     if stored is None or number != "1":
         raise NotFound(f"document {doc_id} has no page {number}")
@@ -335,24 +339,26 @@ def page(gateway: FakeGateway, _: Request, doc_id: str, number: str) -> Answer:
     )
 
 
-def search(gateway: FakeGateway, request: Request) -> Answer:
-    asked = SearchRequest.model_validate(request.json())
-    hits = find(gateway, asked)
+def search(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
+    search_request = SearchRequest.model_validate(request.json())
+    hits = find(gateway, search_request)
     issues = [] if hits else [{"code": "NO_HITS", "message": "nothing matches the query"}]
     diagnostics = Diagnostics(
         timings_ms={"embed": 1.5, "vector": 2.0, "bm25": 0.5, "fuse": 0.1},
         candidates_before_rerank=len(hits),
-        container_status=[ContainerStatus(container_id=c, ok=True) for c in asked.containers],
+        container_status=[
+            ContainerStatus(container_id=c, ok=True) for c in search_request.containers
+        ],
     )
     return reply(
         hits=hits,
         issues=issues,
         timings={"total": 3.0},
-        diagnostics=diagnostics if asked.diagnostics else None,
+        diagnostics=diagnostics if search_request.diagnostics else None,
     )
 
 
-def jobs(gateway: FakeGateway, request: Request) -> Answer:
+def jobs(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
     states = request.query.get("status", "").split(",") if "status" in request.query else []
     chosen = request.query.get("job_id", "").split(",") if "job_id" in request.query else []
     found = [
@@ -366,38 +372,38 @@ def jobs(gateway: FakeGateway, request: Request) -> Answer:
     return reply(jobs=page, next_cursor=cursor)
 
 
-def job(gateway: FakeGateway, _: Request, job_id: str) -> Answer:
+def job(gateway: FakeGateway, _: FakeRequest, job_id: str) -> FakeResponse:
     return reply(job=gateway.job(int(job_id)))
 
 
-def job_events(gateway: FakeGateway, request: Request, job_id: str) -> Answer:
+def job_events(gateway: FakeGateway, request: FakeRequest, job_id: str) -> FakeResponse:
     gateway.job(int(job_id))
     after = int(request.headers.get("last-event-id", 0))
-    return Answer(body=gateway.stream(int(job_id), after), mime="text/event-stream")
+    return FakeResponse(body=gateway.stream(int(job_id), after), mime="text/event-stream")
 
 
-def cancel(gateway: FakeGateway, _: Request, job_id: str) -> Answer:
+def cancel(gateway: FakeGateway, _: FakeRequest, job_id: str) -> FakeResponse:
     if gateway.job(int(job_id)).state in FINAL:
         raise Conflict(f"job {job_id} has ended already")
     gateway.finish(int(job_id), JobState.CANCELLED)
     return reply(202, job=gateway.jobs[int(job_id)])
 
 
-def requeue(gateway: FakeGateway, _: Request, job_id: str) -> Answer:
+def requeue(gateway: FakeGateway, _: FakeRequest, job_id: str) -> FakeResponse:
     if gateway.job(int(job_id)).state not in FINAL:
         raise Conflict(f"job {job_id} has not ended")
     return reply(202, job=gateway.restart(int(job_id)))
 
 
-def requeue_failed(gateway: FakeGateway, request: Request) -> Answer:
-    wanted = request.json()["container_id"]
-    gateway.container(wanted)
+def requeue_failed(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
+    requested_container = request.json()["container_id"]
+    gateway.container(requested_container)
     failed = [
         job.job_id
         for job in gateway.jobs.values()
-        if job.container_id == wanted and job.state is JobState.FAILED
+        if job.container_id == requested_container and job.state is JobState.FAILED
     ]
-    fits = failed[: gateway.room]
+    fits = failed[: gateway.requeue_limit]
     for job_id in fits:
         gateway.restart(job_id)
     remaining = len(failed) - len(fits)
@@ -412,41 +418,41 @@ def requeue_failed(gateway: FakeGateway, request: Request) -> Answer:
     )
 
 
-def doctor(gateway: FakeGateway, request: Request) -> Answer:
-    wanted = request.json().get("container_id")
-    if wanted:
-        gateway.container(wanted)
+def doctor(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
+    requested_container = request.json().get("container_id")
+    if requested_container:
+        gateway.container(requested_container)
     reports = {
         container_id: {
             "counts": {"documents": len(gateway.contents(container_id))},
             "differences": gateway.differences,
         }
         for container_id in gateway.manifests
-        if wanted in (None, container_id)
+        if requested_container in (None, container_id)
     }
     return reply(
         report={"clean": not gateway.differences, "containers": reports, "stores": [], "checks": {}}
     )
 
 
-def blob(_: FakeGateway, request: Request, __: str) -> Answer:
+def blob(_: FakeGateway, request: FakeRequest, __: str) -> FakeResponse:
     if "sig" not in request.query:
         raise Unauthorized("the link is not signed")
-    return Answer(body=IMAGE, mime="image/webp")
+    return FakeResponse(body=IMAGE, mime="image/webp")
 
 
-def ready(_: FakeGateway, __: Request) -> Answer:
+def ready(_: FakeGateway, __: FakeRequest) -> FakeResponse:
     services = {"postgres": "ok", "qdrant": "ok", "minio": "ok"}
-    return Answer(body=orjson.dumps({"status": "ok", "services": services}))
+    return FakeResponse(body=orjson.dumps({"status": "ok", "services": services}))
 
 
-def healthy(_: FakeGateway, __: Request) -> Answer:
-    return Answer(body=b'{"status": "ok"}')
+def healthy(_: FakeGateway, __: FakeRequest) -> FakeResponse:
+    return FakeResponse(body=b'{"status": "ok"}')
 
 
-def metrics(gateway: FakeGateway, _: Request) -> Answer:
+def metrics(gateway: FakeGateway, _: FakeRequest) -> FakeResponse:
     text = f"latent_embedded_texts_total {len(gateway.documents)}\n"
-    return Answer(body=text.encode(), mime="text/plain; version=0.0.4")
+    return FakeResponse(body=text.encode(), mime="text/plain; version=0.0.4")
 
 
 OPEN: Final = ("/healthz", "/readyz", "/v1/blobs/")

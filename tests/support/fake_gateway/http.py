@@ -23,7 +23,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Request:
+class FakeRequest:
     method: str
     path: str
     query: dict[str, str]
@@ -36,21 +36,21 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class FakeResponse:
     status: int = 200
     body: bytes | AsyncIterator[bytes] = b""
     mime: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-async def read_request(scope: Message, receive: Receive) -> Request:
+async def read_request(scope: Message, receive: Receive) -> FakeRequest:
     body = b""
     more = True
     while more:
         message = await receive()
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    return Request(
+    return FakeRequest(
         method=scope["method"],
         path=scope["path"],
         query=_query(scope["query_string"].decode()),
@@ -67,7 +67,7 @@ def _query(text: str) -> dict[str, str]:
     return query
 
 
-async def send_answer(answer: Answer, send: Send) -> None:
+async def send_answer(answer: FakeResponse, send: Send) -> None:
     headers = {"content-type": answer.mime, **answer.headers}
     start = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": answer.status, "headers": start})
@@ -79,13 +79,15 @@ async def send_answer(answer: Answer, send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def reply(status: int = 200, /, **content: Any) -> Answer:
+def reply(status: int = 200, /, **content: Any) -> FakeResponse:
     envelope = {"request_id": "r-1", "version": "v1", "partial": False, "timings": {}, "issues": []}
     headers = {"etag": content["etag"]} if "etag" in content else {}
-    return Answer(status, orjson.dumps({**envelope, **content}, default=_plain), headers=headers)
+    return FakeResponse(
+        status, orjson.dumps({**envelope, **content}, default=_plain), headers=headers
+    )
 
 
-def failure(exc: LatentError) -> Answer:
+def failure(exc: LatentError) -> FakeResponse:
     return reply(exc.status, issues=[exc.issue()])
 
 
@@ -96,7 +98,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass
-class Stage:
+class ServedStage:
     """A served address whose application changes: a server starts slowly, a test world does not."""
 
     url: str = ""
@@ -109,8 +111,8 @@ class Stage:
 
 
 @contextmanager
-def staged() -> Iterator[Stage]:
-    stage = Stage()
+def staged() -> Iterator[ServedStage]:
+    stage = ServedStage()
     with served(stage) as stage.url:
         yield stage
 

@@ -23,7 +23,7 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 
 FINAL = (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
 
@@ -188,14 +188,14 @@ class World:
                 raise ConnectionError("cut off, as the test wants it")
             if self.events_before_cut is not None:
                 self.events_before_cut -= 1
-            told = {"event": event.event, "at": event.at, "details": event.details}
-            yield self._told(event.event, {**told, "job": self._shown(job_id)}, event.id)
+            event_data = {"event": event.event, "at": event.at, "details": event.details}
+            yield self._sse_frame(event.event, {**event_data, "job": self._shown(job_id)}, event.id)
         last = "end" if self.jobs[job_id].state in FINAL else "progress"
-        yield self._told(last, {"job": self._shown(job_id)}, None)
+        yield self._sse_frame(last, {"job": self._shown(job_id)}, None)
 
     def _shown(self, job_id: int) -> dict[str, Any]:
         return self.jobs[job_id].model_dump(mode="json")
 
-    def _told(self, name: str, data: dict[str, Any], event_id: int | None) -> bytes:
+    def _sse_frame(self, name: str, data: dict[str, Any], event_id: int | None) -> bytes:
         head = f"event: {name}\n" + (f"id: {event_id}\n" if event_id is not None else "")
         return head.encode() + b"data: " + orjson.dumps(data) + b"\n\n"

@@ -47,7 +47,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 @dataclass
-class Window:
+class DedupWindow:
     """One page in a session of its own, and what its console complained of."""
 
     page: Page
@@ -96,13 +96,13 @@ class Window:
 
 
 @asynccontextmanager
-async def window(browser: Browser, url: str, **context: Any) -> AsyncIterator[Window]:
+async def window(browser: Browser, url: str, **context: Any) -> AsyncIterator[DedupWindow]:
     """Not signed in; desk width, light, with scripts, unless ``context`` says otherwise."""
     settings: dict[str, Any] = {"viewport": DESK, "color_scheme": "light"} | context
     opened = await browser.new_context(**settings)
     opened.set_default_timeout(WAIT_MS)
     page = await opened.new_page()
-    one = Window(page, url)
+    one = DedupWindow(page, url)
 
     def heard(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):

@@ -52,7 +52,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedDocument:
     """A document as it must be in the end."""
 
     word: str
@@ -66,7 +66,7 @@ class Story:
     """All steps, in order, and what must be found when they are done."""
 
     steps: list[Step] = field(default_factory=list)
-    live: dict[tuple[str, str], Expected] = field(default_factory=dict)
+    live: dict[tuple[str, str], ExpectedDocument] = field(default_factory=dict)
     """By container and source uri."""
     gone: list[tuple[str, str]] = field(default_factory=list)
     """Container and a word that must not be found in it any more."""
@@ -133,7 +133,7 @@ class Teller:
         self._story.gone += [(container, v[0]) for v in former if v]
         if last is not None:
             word, data = last
-            expected = Expected(word, hashlib.sha256(data).hexdigest())
+            expected = ExpectedDocument(word, hashlib.sha256(data).hexdigest())
             self._story.live[container, f"file:///{name}"] = expected
 
     def _version(self, name: str, number: int) -> tuple[str, bytes]:
@@ -148,9 +148,9 @@ class Teller:
         return word, self._text(word, words).encode()
 
     def _text(self, word: str, words: int) -> str:
-        said = self._random.choices(FILLER, k=words)
-        said.insert(self._random.randrange(words), word)
-        return "\n\n".join(" ".join(said[n : n + 30]) + "." for n in range(0, len(said), 30))
+        filler = self._random.choices(FILLER, k=words)
+        filler.insert(self._random.randrange(words), word)
+        return "\n\n".join(" ".join(filler[n : n + 30]) + "." for n in range(0, len(filler), 30))
 
     def _guide(self, word: str, words: int) -> str:
         table = "| Signal | Meaning |\n|---|---|\n| bell | fog |\n| horn | storm |\n"
@@ -159,10 +159,10 @@ class Teller:
     def _book(self, word: str) -> bytes:
         book: Any = pymupdf.open()  # type: ignore[no-untyped-call]
         for page in range(3):
-            said = (
+            filler = (
                 self._text(word, 40) if page == 1 else " ".join(self._random.choices(FILLER, k=40))
             )
-            book.new_page().insert_textbox((72, 72, 500, 700), said)
+            book.new_page().insert_textbox((72, 72, 500, 700), filler)
         return bytes(book.tobytes())
 
     def _corpus(self) -> None:
@@ -191,9 +191,9 @@ class Teller:
 
     def _expect_corpus(self, container: str, name: str, records: dict[str, str]) -> None:
         sha256 = hashlib.sha256(self._records(records)).hexdigest()
-        self._story.live[container, f"file:///{name}"] = Expected("", sha256)
+        self._story.live[container, f"file:///{name}"] = ExpectedDocument("", sha256)
         for key, word in records.items():
-            self._story.live[container, f"file:///{name}#{key}"] = Expected(word)
+            self._story.live[container, f"file:///{name}#{key}"] = ExpectedDocument(word)
 
     def _records(self, records: dict[str, str]) -> bytes:
         lines = [

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Result:
+class CommandResult:
     """What a call came to."""
 
     code: int
@@ -21,5 +21,5 @@ class Result:
         return json.loads(self.out)
 
 
-Latent = Callable[..., Result]
+Latent = Callable[..., CommandResult]
 """Called with the arguments, as text or paths."""

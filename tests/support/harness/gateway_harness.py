@@ -90,12 +90,12 @@ class GatewayHarness:
         async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
             return await http.request(method, path, json=body, content=content, headers=sent)
 
-    async def told(self, role: str, method: str, path: str, **sent: Any) -> dict[str, Any]:
+    async def ask_json(self, role: str, method: str, path: str, **sent: Any) -> dict[str, Any]:
         """The body of an answer that must be a good one."""
         answer = await self.ask(role, method, path, **sent)
         assert answer.is_success, (method, path, answer.status_code, answer.text)
-        told: dict[str, Any] = orjson.loads(answer.content)
-        return told
+        answer_body: dict[str, Any] = orjson.loads(answer.content)
+        return answer_body
 
     async def called(self, role: str, method: str, **params: Any) -> httpx.Response:
         """A lone request of MCP."""
@@ -109,21 +109,23 @@ class GatewayHarness:
         assert answer.status_code == 200, answer.text
         lines = [line for line in answer.text.splitlines() if line.startswith("data: ")]
         message = orjson.loads(lines[-1].removeprefix("data: ") if lines else answer.content)
-        told: dict[str, Any] = message.get("result") or message["error"]
-        return told
+        answer_body: dict[str, Any] = message.get("result") or message["error"]
+        return answer_body
 
     async def upload(self, container_id: str, name: str, content: bytes) -> str:
         path = f"/v1/containers/{container_id}/uploads?filename={name}"
-        answer = await self.told("owner", "POST", path, content=content)
+        answer = await self.ask_json("owner", "POST", path, content=content)
         return str(answer["upload"]["file_ref"])
 
     async def add(self, container_id: str, name: str, content: bytes) -> dict[str, Any]:
         upload = await self.upload(container_id, name, content)
         body = {"container_id": container_id, "file_ref": upload}
-        return await self.told("owner", "POST", "/v1/containers/add", body=body)
+        return await self.ask_json("owner", "POST", "/v1/containers/add", body=body)
 
     async def make_token(self, role: str, principal: str, **body: Any) -> None:
-        made = await self.told("owner", "POST", "/v1/tokens", body={"principal": principal, **body})
+        made = await self.ask_json(
+            "owner", "POST", "/v1/tokens", body={"principal": principal, **body}
+        )
         self.tokens[role], self.token_ids[role] = made["secret"], made["token"]["id"]
 
 
@@ -193,11 +195,11 @@ async def _fill(harness: GatewayHarness) -> None:
     for role, (principal, scopes, only) in ROLES.items():
         body = {"name": role, "scopes": scopes, **({"containers": only} if only else {})}
         await harness.make_token(role, principal, **body)
-    await harness.told("owner", "DELETE", f"/v1/tokens/{harness.token_ids['revoked']}")
+    await harness.ask_json("owner", "DELETE", f"/v1/tokens/{harness.token_ids['revoked']}")
     async with harness.stack.db.transaction() as conn:
         await conn.execute(EXPIRE, {"id": harness.token_ids["expired"]})
     for role, made in (("owner", VAULT_MANIFEST), ("other", manifest(PLAZA, ["agent:other"], []))):
-        await harness.told(role, "POST", "/v1/containers", body={"manifest": made})
+        await harness.ask_json(role, "POST", "/v1/containers", body={"manifest": made})
     note = f"# The {SECRET} ledger\n\nWhoever keeps {SECRET} keeps it in glass.\n"
     async with working(harness.settings, harness.stack):
         added = await harness.add(VAULT, f"{SECRET}.md", note.encode())
@@ -205,11 +207,13 @@ async def _fill(harness: GatewayHarness) -> None:
         await eventually(lambda: _quiet(harness), what="the queue to be empty")
     harness.doc_id, harness.job_id, harness.pdf_id = added["doc_id"], added["job_id"], pdf["doc_id"]
     harness.upload_id = await harness.upload(VAULT, "pending.md", b"pending")
-    chunks = await harness.told(
+    chunks = await harness.ask_json(
         "owner", "GET", f"/v1/containers/{VAULT}/chunks?doc_id={harness.doc_id}"
     )
     harness.chunk_id = chunks["chunks"][0]["chunk_id"]
-    described = await harness.told("owner", "GET", f"/v1/containers/describe?container_id={VAULT}")
+    described = await harness.ask_json(
+        "owner", "GET", f"/v1/containers/describe?container_id={VAULT}"
+    )
     harness.etag = described["etag"]
 
 
@@ -222,7 +226,7 @@ def _book() -> bytes:
 
 
 async def _quiet(harness: GatewayHarness) -> bool:
-    jobs = await harness.told("owner", "GET", f"/v1/jobs?container_id={VAULT}")
+    jobs = await harness.ask_json("owner", "GET", f"/v1/jobs?container_id={VAULT}")
     waits = {"running", "queued"}
     return not any(job["state"] in waits and job["kind"] != "purge" for job in jobs["jobs"])
 

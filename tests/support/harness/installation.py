@@ -19,7 +19,7 @@ import orjson
 import psutil
 
 from latent_client import AsyncClient
-from latent_core.processes.cluster import Cluster
+from latent_core.runtime.cluster import Cluster
 from tests.support.on_servers import ON_SERVERS, TOKEN, own_stores, stored_blobs
 
 START_SECONDS: Final = 180.0

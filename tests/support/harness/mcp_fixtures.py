@@ -110,12 +110,12 @@ def tool(about: str, **properties: Any) -> Callable[[Handler], Handler]:
     return offered
 
 
-def text(said: str) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=said)])
+def text(body_text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=body_text)])
 
 
-def embedded(uri: str, mime: str, said: str) -> EmbeddedResource:
-    contents = TextResourceContents(uri=uri, mime_type=mime, text=said)
+def embedded(uri: str, mime: str, body_text: str) -> EmbeddedResource:
+    contents = TextResourceContents(uri=uri, mime_type=mime, text=body_text)
     return EmbeddedResource(type="resource", resource=contents)
 
 
@@ -140,8 +140,8 @@ async def test_audio_content(call: Call) -> Result:
 
 @tool("Answers with a resource")
 async def test_embedded_resource(call: Call) -> Result:
-    said = "This is an embedded resource content."
-    return CallToolResult(content=[embedded("test://embedded-resource", "text/plain", said)])
+    body_text = "This is an embedded resource content."
+    return CallToolResult(content=[embedded("test://embedded-resource", "text/plain", body_text)])
 
 
 @tool("Answers with a text, an image and a resource")
@@ -158,8 +158,8 @@ async def test_multiple_content_types(call: Call) -> Result:
 
 @tool("Tells three lines of log while it works")
 async def test_tool_with_logging(call: Call) -> Result:
-    for said in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-        await log(call.ctx, said)
+    for body_text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        await log(call.ctx, body_text)
     return text("Three lines were told.")
 
 
@@ -176,8 +176,8 @@ async def test_error_handling(call: Call) -> Result:
     return failed.model_copy(update={"is_error": True})
 
 
-async def log(ctx: Context, said: str) -> None:
-    await ctx.session.send_log_message("info", said, related_request_id=ctx.request_id)
+async def log(ctx: Context, body_text: str) -> None:
+    await ctx.session.send_log_message("info", body_text, related_request_id=ctx.request_id)
 
 
 def ask(message: str, **properties: Any) -> ElicitRequest:
@@ -185,10 +185,10 @@ def ask(message: str, **properties: Any) -> ElicitRequest:
     return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
 
 
-def sample(prompt: str, most: int = 100) -> CreateMessageRequest:
+def sample(prompt: str, max_tokens: int = 100) -> CreateMessageRequest:
     message = SamplingMessage(role="user", content=TextContent(type="text", text=prompt))
     return CreateMessageRequest(
-        params=CreateMessageRequestParams(messages=[message], max_tokens=most)
+        params=CreateMessageRequestParams(messages=[message], max_tokens=max_tokens)
     )
 
 
@@ -197,13 +197,13 @@ def required(state: str | None = None, **requests: Any) -> InputRequiredResult:
 
 
 STRING: Final = {"type": "string"}
-NAME_ASKED: Final = ask("What is your name?", name=STRING)
+ELICITATION_NAME: Final = ask("What is your name?", name=STRING)
 
 
 @tool("Asks for a name")
 async def test_input_required_result_elicitation(call: Call) -> Result:
     if "user_name" not in call.given:
-        return required(user_name=NAME_ASKED)
+        return required(user_name=ELICITATION_NAME)
     return text(f"Hello, {call.given['user_name'].content['name']}!")
 
 
@@ -233,7 +233,7 @@ async def test_input_required_result_multiple_inputs(call: Call) -> Result:
     if not {"user_name", "greeting", "client_roots"} <= set(call.given):
         greeting = sample("Generate a greeting", 50)
         return required(
-            "three", user_name=NAME_ASKED, greeting=greeting, client_roots=ListRootsRequest()
+            "three", user_name=ELICITATION_NAME, greeting=greeting, client_roots=ListRootsRequest()
         )
     return text("All three were given.")
 
@@ -258,7 +258,7 @@ async def test_input_required_result_tampered_state(call: Call) -> Result:
 async def test_input_required_result_capabilities(call: Call) -> Result:
     able = call.ctx.session.client_capabilities
     if able is not None and able.elicitation is not None:
-        return required(user_name=NAME_ASKED)
+        return required(user_name=ELICITATION_NAME)
     return required(greeting=sample("Generate a greeting", 50))
 
 
@@ -466,28 +466,30 @@ async def get_prompt(
     given = params.arguments or {}
     match params.name:
         case "test_simple_prompt":
-            return said("This is a simple prompt for testing.")
+            return body_text("This is a simple prompt for testing.")
         case "test_prompt_with_arguments":
-            return said(f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'")
+            return body_text(
+                f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'"
+            )
         case "test_prompt_with_embedded_resource":
             held = "Embedded resource content for testing."
-            return said(
+            return body_text(
                 embedded(given["resourceUri"], "text/plain", held),
                 "Please process the embedded resource above.",
             )
         case "test_prompt_with_image":
-            return said(image(), "Please analyze the image above.")
+            return body_text(image(), "Please analyze the image above.")
         case "test_input_required_result_prompt":
             answers = params.input_responses or {}
             if "user_context" not in answers:
                 return required(
                     user_context=ask("What context should the prompt use?", context=STRING)
                 )
-            return said(f"Context: {answers['user_context']}")
+            return body_text(f"Context: {answers['user_context']}")
     raise MCPError(INVALID_PARAMS, f"there is no prompt {params.name}")
 
 
-def said(*parts: str | ImageContent | EmbeddedResource) -> GetPromptResult:
+def body_text(*parts: str | ImageContent | EmbeddedResource) -> GetPromptResult:
     return GetPromptResult(
         messages=[
             PromptMessage(

@@ -27,7 +27,7 @@ _SETTINGS: Final = ("LLC_", "MCP_", "NOMIC_", "REG_DB_", "QDRANT_", "MINIO_", "E
 
 
 @dataclass
-class Throwaway:
+class TemporaryInstallation:
     """One installation and its process. ``folder`` is its own and goes with it."""
 
     folder: Path
@@ -116,11 +116,11 @@ class Throwaway:
 
 
 @contextmanager
-def throwaway(manifests: Path) -> Iterator[Throwaway]:
+def throwaway(manifests: Path) -> Iterator[TemporaryInstallation]:
     """A started installation on a copy of the folder ``manifests``; stopped and removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="latent-"))
     folder.chmod(0o755)  # as root, Postgres runs as another user
-    installation = Throwaway(folder)
+    installation = TemporaryInstallation(folder)
     try:
         shutil.copytree(manifests, installation.manifests)
         installation.start()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from latent_core.blobs.keeping import store
+from latent_core.blobs.writer import store
+from latent_core.db import containers
+from latent_core.db.transfer import archives
 from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
 from latent_core.ingest.delete import delete_container
-from latent_core.registry import archives, containers
 from latent_core.transfer.requests import (
     ExportPayload,
     ImportPayload,
@@ -29,13 +30,13 @@ FROM documents WHERE container_id = %(id)s AND deleted_at IS NULL AND live_gener
 CHUNKS: Final = """
 SELECT c.id, c.text, c.tsv::text, c.length, c.content_hash, c.page, c.heading_path, c.provenance, c.created_at, s.bits
 FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-JOIN signatures s ON s.container_id = c.container_id AND s.ord = c.ord
-WHERE c.container_id = %(id)s ORDER BY c.ord
+JOIN signatures s ON s.container_id = c.container_id AND s.chunk_no = c.chunk_no
+WHERE c.container_id = %(id)s ORDER BY c.chunk_no
 """
 LIKE: Final = """
 SELECT c.id AS repeats, o.id AS original
-FROM likenesses l JOIN chunks c ON c.container_id = l.container_id AND c.ord = l.ord
-JOIN chunks o ON o.container_id = l.container_id AND o.ord = l.original
+FROM duplicates l JOIN chunks c ON c.container_id = l.container_id AND c.chunk_no = l.chunk_no
+JOIN chunks o ON o.container_id = l.container_id AND o.chunk_no = l.original
 WHERE l.container_id = %(id)s ORDER BY 1
 """
 
@@ -104,9 +105,9 @@ async def found(harness: WorkerHarness, container_id: str) -> list[Any]:
         container = await containers.get(conn, container_id)
         assert container is not None
         cursor = await conn.execute(
-            "SELECT ord, id FROM chunks WHERE container_id = %(id)s", {"id": container_id}
+            "SELECT chunk_no, id FROM chunks WHERE container_id = %(id)s", {"id": container_id}
         )
-        names = {r["ord"]: r["id"] for r in await cursor.fetchall()}
+        names = {r["chunk_no"]: r["id"] for r in await cursor.fetchall()}
     answers: list[Any] = []
     for n, word in enumerate(WORDS):
         terms = [word, WORDS[n - 1]]
@@ -114,9 +115,9 @@ async def found(harness: WorkerHarness, container_id: str) -> list[Any]:
         vector = await harness.embedder.embed_query(" ".join(terms))
         near = await stack.vectors.search(container.space.collection(), vector, 20)
         answers.append(
-            [(names[o], s) for o, s in zip(hits.ords.tolist(), hits.scores, strict=True)]
+            [(names[o], s) for o, s in zip(hits.chunk_nos.tolist(), hits.scores, strict=True)]
         )
-        near_hits = zip(near.ords.tolist(), near.scores.round(5).tolist(), strict=True)
+        near_hits = zip(near.chunk_nos.tolist(), near.scores.round(5).tolist(), strict=True)
         answers.append(sorted((-s, names[o]) for o, s in near_hits if o in names))
     return answers
 

@@ -14,39 +14,39 @@ from uuid import UUID
 import orjson
 
 from latent_core.blobs.files import FileBlobStore
-from latent_core.blobs.keeping import store
 from latent_core.blobs.signing import Signer
+from latent_core.blobs.writer import store
+from latent_core.bm25.bm25 import PostgresKeywordIndex
+from latent_core.db.connection import Database
+from latent_core.db.documents.documents import SourceInfo
 from latent_core.doctor.examine import Doctor
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import ClaimedJob, JobKind
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.vector import Matrix, Vector
-from latent_core.embedding.port import EmbeddingModel, TextsOnly
-from latent_core.embedding.resolve import Embedders
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
-from latent_core.keywords.bm25 import PostgresKeywordIndex
-from latent_core.observability import Metrics
+from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
+from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.queue import clock
 from latent_core.queue.claim import claim
-from latent_core.queue.comeback import retry_or_fail
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import FINISH, fenced
 from latent_core.queue.issues import stored_list
 from latent_core.queue.lease import HeldClaim
+from latent_core.queue.requeue import retry_or_fail
 from latent_core.queue.wakeup import Wakeup
-from latent_core.registry.connection import Database
-from latent_core.registry.documents import Source
 from latent_core.settings import Settings
 from latent_core.stack import Stack
-from latent_core.vectors.edge import EdgeVectorIndex
+from latent_core.telemetry.metrics import Metrics
+from latent_core.vectors.edge.index import EdgeVectorIndex
 from latent_workers.deps import Deps
-from latent_workers.embed import DocumentEmbedding
+from latent_workers.ingest.embed import DocumentEmbedding
+from latent_workers.ingest.publishing import Publisher
 from latent_workers.jobs.registry import handlers
-from latent_workers.publishing import Publishing
 from latent_workers.sandbox.pool import Sandbox
-from tests.support.hashed_words import HashedWords
+from tests.support.hashed_embedder import HashedWords
 from tests.support.queue import sql
 
 DIMS: Final = 16
@@ -60,11 +60,11 @@ UPDATE blobs SET touched_at = touched_at - interval '10 minutes'
 """
 LIVE_TEXTS: Final = """
 SELECT c.text FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE d.deleted_at IS NULL ORDER BY c.ord
+WHERE d.deleted_at IS NULL ORDER BY c.chunk_no
 """
 
 
-class Words:
+class WordTokenizer:
     """Tokens are words."""
 
     def count(self, texts: Sequence[str]) -> list[int]:
@@ -79,11 +79,11 @@ class CountingEmbedder(TextsOnly):
     """Counts what it embeds; may be away."""
 
     texts: int = 0
-    away: Exception | None = None
+    failure: Exception | None = None
     model: EmbeddingModel = field(
         default_factory=lambda: EmbeddingModel("openai/test", "1", DIMS, 128)
     )
-    tokenizer: Words = field(default_factory=Words)
+    tokenizer: WordTokenizer = field(default_factory=WordTokenizer)
     words: HashedWords = field(default_factory=lambda: HashedWords(DIMS))
 
     def for_space(self, space: object) -> CountingEmbedder:
@@ -93,8 +93,8 @@ class CountingEmbedder(TextsOnly):
         return self.model
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        if self.away is not None:
-            raise self.away
+        if self.failure is not None:
+            raise self.failure
         self.texts += len(texts)
         return self.words.vectors(texts)
 
@@ -152,7 +152,7 @@ class WorkerHarness:
             accepted_at=datetime.now(UTC),
             meta=meta or {},
         )
-        source = Source(CONTAINER, payload.uri, payload.mime)
+        source = SourceInfo(CONTAINER, payload.uri, payload.mime)
         async with self.stack.db.transaction() as conn:
             accepted = await accept(conn, source, payload, kind=kind, principal="local:you")
         return accepted.doc_id
@@ -225,7 +225,7 @@ async def open_deps(
 ) -> AsyncIterator[Deps]:
     """What a worker works with, in the data directory of ``settings``, and a container of that manifest.
 
-    ``embedder`` answers what ``Embedders`` of a process is asked.
+    ``embedder`` answers what ``EmbedderRegistry`` of a process is asked.
     """
     folder, tmp = settings.data_dir, settings.data_dir / "tmp"
     tmp.mkdir()
@@ -237,7 +237,7 @@ async def open_deps(
         vectors=vectors,
         blobs=FileBlobStore(folder / "blobs", tmp),
         signer=Signer(b"a key of the tests"),
-        embedders=cast(Embedders, embedder),
+        embedders=cast(EmbedderRegistry, embedder),
         metrics=Metrics(),
         wakeup=Wakeup(database),
         tmp=tmp,
@@ -250,7 +250,7 @@ async def open_deps(
             await founding.create(
                 database, vectors, embedder, manifest, principal="local:you", request_id=None
             )
-            publishing = Publishing(database, lease_seconds=settings.lease_seconds)
+            publishing = Publisher(database, lease_seconds=settings.lease_seconds)
             yield Deps(settings, stack, sandbox, embedding, sandbox, publishing)
     finally:
         await embedding.close()

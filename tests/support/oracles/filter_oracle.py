@@ -14,7 +14,7 @@ from uuid import UUID, uuid5
 
 from hypothesis import strategies as st
 
-from latent_core.domain.filter_values import Plain
+from latent_core.domain.filters.values import Plain
 
 _NAMESPACE: Final = UUID("6f1a0c57-51c2-4f7e-9d55-3a4d9d0c2b11")
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d\Z")
@@ -29,10 +29,10 @@ _UNITS: Final = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FilterRow:
     """What a filter may ask of a chunk."""
 
-    ord: int
+    chunk_no: int
     doc_id: UUID
     uri: str
     source_type: str = "text"
@@ -53,43 +53,43 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class FilterJudge:
     """Judges rows at one moment; ``dated`` are the fields of the meta that a schema declares as dates."""
 
     now: datetime
     dated: frozenset[str] = frozenset()
 
-    def passes(self, written: Mapping[str, Any], row: Row) -> bool:
-        return all(self._entry(name, asked, row) for name, asked in written.items())
+    def passes(self, written: Mapping[str, Any], row: FilterRow) -> bool:
+        return all(self._entry(name, condition, row) for name, condition in written.items())
 
-    def _entry(self, name: str, asked: Any, row: Row) -> bool:
+    def _entry(self, name: str, condition: Any, row: FilterRow) -> bool:
         match name:
             case "and":
-                return all(self.passes(part, row) for part in asked)
+                return all(self.passes(part, row) for part in condition)
             case "or":
-                return any(self.passes(part, row) for part in asked)
+                return any(self.passes(part, row) for part in condition)
             case "not":
-                return not self.passes(asked, row)
+                return not self.passes(condition, row)
             case "max_age":
                 since = row.modified or row.first_fetched
-                number, unit = re.fullmatch(r"(\d+)(\w+)", asked).groups()  # type: ignore[union-attr] # the strategies write it so
+                number, unit = re.fullmatch(r"(\d+)(\w+)", condition).groups()  # type: ignore[union-attr] # the strategies write it so
                 return since is not None and self.now - since <= timedelta(
                     seconds=int(number) * _UNITS[unit]
                 )
-        if not isinstance(asked, dict):
+        if not isinstance(condition, dict):
             short = {"path": "glob", "key_path": "prefix"}.get(name, "eq")
-            several = asked if isinstance(asked, list) else [asked]
+            several = condition if isinstance(condition, list) else [condition]
             return any(self._asks(name, short, value, row) for value in several)
-        return all(self._operator(name, op, value, row) for op, value in asked.items())
+        return all(self._operator(name, op, value, row) for op, value in condition.items())
 
-    def _operator(self, name: str, op: str, value: Any, row: Row) -> bool:
+    def _operator(self, name: str, op: str, value: Any, row: FilterRow) -> bool:
         if op == "ne":
             return not self._asks(name, "eq", value, row)
         if isinstance(value, list):
             return any(self._asks(name, "eq" if op == "in" else op, one, row) for one in value)
         return self._asks(name, op, value, row)
 
-    def _asks(self, name: str, op: str, value: Any, row: Row) -> bool:
+    def _asks(self, name: str, op: str, value: Any, row: FilterRow) -> bool:
         if name == "page":
             first, last = row.page, row.page_end or row.page
             if op == "exists":
@@ -107,7 +107,7 @@ class Judge:
             return (stored is not None) is value
         return stored is not None and _text(name, stored, op, value)
 
-    def _meta(self, name: str, op: str, value: Any, row: Row) -> bool:
+    def _meta(self, name: str, op: str, value: Any, row: FilterRow) -> bool:
         stored = _under(name, {**row.doc_meta, **row.chunk_meta})
         if op == "exists":
             return (stored is not None) is value
@@ -183,9 +183,9 @@ def _moment(stored: datetime | None, op: str, value: Any) -> bool:
             "gt": stored >= next_day,
             "lte": stored < next_day,
         }[op]
-    asked = _read_date(value)
-    assert asked is not None
-    return stored == asked if op == "eq" else _ORDER[op](stored, asked)
+    condition = _read_date(value)
+    assert condition is not None
+    return stored == condition if op == "eq" else _ORDER[op](stored, condition)
 
 
 def _read_date(stored: Any) -> datetime | None:
@@ -282,16 +282,16 @@ USUAL: Final[Mapping[str, Sequence[Plain]]] = {
 LANGUAGES: Final = ("german", "english", "simple", None)
 
 
-def random_rows(count: int, now: datetime, seed: int) -> list[Row]:
+def random_rows(count: int, now: datetime, seed: int) -> list[FilterRow]:
     """Chunks of documents of up to five each."""
     rng = random.Random(seed)
-    rows: list[Row] = []
+    rows: list[FilterRow] = []
     while len(rows) < count:
         rows += _document(rng, len(rows), now)
     return rows[:count]
 
 
-def _document(rng: random.Random, first: int, now: datetime) -> list[Row]:
+def _document(rng: random.Random, first: int, now: datetime) -> list[FilterRow]:
     uri = rng.choice(PATHS)
     times = {
         name: _time(rng, now) if rng.random() < 0.8 else None
@@ -302,8 +302,8 @@ def _document(rng: random.Random, first: int, now: datetime) -> list[Row]:
     for n in range(rng.randint(1, 5)):
         page = rng.choice([None, 1, 3, 4, 9])
         rows.append(
-            Row(
-                ord=first + n,
+            FilterRow(
+                chunk_no=first + n,
                 doc_id=uuid5(_NAMESPACE, f"{uri}/{first}"),
                 uri=uri,
                 source_type=rng.choice(["pdf", "markdown", "code"]),
@@ -345,7 +345,7 @@ def _meta(rng: random.Random, names: Sequence[str] = NAMES) -> dict[str, Any]:
     return meta
 
 
-_asked: Final = st.sampled_from(VALUES)
+_operands: Final = st.sampled_from(VALUES)
 _ordered: Final = st.sampled_from([v for v in VALUES if not isinstance(v, bool)])
 _days: Final = st.sampled_from(DATES)
 _page: Final = st.integers(0, 12)
@@ -373,7 +373,7 @@ def _closed(*names: str) -> st.SearchStrategy[Any]:
 
 
 def fields(
-    rows: Sequence[Row], dated: frozenset[str] = frozenset()
+    rows: Sequence[FilterRow], dated: frozenset[str] = frozenset()
 ) -> st.SearchStrategy[dict[str, Any]]:
     """Filters of one field."""
     paths = st.sampled_from([row.path for row in rows])
@@ -405,18 +405,21 @@ def fields(
     meta = {
         f"meta.{name}": _days | _comparable(_days, _days)
         if name in dated
-        else _asked
-        | _comparable(_asked, _ordered)
-        | _operators(contains=_asked.filter(lambda v: v != ""))
+        else _operands
+        | _comparable(_operands, _ordered)
+        | _operators(contains=_operands.filter(lambda v: v != ""))
         for name in NAMES
     }
     return st.one_of(
-        *(st.fixed_dictionaries({name: asked}) for name, asked in {**columns, **meta}.items())
+        *(
+            st.fixed_dictionaries({name: condition})
+            for name, condition in {**columns, **meta}.items()
+        )
     )
 
 
 def filters(
-    rows: Sequence[Row], dated: frozenset[str] = frozenset()
+    rows: Sequence[FilterRow], dated: frozenset[str] = frozenset()
 ) -> st.SearchStrategy[dict[str, Any]]:
     """Filters of any shape that can be asked."""
     return st.recursive(

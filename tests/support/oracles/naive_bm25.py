@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from latent_core.keywords.packing import ChunkTerms
+from latent_core.bm25.packing import ChunkTerms
 
 K1 = 1.2
 B = 0.75
@@ -16,14 +16,14 @@ class NaiveBM25:
     """The live chunks of one container."""
 
     def __init__(self, chunks: Iterable[ChunkTerms] = ()) -> None:
-        self.chunks = {chunk.ord: chunk for chunk in chunks}
+        self.chunks = {chunk.chunk_no: chunk for chunk in chunks}
 
     def publish(self, chunks: Iterable[ChunkTerms]) -> None:
-        self.chunks |= {chunk.ord: chunk for chunk in chunks}
+        self.chunks |= {chunk.chunk_no: chunk for chunk in chunks}
 
-    def bury(self, ords: Iterable[int]) -> None:
-        for ord_ in ords:
-            del self.chunks[ord_]
+    def mark_dead(self, chunk_nos: Iterable[int]) -> None:
+        for chunk_no in chunk_nos:
+            del self.chunks[chunk_no]
 
     def copy(self) -> NaiveBM25:
         return NaiveBM25(self.chunks.values())
@@ -31,7 +31,7 @@ class NaiveBM25:
     def search(
         self, terms: Sequence[str], k: int, allowed: Collection[int] | None = None
     ) -> list[tuple[int, float]]:
-        """(ord, score), best first, equal scores by ord."""
+        """(chunk_no, score), best first, equal scores by chunk_no."""
         if not self.chunks:
             return []
         average = sum(c.length for c in self.chunks.values()) / len(self.chunks)
@@ -43,6 +43,6 @@ class NaiveBM25:
                 tf = float(chunk.tfs[term])
                 # In the index's order of operations: what is equal there is equal here, to the last bit.
                 norm = chunk.length * (K1 * B / average) + K1 * (1 - B) + tf
-                scores[chunk.ord] = scores.get(chunk.ord, 0.0) + tf * (count * idf) / norm
+                scores[chunk.chunk_no] = scores.get(chunk.chunk_no, 0.0) + tf * (count * idf) / norm
         found = [(o, s) for o, s in scores.items() if allowed is None or o in allowed]
         return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:k]

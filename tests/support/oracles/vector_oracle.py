@@ -39,14 +39,14 @@ def random_vectors(count: int, dims: int, seed: int) -> Matrix:
 def points_of(
     vectors: Matrix, *, doc: str = "doc", generation: int = 1, first: int = 0, prefix: str = ""
 ) -> Points:
-    """One point a row: ids from doc, generation and position, ords counting from ``first``."""
+    """One point a row: ids from doc, generation and position, chunk_nos counting from ``first``."""
     n = len(vectors)
     return Points(
         ids=[PointId(named(f"{prefix}{doc}/{generation}/{i}")) for i in range(n)],
         vectors=vectors,
         doc_ids=[named(doc)] * n,
         generations=[generation] * n,
-        ords=list(range(first, first + n)),
+        chunk_nos=list(range(first, first + n)),
     )
 
 
@@ -57,7 +57,9 @@ class Oracle:
     points: dict[PointId, tuple[UUID, int, int, Vector]] = field(default_factory=dict)
 
     def upsert(self, points: Points) -> None:
-        columns = zip(points.doc_ids, points.generations, points.ords, points.vectors, strict=True)
+        columns = zip(
+            points.doc_ids, points.generations, points.chunk_nos, points.vectors, strict=True
+        )
         self.points |= dict(zip(points.ids, columns, strict=True))
 
     def delete(self, doc: UUID, below: int | None, only: int | None) -> int:
@@ -81,13 +83,13 @@ class Oracle:
         scores = [float(self.points[p][3] @ query) for p in chosen]
         best = sorted(scores, reverse=True)[:k]
         np.testing.assert_allclose(hits.scores, best, atol=TOLERANCE)
-        order = list(zip((-hits.scores).tolist(), hits.ords.tolist(), strict=True))
+        order = list(zip((-hits.scores).tolist(), hits.chunk_nos.tolist(), strict=True))
         assert order == sorted(order)
         cut = best[-1] if best else np.inf
-        ords = [self.points[p][2] for p in chosen]
-        sure = Counter(o for o, s in zip(ords, scores, strict=True) if s > cut + TOLERANCE)
-        possible = Counter(o for o, s in zip(ords, scores, strict=True) if s > cut - TOLERANCE)
-        found = Counter(hits.ords.tolist())
+        chunk_nos = [self.points[p][2] for p in chosen]
+        sure = Counter(o for o, s in zip(chunk_nos, scores, strict=True) if s > cut + TOLERANCE)
+        possible = Counter(o for o, s in zip(chunk_nos, scores, strict=True) if s > cut - TOLERANCE)
+        found = Counter(hits.chunk_nos.tolist())
         assert sure <= found <= possible
 
     def stored(self) -> list[StoredPoint]:
@@ -97,48 +99,48 @@ class Oracle:
 
 
 @dataclass(frozen=True)
-class Upsert:
+class OracleUpsert:
     points: Points
 
 
 @dataclass(frozen=True)
-class Delete:
+class OracleDelete:
     doc: UUID
     below: int | None
     only: int | None
 
 
 @dataclass(frozen=True)
-class Search:
+class OracleSearch:
     query: Vector
     k: int
     allowed: list[PointId] | None
 
 
-Step = Upsert | Delete | Search
+Step = OracleUpsert | OracleDelete | OracleSearch
 Row = tuple[PointId, UUID, int, int, list[int]]
 
 
 def _points(rows: list[Row]) -> Points:
-    ids, docs, generations, ords, vectors = zip(*rows, strict=True)
-    return Points(ids, unit(vectors), docs, generations, ords)
+    ids, docs, generations, chunk_nos, vectors = zip(*rows, strict=True)
+    return Points(ids, unit(vectors), docs, generations, chunk_nos)
 
 
 DOCS = [named(f"doc {n}") for n in range(3)]
-# Few directions and ords, so that ties and shared ords are common.
+# Few directions and chunk_nos, so that ties and shared chunk_nos are common.
 DIRECTIONS = st.lists(st.integers(-2, 2), min_size=4, max_size=4).filter(any)
 POINT_IDS = st.integers(0, 45).map(lambda n: PointId(named(f"point {n}")))
 GENERATIONS = st.integers(1, 3)
 ROWS = st.tuples(POINT_IDS, st.sampled_from(DOCS), GENERATIONS, st.integers(0, 15), DIRECTIONS)
 UPSERTS = st.builds(
-    Upsert, st.lists(ROWS, min_size=1, max_size=12, unique_by=lambda row: row[0]).map(_points)
+    OracleUpsert, st.lists(ROWS, min_size=1, max_size=12, unique_by=lambda row: row[0]).map(_points)
 )
 DELETES = st.one_of(
-    st.builds(Delete, st.sampled_from(DOCS), st.none() | GENERATIONS, st.none()),
-    st.builds(Delete, st.sampled_from(DOCS), st.none(), GENERATIONS),
+    st.builds(OracleDelete, st.sampled_from(DOCS), st.none() | GENERATIONS, st.none()),
+    st.builds(OracleDelete, st.sampled_from(DOCS), st.none(), GENERATIONS),
 )
 SEARCHES = st.builds(
-    Search,
+    OracleSearch,
     DIRECTIONS.map(lambda direction: unit([direction])[0]),
     st.integers(0, 30),
     st.none() | st.lists(POINT_IDS, max_size=25, unique=True),
@@ -148,13 +150,13 @@ STEPS = st.lists(st.one_of(UPSERTS, UPSERTS, DELETES, SEARCHES, SEARCHES), min_s
 
 async def take_step(index: VectorIndex, name: str, oracle: Oracle, step: Step) -> None:
     match step:
-        case Upsert(points):
+        case OracleUpsert(points):
             await index.upsert(name, points)
             oracle.upsert(points)
-        case Delete(doc, below, only):
+        case OracleDelete(doc, below, only):
             expected = oracle.delete(doc, below, only)
             assert await index.delete(name, doc, below=below, only=only) == expected
-        case Search(query, k, allowed):
+        case OracleSearch(query, k, allowed):
             hits = await index.search(name, query, k, allowed=allowed)
             oracle.check(hits, query, k, allowed)
     assert await index.count(name) == len(oracle.points)

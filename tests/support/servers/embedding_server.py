@@ -25,8 +25,8 @@ import numpy as np
 import orjson
 
 from latent_core.domain.vector import Matrix
-from latent_core.processes.lifeline import watch_parent
-from tests.support.hashed_words import HashedWords
+from latent_core.runtime.lifeline import watch_parent
+from tests.support.hashed_embedder import HashedWords
 from tests.support.servers.image_dialects import See, blind, read_form, read_json
 
 _REASONS: Final = {
@@ -39,11 +39,11 @@ _REASONS: Final = {
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
-_MOST_HEADER: Final = 64 * 1024
+_MAX_HEADER: Final = 64 * 1024
 _DEFAULT_DIMS: Final = 384
 
 
-class Misbehaviour(StrEnum):
+class EmbeddingFault(StrEnum):
     RATE_LIMITED = "rate_limited"
     SERVER_ERROR = "server_error"
     OVERLOADED = "overloaded"
@@ -64,14 +64,14 @@ class Misbehaviour(StrEnum):
     HUGE = "huge"
 
 
-_NOT_JSON: Final = frozenset({Misbehaviour.TRUNCATED, Misbehaviour.HUGE})
+_NOT_JSON: Final = frozenset({EmbeddingFault.TRUNCATED, EmbeddingFault.HUGE})
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EmbeddingFaultPlan:
     """What the next ``times`` requests get instead of a good answer."""
 
-    kind: Misbehaviour
+    kind: EmbeddingFault
     times: int = 1
     retry_after: str = "1"
     only_with: str = ""
@@ -79,7 +79,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Stats:
+class EmbeddingServerStats:
     requests: int = 0
     texts: int = 0
     """Embedded well …"""
@@ -90,7 +90,7 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _EmbeddingRequest:
     method: str
     path: str
     query: dict[str, list[str]]
@@ -99,7 +99,7 @@ class _Request:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _EmbeddingReply:
     status: int
     body: bytes
     headers: dict[str, str] = field(default_factory=dict)
@@ -129,20 +129,18 @@ class EmbeddingServer:
         self.key = key
         self.delay = delay
         self._see = see
-        self.stats = Stats()
+        self.stats = EmbeddingServerStats()
         self.tasks: list[str] = []
         """Task types that Nomic's dialect was asked for."""
         self.gone: set[str] = set()
         """Models that are not served any more."""
         self._models: dict[int, HashedWords] = {}
-        self._plan: Plan | None = None
+        self._plan: EmbeddingFaultPlan | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self, port: int = 0) -> None:
-        self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", port, limit=_MOST_HEADER
-        )
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=_MAX_HEADER)
 
     @property
     def base_url(self) -> str:
@@ -157,9 +155,9 @@ class EmbeddingServer:
         return self.base_url.removesuffix("/v1")
 
     def misbehave(
-        self, kind: Misbehaviour, *, times: int = 1, retry_after: str = "1", only_with: str = ""
+        self, kind: EmbeddingFault, *, times: int = 1, retry_after: str = "1", only_with: str = ""
     ) -> None:
-        self._plan = Plan(kind, times, retry_after, only_with)
+        self._plan = EmbeddingFaultPlan(kind, times, retry_after, only_with)
 
     def vectors(self, texts: Sequence[str], dims: int | None = None) -> Matrix:
         """What the server answers for ``texts``."""
@@ -206,14 +204,14 @@ class EmbeddingServer:
             self._connections.discard(task)
             writer.close()
 
-    async def _answer(self, request: _Request) -> _Answer | None:
+    async def _answer(self, request: _EmbeddingRequest) -> _EmbeddingReply | None:
         """None hangs up."""
         if (request.method, request.path) == ("GET", "/stats"):
-            return _Answer(200, orjson.dumps(asdict(self.stats)))
+            return _EmbeddingReply(200, orjson.dumps(asdict(self.stats)))
         if (request.method, request.path) == ("POST", "/misbehave"):
             plan = orjson.loads(request.body)
-            self.misbehave(Misbehaviour(plan.pop("kind")), **plan)
-            return _Answer(200, b"{}")
+            self.misbehave(EmbeddingFault(plan.pop("kind")), **plan)
+            return _EmbeddingReply(200, b"{}")
         embed = {
             "/v1/embedding/text": self._embed_as_nomic,
             "/v1/embedding/image": self._embed_images_as_nomic,
@@ -230,7 +228,7 @@ class EmbeddingServer:
         except (ValueError, KeyError, TypeError) as exc:  # not what the dialect asks for
             return _error(400, str(exc))
 
-    async def _embed(self, request: _Request) -> _Answer | None:
+    async def _embed(self, request: _EmbeddingRequest) -> _EmbeddingReply | None:
         payload = orjson.loads(request.body)
         if payload["model"] in self.gone:
             return _error(404, "The model does not exist")
@@ -244,7 +242,7 @@ class EmbeddingServer:
         self.stats.images += images
         return _good(self.vectors(texts, dims), range(len(texts)), payload["model"], _tokens(texts))
 
-    async def _embed_as_nomic(self, request: _Request) -> _Answer | None:
+    async def _embed_as_nomic(self, request: _EmbeddingRequest) -> _EmbeddingReply | None:
         payload = orjson.loads(request.body)
         texts, task = payload.get("texts"), payload.get("task_type")
         if not texts or task not in ("search_document", "search_query") or "model" not in payload:
@@ -252,13 +250,13 @@ class EmbeddingServer:
         self.tasks.append(task)
         return await self._answer_as_nomic(texts, payload.get("dimensionality", self.dims))
 
-    async def _embed_images_as_nomic(self, request: _Request) -> _Answer | None:
+    async def _embed_images_as_nomic(self, request: _EmbeddingRequest) -> _EmbeddingReply | None:
         seen, images = read_form(request.headers.get("content-type", ""), request.body, self._see)
         answer = await self._answer_as_nomic(seen, self.dims)
         self.stats.images += images
         return answer
 
-    async def _answer_as_nomic(self, texts: Sequence[str], dims: int) -> _Answer | None:
+    async def _answer_as_nomic(self, texts: Sequence[str], dims: int) -> _EmbeddingReply | None:
         self.stats.requests += 1
         plan = self._next_plan(texts)
         if plan is None:
@@ -269,66 +267,68 @@ class EmbeddingServer:
             return answer
         # The fault of the one dialect, in the shape of the other; this parser reads and writes NaN.
         rows = [item["embedding"] for item in json.loads(answer.body)["data"]]
-        return _Answer(200, json.dumps({"embeddings": rows, "usage": {}}).encode())
+        return _EmbeddingReply(200, json.dumps({"embeddings": rows, "usage": {}}).encode())
 
-    def _next_plan(self, texts: Sequence[str]) -> Plan | None:
+    def _next_plan(self, texts: Sequence[str]) -> EmbeddingFaultPlan | None:
         plan = self._plan
         if plan is None or not any(plan.only_with in text for text in texts):
             return None
-        left = Plan(plan.kind, plan.times - 1, plan.retry_after, plan.only_with)
+        left = EmbeddingFaultPlan(plan.kind, plan.times - 1, plan.retry_after, plan.only_with)
         self._plan = left if left.times else None
         return plan
 
-    async def _misbehave(self, plan: Plan, texts: Sequence[str], dims: int) -> _Answer | None:
+    async def _misbehave(
+        self, plan: EmbeddingFaultPlan, texts: Sequence[str], dims: int
+    ) -> _EmbeddingReply | None:
         match plan.kind:
-            case Misbehaviour.RATE_LIMITED:
+            case EmbeddingFault.RATE_LIMITED:
                 answer = _error(429, f"Rate limit reached for {self.key}")
-                return _Answer(429, answer.body, {"Retry-After": plan.retry_after})
-            case Misbehaviour.SERVER_ERROR:
+                return _EmbeddingReply(429, answer.body, {"Retry-After": plan.retry_after})
+            case EmbeddingFault.SERVER_ERROR:
                 return _error(500, f"The server had an error; called with {self.key}")
-            case Misbehaviour.OVERLOADED:
+            case EmbeddingFault.OVERLOADED:
                 answer = _error(503, f"Overloaded; called with {self.key}")
-                return _Answer(503, answer.body, {"Retry-After": plan.retry_after})
-            case Misbehaviour.REFUSED:
+                return _EmbeddingReply(503, answer.body, {"Retry-After": plan.retry_after})
+            case EmbeddingFault.REFUSED:
                 return _error(400, f"This input cannot be embedded; called with {self.key}")
-            case Misbehaviour.NO_MODEL:
+            case EmbeddingFault.NO_MODEL:
                 return _error(404, f"The model does not exist for {self.key}")
-            case Misbehaviour.REDIRECT:
-                return _Answer(307, b"", {"Location": f"{self.base_url}/embeddings"})
-            case Misbehaviour.HUNG_UP:
+            case EmbeddingFault.REDIRECT:
+                return _EmbeddingReply(307, b"", {"Location": f"{self.base_url}/embeddings"})
+            case EmbeddingFault.HUNG_UP:
                 return None
-            case Misbehaviour.SILENT:
+            case EmbeddingFault.SILENT:
                 await asyncio.Event().wait()
         return self._spoiled(plan.kind, self.vectors(texts, dims))
 
-    def _spoiled(self, kind: Misbehaviour, vectors: Matrix) -> _Answer:
+    def _spoiled(self, kind: EmbeddingFault, vectors: Matrix) -> _EmbeddingReply:
         """A good answer with one fault."""
         order = range(len(vectors))
         match kind:
-            case Misbehaviour.WRONG_DIMS:
+            case EmbeddingFault.WRONG_DIMS:
                 return _good(vectors[:, :-1], order)
-            case Misbehaviour.REORDERED:
+            case EmbeddingFault.REORDERED:
                 return _good(vectors, order[::-1])
-            case Misbehaviour.MISSING:
+            case EmbeddingFault.MISSING:
                 return _good(vectors, order[:-1])
-            case Misbehaviour.ZERO:
+            case EmbeddingFault.ZERO:
                 return _good(np.zeros_like(vectors), order)
-            case Misbehaviour.HUGE:
-                return _Answer(200, b'{"data": [' + b" " * 64 * 1024 * 1024)
-            case Misbehaviour.NOT_A_NUMBER:
+            case EmbeddingFault.HUGE:
+                return _EmbeddingReply(200, b'{"data": [' + b" " * 64 * 1024 * 1024)
+            case EmbeddingFault.NOT_A_NUMBER:
                 whole = _good(np.full_like(vectors, 0.5), order).body
-                return _Answer(200, whole.replace(b"0.5", b"NaN"))
-        return _Answer(200, _good(vectors, order).body[:-20])
+                return _EmbeddingReply(200, whole.replace(b"0.5", b"NaN"))
+        return _EmbeddingReply(200, _good(vectors, order).body[:-20])
 
 
 def _tokens(texts: Sequence[str]) -> int:
     return sum(len(text.split()) for text in texts)
 
 
-def _good_of_nomic(vectors: Matrix, texts: Sequence[str]) -> _Answer:
+def _good_of_nomic(vectors: Matrix, texts: Sequence[str]) -> _EmbeddingReply:
     usage = {"prompt_tokens": _tokens(texts), "total_tokens": _tokens(texts)}
     whole = {"embeddings": np.ascontiguousarray(vectors), "usage": usage, "model": "test"}
-    return _Answer(200, orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
+    return _EmbeddingReply(200, orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
 def _width(model: str, default: int) -> int:
@@ -337,21 +337,23 @@ def _width(model: str, default: int) -> int:
     return int(width) if "@" in model and width.isdigit() else default
 
 
-def _good(vectors: Matrix, order: Sequence[int], model: str = "test", tokens: int = 0) -> _Answer:
+def _good(
+    vectors: Matrix, order: Sequence[int], model: str = "test", tokens: int = 0
+) -> _EmbeddingReply:
     data = [
         {"object": "embedding", "index": index, "embedding": np.ascontiguousarray(vectors[index])}
         for index in order
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     whole = {"object": "list", "data": data, "model": model, "usage": usage}
-    return _Answer(200, orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
+    return _EmbeddingReply(200, orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
-def _error(status: int, message: str) -> _Answer:
-    return _Answer(status, orjson.dumps({"error": {"message": message, "type": "test"}}))
+def _error(status: int, message: str) -> _EmbeddingReply:
+    return _EmbeddingReply(status, orjson.dumps({"error": {"message": message, "type": "test"}}))
 
 
-async def _read(reader: asyncio.StreamReader) -> _Request | None:
+async def _read(reader: asyncio.StreamReader) -> _EmbeddingRequest | None:
     """The next request of a connection; None when the client has closed it."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -363,7 +365,7 @@ async def _read(reader: asyncio.StreamReader) -> _Request | None:
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     url = urlsplit(target)
-    return _Request(method, url.path, parse_qs(url.query), headers, body)
+    return _EmbeddingRequest(method, url.path, parse_qs(url.query), headers, body)
 
 
 async def _main(arguments: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ import pytest
 from pydantic import SecretStr
 
 from latent_core.blobs.s3 import S3Address
-from latent_core.vectors.qdrant import QdrantAddress
+from latent_core.vectors.qdrant.index import QdrantAddress
 from tests.support import REPOSITORY
 from tests.support.servers.s3_server import ACCESS_KEY, SECRET_KEY
 
@@ -38,7 +38,7 @@ def given(name: str) -> str | None:
     return os.environ.get(name) or None  # noqa: TID251 - as said
 
 
-def wanted(name: str, suite: str) -> str:
+def required_setting(name: str, suite: str) -> str:
     """The address, or the test is skipped with the name of its suite."""
     value = given(name)
     if value is None:
@@ -50,14 +50,14 @@ def qdrant_address(suite: str) -> QdrantAddress:
     """A place of this run's own on the given Qdrant server."""
     key = given(QDRANT_KEY)
     return QdrantAddress(
-        wanted(QDRANT, suite), SecretStr(key) if key else None, f"t{uuid4().hex[:8]}_"
+        required_setting(QDRANT, suite), SecretStr(key) if key else None, f"t{uuid4().hex[:8]}_"
     )
 
 
 def s3_address(suite: str) -> S3Address:
     """A bucket of this test's own on the given S3 server."""
     return S3Address(
-        wanted(S3, suite),
+        required_setting(S3, suite),
         SecretStr(given(S3_ACCESS_KEY) or ACCESS_KEY),
         SecretStr(given(S3_SECRET_KEY) or SECRET_KEY),
         f"latent-test-{uuid4().hex[:12]}",

@@ -25,9 +25,9 @@ from typing import Any, Final
 import orjson
 import psycopg
 
-from latent_core.processes.account import Account, open_path, open_programs, own, server_account
-from latent_core.processes.cluster import MAJOR_VERSION, programs
-from latent_core.processes.lifeline import watch_parent
+from latent_core.runtime.account import ServerAccount, open_path, open_programs, own, server_account
+from latent_core.runtime.cluster import MAJOR_VERSION, programs
+from latent_core.runtime.lifeline import watch_parent
 
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 20.0
@@ -92,7 +92,7 @@ def postgres_server(binaries: Path) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _initialised(binaries: Path, folder: Path, account: Account | None) -> tuple[Path, str]:
+def _initialised(binaries: Path, folder: Path, account: ServerAccount | None) -> tuple[Path, str]:
     data, password = folder / "data", secrets.token_hex(12)
     data.mkdir(0o700)
     own(data, account)
@@ -110,7 +110,7 @@ def _initialised(binaries: Path, folder: Path, account: Account | None) -> tuple
     return data, password
 
 
-def _as(account: Account | None) -> dict[str, Any]:
+def _as(account: ServerAccount | None) -> dict[str, Any]:
     if account is None:
         return {}
     return {"user": account.uid, "group": account.gid, "extra_groups": []}
@@ -130,8 +130,8 @@ def _await(process: subprocess.Popen[bytes], dsn: str, log: Path) -> None:
             psycopg.connect(dsn, connect_timeout=5).close()
         except psycopg.OperationalError:
             if process.poll() is not None or time.monotonic() > deadline:
-                told = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-                raise RuntimeError(f"Postgres did not start:\n{told}") from None
+                log_tail = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+                raise RuntimeError(f"Postgres did not start:\n{log_tail}") from None
             time.sleep(0.05)
         else:
             return

@@ -10,7 +10,7 @@ from typing import Any
 from qdrant_client import QdrantClient, models
 
 
-class RefusedError(Exception):
+class FakeRefusal(Exception):
     """An answer that is no success."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -19,27 +19,27 @@ class RefusedError(Exception):
 
 
 @dataclass
-class _Kept:
+class _CollectionSettings:
     """What local mode forgets of a collection."""
 
-    wanted: models.CreateCollection
+    request: models.CreateCollection
     quantization: Any
     indexed: dict[str, str] = field(default_factory=dict)
 
     @property
     def dims(self) -> int:
-        sizes = self.wanted.vectors
+        sizes = self.request.vectors
         if not isinstance(sizes, models.VectorParams):
-            raise RefusedError(400, "the stand-in knows unnamed vectors only")
+            raise FakeRefusal(400, "the stand-in knows unnamed vectors only")
         return sizes.size
 
 
-class Engine:
+class FakeQdrantEngine:
     """Answers are the JSON below ``result``. Not for several threads at a time."""
 
     def __init__(self) -> None:
         self._local = QdrantClient(":memory:", force_disable_check_same_thread=True)
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _CollectionSettings] = {}
         self._operations = 0
         self.strict = models.StrictModeConfig()
         """Of all collections: some of its limits are kept."""
@@ -52,36 +52,36 @@ class Engine:
 
     def created_as(self, name: str) -> models.CreateCollection:
         """For tests: what the collection was asked to be."""
-        return self._of(name).wanted
+        return self._of(name).request
 
     def info(self, name: str) -> Any:
         kept = self._of(name)
-        told = self._local.get_collection(name).model_dump(mode="json")
-        params = told["config"]["params"]
-        wanted = kept.wanted.model_dump(mode="json")
+        info_json = self._local.get_collection(name).model_dump(mode="json")
+        params = info_json["config"]["params"]
+        request = kept.request.model_dump(mode="json")
         for key in ("shard_number", "replication_factor", "write_consistency_factor"):
-            params[key] = wanted[key]
-        params["on_disk_payload"] = wanted["on_disk_payload"]
-        told["config"]["hnsw_config"] |= {
-            key: value for key, value in (wanted["hnsw_config"] or {}).items() if value is not None
+            params[key] = request[key]
+        params["on_disk_payload"] = request["on_disk_payload"]
+        info_json["config"]["hnsw_config"] |= {
+            key: value for key, value in (request["hnsw_config"] or {}).items() if value is not None
         }
-        told["config"]["strict_mode_config"] = self.strict.model_dump(mode="json")
-        told["config"]["quantization_config"] = kept.quantization
-        told["payload_schema"] = {
-            name: {"data_type": schema, "points": told["points_count"]}
+        info_json["config"]["strict_mode_config"] = self.strict.model_dump(mode="json")
+        info_json["config"]["quantization_config"] = kept.quantization
+        info_json["payload_schema"] = {
+            name: {"data_type": schema, "points": info_json["points_count"]}
             for name, schema in kept.indexed.items()
         }
-        return told
+        return info_json
 
-    def create(self, name: str, wanted: models.CreateCollection) -> Any:
+    def create(self, name: str, request: models.CreateCollection) -> Any:
         if name in self._kept:
-            raise RefusedError(409, f"Wrong input: Collection `{name}` already exists!")
-        kept = _Kept(wanted, _jsonable(wanted.quantization_config))
+            raise FakeRefusal(409, f"Wrong input: Collection `{name}` already exists!")
+        kept = _CollectionSettings(request, _jsonable(request.quantization_config))
         if kept.dims < 1:
-            raise RefusedError(
+            raise FakeRefusal(
                 422, "Validation error in JSON body: [vectors.size: must be 1 to 65536]"
             )
-        self._local.create_collection(name, vectors_config=wanted.vectors)
+        self._local.create_collection(name, vectors_config=request.vectors)
         self._kept[name] = kept
         return True
 
@@ -97,9 +97,9 @@ class Engine:
             return False
         return self._local.delete_collection(name)
 
-    def index(self, name: str, wanted: models.CreateFieldIndex) -> Any:
-        schema = _jsonable(wanted.field_schema)
-        self._of(name).indexed[wanted.field_name] = (
+    def index(self, name: str, request: models.CreateFieldIndex) -> Any:
+        schema = _jsonable(request.field_schema)
+        self._of(name).indexed[request.field_name] = (
             schema if isinstance(schema, str) else schema["type"]
         )
         return self._done()
@@ -113,7 +113,7 @@ class Engine:
         self._check("batch size", len(rows), self.strict.upsert_max_batchsize)
         for row in rows:
             if len(row) != kept.dims:
-                raise RefusedError(
+                raise FakeRefusal(
                     400,
                     f"Wrong input: Vector dimension error: expected dim: {kept.dims}, got {len(row)}",
                 )
@@ -129,71 +129,71 @@ class Engine:
         self._local.delete(name, chosen)
         return self._done()
 
-    def retrieve(self, name: str, wanted: models.PointRequest) -> Any:
+    def retrieve(self, name: str, request: models.PointRequest) -> Any:
         self._of(name)
         records = self._local.retrieve(
             name,
-            wanted.ids,
-            with_payload=wanted.with_payload if wanted.with_payload is not None else True,
-            with_vectors=wanted.with_vector or False,
+            request.ids,
+            with_payload=request.with_payload if request.with_payload is not None else True,
+            with_vectors=request.with_vector or False,
         )
         return [record.model_dump(mode="json") for record in records]
 
-    def count(self, name: str, wanted: models.CountRequest) -> Any:
-        _check_indexed(self._of(name), wanted.filter)
-        return {"count": self._local.count(name, wanted.filter, exact=True).count}
+    def count(self, name: str, request: models.CountRequest) -> Any:
+        _check_indexed(self._of(name), request.filter)
+        return {"count": self._local.count(name, request.filter, exact=True).count}
 
-    def scroll(self, name: str, wanted: models.ScrollRequest) -> Any:
-        _check_indexed(self._of(name), wanted.filter)
-        self._check("limit", wanted.limit or 10, self.strict.max_query_limit)
+    def scroll(self, name: str, request: models.ScrollRequest) -> Any:
+        _check_indexed(self._of(name), request.filter)
+        self._check("limit", request.limit or 10, self.strict.max_query_limit)
         records, following = self._local.scroll(
             name,
-            wanted.filter,
-            limit=wanted.limit or 10,
-            offset=wanted.offset,
-            with_payload=wanted.with_payload if wanted.with_payload is not None else True,
-            with_vectors=wanted.with_vector or False,
+            request.filter,
+            limit=request.limit or 10,
+            offset=request.offset,
+            with_payload=request.with_payload if request.with_payload is not None else True,
+            with_vectors=request.with_vector or False,
         )
         points = [record.model_dump(mode="json") for record in records]
         return {"points": points, "next_page_offset": following}
 
-    def query(self, name: str, wanted: models.QueryRequest) -> Any:
+    def query(self, name: str, request: models.QueryRequest) -> Any:
         kept = self._of(name)
-        _check_indexed(kept, wanted.filter)
-        query: Any = wanted.query
+        _check_indexed(kept, request.filter)
+        query: Any = request.query
         if isinstance(query, models.NearestQuery):
             query = query.nearest
         if len(query) != kept.dims:
-            raise RefusedError(
+            raise FakeRefusal(
                 400,
                 f"Wrong input: Vector dimension error: expected dim: {kept.dims}, got {len(query)}",
             )
-        among, limit = _only_ids(wanted.filter), wanted.limit or 10
+        among, limit = _only_ids(request.filter), request.limit or 10
         self._check("limit", limit, self.strict.max_query_limit)
         self._check("condition size", len(among or ()), self.strict.condition_max_size)
-        if wanted.params is not None:
-            self._check("hnsw_ef", wanted.params.hnsw_ef or 0, self.strict.search_max_hnsw_ef)
+        if request.params is not None:
+            self._check("hnsw_ef", request.params.hnsw_ef or 0, self.strict.search_max_hnsw_ef)
         answer = self._local.query_points(
             name,
             query=query,
-            query_filter=wanted.filter if among is None else None,
+            query_filter=request.filter if among is None else None,
             limit=limit if among is None else max(1, self._local.count(name).count),
-            with_payload=wanted.with_payload if wanted.with_payload is not None else False,
-            with_vectors=wanted.with_vector or False,
+            with_payload=request.with_payload if request.with_payload is not None else False,
+            with_vectors=request.with_vector or False,
         )
         found = [p for p in answer.points if among is None or str(p.id) in among][:limit]
         return {"points": [point.model_dump(mode="json") for point in found]}
 
-    def _check(self, what: str, given: int, most: int | None) -> None:
-        if self.strict.enabled and most is not None and given > most:
-            raise RefusedError(
+    def _check(self, what: str, given: int, maximum: int | None) -> None:
+        if self.strict.enabled and maximum is not None and given > maximum:
+            raise FakeRefusal(
                 400,
-                f"Forbidden: {what} exceeded {given} > {most}. Help: Reduce the {what} parameter.",
+                f"Forbidden: {what} exceeded {given} > {maximum}. Help: Reduce the {what} parameter.",
             )
 
-    def _of(self, name: str) -> _Kept:
+    def _of(self, name: str) -> _CollectionSettings:
         if name not in self._kept:
-            raise RefusedError(404, f"Not found: Collection `{name}` doesn't exist!")
+            raise FakeRefusal(404, f"Not found: Collection `{name}` doesn't exist!")
         return self._kept[name]
 
     def _done(self) -> Any:
@@ -210,10 +210,10 @@ def _only_ids(chosen: models.Filter | None) -> set[str] | None:
     return {str(one) for one in only.has_id} if isinstance(only, models.HasIdCondition) else None
 
 
-def _check_indexed(kept: _Kept, chosen: models.Filter | None) -> None:
+def _check_indexed(kept: _CollectionSettings, chosen: models.Filter | None) -> None:
     for key in _keys(chosen):
         if key not in kept.indexed:
-            raise RefusedError(
+            raise FakeRefusal(
                 400,
                 f'Bad request: Index required but not found for "{key}" of one of the following types: '
                 "[keyword, uuid]. Help: Create an index for this key or use a different filter.",

@@ -5,7 +5,7 @@ here. As strict mode does, it refuses a filter by a field that has no index. It 
 
     python -m tests.support.servers.qdrant_server --port 6333 --api-key secret
 
-``POST /misbehave`` with a ``Plan`` spoils the requests that follow.
+``POST /misbehave`` with a ``QdrantFaultPlan`` spoils the requests that follow.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from pydantic import TypeAdapter, ValidationError
 from qdrant_client import models
 from typing_extensions import override
 
-from latent_core.processes.lifeline import watch_parent
-from tests.support.servers.qdrant_engine import Engine, RefusedError
+from latent_core.runtime.lifeline import watch_parent
+from tests.support.servers.qdrant_engine import FakeQdrantEngine, FakeRefusal
 
 VERSION: Final = "1.19.0"
-MOST_BYTES: Final = 32 * 1024 * 1024
+MAX_BYTES: Final = 32 * 1024 * 1024
 """Of one request, as the server has it."""
 _SILENT_SECONDS: Final = 60.0
 
 Answer: TypeAlias = tuple[int, Any]
-Route: TypeAlias = Callable[[Engine, str, bytes], Any]
+Route: TypeAlias = Callable[[FakeQdrantEngine, str, bytes], Any]
 
 
-class Misbehaviour(StrEnum):
+class QdrantFault(StrEnum):
     SERVER_ERROR = "server_error"
     DISK_FULL = "disk_full"
     SILENT = "silent"
@@ -56,10 +56,10 @@ class Misbehaviour(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QdrantFaultPlan:
     """What the next ``times`` requests whose path contains ``only`` get instead of a good answer."""
 
-    kind: Misbehaviour
+    kind: QdrantFault
     times: int = 1
     only: str = ""
 
@@ -70,10 +70,10 @@ class QdrantServer:
     def __init__(
         self, *, api_key: str | None = None, port: int = 0, host: str = "127.0.0.1"
     ) -> None:
-        self.engine = Engine()
+        self.engine = FakeQdrantEngine()
         self.api_key = api_key
         self.requests = 0
-        self._plan: Plan | None = None
+        self._plan: QdrantFaultPlan | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._http = _Http((host, port), _Handler)
@@ -84,8 +84,8 @@ class QdrantServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
-    def misbehave(self, kind: Misbehaviour, *, times: int = 1, only: str = "") -> None:
-        self._plan = Plan(kind, times, only)
+    def misbehave(self, kind: QdrantFault, *, times: int = 1, only: str = "") -> None:
+        self._plan = QdrantFaultPlan(kind, times, only)
 
     def start(self) -> None:
         self._thread.start()
@@ -114,7 +114,7 @@ class QdrantServer:
             return 200, "healthz check passed"
         if path == "/misbehave":
             plan = orjson.loads(body)
-            self.misbehave(Misbehaviour(plan.pop("kind")), **plan)
+            self.misbehave(QdrantFault(plan.pop("kind")), **plan)
             return 200, {}
         if self.api_key is not None and key != self.api_key:
             return 401, _error("Must provide an API key or an Authorization bearer token")
@@ -127,49 +127,51 @@ class QdrantServer:
             return spoiled
         return self._routed(method, path, body, plan)
 
-    def _next_plan(self, path: str) -> Plan | None:
+    def _next_plan(self, path: str) -> QdrantFaultPlan | None:
         plan = self._plan
         if plan is None or plan.only not in path:
             return None
-        self._plan = Plan(plan.kind, plan.times - 1, plan.only) if plan.times > 1 else None
+        self._plan = (
+            QdrantFaultPlan(plan.kind, plan.times - 1, plan.only) if plan.times > 1 else None
+        )
         return plan
 
-    def _spoiled(self, kind: Misbehaviour) -> Answer | None:
+    def _spoiled(self, kind: QdrantFault) -> Answer | None:
         match kind:
-            case Misbehaviour.SERVER_ERROR:
+            case QdrantFault.SERVER_ERROR:
                 return 500, _error("Service internal error: task panicked")
-            case Misbehaviour.DISK_FULL:
+            case QdrantFault.DISK_FULL:
                 return 500, _error("Service internal error: No space left on device: WAL buffer")
-            case Misbehaviour.TOO_MANY:
+            case QdrantFault.TOO_MANY:
                 return 429, _error("Rate limiting exceeded: Read rate limit exceeded")
-            case Misbehaviour.SILENT:
+            case QdrantFault.SILENT:
                 self._ended.wait(_SILENT_SECONDS)
                 return None
-            case Misbehaviour.HUNG_UP:
+            case QdrantFault.HUNG_UP:
                 return None
         return _GOOD
 
-    def _routed(self, method: str, path: str, body: bytes, plan: Plan | None) -> Answer:
-        for wanted, pattern, route in _ROUTES:
+    def _routed(self, method: str, path: str, body: bytes, plan: QdrantFaultPlan | None) -> Answer:
+        for verb, pattern, route in _ROUTES:
             found = pattern.fullmatch(path)
-            if wanted == method and found:
+            if verb == method and found:
                 name = unquote(found.groupdict().get("name", ""))
                 try:
                     with self._lock:
                         result = self._called(route, name, body, plan)
-                except RefusedError as exc:
+                except FakeRefusal as exc:
                     return exc.status, _error(str(exc))
                 except ValidationError as exc:
                     return 400, _error(f"Format error in JSON body: {exc.errors()[0]['msg']}")
                 return 200, {"result": result, "status": "ok", "time": 0.001}
         return 404, _error("Not found")
 
-    def _called(self, route: Route, name: str, body: bytes, plan: Plan | None) -> Any:
+    def _called(self, route: Route, name: str, body: bytes, plan: QdrantFaultPlan | None) -> Any:
         kind = plan.kind if plan is not None else None
-        if kind is Misbehaviour.LOST and route in _WRITES:
+        if kind is QdrantFault.LOST and route in _WRITES:
             return {"operation_id": 0, "status": "completed"}
         result = route(self.engine, name, body)
-        if kind is Misbehaviour.NOT_COMPLETED and route in _WRITES:
+        if kind is QdrantFault.NOT_COMPLETED and route in _WRITES:
             return {"operation_id": 0, "status": "wait_timeout"}
         return result
 
@@ -206,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes | None:
         length = int(self.headers.get("Content-Length") or 0)
-        return self.rfile.read(length) if length <= MOST_BYTES else None
+        return self.rfile.read(length) if length <= MAX_BYTES else None
 
     def _send(self, status: int, answer: Any) -> None:
         body = answer.encode() if isinstance(answer, str) else orjson.dumps(answer)
@@ -230,11 +232,11 @@ _INSERT: Final[TypeAdapter[Any]] = TypeAdapter(models.PointInsertOperations)
 _SELECT: Final[TypeAdapter[Any]] = TypeAdapter(models.PointsSelector)
 
 
-def _upsert(engine: Engine, name: str, body: bytes) -> Any:
+def _upsert(engine: FakeQdrantEngine, name: str, body: bytes) -> Any:
     return engine.upsert(name, _INSERT.validate_json(body))
 
 
-def _delete(engine: Engine, name: str, body: bytes) -> Any:
+def _delete(engine: FakeQdrantEngine, name: str, body: bytes) -> Any:
     return engine.delete(name, _SELECT.validate_json(body))
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 import orjson
 
-_MOST_HEADER: Final = 64 * 1024
+_MAX_HEADER: Final = 64 * 1024
 _HUGE: Final = 8 * 1024 * 1024
 _WORD: Final = re.compile(r"\w+")
 _CONTRACT: Final = frozenset({"query", "documents", "top_k", "return_documents"})
@@ -28,7 +28,7 @@ _SPOILED: Final = 12345.5
 Results = list[tuple[int, float]]
 
 
-class Misbehaviour(StrEnum):
+class RerankFault(StrEnum):
     RATE_LIMITED = "rate_limited"
     SERVER_ERROR = "server_error"
     OVERLOADED = "overloaded"
@@ -50,16 +50,16 @@ class Misbehaviour(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RerankFaultPlan:
     """What the next ``times`` requests get instead of a good answer."""
 
-    kind: Misbehaviour
+    kind: RerankFault
     times: int
     retry_after: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RerankCall:
     """A request that came; header names in small letters."""
 
     path: str
@@ -68,7 +68,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _RerankReply:
     status: int
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class _Manner:
     takes: frozenset[str]
     answer: Callable[[Results, dict[str, Any]], Any]
     texts: str = "documents"
-    most: int = 1000
+    max_texts: int = 1000
     too_many: int = 400
 
 
@@ -160,7 +160,7 @@ _MANNERS: Final[Mapping[str, _Manner]] = {
         frozenset({"raw_scores", "return_text", "truncate", "truncation_direction"}),
         _tei,
         texts="texts",
-        most=32,
+        max_texts=32,
         too_many=422,
     ),
 }
@@ -170,9 +170,9 @@ PATHS: Final = tuple(_MANNERS)
 
 def overlap(query: str, text: str) -> float:
     """The share of the query's words that are in ``text``, 0..1; of equals, the shorter text is better."""
-    wanted = set(_WORD.findall(query.lower()))
+    query_words = set(_WORD.findall(query.lower()))
     words = _WORD.findall(text.lower())
-    share = len(wanted & set(words)) / len(wanted) if wanted else 0.0
+    share = len(query_words & set(words)) / len(query_words) if query_words else 0.0
     return 0.9 * share + 0.1 / (1 + len(words))
 
 
@@ -181,14 +181,14 @@ class RerankServer:
 
     def __init__(self, *, key: str | None = None) -> None:
         self.key = key
-        self.asked: list[Asked] = []
-        self._plan: Plan | None = None
-        self._said: bytes | None = None
+        self.requests: list[RerankCall] = []
+        self._plan: RerankFaultPlan | None = None
+        self._fixed_answer: bytes | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_MOST_HEADER)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_MAX_HEADER)
         return self
 
     async def __aexit__(
@@ -209,13 +209,13 @@ class RerankServer:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}{path}"
 
     def misbehave(
-        self, kind: Misbehaviour, *, times: int = 1, retry_after: str | None = None
+        self, kind: RerankFault, *, times: int = 1, retry_after: str | None = None
     ) -> None:
-        self._plan = Plan(kind, times, retry_after)
+        self._plan = RerankFaultPlan(kind, times, retry_after)
 
     def say(self, answer: bytes) -> None:
         """Answer every request with this."""
-        self._said = answer
+        self._fixed_answer = answer
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -226,73 +226,73 @@ class RerankServer:
             suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError),
             closing(writer),
         ):
-            asked = await _read(reader)
-            self.asked.append(asked)
-            answer = await self._answer(asked)
+            request = await _read(reader)
+            self.requests.append(request)
+            answer = await self._answer(request)
             if answer is not None:
                 writer.write(answer.encoded())
                 await writer.drain()
 
-    async def _answer(self, asked: Asked) -> _Answer | None:
+    async def _answer(self, request: RerankCall) -> _RerankReply | None:
         """None hangs up."""
-        manner = _MANNERS.get(asked.path)
+        manner = _MANNERS.get(request.path)
         if manner is None:
-            return _error(404, f"no route {asked.path}")
-        if self.key is not None and asked.headers.get("authorization") != f"Bearer {self.key}":
-            return _error(401, f"invalid api token: {asked.headers.get('authorization')}")
-        if self._said is not None:
-            return _Answer(200, self._said)
-        refused = _refused(manner, asked.body)
+            return _error(404, f"no route {request.path}")
+        if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
+            return _error(401, f"invalid api token: {request.headers.get('authorization')}")
+        if self._fixed_answer is not None:
+            return _RerankReply(200, self._fixed_answer)
+        refused = _refused(manner, request.body)
         if refused is not None:
             return refused
         plan = self._next_plan()
         if plan is not None and (trouble := await self._trouble(plan)) is not _GOOD:
             return trouble
-        results = _ranked(asked.body["query"], asked.body[manner.texts])
+        results = _ranked(request.body["query"], request.body[manner.texts])
         if plan is not None:
             results = _spoiled(plan.kind, results)
-        body = orjson.dumps(manner.answer(results, asked.body))
-        if plan is not None and plan.kind is Misbehaviour.NOT_A_NUMBER:
+        body = orjson.dumps(manner.answer(results, request.body))
+        if plan is not None and plan.kind is RerankFault.NOT_A_NUMBER:
             body = body.replace(str(_SPOILED).encode(), b"NaN")
-        if plan is not None and plan.kind is Misbehaviour.TRUNCATED:
+        if plan is not None and plan.kind is RerankFault.TRUNCATED:
             body = body[:-3]
-        return _Answer(200, body)
+        return _RerankReply(200, body)
 
-    def _next_plan(self) -> Plan | None:
+    def _next_plan(self) -> RerankFaultPlan | None:
         plan = self._plan
         if plan is not None:
             left = plan.times - 1
-            self._plan = Plan(plan.kind, left, plan.retry_after) if left else None
+            self._plan = RerankFaultPlan(plan.kind, left, plan.retry_after) if left else None
         return plan
 
-    async def _trouble(self, plan: Plan) -> _Answer | None:
+    async def _trouble(self, plan: RerankFaultPlan) -> _RerankReply | None:
         """The answer in place of scores; ``_GOOD`` when scores are answered, perhaps wrong ones."""
         match plan.kind:
-            case Misbehaviour.RATE_LIMITED | Misbehaviour.OVERLOADED:
+            case RerankFault.RATE_LIMITED | RerankFault.OVERLOADED:
                 headers = {} if plan.retry_after is None else {"Retry-After": plan.retry_after}
-                status = 429 if plan.kind is Misbehaviour.RATE_LIMITED else 503
+                status = 429 if plan.kind is RerankFault.RATE_LIMITED else 503
                 return _error(status, "no more now", headers)
-            case Misbehaviour.SERVER_ERROR:
+            case RerankFault.SERVER_ERROR:
                 return _error(500, f"internal error; called with {self.key}")
-            case Misbehaviour.REFUSED:
+            case RerankFault.REFUSED:
                 return _error(422, f"these texts cannot be ranked; called with {self.key}")
-            case Misbehaviour.REDIRECT:
-                return _Answer(307, b"", {"Location": self.url()})
-            case Misbehaviour.GARBAGE:
-                return _Answer(200, b"<html>Welcome</html>")
-            case Misbehaviour.HUGE:
-                return _Answer(200, b'{"results": [' + b" " * _HUGE)
-            case Misbehaviour.HUNG_UP:
+            case RerankFault.REDIRECT:
+                return _RerankReply(307, b"", {"Location": self.url()})
+            case RerankFault.GARBAGE:
+                return _RerankReply(200, b"<html>Welcome</html>")
+            case RerankFault.HUGE:
+                return _RerankReply(200, b'{"results": [' + b" " * _HUGE)
+            case RerankFault.HUNG_UP:
                 return None
-            case Misbehaviour.SILENT:
+            case RerankFault.SILENT:
                 await asyncio.Event().wait()
         return _GOOD
 
 
-_GOOD: Final = _Answer(200, b"")
+_GOOD: Final = _RerankReply(200, b"")
 
 
-def _refused(manner: _Manner, body: dict[str, Any]) -> _Answer | None:
+def _refused(manner: _Manner, body: dict[str, Any]) -> _RerankReply | None:
     """What the original says of a request it does not take."""
     missing = manner.needs - set(body)
     unknown = set(body) - manner.needs - manner.takes
@@ -301,9 +301,9 @@ def _refused(manner: _Manner, body: dict[str, Any]) -> _Answer | None:
     texts = body[manner.texts]
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         return _error(400, "texts are a list of strings that are not empty")
-    if len(texts) > manner.most:
-        told = f"batch size {len(texts)} > maximum allowed batch size {manner.most}"
-        return _error(manner.too_many, told)
+    if len(texts) > manner.max_texts:
+        error_text = f"batch size {len(texts)} > maximum allowed batch size {manner.max_texts}"
+        return _error(manner.too_many, error_text)
     count = body.get("top_n", body.get("top_k", len(texts)))
     if not isinstance(count, int) or count < 1:
         return _error(400, "the count is a positive number")
@@ -315,28 +315,28 @@ def _ranked(query: str, texts: Sequence[str]) -> Results:
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
 
 
-def _spoiled(kind: Misbehaviour, results: Results) -> Results:
+def _spoiled(kind: RerankFault, results: Results) -> Results:
     """Good results with one fault."""
     (index, score), rest = results[0], results[1:]
     match kind:
-        case Misbehaviour.WRONG_COUNT:
+        case RerankFault.WRONG_COUNT:
             return rest
-        case Misbehaviour.DUPLICATE:
+        case RerankFault.DUPLICATE:
             return [(index, score), (index, score), *rest[1:]]
-        case Misbehaviour.OUT_OF_RANGE:
+        case RerankFault.OUT_OF_RANGE:
             return [(len(results), score), *rest]
-        case Misbehaviour.NOT_A_NUMBER:
+        case RerankFault.NOT_A_NUMBER:
             return [(index, _SPOILED), *rest]
     return results
 
 
-def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> _Answer:
-    return _Answer(status, orjson.dumps({"message": message}), headers or {})
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> _RerankReply:
+    return _RerankReply(status, orjson.dumps({"message": message}), headers or {})
 
 
-async def _read(reader: asyncio.StreamReader) -> Asked:
+async def _read(reader: asyncio.StreamReader) -> RerankCall:
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").strip().split("\r\n")
     pairs = (line.partition(":") for line in lines)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Asked(first.split(" ")[1], headers, orjson.loads(body))
+    return RerankCall(first.split(" ")[1], headers, orjson.loads(body))

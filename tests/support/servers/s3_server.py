@@ -20,7 +20,7 @@ from typing import Final
 
 import orjson
 
-from latent_core.processes.lifeline import watch_parent
+from latent_core.runtime.lifeline import watch_parent
 
 ACCESS_KEY: Final = "latent-test"
 SECRET_KEY: Final = "latent-test-secret"

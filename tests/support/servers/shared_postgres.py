@@ -24,9 +24,9 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
-from latent_core.processes.datadir import DataDirectory
-from latent_core.processes.postgres import EmbeddedPostgres
-from latent_core.registry.migrate import migrate
+from latent_core.db.migrate import migrate
+from latent_core.runtime.data_directory import DataDirectory
+from latent_core.runtime.postgres import EmbeddedPostgres
 from tests.support import REPOSITORY
 
 START_SECONDS = 90.0
@@ -46,7 +46,7 @@ DROP_DATABASE = SQL("DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class SharedPostgres:
     """A server to test on, and the migrated database that is cloned for every test."""
 
     dsn: str
@@ -74,12 +74,12 @@ class Server:
 
 
 @contextmanager
-def shared_server(folder: Path) -> Iterator[Server]:
+def shared_server(folder: Path) -> Iterator[SharedPostgres]:
     """The server of the run whose processes share ``folder``; started by whoever comes first."""
     folder.mkdir(exist_ok=True)
     with _locked(folder):
         lifeline = _join(folder) or _start(folder)
-        server = Server(**json.loads(_state(folder).read_text(encoding="utf-8")))
+        server = SharedPostgres(**json.loads(_state(folder).read_text(encoding="utf-8")))
     try:
         yield server
     finally:
@@ -149,7 +149,7 @@ async def serve(folder: Path) -> None:
         DataDirectory(Path(place) / "data") as directory,
     ):
         async with EmbeddedPostgres(directory.path, overrides=SETTINGS) as postgres:
-            server = Server(make_conninfo(postgres.dsn, dbname="postgres"), TEMPLATE)
+            server = SharedPostgres(make_conninfo(postgres.dsn, dbname="postgres"), TEMPLATE)
             await asyncio.to_thread(server.create_template)
             draft = folder / "server.json.new"
             draft.write_text(json.dumps(asdict(server)), encoding="utf-8")

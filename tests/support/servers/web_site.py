@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-_MOST_HEADER: Final = 64 * 1024
+_MAX_HEADER: Final = 64 * 1024
 _REASONS: Final = {200: "OK", 302: "Found", 304: "Not Modified", 404: "Not Found"}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SiteRequest:
     """A request that came; header names in small letters."""
 
     path: str
     headers: Mapping[str, str]
 
 
-Answer = Callable[[Asked, asyncio.StreamWriter], Awaitable[None]]
+Answer = Callable[[SiteRequest, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class WebSite:
 
     host: str = "127.0.0.1"
     tls: ssl.SSLContext | None = None
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[SiteRequest] = field(default_factory=list)
     _answers: dict[str, Answer] = field(default_factory=dict)
     _server: asyncio.Server | None = None
     _open: dict[asyncio.Task[None], asyncio.StreamWriter] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class WebSite:
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", 0, limit=_MOST_HEADER, ssl=self.tls
+            self._serve, "127.0.0.1", 0, limit=_MAX_HEADER, ssl=self.tls
         )
         return self
 
@@ -86,8 +86,8 @@ class WebSite:
         data = body.encode() if isinstance(body, str) else body
         given = {"Content-Type": "text/html; charset=utf-8", **(headers or {})}
 
-        async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
-            known = asked.headers.get("if-none-match")
+        async def answer(request: SiteRequest, writer: asyncio.StreamWriter) -> None:
+            known = request.headers.get("if-none-match")
             if known is not None and known == given.get("ETag"):
                 writer.write(head(304, {"ETag": known}))
                 return
@@ -101,7 +101,7 @@ class WebSite:
     def raw(self, path: str, *pieces: bytes) -> None:
         """Exactly these bytes, then the end of the connection."""
 
-        async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+        async def answer(_request: SiteRequest, writer: asyncio.StreamWriter) -> None:
             for piece in pieces:
                 writer.write(piece)
                 await writer.drain()
@@ -111,7 +111,7 @@ class WebSite:
     def stuck(self, path: str, *pieces: bytes) -> None:
         """These bytes, then nothing more until the site closes."""
 
-        async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+        async def answer(_request: SiteRequest, writer: asyncio.StreamWriter) -> None:
             for piece in pieces:
                 writer.write(piece)
             await writer.drain()
@@ -130,10 +130,12 @@ class WebSite:
         ):
             request = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             pairs = (line.partition(": ") for line in request[1:] if line)
-            asked = Asked(request[0].split(" ")[1], {name.lower(): v for name, _, v in pairs})
-            self.asked.append(asked)
-            answer = self._answers.get(asked.path, _missing)
-            await answer(asked, writer)
+            site_request = SiteRequest(
+                request[0].split(" ")[1], {name.lower(): v for name, _, v in pairs}
+            )
+            self.requests.append(site_request)
+            answer = self._answers.get(site_request.path, _missing)
+            await answer(site_request, writer)
             await writer.drain()
 
 
@@ -145,5 +147,5 @@ def head(status: int, headers: Mapping[str, str]) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-async def _missing(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def _missing(_request: SiteRequest, writer: asyncio.StreamWriter) -> None:
     writer.write(head(404, {"Content-Length": "0"}))

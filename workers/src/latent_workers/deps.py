@@ -6,18 +6,18 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from latent_core.embedding.port import Embedder
-from latent_core.registry.containers import Space
+from latent_core.db.containers import Space
+from latent_core.models.embedding.port import Embedder
 from latent_core.search.embed import QueryCache
 from latent_core.search.limiter import SearchLimiter
 from latent_core.search.render import NoLinks
 from latent_core.search.service import SearchService
 from latent_core.settings import Settings
 from latent_core.stack import Stack
-from latent_workers.embed import DocumentEmbedding
 from latent_workers.fetch.guard import Resolver, system_resolver
+from latent_workers.ingest.embed import DocumentEmbedding
+from latent_workers.ingest.publishing import Publisher
 from latent_workers.ocr.reader import PageReader
-from latent_workers.publishing import Publishing
 from latent_workers.sandbox.budget import Budget
 from latent_workers.sandbox.pool import Sandbox
 
@@ -33,7 +33,7 @@ class Deps:
     embedding: DocumentEmbedding
     renderers: Sandbox
     """Children that draw pages."""
-    publishing: Publishing
+    publishing: Publisher
     resolve: Resolver = system_resolver
     """Of the hosts of pages."""
     ocr: PageReader = field(default_factory=lambda: PageReader("off"))

@@ -11,10 +11,14 @@ import logging
 from random import uniform
 from typing import Final
 
+from latent_core.db import audit, containers, schedules
+from latent_core.db.connection import Connection, Database
+from latent_core.db.documents import documents
+from latent_core.db.transfer import archives, import_rows
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import LatentError
 from latent_core.domain.job import PRIORITY_LATER
-from latent_core.domain.schedule import due_since
+from latent_core.domain.manifest.schedule import due_since
 from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
     delete_documents,
@@ -22,8 +26,6 @@ from latent_core.ingest.delete import (
     enqueue_collection,
     enqueue_removal,
 )
-from latent_core.registry import archives, audit, containers, documents, importing, schedules
-from latent_core.registry.connection import Connection, Database
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_core.transfer.requests import ExportPayload, request_export
@@ -33,7 +35,7 @@ logger = logging.getLogger(__name__)
 SECONDS_BETWEEN_LOOKS: Final = 30.0
 BACKUP: Final = "backup"
 PRINCIPAL: Final = "local:you"
-DOCUMENTS_A_DELETION: Final = 500
+DOCUMENTS_PER_DELETION: Final = 500
 
 
 async def keep_schedule(settings: Settings, stack: Stack) -> None:
@@ -54,7 +56,7 @@ async def look(settings: Settings, stack: Stack) -> None:
     async with stack.db.transaction() as conn:
         enqueued = await schedule_backups(conn)
     async with stack.db.transaction() as conn:
-        for container_id in await importing.disown(conn):
+        for container_id in await import_rows.disown(conn):
             await enqueue_removal(conn, container_id, principal=PRINCIPAL)
             enqueued += 1
         if await archives.expire(conn):
@@ -113,7 +115,7 @@ async def _delete_some(db: Database, container_id: str, days: int, lease_seconds
     async with db.transaction() as conn:
         if await containers.hold(conn, container_id) is not ContainerState.ACTIVE:
             return 0
-        ids = await schedules.expired(conn, container_id, days, DOCUMENTS_A_DELETION)
+        ids = await schedules.expired(conn, container_id, days, DOCUMENTS_PER_DELETION)
         await documents.lock(conn, list(ids))
         expired = await schedules.still_expired(conn, list(ids), days)
         deleted = (

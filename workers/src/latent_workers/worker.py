@@ -10,26 +10,26 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from latent_core.background import ended
 from latent_core.domain.errors import Invalid
-from latent_core.metrics_server import metrics_served
-from latent_core.observability import set_up_logs
-from latent_core.queue.counted import counting
+from latent_core.queue.job_counts import counting
 from latent_core.queue.runner import Runner
-from latent_core.secret_files import forget_secrets, secrets_in
+from latent_core.runtime.cancel_and_wait import ended
+from latent_core.runtime.secret_files import forget_secrets, secrets_in
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack
-from latent_core.tracing import tracing
+from latent_core.telemetry.metrics import set_up_logs
+from latent_core.telemetry.metrics_server import metrics_served
+from latent_core.telemetry.tracing import tracing
 from latent_workers.deps import Deps
-from latent_workers.embed import DocumentEmbedding
+from latent_workers.heartbeat_metrics import keep_seen
+from latent_workers.ingest.embed import DocumentEmbedding
+from latent_workers.ingest.publishing import Publisher
 from latent_workers.jobs.registry import ONE_AT_A_TIME, handlers
+from latent_workers.maintenance import tidy
 from latent_workers.ocr.reader import PageReader
-from latent_workers.publishing import Publishing
 from latent_workers.sandbox.pool import Sandbox
 from latent_workers.sandbox.profile import DRAWING
 from latent_workers.scheduler import keep_schedule
-from latent_workers.tidy import tidy
-from latent_workers.watched import keep_seen
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
             stack.blobs.get,
             price_per_million=settings.embed_price_per_million,
         )
-        publishing = Publishing(stack.db, lease_seconds=settings.lease_seconds)
+        publishing = Publisher(stack.db, lease_seconds=settings.lease_seconds)
         deps = Deps(settings, stack, sandbox, embedding, renderers, publishing, ocr=reader)
         runner = Runner(
             stack.db,
@@ -64,11 +64,11 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
             lease_seconds=settings.lease_seconds,
             poll_seconds=settings.poll_seconds,
             worker_id=f"{socket.gethostname()}-{os.getpid()}",
-            told=counting(stack.metrics),
+            on_end=counting(stack.metrics),
             one_at_a_time=ONE_AT_A_TIME,
         )
         task = asyncio.create_task(runner.run(), name="worker")
-        beside = [
+        background = [
             asyncio.create_task(tidy(settings, stack), name="tidy"),
             asyncio.create_task(keep_schedule(settings, stack), name="schedule"),
             asyncio.create_task(keep_seen(stack.db, stack.metrics), name="seen"),
@@ -77,7 +77,7 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
             yield runner
         finally:
             runner.stop()
-            await ended(*beside)
+            await ended(*background)
             await task
             await embedding.close()
 

@@ -19,7 +19,7 @@ from latent_core.domain.errors import IngestFailed
 from latent_core.domain.web_address import WebAddress
 from latent_workers.fetch import browser
 from latent_workers.fetch.browser import rendered
-from latent_workers.fetch.guard import Guard, system_resolver
+from latent_workers.fetch.guard import AddressGuard, system_resolver
 from latent_workers.fetch.web import Download, WebFetcher
 from tests.support.servers.web_site import WebSite
 
@@ -121,7 +121,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         site.page("/", "<script src=/app.js></script>")
         site.page("/app.js", "write()", headers={"Content-Type": "text/javascript"})
         fetcher = WebFetcher(
-            Guard(system_resolver, [site.origin]), tmp_path, limit=100_000, seconds=20
+            AddressGuard(system_resolver, [site.origin]), tmp_path, limit=100_000, seconds=20
         )
         download = await fetcher.get(WebAddress.parse(site.url("/")))
         assert download is not None
@@ -146,7 +146,7 @@ async def test_what_a_page_asks_for_is_fetched_by_the_guard_and_by_nobody_else(
     assert "written by a script" in await world.render()
     assert good.body == b"write()"
     assert all(route.aborted and route.body is None for route in bad)
-    assert [asked.path for asked in world.site.asked] == ["/", "/app.js", "/missing.js"]
+    assert [request.path for request in world.site.requests] == ["/", "/app.js", "/missing.js"]
     assert stand_in.closed
     assert stand_in.context["service_workers"] == "block"
     assert stand_in.context["accept_downloads"] is False
@@ -156,7 +156,7 @@ async def test_what_a_page_asks_for_is_fetched_by_the_guard_and_by_nobody_else(
 async def test_a_page_that_asks_without_end_is_answered_so_often(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(browser, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(browser, "MAX_REQUESTS", 3)
     requests = [Route(world.site.url("/app.js")) for _ in range(5)]
     StandIn(requests).install(monkeypatch)
     await world.render()
@@ -173,7 +173,7 @@ async def test_a_browser_that_fails_costs_the_page_and_is_closed(
     assert stand_in.closed
 
 
-async def test_without_playwright_the_remedy_is_told(
+async def test_a_missing_playwright_is_reported_with_the_remedy(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "playwright.async_api", None)

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from latent_core.domain.errors import Forbidden, IngestFailed, Invalid, LatentError, Unavailable
 from latent_core.domain.web_address import WebAddress, parse_origin
-from latent_workers.fetch.guard import Guard, is_public, system_resolver
+from latent_workers.fetch.guard import AddressGuard, is_public, system_resolver
 
 CLOSED = [
     # The table of known holes: shared address space, metadata and wire servers of the clouds, IPv4 inside IPv6.
@@ -104,10 +104,10 @@ class Answers:
     def __init__(self, *addresses: str, trouble: Exception | None = None) -> None:
         self.addresses = addresses
         self.trouble = trouble
-        self.asked = 0
+        self.lookups = 0
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        self.asked += 1
+        self.lookups += 1
         if self.trouble is not None:
             raise self.trouble
         return self.addresses
@@ -121,12 +121,12 @@ def at(url: str) -> WebAddress:
 async def test_an_address_that_is_not_public_is_not_admitted(address: str) -> None:
     assert not is_public(address)
     with pytest.raises(Forbidden, match=r"LLC_FETCH_ALLOW=site\.example:443"):
-        await Guard(Answers(address)).admit(at("https://site.example/"))
+        await AddressGuard(Answers(address)).admit(at("https://site.example/"))
 
 
 @pytest.mark.parametrize("address", OPEN)
 async def test_a_public_address_is_admitted(address: str) -> None:
-    assert await Guard(Answers(address)).admit(at("https://site.example/")) == [address]
+    assert await AddressGuard(Answers(address)).admit(at("https://site.example/")) == [address]
 
 
 @given(st.ip_addresses(v=4))
@@ -154,7 +154,7 @@ def test_no_ipv4_address_passes_in_the_clothes_of_ipv6(address: IPv4Address, pre
 @given(st.permutations(["8.8.8.8", "1.1.1.1", "2a00:1450:4001::1", "10.0.0.1"]))
 async def test_one_bad_address_closes_a_host_whatever_the_others_are(found: list[str]) -> None:
     with pytest.raises(Forbidden):
-        await Guard(Answers(*found)).admit(at("http://site.example/"))
+        await AddressGuard(Answers(*found)).admit(at("http://site.example/"))
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ async def test_one_bad_address_closes_a_host_whatever_the_others_are(found: list
 async def test_an_address_in_the_url_itself_is_judged_without_a_resolver(url: str) -> None:
     answers = Answers("8.8.8.8")
     with pytest.raises(Forbidden):
-        await Guard(answers).admit(at(url))
-    assert answers.asked == 0
+        await AddressGuard(answers).admit(at(url))
+    assert answers.lookups == 0
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ async def test_an_address_in_the_url_itself_is_judged_without_a_resolver(url: st
 )
 async def test_an_odd_way_to_write_this_machine_is_seen_through(host: str) -> None:
     with pytest.raises((Forbidden, IngestFailed)):
-        await Guard(system_resolver).admit(at(f"http://{host}/"))
+        await AddressGuard(system_resolver).admit(at(f"http://{host}/"))
 
 
 @pytest.mark.parametrize("port", [1, 22, 25, 79, 81, 442, 444, 5432, 6333, 7801, 8080, 65535])
@@ -187,12 +187,12 @@ async def test_an_odd_way_to_write_this_machine_is_seen_through(host: str) -> No
 async def test_only_the_ports_of_the_web_are_open(scheme: str, port: int) -> None:
     answers = Answers("8.8.8.8")
     with pytest.raises(Forbidden, match=f"LLC_FETCH_ALLOW=site.example:{port}"):
-        await Guard(answers).admit(at(f"{scheme}://site.example:{port}/"))
-    assert answers.asked == 0
+        await AddressGuard(answers).admit(at(f"{scheme}://site.example:{port}/"))
+    assert answers.lookups == 0
 
 
 async def test_the_operator_may_vouch_for_a_place_and_for_no_other() -> None:
-    guard = Guard(
+    guard = AddressGuard(
         Answers("10.0.0.7"), [parse_origin("Wiki.Intra.:8080"), parse_origin("[::1]:9000")]
     )
     assert await guard.admit(at("http://wiki.intra:8080/page")) == ["10.0.0.7"]
@@ -214,9 +214,9 @@ async def test_a_name_that_is_not_resolved_has_its_reason(
     trouble: Exception, becomes: type[LatentError]
 ) -> None:
     with pytest.raises(becomes, match=r"site\.example"):
-        await Guard(Answers(trouble=trouble)).admit(at("http://site.example/"))
+        await AddressGuard(Answers(trouble=trouble)).admit(at("http://site.example/"))
     with pytest.raises(IngestFailed, match="no address"):
-        await Guard(Answers()).admit(at("http://site.example/"))
+        await AddressGuard(Answers()).admit(at("http://site.example/"))
 
 
 # --- addresses as they are written -------------------------------------------------------------

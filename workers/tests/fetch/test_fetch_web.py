@@ -33,9 +33,9 @@ from latent_core.domain.errors import (
 from latent_core.domain.web_address import WebAddress
 from latent_core.ingest.accept import Validators
 from latent_workers.fetch import web
-from latent_workers.fetch.guard import Guard
-from latent_workers.fetch.inflate import Inflater
-from latent_workers.fetch.naming import named
+from latent_workers.fetch.decompress import Inflater
+from latent_workers.fetch.file_names import named
+from latent_workers.fetch.guard import AddressGuard
 from latent_workers.fetch.web import Download, WebFetcher
 from tests.support.servers.web_site import WebSite, head
 
@@ -44,15 +44,15 @@ HOST = "site.example"
 PAGE = "<html><body><p>hello</p></body></html>"
 
 
-class Names:
+class GatewayNames:
     """A resolver: each answer of a name in turn, the last one for ever; private where nothing is said."""
 
     def __init__(self, **answers: Sequence[str]) -> None:
         self.answers = {name.replace("_", "."): list(found) for name, found in answers.items()}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        self.asked.append(host)
+        self.requests.append(host)
         found = self.answers.get(host, ["10.0.0.1"])
         return [found.pop(0)] if len(found) > 1 else found
 
@@ -64,13 +64,13 @@ async def site() -> AsyncIterator[WebSite]:
 
 
 @pytest.fixture
-def names() -> Names:
-    return Names(site_example=["127.0.0.1"])
+def names() -> GatewayNames:
+    return GatewayNames(site_example=["127.0.0.1"])
 
 
 @pytest.fixture
-def fetcher(site: WebSite, names: Names, tmp_path: Path) -> WebFetcher:
-    return WebFetcher(Guard(names, [site.origin]), tmp_path, limit=LIMIT, seconds=20)
+def fetcher(site: WebSite, names: GatewayNames, tmp_path: Path) -> WebFetcher:
+    return WebFetcher(AddressGuard(names, [site.origin]), tmp_path, limit=LIMIT, seconds=20)
 
 
 async def get(fetcher: WebFetcher, url: str, known: Validators | None = None) -> Download:
@@ -87,7 +87,7 @@ async def refusal(fetcher: WebFetcher, url: str, folder: Path) -> LatentError:
     return refused.value
 
 
-async def test_a_page_is_asked_for_honestly_and_kept_with_what_was_said_of_it(
+async def test_a_page_is_requested_with_our_user_agent_and_stored_with_its_validators(
     site: WebSite, fetcher: WebFetcher
 ) -> None:
     modified = "Sat, 14 Nov 2026 10:00:00 GMT"
@@ -99,10 +99,10 @@ async def test_a_page_is_asked_for_honestly_and_kept_with_what_was_said_of_it(
     assert got.sha256 == hashlib.sha256(PAGE.encode()).hexdigest()
     assert (got.bytes, got.etag, got.last_modified) == (len(PAGE), '"1"', modified)
     assert got.content_type == "text/html; charset=utf-8"
-    (asked,) = site.asked
-    assert asked.headers["host"] == site.origin
-    assert "latent-containers" in asked.headers["user-agent"]
-    assert not {"cookie", "authorization", "referer", "if-none-match"} & set(asked.headers)
+    (request,) = site.requests
+    assert request.headers["host"] == site.origin
+    assert "latent-containers" in request.headers["user-agent"]
+    assert not {"cookie", "authorization", "referer", "if-none-match"} & set(request.headers)
 
 
 async def test_a_proxy_of_the_environment_is_not_used(
@@ -117,7 +117,7 @@ async def test_a_proxy_of_the_environment_is_not_used(
 # --- where it leads ----------------------------------------------------------------------------
 
 
-async def test_redirects_are_followed_and_the_end_of_them_is_told(
+async def test_redirects_are_followed_and_the_final_url_is_reported(
     site: WebSite, fetcher: WebFetcher
 ) -> None:
     for number, status in enumerate((301, 307, 308)):
@@ -125,14 +125,14 @@ async def test_redirects_are_followed_and_the_end_of_them_is_told(
     site.page("/3", PAGE, headers={"Set-Cookie": "a=b"})
     got = await get(fetcher, site.url("/0"))
     assert str(got.url) == site.url("/3")
-    assert [asked.path for asked in site.asked] == ["/0", "/1", "/2", "/3"]
+    assert [request.path for request in site.requests] == ["/0", "/1", "/2", "/3"]
 
 
 async def test_no_cookie_is_carried_to_the_next_hop(site: WebSite, fetcher: WebFetcher) -> None:
     site.page("/a", "", status=302, headers={"Location": "/b", "Set-Cookie": "a=b; Path=/"})
     site.page("/b", PAGE)
     await get(fetcher, site.url("/a"))
-    assert "cookie" not in site.asked[-1].headers
+    assert "cookie" not in site.requests[-1].headers
 
 
 async def test_a_circle_of_redirects_ends(
@@ -143,7 +143,7 @@ async def test_a_circle_of_redirects_ends(
     error = await refusal(fetcher, site.url("/a"), tmp_path)
     assert isinstance(error, IngestFailed)
     assert "more than 3 redirects" in error.message
-    assert len(site.asked) == 4
+    assert len(site.requests) == 4
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ async def test_a_redirect_to_where_no_page_is_fetched_is_not_followed(
     site.redirect("/a", location.format(port=site.port))
     error = await refusal(fetcher, site.url("/a"), tmp_path)
     assert isinstance(error, Forbidden), error
-    assert [asked.path for asked in site.asked] == ["/a"]
+    assert [request.path for request in site.requests] == ["/a"]
 
 
 async def test_a_name_is_resolved_once_and_the_connection_goes_to_what_was_seen(
@@ -186,26 +186,26 @@ async def test_a_name_is_resolved_once_and_the_connection_goes_to_what_was_seen(
         return real(host, *more, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", spied)
-    rebinding = Names(site_example=["127.0.0.1", "10.0.0.1"])
-    fetcher = WebFetcher(Guard(rebinding, [site.origin]), tmp_path, limit=LIMIT, seconds=20)
+    rebinding = GatewayNames(site_example=["127.0.0.1", "10.0.0.1"])
+    fetcher = WebFetcher(AddressGuard(rebinding, [site.origin]), tmp_path, limit=LIMIT, seconds=20)
     site.page("/", PAGE)
     assert (await get(fetcher, site.url("/"))).bytes == len(PAGE)
-    assert rebinding.asked == [HOST]
+    assert rebinding.requests == [HOST]
     assert HOST not in looked_up
 
 
-async def test_a_name_that_turns_private_is_refused_at_the_next_hop(
+async def test_a_name_that_becomes_private_is_refused_at_the_next_hop(
     site: WebSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("latent_workers.fetch.guard.is_public", lambda a: a == "127.0.0.1")
     monkeypatch.setattr(
         "latent_core.domain.web_address.DEFAULT_PORTS", {"http": site.port, "https": 443}
     )
-    rebinding = Names(site_example=["127.0.0.1", "10.0.0.1"])
-    fetcher = WebFetcher(Guard(rebinding), tmp_path, limit=LIMIT, seconds=20)
+    rebinding = GatewayNames(site_example=["127.0.0.1", "10.0.0.1"])
+    fetcher = WebFetcher(AddressGuard(rebinding), tmp_path, limit=LIMIT, seconds=20)
     site.redirect("/a", "/b")
     assert isinstance(await refusal(fetcher, site.url("/a"), tmp_path), Forbidden)
-    assert [asked.path for asked in site.asked] == ["/a"]
+    assert [request.path for request in site.requests] == ["/a"]
 
 
 async def test_another_address_of_a_host_is_tried_when_one_does_not_answer(
@@ -214,7 +214,7 @@ async def test_another_address_of_a_host_is_tried_when_one_does_not_answer(
     async def both(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.254", "127.0.0.1"]
 
-    fetcher = WebFetcher(Guard(both, [site.origin]), tmp_path, limit=LIMIT, seconds=20)
+    fetcher = WebFetcher(AddressGuard(both, [site.origin]), tmp_path, limit=LIMIT, seconds=20)
     site.page("/", PAGE)
     assert (await get(fetcher, site.url("/"))).bytes == len(PAGE)
 
@@ -236,7 +236,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 async def test_over_tls_the_host_must_prove_its_name_though_its_address_is_dialled(
-    certificate: tuple[Path, Path], names: Names, tmp_path: Path
+    certificate: tuple[Path, Path], names: GatewayNames, tmp_path: Path
 ) -> None:
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(*certificate)
@@ -246,10 +246,10 @@ async def test_over_tls_the_host_must_prove_its_name_though_its_address_is_diall
     trusting = ssl.create_default_context(cafile=str(certificate[0]))
     async with WebSite(host=HOST, tls=server) as site:
         site.page("/", PAGE)
-        guard = Guard(names, [site.origin, f"other.example:{site.port}"])
+        guard = AddressGuard(names, [site.origin, f"other.example:{site.port}"])
         fetcher = WebFetcher(guard, tmp_path, limit=LIMIT, seconds=20, tls=trusting)
         (await get(fetcher, site.url("/"))).path.unlink()
-        assert (shown, site.asked[0].headers["host"]) == ([HOST], site.origin)
+        assert (shown, site.requests[0].headers["host"]) == ([HOST], site.origin)
         other = f"https://other.example:{site.port}/"
         error = await refusal(fetcher, other, tmp_path)
         assert isinstance(error, IngestFailed)
@@ -299,7 +299,7 @@ async def test_a_status_is_final_or_worth_another_try(
 
 
 @pytest.mark.parametrize(
-    ("said", "at_least", "at_most"),
+    ("retry_after", "minimum", "maximum"),
     [
         ("99999999999999", 3600, 3600),
         (timedelta(minutes=20), 600, 1200),
@@ -311,15 +311,15 @@ async def test_how_long_a_server_asks_to_wait_is_kept_within_reason(
     site: WebSite,
     fetcher: WebFetcher,
     tmp_path: Path,
-    said: str | timedelta,
-    at_least: float,
-    at_most: float,
+    retry_after: str | timedelta,
+    minimum: float,
+    maximum: float,
 ) -> None:
-    if isinstance(said, timedelta):
-        said = format_datetime(datetime.now(UTC) + said, usegmt=True)
-    site.page("/", "", status=503, headers={"Retry-After": said})
+    if isinstance(retry_after, timedelta):
+        retry_after = format_datetime(datetime.now(UTC) + retry_after, usegmt=True)
+    site.page("/", "", status=503, headers={"Retry-After": retry_after})
     error = await refusal(fetcher, site.url("/"), tmp_path)
-    assert at_least <= error.details.get("retry_after", 0) <= at_most
+    assert minimum <= error.details.get("retry_after", 0) <= maximum
 
 
 async def test_a_page_over_the_limit_is_refused_by_its_length_or_by_its_bytes(
@@ -349,14 +349,14 @@ async def test_a_compressed_page_is_kept_as_it_was_and_a_bomb_is_not_kept(
     site.page("/", packed(PAGE.encode()), headers=headers)
     got = await get(fetcher, site.url("/"))
     assert got.path.read_text() == PAGE
-    assert site.asked[-1].headers["accept-encoding"] == "gzip, deflate"
+    assert site.requests[-1].headers["accept-encoding"] == "gzip, deflate"
     got.path.unlink()
     site.page("/bomb", packed(bytes(50 * 1024 * 1024)), headers=headers)
     assert isinstance(await refusal(fetcher, site.url("/bomb"), tmp_path), TooLarge)
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "compress", "nonsense"])
-async def test_an_encoding_nobody_asked_for_is_refused(
+async def test_an_unrequested_content_encoding_is_refused(
     site: WebSite, fetcher: WebFetcher, tmp_path: Path, encoding: str
 ) -> None:
     site.page("/", b"\x00\x01", headers={"Content-Encoding": encoding})
@@ -404,22 +404,22 @@ async def test_bytes_that_cannot_be_decompressed_are_refused(
 
 @pytest.mark.parametrize("begun", [(), (head(200, {"Content-Length": "100"}), b"x")])
 async def test_a_server_that_stands_still_is_given_up_at_the_deadline(
-    site: WebSite, names: Names, tmp_path: Path, begun: tuple[bytes, ...]
+    site: WebSite, names: GatewayNames, tmp_path: Path, begun: tuple[bytes, ...]
 ) -> None:
     site.stuck("/", *begun)
-    fetcher = WebFetcher(Guard(names, [site.origin]), tmp_path, limit=LIMIT, seconds=0.5)
+    fetcher = WebFetcher(AddressGuard(names, [site.origin]), tmp_path, limit=LIMIT, seconds=0.5)
     error = await refusal(fetcher, site.url("/"), tmp_path)
     assert isinstance(error, TimedOut)
     assert "LLC_FETCH_SECONDS" in error.message
 
 
 async def test_nobody_at_the_door_is_worth_another_try(
-    site: WebSite, names: Names, tmp_path: Path
+    site: WebSite, names: GatewayNames, tmp_path: Path
 ) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         origin = f"{HOST}:{closed.getsockname()[1]}"
-        fetcher = WebFetcher(Guard(names, [origin]), tmp_path, limit=LIMIT, seconds=20)
+        fetcher = WebFetcher(AddressGuard(names, [origin]), tmp_path, limit=LIMIT, seconds=20)
         assert isinstance(await refusal(fetcher, f"http://{origin}/", tmp_path), Unavailable)
 
 
@@ -453,23 +453,21 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(
 ) -> None:
     site.page("/", PAGE, headers={"ETag": '"1"'})
     address = WebAddress.parse(site.url("/"))
-    said = known(str(address), etag='"1"', last_modified="Sat, 14 Nov 2026 10:00:00 GMT")
-    assert await fetcher.get(address, said) is None
-    assert site.asked[-1].headers["if-modified-since"] == said.last_modified
+    retry_after = known(str(address), etag='"1"', last_modified="Sat, 14 Nov 2026 10:00:00 GMT")
+    assert await fetcher.get(address, retry_after) is None
+    assert site.requests[-1].headers["if-modified-since"] == retry_after.last_modified
     site.page("/", PAGE, headers={"ETag": '"2"'})
-    got = await fetcher.get(address, said)
+    got = await fetcher.get(address, retry_after)
     assert got is not None
     assert got.etag == '"2"'
 
 
-async def test_what_was_said_of_another_place_is_not_asked_here(
-    site: WebSite, fetcher: WebFetcher
-) -> None:
+async def test_validators_of_another_url_are_not_sent(site: WebSite, fetcher: WebFetcher) -> None:
     site.redirect("/old", "/new")
     site.page("/new", PAGE, headers={"ETag": '"1"'})
     old = WebAddress.parse(site.url("/old"))
     assert await fetcher.get(old, known(site.url("/new"), etag='"1"')) is None
-    assert ["if-none-match" in asked.headers for asked in site.asked] == [False, True]
+    assert ["if-none-match" in request.headers for request in site.requests] == [False, True]
     assert await fetcher.get(old, known(site.url("/old"), etag='"1"')) is not None
 
 
@@ -482,7 +480,7 @@ async def test_what_cannot_be_sent_back_is_not_kept(
     site.page("/", PAGE, headers=headers)
     got = await get(fetcher, site.url("/"))
     assert got.etag is None
-    assert len(got.content_type) <= web.MOST_VALIDATOR
+    assert len(got.content_type) <= web.MAX_VALIDATOR
 
 
 # --- what it is called -------------------------------------------------------------------------

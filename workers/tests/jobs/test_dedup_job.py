@@ -20,30 +20,31 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType, number
+from latent_core.bm25.analyser import analyse
+from latent_core.db import containers
+from latent_core.db.connection import Database
+from latent_core.db.documents import documents, duplicates
+from latent_core.db.documents.documents import LiveGeneration, SourceInfo
+from latent_core.domain.chunk import BlockType, DraftChunk, SourcePlace, SourceType, number
 from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobKind
-from latent_core.domain.manifest import Dedup, Manifest
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.domain.manifest.model import Dedup, Manifest
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
+from latent_core.ingest.dedup import enqueue_dedup, enqueue_dedup_pending
 from latent_core.ingest.delete import delete_documents
-from latent_core.ingest.likenesses import enqueue_judging, judge_anew
-from latent_core.ingest.publish import Staged, StagedChunk, publish
-from latent_core.ingest.stage import Addressed, stage_vectors
-from latent_core.keywords.analyser import analyse
+from latent_core.ingest.publish import StagedChunk, StagedGeneration, publish
+from latent_core.ingest.stage import AddressedChunk, stage_vectors
+from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.queue import clock
 from latent_core.queue.claim import claim
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.lease import HeldClaim
-from latent_core.registry import containers, documents, likenesses
-from latent_core.registry.connection import Database
-from latent_core.registry.documents import Live, Source
-from latent_core.vectors.edge import EdgeVectorIndex
+from latent_core.vectors.edge.index import EdgeVectorIndex
+from latent_workers.dedup import BITS, bits_allowed, judge, sign
 from latent_workers.deps import Deps
 from latent_workers.jobs import dedup
-from latent_workers.likeness import BITS, bits_allowed, judge, sign
 from tests.support.queue import sql
 
 DIMS: Final = 8
@@ -54,22 +55,22 @@ DUE: Final = (
     "UPDATE jobs SET run_at = now(), waits_for = NULL WHERE kind = 'dedup' AND state = 'queued'"
 )
 LIVE: Final = """
-SELECT c.ord, c.text, c.id FROM chunks c
+SELECT c.chunk_no, c.text, c.id FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE d.deleted_at IS NULL ORDER BY c.ord
+WHERE d.deleted_at IS NULL ORDER BY c.chunk_no
 """
 
 
 def originals_of(angles: Mapping[int, int], degrees: int = DEGREES) -> dict[int, int]:
-    """By definition: going through the ords, a chunk repeats the first original it is like."""
+    """By definition: going through the chunk_nos, a chunk repeats the first original it is like."""
     leaders: list[int] = []
     verdicts: dict[int, int] = {}
-    for ord_ in sorted(angles):
-        found = next((o for o in leaders if abs(angles[o] - angles[ord_]) <= degrees), None)
+    for chunk_no in sorted(angles):
+        found = next((o for o in leaders if abs(angles[o] - angles[chunk_no]) <= degrees), None)
         if found is None:
-            leaders.append(ord_)
+            leaders.append(chunk_no)
         else:
-            verdicts[ord_] = found
+            verdicts[chunk_no] = found
     return verdicts
 
 
@@ -89,22 +90,22 @@ def test_verdicts_do_not_depend_on_the_order_in_which_chunks_come_and_go(
     live: set[int] = set()
     verdicts: dict[int, int] = {}
     waiting: set[int] = set()
-    for kind, ord_ in events:
+    for kind, chunk_no in events:
         if kind == "come":
-            live.add(ord_)
-        elif ord_ in live:
-            live.remove(ord_)
+            live.add(chunk_no)
+        elif chunk_no in live:
+            live.remove(chunk_no)
         else:
             continue
-        waiting.add(ord_)
+        waiting.add(chunk_no)
         while waiting and chance.random() < 0.5:
-            _turn(angles, live, verdicts, waiting, chance.randint(1, 3))
+            _step(angles, live, verdicts, waiting, chance.randint(1, 3))
     while waiting:
-        _turn(angles, live, verdicts, waiting, 2)
+        _step(angles, live, verdicts, waiting, 2)
     assert verdicts == originals_of({o: angles[o] for o in live})
 
 
-def _turn(
+def _step(
     angles: Mapping[int, int],
     live: set[int],
     verdicts: dict[int, int],
@@ -113,17 +114,17 @@ def _turn(
 ) -> None:
     """What a turn of the job does with the rows, in memory."""
     window = sorted(waiting)[:size]
-    for ord_ in window:
-        if ord_ not in live:
-            verdicts.pop(ord_, None)
+    for chunk_no in window:
+        if chunk_no not in live:
+            verdicts.pop(chunk_no, None)
     waiting |= _released(verdicts, window)
     judged = [o for o in window if o in live]
     near = {
         o: [n for n in live if n != o and abs(angles[n] - angles[o]) <= DEGREES] for o in judged
     }
     found = judge(near, verdicts)
-    for ord_ in judged:
-        verdicts.pop(ord_, None)
+    for chunk_no in judged:
+        verdicts.pop(chunk_no, None)
     verdicts.update(found)
     waiting -= set(window)
     waiting |= _released(verdicts, found)
@@ -131,8 +132,8 @@ def _turn(
 
 def _released(verdicts: dict[int, int], originals: Iterable[int]) -> set[int]:
     freed = {o for o, original in verdicts.items() if original in set(originals)}
-    for ord_ in freed:
-        del verdicts[ord_]
+    for chunk_no in freed:
+        del verdicts[chunk_no]
     return freed
 
 
@@ -175,9 +176,11 @@ class DedupHarness:
     words: dict[str, Sequence[int]] = field(default_factory=dict)
     """Text to the angle of each of its windows."""
 
-    async def stage(self, uri: str, angles: Sequence[int | Sequence[int]], **draft: Any) -> Staged:
+    async def stage(
+        self, uri: str, angles: Sequence[int | Sequence[int]], **draft: Any
+    ) -> StagedGeneration:
         """Chunks of a document whose vectors are stored; not visible yet."""
-        source = Source(CONTAINER, uri, "text/plain")
+        source = SourceInfo(CONTAINER, uri, "text/plain")
         payload = IngestPayload(uri=uri, filename="a.txt", mime="text/plain", accepted_at=NOW)
         async with self.db.transaction() as conn:
             await accept(conn, source, payload, kind=JobKind.INGEST, principal="local:you")
@@ -185,7 +188,7 @@ class DedupHarness:
             assert row is not None
             taken = await documents.take_generations(conn, [source.doc_id], row["request"])
             container = await containers.get(conn, CONTAINER)
-            first = await containers.take_ords(conn, CONTAINER, len(angles))
+            first = await containers.take_chunk_nos(conn, CONTAINER, len(angles))
         assert container is not None
         assert first is not None
         generation = taken[source.doc_id].generation
@@ -193,15 +196,15 @@ class DedupHarness:
         drafts = [self._draft(uri, generation, n, w, **draft) for n, w in enumerate(windows)]
         made = number(source.doc_id, drafts, range(first, first + len(drafts)))
         addressed = [
-            Addressed(source.doc_id, generation, c, len(w))
+            AddressedChunk(source.doc_id, generation, c, len(w))
             for c, w in zip(made, windows, strict=True)
         ]
         vectors = np.array([_direction(a) for w in windows for a in w], dtype=np.float32)
         await stage_vectors(self.index, container.space, addressed, vectors, _always)
-        return Staged(
+        return StagedGeneration(
             doc_id=source.doc_id,
             generation=generation,
-            live=Live(
+            live=LiveGeneration(
                 "A",
                 "text",
                 "0" * 64,
@@ -229,17 +232,17 @@ class DedupHarness:
         return DraftChunk(
             text=text,
             embed_text=text,
-            place=Place(0, len(text)),
+            place=SourcePlace(0, len(text)),
             source_type=SourceType.TEXT,
             content_hash=content_hash(text),
             token_count=3,
             **{"block_type": BlockType.PARAGRAPH, **more},
         )
 
-    async def publish(self, staged: Staged) -> None:
+    async def publish(self, staged: StagedGeneration) -> None:
         async with self.db.transaction() as conn:
             await publish(conn, CONTAINER, [staged])
-            await enqueue_judging(conn, CONTAINER, principal="local:you")
+            await enqueue_dedup_pending(conn, CONTAINER, principal="local:you")
 
     async def add(self, uri: str, *angles: int | Sequence[int], **draft: Any) -> UUID:
         staged = await self.stage(uri, angles, **draft)
@@ -252,7 +255,7 @@ class DedupHarness:
                 conn, CONTAINER, [doc_id], principal="local:you", lease_seconds=0.0
             )
 
-    async def turn(self) -> bool:
+    async def run_once(self) -> bool:
         """One turn of the job, if one is queued."""
         await sql(self.db, DUE)
         job = await claim(self.db, worker="w", lease_seconds=60, kinds=(JobKind.DEDUP,))
@@ -262,7 +265,7 @@ class DedupHarness:
         return job is not None
 
     async def judge(self) -> None:
-        while await self.turn():
+        while await self.run_once():
             continue
 
     @property
@@ -270,11 +273,11 @@ class DedupHarness:
         return cast(Deps, SimpleNamespace(stack=SimpleNamespace(db=self.db, vectors=self.index)))
 
     async def angles(self) -> dict[int, int]:
-        return {r["ord"]: self.words[r["text"]][0] for r in await sql(self.db, LIVE)}
+        return {r["chunk_no"]: self.words[r["text"]][0] for r in await sql(self.db, LIVE)}
 
     async def verdicts(self) -> dict[int, int]:
         async with self.db.transaction() as conn:
-            return await likenesses.originals(conn, CONTAINER, range(1000))
+            return await duplicates.originals(conn, CONTAINER, range(1000))
 
 
 def _direction(degrees: int) -> list[float]:
@@ -305,7 +308,7 @@ async def test_a_chunk_repeats_the_earliest_original_it_is_like_and_never_anothe
     await harness.add("file:///c", 30)
     await harness.judge()
     assert await harness.verdicts() == {2: 0, 3: 1}
-    assert await sql(harness.db, "SELECT 1 FROM unjudged_ords") == []
+    assert await sql(harness.db, "SELECT 1 FROM dedup_pending") == []
 
 
 async def test_duplicates_stand_for_themselves_when_their_original_is_deleted_or_replaced(
@@ -322,9 +325,9 @@ async def test_duplicates_stand_for_themselves_when_their_original_is_deleted_or
     await harness.add("file:///b", 90)
     await harness.judge()
     assert await harness.verdicts() == {}
-    assert await sql(harness.db, "SELECT ord FROM likenesses ORDER BY ord") == [
-        {"ord": 2},
-        {"ord": 3},
+    assert await sql(harness.db, "SELECT chunk_no FROM duplicates ORDER BY chunk_no") == [
+        {"chunk_no": 2},
+        {"chunk_no": 3},
     ]
 
 
@@ -333,10 +336,10 @@ async def test_whatever_comes_and_goes_the_verdicts_become_those_of_the_definiti
     harness: DedupHarness, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ords become visible out of order, turns fall between, and a turn covers few of them."""
-    monkeypatch.setattr(dedup, "ORDS_A_TURN", 3)
-    monkeypatch.setattr(dedup, "CHUNKS_A_STEP", 2)
+    monkeypatch.setattr(dedup, "CHUNK_NOS_PER_STEP", 3)
+    monkeypatch.setattr(dedup, "CHUNKS_PER_STEP", 2)
     chance = random.Random(seed)
-    waiting: list[Staged] = []
+    waiting: list[StagedGeneration] = []
     present: list[UUID] = []
     for step in range(30):
         action = chance.random()
@@ -350,7 +353,7 @@ async def test_whatever_comes_and_goes_the_verdicts_become_those_of_the_definiti
             await harness.publish(staged)
             present.append(staged.doc_id)
         if chance.random() < 0.4:
-            await harness.turn()
+            await harness.run_once()
         assert step < 30
     await harness.judge()
     angles_now = await harness.angles()
@@ -382,7 +385,7 @@ async def test_another_threshold_has_everything_judged_anew(harness: DedupHarnes
                 update={"dedup": Dedup(semantic_threshold=threshold)}
             )
             await containers.update_manifest(conn, changed, str(threshold), current.etag)
-            await judge_anew(conn, CONTAINER, principal="local:you")
+            await enqueue_dedup(conn, CONTAINER, principal="local:you")
         await harness.judge()
         assert await harness.verdicts() == originals_of(await harness.angles(), degrees)
 
@@ -397,5 +400,5 @@ async def test_a_worker_that_lost_its_job_writes_no_verdict(harness: DedupHarnes
     held = HeldClaim(job, lease_seconds=60, since=clock.now())
     with pytest.raises(LeaseLost):
         await dedup.dedup(JobContext(harness.db, held), harness.deps)
-    assert await sql(harness.db, "SELECT 1 FROM likenesses") == []
-    assert len(await sql(harness.db, "SELECT 1 FROM unjudged_ords")) == 2
+    assert await sql(harness.db, "SELECT 1 FROM duplicates") == []
+    assert len(await sql(harness.db, "SELECT 1 FROM dedup_pending")) == 2

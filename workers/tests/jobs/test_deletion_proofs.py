@@ -9,18 +9,18 @@ from uuid import UUID
 
 import pytest
 
+from latent_core.db.connection import Database
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
 from latent_core.ingest import purge as purging
 from latent_core.ingest.delete import (
-    Deleted,
+    DeletionResult,
     delete_container,
     delete_documents,
     delete_records,
 )
-from latent_core.registry.connection import Database
 from latent_core.transfer.requests import ExportPayload, request_export
 from latent_workers.jobs import purge as purge_job
 from tests.support.harness.transfers import OWNER, export
@@ -43,7 +43,7 @@ async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHar
         yield one
 
 
-async def deleted(harness: WorkerHarness, doc_ids: Sequence[UUID]) -> Deleted:
+async def deleted(harness: WorkerHarness, doc_ids: Sequence[UUID]) -> DeletionResult:
     """As the gateway does it."""
     async with harness.stack.db.transaction() as conn:
         found = await delete_documents(
@@ -91,11 +91,11 @@ async def test_the_job_of_a_deleted_corpus_ends_last_and_tells_of_all_its_record
     assert await harness.work() == []
     assert (await job(harness, answered))["state"] == "queued", "it waits for those of the records"
     await harness.settle()
-    told = await job(harness, answered)
-    assert told["state"] == "done"
-    assert (told["result"]["chunks"], told["result"]["points"]) == (RECORDS, RECORDS)
-    assert told["result"]["postings"] > RECORDS
-    assert len(told["result"]["record_jobs"]) == 1
+    finished = await job(harness, answered)
+    assert finished["state"] == "done"
+    assert (finished["result"]["chunks"], finished["result"]["points"]) == (RECORDS, RECORDS)
+    assert finished["result"]["postings"] > RECORDS
+    assert len(finished["result"]["record_jobs"]) == 1
     await harness.settle()
     report = await harness.examine()
     assert report.clean, report
@@ -112,9 +112,9 @@ async def test_a_purge_of_records_that_fails_is_named_by_the_deletion(
         "UPDATE jobs SET state = 'failed' WHERE kind = 'purge' AND payload ->> 'of' IS NOT NULL",
     )
     assert await harness.work() == []
-    told = await job(harness, answered)
-    assert told["state"] == "done"
-    assert "latent jobs requeue" in told["warnings"][0]["message"]
+    finished = await job(harness, answered)
+    assert finished["state"] == "done"
+    assert "latent jobs requeue" in finished["warnings"][0]["message"]
 
 
 async def test_a_purge_that_was_killed_tells_what_its_first_attempt_removed(
@@ -127,7 +127,7 @@ async def test_a_purge_that_was_killed_tells_what_its_first_attempt_removed(
     claimed = await harness.claim(JobKind.PURGE)
     assert claimed is not None
     with monkeypatch.context() as patch:
-        patch.setattr(purge_job, "crash_point", killer("purge.after_points"))
+        patch.setattr(purge_job, "failpoint", killer("purge.after_points"))
         with pytest.raises(Killed):
             await harness.run(claimed)
     await sql(harness.stack.db, QUEUED_AGAIN)
@@ -146,7 +146,7 @@ async def test_the_deletion_of_a_container_that_was_killed_tells_all_that_was_th
     claimed = await harness.claim(JobKind.DELETE_CONTAINER)
     assert claimed is not None
     with monkeypatch.context() as patch:
-        patch.setattr(purging, "crash_point", killer("drop.after_rows"))
+        patch.setattr(purging, "failpoint", killer("drop.after_rows"))
         with pytest.raises(Killed):
             await harness.run(claimed)
     await sql(harness.stack.db, QUEUED_AGAIN)
@@ -170,13 +170,13 @@ async def test_the_archives_that_may_still_hold_a_deleted_document_are_named(
     for doc_id, kinds in ((first, ["backup", "export"]), (second, ["backup"])):
         answered = (await deleted(harness, [doc_id])).job_id
         assert await harness.work() == []
-        told = await job(harness, answered)
-        kept = told["result"]["archives_kept"]
+        finished = await job(harness, answered)
+        kept = finished["result"]["archives_kept"]
         assert [name.split()[0] for name in kept] == kinds
-        assert all(name in told["warnings"][0]["message"] for name in kept)
+        assert all(name in finished["warnings"][0]["message"] for name in kept)
 
 
-async def test_pages_and_references_of_a_deleted_document_are_told_and_go_with_their_bytes(
+async def test_pages_and_references_of_a_deleted_document_are_listed_and_removed_with_their_bytes(
     harness: WorkerHarness,
 ) -> None:
     stack = harness.stack

@@ -11,19 +11,19 @@ from uuid import UUID, uuid4
 import numpy as np
 import pytest
 
+from latent_core.db import containers, tokens
+from latent_core.db.connection import Database
+from latent_core.db.tokens import NewToken
 from latent_core.doctor.examine import Doctor
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import NotFound
 from latent_core.domain.findings import DoctorReport, Remedy
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.job import JobKind
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.token import Scope
 from latent_core.ingest import containers as founding
 from latent_core.ingest.delete import delete_container, delete_documents
-from latent_core.registry import containers, tokens
-from latent_core.registry.connection import Database
-from latent_core.registry.tokens import NewToken
 from latent_core.transfer.requests import ExportPayload, request_export
 from latent_core.vectors.port import Points
 from tests.support.harness.transfers import export
@@ -109,7 +109,7 @@ async def store_stray_points(harness: WorkerHarness) -> None:
 async def store_a_point_too_many(harness: WorkerHarness) -> None:
     row = await one(
         harness,
-        "SELECT c.doc_id, c.generation, c.ord FROM chunks c JOIN documents d ON d.id = c.doc_id "
+        "SELECT c.doc_id, c.generation, c.chunk_no FROM chunks c JOIN documents d ON d.id = c.doc_id "
         "WHERE d.uri = 'file:///lamp.md' LIMIT 1",
     )
     stray = Points(
@@ -117,7 +117,7 @@ async def store_a_point_too_many(harness: WorkerHarness) -> None:
         np.eye(1, DIMS, dtype=np.float32),
         [row["doc_id"]],
         [row["generation"]],
-        [row["ord"]],
+        [row["chunk_no"]],
     )
     await harness.stack.vectors.upsert(await collection(harness), stray)
 
@@ -125,7 +125,7 @@ async def store_a_point_too_many(harness: WorkerHarness) -> None:
 async def lose_a_chunk(harness: WorkerHarness) -> None:
     await sql(
         harness.stack.db,
-        "DELETE FROM chunks WHERE ordinal = 0 AND doc_id = (SELECT id FROM documents WHERE uri = 'file:///lamp.md')",
+        "DELETE FROM chunks WHERE position = 0 AND doc_id = (SELECT id FROM documents WHERE uri = 'file:///lamp.md')",
     )
 
 
@@ -151,7 +151,7 @@ async def unpublish_a_record(harness: WorkerHarness) -> None:
 async def lose_postings(harness: WorkerHarness) -> None:
     await sql(
         harness.stack.db,
-        "WITH loose AS (DELETE FROM loose_postings WHERE term = 'lamp') DELETE FROM postings WHERE term = 'lamp'",
+        "WITH loose AS (DELETE FROM unmerged_postings WHERE term = 'lamp') DELETE FROM postings WHERE term = 'lamp'",
     )
 
 
@@ -259,7 +259,7 @@ async def lose_languages(harness: WorkerHarness) -> None:
     assert gone
 
 
-async def test_a_manifest_that_names_another_model_than_the_vectors_were_made_by_is_told(
+async def test_a_manifest_that_names_another_model_than_the_vectors_is_reported(
     harness: WorkerHarness,
 ) -> None:
     async with harness.stack.db.transaction() as conn:
@@ -276,9 +276,9 @@ async def test_a_manifest_that_names_another_model_than_the_vectors_were_made_by
 async def test_a_token_for_a_container_that_is_not_there_is_noted(harness: WorkerHarness) -> None:
     async with harness.stack.db.transaction() as conn:
         for name, opened in (("old", ("gone", CONTAINER)), ("fine", (CONTAINER,)), ("all", None)):
-            wanted = NewToken("agent:local", name, frozenset({Scope.READ}), opened, None)
+            new_token = NewToken("agent:local", name, frozenset({Scope.READ}), opened, None)
             await tokens.create(
-                conn, wanted, hashlib.sha256(name.encode()).digest(), created_by="local:you"
+                conn, new_token, hashlib.sha256(name.encode()).digest(), created_by="local:you"
             )
     report = await examine(harness)
     assert report.clean
@@ -288,7 +288,7 @@ async def test_a_token_for_a_container_that_is_not_there_is_noted(harness: Worke
     assert f"latent token revoke {note.object}" in note.message
 
 
-async def test_a_space_that_is_kept_beside_the_live_one_is_named_with_what_it_lacks(
+async def test_a_kept_second_space_is_named_with_its_missing_points(
     harness: WorkerHarness,
 ) -> None:
     await harness.add("lamp.md", TEXT)
@@ -340,9 +340,7 @@ DAMAGES: Final[dict[str, list[Case]]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-async def test_what_is_damaged_is_told_repaired_and_then_in_order(
-    harness: WorkerHarness, kind: str
-) -> None:
+async def test_damage_is_reported_repaired_and_then_gone(harness: WorkerHarness, kind: str) -> None:
     await harness.add("lamp.md", TEXT)
     await harness.add_corpus(RECORDS)
     assert await harness.work() == []
@@ -363,25 +361,27 @@ async def test_what_is_damaged_is_told_repaired_and_then_in_order(
         assert texts <= set(await harness.texts()) or damage is leave_dead_rows
 
 
-async def test_a_lost_original_is_told_and_comes_back_with_the_file(harness: WorkerHarness) -> None:
+async def test_a_lost_original_is_reported_and_restored_by_adding_the_file(
+    harness: WorkerHarness,
+) -> None:
     await harness.add("lamp.md", TEXT)
     assert await harness.work() == []
     row = await one(harness, "SELECT sha256 FROM blob_refs WHERE role = 'original'")
     await harness.stack.blobs.delete(Sha256(str(row["sha256"])))
     report = await examine(harness)
     stack = harness.stack
-    (told,) = await Repairer(
+    (outcome,) = await Repairer(
         stack.db, stack.vectors, stack.blobs, principal="local:you", lease_seconds=60.0
     ).repair(report)
-    assert not told.done
-    assert "add file:///lamp.md again" in told.message
+    assert not outcome.done
+    assert "add file:///lamp.md again" in outcome.message
     assert not (await examine(harness)).clean
     await harness.add("lamp.md", TEXT)
     assert await harness.work() == []
     assert (await examine(harness, deep=True)).clean
 
 
-async def test_a_backup_that_is_lost_or_cut_off_is_told_with_its_container_and_after_it(
+async def test_a_lost_or_truncated_backup_is_reported_with_and_without_its_container(
     harness: WorkerHarness,
 ) -> None:
     await harness.add("lamp.md", TEXT)
@@ -399,11 +399,11 @@ async def test_a_backup_that_is_lost_or_cut_off_is_told_with_its_container_and_a
     path.chmod(0o600)
     data = path.read_bytes()
     path.write_bytes(data[:2])
-    told = (await examine(harness)).containers[CONTAINER].differences
-    assert [d.kind for d in told] == ["backup", "backup"]
-    assert "is absent" in told[0].message
-    assert "has 2 bytes" in told[1].message
-    assert all("latent backup now notes" in d.message for d in told)
+    outcome = (await examine(harness)).containers[CONTAINER].differences
+    assert [d.kind for d in outcome] == ["backup", "backup"]
+    assert "is absent" in outcome[0].message
+    assert "has 2 bytes" in outcome[1].message
+    assert all("latent backup now notes" in d.message for d in outcome)
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     assert len((await examine(harness)).containers[CONTAINER].differences) == 1
     assert len((await examine(harness, deep=True)).containers[CONTAINER].differences) == 2
@@ -496,7 +496,7 @@ async def test_the_proof_of_a_deletion_counts_what_went_from_each_store(
         harness.stack.db, f"SELECT result FROM jobs WHERE id = {proof['compaction_job']}"
     )
     assert forgotten["result"]["dropped_chunks"] == counted["chunks"]
-    assert await sql(harness.stack.db, "SELECT 1 FROM dead_ords") == []
+    assert await sql(harness.stack.db, "SELECT 1 FROM dead_chunk_nos") == []
     await harness.settle()
     assert (await examine(harness, deep=True)).clean
 

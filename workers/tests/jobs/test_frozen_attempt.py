@@ -21,36 +21,36 @@ import orjson
 import pytest
 
 from latent_core.blobs.files import FileBlobStore
-from latent_core.blobs.keeping import store
 from latent_core.blobs.signing import Signer
+from latent_core.blobs.writer import store
+from latent_core.bm25.bm25 import PostgresKeywordIndex
+from latent_core.db.connection import Connection, Database
+from latent_core.db.documents import documents
+from latent_core.db.documents.documents import SourceInfo
 from latent_core.doctor.examine import Doctor
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import JobKind
-from latent_core.domain.manifest import Chunker, Manifest
-from latent_core.embedding.resolve import Embedders
+from latent_core.domain.manifest.model import Chunker, Manifest
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
 from latent_core.ingest.delete import delete_container, delete_documents
-from latent_core.keywords.bm25 import PostgresKeywordIndex
-from latent_core.observability import Metrics
+from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.queue import admin
 from latent_core.queue.context import JobContext
 from latent_core.queue.reaper import disown, reap
 from latent_core.queue.runner import Runner
 from latent_core.queue.wakeup import Wakeup
-from latent_core.registry import documents
-from latent_core.registry.connection import Connection, Database
-from latent_core.registry.documents import Source
 from latent_core.settings import Settings
 from latent_core.stack import Stack
-from latent_core.vectors.edge import EdgeVectorIndex
+from latent_core.telemetry.metrics import Metrics
+from latent_core.vectors.edge.index import EdgeVectorIndex
 from latent_core.vectors.port import Points, VectorIndex
 from latent_workers.deps import Deps
-from latent_workers.embed import DocumentEmbedding
+from latent_workers.ingest.embed import DocumentEmbedding
+from latent_workers.ingest.publishing import Publisher
 from latent_workers.jobs.registry import handlers
-from latent_workers.publishing import Publishing
+from latent_workers.maintenance import look
 from latent_workers.sandbox.pool import Sandbox
-from latent_workers.tidy import look
 from tests.support.servers.embedding_server import EmbeddingServer
 
 DIMS: Final = 16
@@ -185,7 +185,7 @@ class AttemptHarness:
             stack = replace(stack, vectors=cast(VectorIndex, SteppedIndex(stack.vectors, steps)))
         embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics, stack.blobs.get)
         db = stack.db if steps is None else cast(Database, SteppedDatabase(stack.db, steps))
-        publishing = Publishing(db, lease_seconds=stack.settings.lease_seconds)
+        publishing = Publisher(db, lease_seconds=stack.settings.lease_seconds)
         deps = Deps(stack.settings, stack, self.sandbox, embedding, self.sandbox, publishing)
         bound = handlers(deps)
         runner = Runner(
@@ -207,7 +207,7 @@ class AttemptHarness:
     async def add(self, uri: str, data: bytes, kind: JobKind = JobKind.INGEST) -> UUID:
         sha256 = await store(self.stack.db, self.stack.blobs, data)
         name = uri.rpartition("/")[2]
-        source = Source(CONTAINER, uri, "text/plain")
+        source = SourceInfo(CONTAINER, uri, "text/plain")
         payload = IngestPayload(
             uri=uri,
             filename=name,
@@ -219,7 +219,7 @@ class AttemptHarness:
             accepted = await accept(conn, source, payload, kind=kind, principal="local:you")
         return accepted.doc_id
 
-    async def take_away(self, worker: str) -> None:
+    async def take_claim(self, worker: str) -> None:
         """The worker's lease runs out, and the reaper comes."""
         await disown(self.stack.db, worker)
         assert await reap(self.stack.db)
@@ -293,7 +293,7 @@ async def harness(database: Database, tmp_path: Path) -> AsyncIterator[AttemptHa
         (tmp_path / "tmp").mkdir()
         index = await EdgeVectorIndex.open(tmp_path / "vectors")
         services.push_async_callback(index.close)
-        embedders = Embedders(settings, tmp_path / "models")
+        embedders = EmbedderRegistry(settings, tmp_path / "models")
         services.push_async_callback(embedders.close)
         stack = Stack(
             settings=settings,
@@ -371,13 +371,13 @@ async def test_frozen_at_any_step_it_changes_nothing_once_another_has_the_job(
             doc_id = await harness.add(uri, content(uri), kind)
             async with asyncio.timeout(WAIT_SECONDS):
                 await steps.reached.wait()
-            await harness.take_away("frozen")
+            await harness.take_claim("frozen")
             frozen.stop()
             async with harness.worker("other", kinds=[kind]):
                 await published(harness, doc_id)
             live = await harness.live(doc_id)
             steps.go.set()
-        assert (frozen.tally.lost, frozen.tally.settled) == (1, 0), where
+        assert (frozen.stats.lost, frozen.stats.settled) == (1, 0), where
         assert "after the transaction" not in steps.taken, where
         assert await harness.live(doc_id) == live, where
     await clean_in_the_end(harness)
@@ -431,7 +431,7 @@ async def test_deleted_while_it_was_frozen_a_document_stays_deleted(
 
 async def test_what_was_added_while_it_was_frozen_wins(harness: AttemptHarness) -> None:
     async with frozen_with_vectors(harness, "file:///a.txt"):
-        await harness.take_away("frozen")
+        await harness.take_claim("frozen")
         doc_id = await harness.add("file:///a.txt", b"The lamp of the harbour is out.")
         async with harness.worker("other", kinds=[JobKind.INGEST]):
             await published(harness, doc_id)
@@ -452,7 +452,7 @@ async def test_a_job_that_is_cancelled_after_its_worker_vanished_leaves_nothing_
     harness: AttemptHarness,
 ) -> None:
     async with frozen_with_vectors(harness, "file:///a.txt") as doc_id:
-        await harness.take_away("frozen")
+        await harness.take_claim("frozen")
         await harness.cancel(doc_id)
     assert await harness.live(doc_id) is None
     await clean_in_the_end(harness)

@@ -14,15 +14,15 @@ import orjson
 import pytest
 from PIL import Image
 
-from latent_core.domain.errors import IngestFailed, TooLarge, Unavailable, Unreachable
+from latent_core.db.connection import Database
+from latent_core.domain.errors import GatewayUnreachable, IngestFailed, TooLarge, Unavailable
 from latent_core.domain.job import JobKind
 from latent_core.ingest.delete import delete_container, delete_documents
-from latent_core.registry.connection import Database
-from latent_workers import publishing
+from latent_workers.ingest import publishing
 from latent_workers.jobs import corpus, render
 from latent_workers.ocr.reader import PageReader
-from latent_workers.parse import mupdf
-from latent_workers.parse.decode import clean_value
+from latent_workers.parse.pdf import mupdf
+from latent_workers.parse.text.decode import clean_value
 from tests.support.harness.worker_harness import (
     CONTAINER,
     LEASE_SECONDS,
@@ -80,7 +80,7 @@ async def test_a_record_that_vanished_from_its_corpus_is_removed_and_the_others_
 async def test_a_deleted_corpus_that_is_added_again_keeps_its_records_when_late_purges_run(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus, "RECORDS_A_BATCH", 2)
+    monkeypatch.setattr(corpus, "RECORDS_PER_BATCH", 2)
     records = {f"r{n}": f"lamp number {n} is lit" for n in range(5)}
     doc_id = await harness.add_corpus(records)
     assert await harness.work() == []
@@ -134,7 +134,7 @@ async def test_page_images_are_referred_to_while_the_rest_is_still_drawn(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a collection would take them away from a long render."""
-    monkeypatch.setattr(render, "PAGES_A_BATCH", 2)
+    monkeypatch.setattr(render, "PAGES_PER_BATCH", 2)
     doc_id = await harness.add("log.txt", LINES.encode())
     await harness.work(JobKind.INGEST)
     seen: list[int] = []
@@ -164,7 +164,7 @@ async def test_page_images_are_referred_to_while_the_rest_is_still_drawn(
 async def test_images_drawn_for_a_document_that_was_deleted_meanwhile_are_collected(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render, "PAGES_A_BATCH", 2)
+    monkeypatch.setattr(render, "PAGES_PER_BATCH", 2)
     doc_id = await harness.add("log.txt", LINES.encode())
     await harness.work(JobKind.INGEST)
     noting = render._note
@@ -196,13 +196,13 @@ async def test_the_bytes_of_a_file_below_a_root_are_kept_while_it_is_ingested_an
     (harness.inbox / "a.txt").write_text("the lamp is lit")
     sha256 = hashlib.sha256(b"the lamp is lit").hexdigest()
     await harness.add("a.txt", None)
-    harness.embedder.away = Unavailable("the embedder is away")
+    harness.embedder.failure = Unavailable("the embedder is away")
     job = await harness.claim()
     assert job is not None
     assert isinstance(await harness.run(job), Unavailable)
     (row,) = await sql(harness.stack.db, "SELECT payload, state FROM jobs WHERE kind = 'ingest'")
     assert (row["payload"]["sha256"], row["state"]) == (sha256, "queued")
-    harness.embedder.away = None
+    harness.embedder.failure = None
     await harness.settle()
     assert await harness.texts() == ["the lamp is lit"]
     assert await harness.stored() >= {sha256}
@@ -210,21 +210,21 @@ async def test_the_bytes_of_a_file_below_a_root_are_kept_while_it_is_ingested_an
     assert document["source_mtime_ns"] == (harness.inbox / "a.txt").stat().st_mtime_ns
 
 
-async def test_a_document_whose_embedder_is_away_waits_with_that_cause_and_is_swept_by_nobody(
+async def test_a_document_whose_embedder_is_unreachable_waits_with_that_cause_and_is_not_cleaned_up(
     harness: WorkerHarness,
 ) -> None:
     await harness.add("a.txt", b"the lamp is lit")
     await sql(harness.stack.db, "UPDATE jobs SET max_attempts = 1")
-    harness.embedder.away = Unreachable("the embedder cannot be reached")
+    harness.embedder.failure = GatewayUnreachable("the embedder cannot be reached")
     for _ in range(3):
         await sql(harness.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
         job = await harness.claim()
         assert job is not None
-        assert isinstance(await harness.run(job), Unreachable)
+        assert isinstance(await harness.run(job), GatewayUnreachable)
     (row,) = await sql(harness.stack.db, "SELECT kind, state, attempts, cause FROM jobs")
     assert (row["kind"], row["state"], row["attempts"]) == ("ingest", "queued", 0)
     assert row["cause"]["message"] == "the embedder cannot be reached"
-    harness.embedder.away = None
+    harness.embedder.failure = None
     await harness.settle()
     assert await harness.texts() == ["the lamp is lit"]
 
@@ -420,7 +420,7 @@ async def test_scanned_pages_are_read_when_the_document_is_added_again_with_an_e
     assert document["recipe"] == again["recipe"] + "-unread"
     rows = await sql(
         harness.stack.db,
-        "SELECT c.page, c.meta FROM chunks c JOIN documents d ON d.live_generation = c.generation ORDER BY c.ord",
+        "SELECT c.page, c.meta FROM chunks c JOIN documents d ON d.live_generation = c.generation ORDER BY c.chunk_no",
     )
     assert [(row["page"], row["meta"].get("ocr")) for row in rows] == [(1, None), (2, True)]
     await harness.settle()

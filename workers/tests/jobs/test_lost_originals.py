@@ -9,13 +9,15 @@ from uuid import UUID
 
 import pytest
 
+from latent_core.db import containers
+from latent_core.db.connection import Database
+from latent_core.db.documents import folder_listings
+from latent_core.db.transfer import archives
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.archive import ArchiveKind
-from latent_core.domain.errors import Damaged
+from latent_core.domain.errors import DamagedBlob
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobKind
-from latent_core.registry import archives, containers, listings
-from latent_core.registry.connection import Database
 from latent_core.transfer.requests import ExportPayload, request_export
 from tests.support.harness.transfers import OWNER, delete, export, take_in
 from tests.support.harness.worker_harness import CONTAINER, WorkerHarness, open_harness
@@ -57,7 +59,7 @@ async def damage_on_a_server(harness: WorkerHarness, sha256: Sha256) -> None:
 
     async def local_copy(asked: Sha256) -> Path:
         if asked == sha256:
-            raise Damaged(f"blob {sha256} does not hold the bytes of its name")
+            raise DamagedBlob(f"blob {sha256} does not hold the bytes of its name")
         return await copy(asked)
 
     vars(store)["local_copy"] = local_copy
@@ -65,7 +67,7 @@ async def damage_on_a_server(harness: WorkerHarness, sha256: Sha256) -> None:
 
 async def has_original(harness: WorkerHarness, doc_id: UUID) -> bool:
     async with harness.stack.db.transaction() as conn:
-        return (await listings.known(conn, [doc_id]))[doc_id].has_original
+        return (await folder_listings.known(conn, [doc_id]))[doc_id].has_original
 
 
 async def last(harness: WorkerHarness, kind: JobKind) -> dict[str, Any]:

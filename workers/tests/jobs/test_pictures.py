@@ -15,24 +15,30 @@ import pymupdf
 import pytest
 from PIL import Image
 
+from latent_core.db import containers
+from latent_core.db.connection import Database
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.chunk import Modality, SourceType, number
-from latent_core.domain.errors import IngestFailed, LatentError, NotFound, Unavailable, Unreachable
+from latent_core.domain.errors import (
+    GatewayUnreachable,
+    IngestFailed,
+    LatentError,
+    NotFound,
+    Unavailable,
+)
 from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
 from latent_core.domain.job import JobKind
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.refresh import RefreshPayload, RefreshRequest
 from latent_core.domain.vector import Matrix, Vector
-from latent_core.embedding.port import EmbeddingModel
-from latent_core.refresh.refresh import begin
-from latent_core.registry import containers
-from latent_core.registry.connection import Database
+from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.refresh.lifecycle import begin
 from latent_core.settings import Settings
 from latent_workers.chunk.drafting import drafts_of
 from latent_workers.chunk.pages import page_chunks
-from latent_workers.jobs import drawing, pictures
-from latent_workers.parse.parsed import Block, BlockType, Parsed, ParsedPage
+from latent_workers.ingest import embedded_images, page_drawing
+from latent_workers.parse.parsed import BlockType, ParsedDocument, ParsedPage, TextBlock
 from latent_workers.render.page import RenderOptions
 from latent_workers.render.run import Pages, RenderedPage
 from tests.support.harness.worker_harness import (
@@ -40,7 +46,7 @@ from tests.support.harness.worker_harness import (
     DIMS,
     LEASE_SECONDS,
     CountingEmbedder,
-    Words,
+    WordTokenizer,
     WorkerHarness,
     open_deps,
 )
@@ -49,10 +55,10 @@ from tests.support.queue import sql
 PICTURE = Sha256("ab" * 32)
 DOCUMENT = UUID(int=7)
 CHUNKS = """
-SELECT c.id, c.generation, c.ord, c.modality, c.page, c.text, p.image_sha256, c.windows
+SELECT c.id, c.generation, c.chunk_no, c.modality, c.page, c.text, p.image_sha256, c.windows
 FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN pages p ON p.doc_id = c.doc_id AND p.generation = c.generation AND p.page = c.page
-ORDER BY c.ord
+ORDER BY c.chunk_no
 """
 
 
@@ -72,8 +78,8 @@ class Eyes(CountingEmbedder):
     )
 
     async def embed_images(self, images: Sequence[bytes]) -> Matrix:
-        if self.away is not None:
-            raise self.away
+        if self.failure is not None:
+            raise self.failure
         shades = [shade(image) for image in images]
         if self.refused & set(shades):
             raise self.refusal
@@ -133,8 +139,8 @@ async def vectors(harness: WorkerHarness) -> dict[PointId, Vector]:
         container = await containers.get(conn, CONTAINER)
     assert container is not None
     rows = await sql(harness.stack.db, CHUNKS)
-    wanted = [point_id(row["id"], row["generation"], 0) for row in rows]
-    return await harness.stack.vectors.vectors(container.space.collection(), wanted)
+    request = [point_id(row["id"], row["generation"], 0) for row in rows]
+    return await harness.stack.vectors.vectors(container.space.collection(), request)
 
 
 async def mended(harness: WorkerHarness) -> list[Remedy]:
@@ -186,7 +192,7 @@ async def test_what_cannot_be_drawn_is_found_by_its_text_and_says_so(
         raise IngestFailed("the page renderer gave up")
         yield
 
-    monkeypatch.setattr(pictures, "draw", broken)
+    monkeypatch.setattr(embedded_images, "draw", broken)
     await harness.add("plates.pdf", paper("A ledger of the harbour."))
     assert await harness.work(JobKind.INGEST) == []
     (row,) = await sql(harness.stack.db, CHUNKS)
@@ -235,7 +241,7 @@ async def test_a_lost_picture_is_drawn_again_and_found_as_before(harness: Worker
 async def test_pictures_of_an_attempt_that_failed_for_good_are_collected(
     harness: WorkerHarness,
 ) -> None:
-    harness.embedder.away = IngestFailed("the embedder refuses what it is to embed")
+    harness.embedder.failure = IngestFailed("the embedder refuses what it is to embed")
     await harness.add("a.png", grey(0))
     (trouble,) = await harness.work(JobKind.INGEST)
     assert "refuses" in str(trouble)
@@ -244,18 +250,20 @@ async def test_pictures_of_an_attempt_that_failed_for_good_are_collected(
     assert len(await harness.stored()) == 1  # the original: its job may be tried again
 
 
-async def test_a_page_is_a_chunk_beside_those_of_its_text_which_keep_their_ids() -> None:
+async def test_a_page_image_is_its_own_chunk_and_text_chunks_keep_their_ids() -> None:
     words = "Rain over the estuary."
-    parsed = Parsed(
+    parsed = ParsedDocument(
         text=f"{words}\n \n{words}",
         title="Weather",
         blocks=(
-            Block(BlockType.PARAGRAPH, words, 0, 22, page=1),
-            Block(BlockType.PARAGRAPH, words, 25, 47, page=3),
+            TextBlock(BlockType.PARAGRAPH, words, 0, 22, page=1),
+            TextBlock(BlockType.PARAGRAPH, words, 25, 47, page=3),
         ),
         pages=tuple(ParsedPage(n, t, 1, 1) for n, t in ((1, words), (2, " "), (3, words))),
     )
-    shown = page_chunks(parsed, {1: PICTURE, 2: PICTURE, 3: PICTURE}, SourceType.PDF, Words())
+    shown = page_chunks(
+        parsed, {1: PICTURE, 2: PICTURE, 3: PICTURE}, SourceType.PDF, WordTokenizer()
+    )
     assert [(d.text, d.place.page) for d in shown] == [
         (words, 1),
         ("Weather, page 2", 2),
@@ -267,12 +275,14 @@ async def test_a_page_is_a_chunk_beside_those_of_its_text_which_keep_their_ids()
         (25, 47),
     ]
     assert {d.modality for d in shown} == {Modality.IMAGE}
-    assert page_chunks(parsed, {3: PICTURE}, SourceType.PDF, Words())[0].place.page == 3
-    _, texts = drafts_of(parsed, SourceType.PDF, Manifest(id="c", name="C").chunker, Words(), 100)
+    assert page_chunks(parsed, {3: PICTURE}, SourceType.PDF, WordTokenizer())[0].place.page == 3
+    _, texts = drafts_of(
+        parsed, SourceType.PDF, Manifest(id="c", name="C").chunker, WordTokenizer(), 100
+    )
     alone = number(DOCUMENT, texts, range(9))
-    beside = number(DOCUMENT, [*texts, *shown], range(9))
-    assert [chunk.id for chunk in beside[: len(alone)]] == [chunk.id for chunk in alone]
-    assert len({chunk.id for chunk in beside}) == len(beside)
+    with_images = number(DOCUMENT, [*texts, *shown], range(9))
+    assert [chunk.id for chunk in with_images[: len(alone)]] == [chunk.id for chunk in alone]
+    assert len({chunk.id for chunk in with_images}) == len(with_images)
 
 
 def leaves(*levels: int) -> bytes:
@@ -288,18 +298,18 @@ def leaves(*levels: int) -> bytes:
 async def test_a_page_that_ends_the_renderer_costs_no_other_its_picture(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = drawing.render
+    whole = page_drawing.render
 
     @asynccontextmanager
     async def render(*given: Any, options: RenderOptions, **named: Any) -> AsyncIterator[Any]:
         async with whole(*given, options=options, **named) as pages:
             yield EndsAt(2, pages)
 
-    monkeypatch.setattr(drawing, "render", render)
+    monkeypatch.setattr(page_drawing, "render", render)
     await harness.add("plates.pdf", leaves(255, 0, 128))
     assert await harness.work() == []
     assert await seen(harness) == [(1, 1), (3, 1)]
-    (warning,) = (await told(harness))["warnings"]
+    (warning,) = (await job_row(harness))["warnings"]
     assert warning["details"]["undrawn_pages"] == [2]
     rows = await sql(harness.stack.db, "SELECT page FROM pages WHERE image_sha256 IS NOT NULL")
     assert sorted(row["page"] for row in rows) == [1, 3]
@@ -323,7 +333,7 @@ class EndsAt:
         return getattr(self._pages, name)
 
 
-async def told(harness: WorkerHarness, kind: JobKind = JobKind.INGEST) -> dict[str, Any]:
+async def job_row(harness: WorkerHarness, kind: JobKind = JobKind.INGEST) -> dict[str, Any]:
     """The newest job of a kind."""
     (job,) = await sql(
         harness.stack.db,
@@ -341,22 +351,22 @@ async def seen(harness: WorkerHarness) -> list[tuple[int, int]]:
 
 async def refreshed(harness: WorkerHarness, **words: Any) -> dict[str, Any]:
     """The job of a refresh that was run to its end."""
-    wanted = RefreshRequest.model_validate(words)
+    request = RefreshRequest.model_validate(words)
     payload = RefreshPayload(
-        strategy=wanted.strategy, space_id=0, to=wanted.to, way=wanted.way, force=wanted.force
+        strategy=request.strategy, space_id=0, to=request.to, way=request.way, force=request.force
     )
     async with harness.stack.db.transaction() as conn:
         await begin(
             conn,
             harness.embedder,
             CONTAINER,
-            wanted,
+            request,
             payload,
             principal="local:you",
             request_id=None,
         )
     await harness.work()
-    return await told(harness, JobKind.REFRESH)
+    return await job_row(harness, JobKind.REFRESH)
 
 
 async def test_a_page_that_the_embedder_refuses_costs_neither_its_document_nor_other_pages(
@@ -367,7 +377,7 @@ async def test_a_page_that_the_embedder_refuses_costs_neither_its_document_nor_o
     await harness.add("plates.pdf", leaves(255, 0, 128))
     assert await harness.work() == []
     assert await seen(harness) == [(1, 1), (2, 0), (3, 1)]
-    job = await told(harness)
+    job = await job_row(harness)
     (warning,) = job["warnings"]
     assert job["state"] == "done"
     assert warning["details"]["page"] == 2
@@ -379,11 +389,11 @@ async def test_a_page_whose_bytes_are_lost_is_left_out_by_name(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = harness.stack.blobs.get
-    asked: list[str] = []
+    hashes: list[str] = []
 
     async def get(sha256: Sha256) -> bytes:
-        asked.append(sha256)
-        if len(set(asked)) == 1:
+        hashes.append(sha256)
+        if len(set(hashes)) == 1:
             raise NotFound("blob 12ab is not stored")
         return await whole(sha256)
 
@@ -391,7 +401,7 @@ async def test_a_page_whose_bytes_are_lost_is_left_out_by_name(
     await harness.add("plates.pdf", leaves(255, 0, 128))
     assert await harness.work() == []
     assert sorted(windows for _, windows in await seen(harness)) == [0, 1, 1]
-    assert "blob 12ab is not stored" in str((await told(harness))["warnings"])
+    assert "blob 12ab is not stored" in str((await job_row(harness))["warnings"])
 
 
 async def test_an_embedder_that_refuses_all_pictures_fails_the_document_and_says_what_to_do(
@@ -403,7 +413,7 @@ async def test_an_embedder_that_refuses_all_pictures_fails_the_document_and_says
     assert "none of 3 pictures could be embedded" in str(trouble)
     assert "refuses what it is to embed (400)" in str(trouble)
     assert "pdf.render_dpi" in str(trouble)
-    assert (await told(harness))["state"] == "failed"
+    assert (await job_row(harness))["state"] == "failed"
 
 
 async def test_a_page_that_the_embedder_took_by_and_by_is_found_when_it_is_added_again(
@@ -440,8 +450,11 @@ async def test_an_embedder_that_fails_on_one_picture_is_believed_at_the_last_att
     assert await seen(harness) == [(1, 1), (2, 0)]
 
 
-async def test_an_embedder_that_is_away_costs_no_page_its_vector(harness: WorkerHarness) -> None:
-    eyes(harness).refused, eyes(harness).refusal = {"shade0"}, Unreachable("the embedder is away")
+async def test_an_unreachable_embedder_costs_no_page_its_vector(harness: WorkerHarness) -> None:
+    eyes(harness).refused, eyes(harness).refusal = (
+        {"shade0"},
+        GatewayUnreachable("the embedder is away"),
+    )
     await harness.add("plates.pdf", leaves(255, 0))
     assert len(await harness.work(JobKind.INGEST)) == 1
     eyes(harness).refused = set()
@@ -458,16 +471,16 @@ async def test_a_refresh_without_many_of_its_pictures_switches_by_force_and_coun
     assert await harness.work() == []
     eyes(harness).model = replace(eyes(harness).model, embedder="vllm/other")
     eyes(harness).refused = {"shade0"}
-    wanted: dict[str, Any] = {
+    request: dict[str, Any] = {
         "strategy": "parallel",
         "to": {"embedder": "vllm/other", "dims": DIMS},
     }
-    refused = await refreshed(harness, **wanted)
+    refused = await refreshed(harness, **request)
     assert refused["state"] == "failed"
     assert "2 of 4 pictures have no vector in the new space" in refused["cause"]["message"]
-    job = await refreshed(harness, **wanted, force=True)
+    job = await refreshed(harness, **request, force=True)
     assert job["state"] == "done", job["cause"]
-    assert job["result"]["left_out"] == 2
+    assert job["result"]["skipped_images"] == 2
     named = {
         (w["details"].get("source_uri"), w["details"].get("page")) for w in refused["warnings"]
     }
@@ -476,7 +489,7 @@ async def test_a_refresh_without_many_of_its_pictures_switches_by_force_and_coun
     assert (await harness.examine()).clean
     eyes(harness).refused = set()
     again = await refreshed(harness, strategy="inplace")
-    assert (again["state"], again["result"]["left_out"]) == ("done", 0)
+    assert (again["state"], again["result"]["skipped_images"]) == ("done", 0)
     assert (await harness.examine()).clean
 
 

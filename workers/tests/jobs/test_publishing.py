@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import Unavailable
-from latent_core.ingest.publish import Published, Staged
-from latent_core.queue.errors import Cancelled, LeaseLost
-from latent_core.registry.connection import Connection, Database
-from latent_workers import publishing
+from latent_core.ingest.publish import PublicationResult, StagedGeneration
+from latent_core.queue.errors import JobCancelled, LeaseLost
+from latent_workers.ingest import publishing
 from tests.support.harness.worker_harness import WorkerHarness, open_harness
 from tests.support.queue import sql
 
 NAMES = ("a", "b", "c", "d")
 
 
-class Gate:
+class DatabaseProxy:
     """Publications stop before they write, until it opens; how many documents each had."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,8 +31,8 @@ class Gate:
         monkeypatch.setattr(publishing, "publish", self)
 
     async def __call__(
-        self, conn: Connection, container_id: str, staged: Sequence[Staged]
-    ) -> Published:
+        self, conn: Connection, container_id: str, staged: Sequence[StagedGeneration]
+    ) -> PublicationResult:
         self.sizes.append(len(staged))
         self.reached.set()
         await self.open.wait()
@@ -46,20 +46,24 @@ async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHar
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
-    return Gate(monkeypatch)
+def gate(monkeypatch: pytest.MonkeyPatch) -> DatabaseProxy:
+    return DatabaseProxy(monkeypatch)
 
 
-async def waiting(harness: WorkerHarness, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+async def waiting(
+    harness: WorkerHarness, gate: DatabaseProxy, monkeypatch: pytest.MonkeyPatch
+) -> list[Any]:
     """Four documents under way: the first stands at the gate, and the others wait for it."""
     come = asyncio.Semaphore(0)
     ask = harness.deps.publishing.publish
 
-    async def told(container_id: str, ready: publishing.Ready) -> Published:
+    async def recording_publish(
+        container_id: str, ready: publishing.ReadyGeneration
+    ) -> PublicationResult:
         come.release()
         return await ask(container_id, ready)
 
-    monkeypatch.setattr(harness.deps.publishing, "publish", told)
+    monkeypatch.setattr(harness.deps.publishing, "publish", recording_publish)
     tasks = []
     for name in NAMES:
         await harness.add(f"{name}.txt", f"the lamp of {name} is lit".encode())
@@ -80,7 +84,7 @@ async def visible(harness: WorkerHarness) -> list[str]:
 
 
 async def test_what_is_ready_while_one_is_published_goes_together_in_the_next(
-    harness: WorkerHarness, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, gate: DatabaseProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = await waiting(harness, gate, monkeypatch)
     gate.open.set()
@@ -102,7 +106,7 @@ async def test_what_is_ready_while_one_is_published_goes_together_in_the_next(
 
 
 async def test_who_lost_its_claim_or_is_to_be_cancelled_is_not_published_and_hinders_no_other(
-    harness: WorkerHarness, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, gate: DatabaseProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = await waiting(harness, gate, monkeypatch)
     cancelled, lost = await sql(
@@ -118,19 +122,19 @@ async def test_who_lost_its_claim_or_is_to_be_cancelled_is_not_published_and_hin
     )
     gate.open.set()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(end) for end in ends] == [type(None), type(None), Cancelled, LeaseLost]
+    assert [type(end) for end in ends] == [type(None), type(None), JobCancelled, LeaseLost]
     assert await visible(harness) == ["a.txt", "b.txt"]
 
 
 async def test_what_cannot_go_together_goes_alone(
-    harness: WorkerHarness, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, gate: DatabaseProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = await waiting(harness, gate, monkeypatch)
     through = publishing.publish
 
     async def one_at_a_time(
-        conn: Connection, container_id: str, staged: Sequence[Staged]
-    ) -> Published:
+        conn: Connection, container_id: str, staged: Sequence[StagedGeneration]
+    ) -> PublicationResult:
         published = await through(conn, container_id, staged)
         if len(staged) > 1:
             raise Unavailable("the transaction was ended")
@@ -144,7 +148,7 @@ async def test_what_cannot_go_together_goes_alone(
 
 
 async def test_who_is_stopped_while_it_waits_leaves_the_line_to_the_others(
-    harness: WorkerHarness, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    harness: WorkerHarness, gate: DatabaseProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = await waiting(harness, gate, monkeypatch)
     tasks[0].cancel()  # the one that publishes, and one that waits for it

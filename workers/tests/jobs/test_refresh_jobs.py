@@ -13,7 +13,12 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from latent_core.blobs.keeping import store
+from latent_core.blobs.writer import store
+from latent_core.db import containers
+from latent_core.db.connection import Connection, Database
+from latent_core.db.containers import Container, Space
+from latent_core.db.documents import chunks
+from latent_core.db.documents.documents import SourceInfo
 from latent_core.doctor.examine import Doctor
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import (
@@ -28,36 +33,38 @@ from latent_core.domain.errors import (
 from latent_core.domain.golden import GoldenSet
 from latent_core.domain.ids import point_id
 from latent_core.domain.job import JobKind
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.refresh import RefreshPayload, RefreshRequest
 from latent_core.domain.vector import Matrix, Vector
-from latent_core.embedding.adapted import AdaptedEmbedder, StoredAdapters
-from latent_core.embedding.port import Embedder, EmbeddingModel, TextsOnly
-from latent_core.evaluation import gates
+from latent_core.eval import gates
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
 from latent_core.ingest.delete import delete_container, delete_documents
 from latent_core.ingest.publish import SpaceSwitched
+from latent_core.models.embedding.adapted import AdaptedEmbedder, StoredAdapters
+from latent_core.models.embedding.port import Embedder, EmbeddingModel, TextsOnly
 from latent_core.queue.admin import requeue
 from latent_core.queue.claim import claim
-from latent_core.refresh.refresh import (
+from latent_core.refresh.lifecycle import (
     NotComplete,
     begin,
     note_before_rollback,
     rollback,
     switch,
 )
-from latent_core.registry import chunks, containers
-from latent_core.registry.connection import Connection, Database
-from latent_core.registry.containers import Container, Space
-from latent_core.registry.documents import Source
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_workers.deps import Deps
 from latent_workers.jobs import corpus, ingest
-from latent_workers.jobs.refresh_fill import Filling
-from tests.support.harness.worker_harness import CONTAINER, LEASE_SECONDS, Words, open_deps, run_job
-from tests.support.hashed_words import HashedWords
+from latent_workers.refresh.fill import SpaceFill
+from tests.support.harness.worker_harness import (
+    CONTAINER,
+    LEASE_SECONDS,
+    WordTokenizer,
+    open_deps,
+    run_job,
+)
+from tests.support.hashed_embedder import HashedWords
 from tests.support.queue import sql
 
 OLD_DIMS: Final = 16
@@ -82,7 +89,7 @@ WORDS: Final = [
 DUE: Final = "UPDATE jobs SET run_at = now(), waits_for = NULL WHERE state = 'queued'"
 KEPT_LONG_ENOUGH: Final = "UPDATE spaces SET keep_until = now() WHERE keep_until IS NOT NULL"
 EMBEDDED_BY: Final = (
-    "SELECT doc_id, mapped, job_id FROM embedded WHERE stored_in = {} ORDER BY doc_id"
+    "SELECT doc_id, mapped, job_id FROM embedded WHERE collection_id = {} ORDER BY doc_id"
 )
 
 
@@ -92,17 +99,17 @@ class Model(TextsOnly):
 
     model: EmbeddingModel
     vectors: Callable[[Sequence[str]], Matrix]
-    tokenizer: Words = field(default_factory=Words)
+    tokenizer: WordTokenizer = field(default_factory=WordTokenizer)
     texts: int = 0
-    most: int | None = None
+    max_texts: int | None = None
     """It is away when it has embedded so many."""
     meanwhile: Callable[[], Awaitable[None]] | None = None
     """Done once, before the next answer."""
-    asked_in_vain: bool = False
+    failed_requests: bool = False
     """Questions are not embedded any more."""
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        if self.most is not None and self.texts >= self.most:
+        if self.max_texts is not None and self.texts >= self.max_texts:
             raise Unavailable("the embedder is away")
         if self.meanwhile is not None:
             act, self.meanwhile = self.meanwhile, None
@@ -114,7 +121,7 @@ class Model(TextsOnly):
         return 100 * len(texts) + images
 
     async def embed_query(self, text: str) -> Vector:
-        if self.asked_in_vain:
+        if self.failed_requests:
             raise Unavailable("the embedder was shut down")
         row: Vector = self.vectors([text])[0]
         return row
@@ -137,7 +144,7 @@ def turned(dims: int, stretch: float = 1.0) -> Callable[[Sequence[str]], Matrix]
     return vectors
 
 
-class Models:
+class ModelLookup:
     """Embedders by the names of manifests: what ``Embedders`` is to a process."""
 
     def __init__(self, db: Database) -> None:
@@ -176,7 +183,7 @@ class RefreshHarness:
     """The stores, and a worker that does one job when it is told."""
 
     deps: Deps
-    models: Models
+    models: ModelLookup
 
     @property
     def stack(self) -> Stack:
@@ -194,7 +201,7 @@ class RefreshHarness:
             accepted_at=datetime.now(UTC),
             **more,
         )
-        source = Source(CONTAINER, payload.uri, payload.mime)
+        source = SourceInfo(CONTAINER, payload.uri, payload.mime)
         async with self.stack.db.transaction() as conn:
             accepted = await accept(conn, source, payload, kind=kind, principal="local:you")
         return accepted.doc_id
@@ -203,7 +210,7 @@ class RefreshHarness:
         """Small documents, each with words that no other has."""
         found = {}
         for n in range(first, first + count):
-            found[f"zx{n:04d}"] = await self.add(f"n{n:04d}.txt", told(n))
+            found[f"zx{n:04d}"] = await self.add(f"n{n:04d}.txt", text_of(n))
         assert await self.work(JobKind.INGEST) == []
         return found
 
@@ -224,13 +231,13 @@ class RefreshHarness:
             return {s.embedder: s for s in await containers.spaces(conn, CONTAINER)}
 
     async def begin(self, *, golden: GoldenSet | None = None, **words: Any) -> int:
-        wanted = RefreshRequest.model_validate(words)
+        request = RefreshRequest.model_validate(words)
         payload = RefreshPayload(
-            strategy=wanted.strategy,
+            strategy=request.strategy,
             space_id=0,
-            to=wanted.to,
-            way=wanted.way,
-            force=wanted.force,
+            to=request.to,
+            way=request.way,
+            force=request.force,
             golden=golden,
         )
         async with self.stack.db.transaction() as conn:
@@ -238,7 +245,7 @@ class RefreshHarness:
                 conn,
                 self.models,
                 CONTAINER,
-                wanted,
+                request,
                 payload,
                 principal="local:you",
                 request_id=None,
@@ -279,23 +286,23 @@ class RefreshHarness:
         vector = await self.models.for_space(container.space).embed_query(query)
         hits = await self.stack.vectors.search(container.space.collection(), vector, 20)
         async with self.stack.db.transaction() as conn:
-            places = await chunks.places(conn, CONTAINER, hits.ords.tolist())
-        return next(places[o]["doc_id"] for o in hits.ords.tolist() if o in places)
+            places = await chunks.places(conn, CONTAINER, hits.chunk_nos.tolist())
+        return next(places[o]["doc_id"] for o in hits.chunk_nos.tolist() if o in places)
 
     async def lacking(self, space: Space) -> int:
         """Points that a collection should hold and does not, and (negative) those that nobody awaits."""
         async with self.stack.db.transaction() as conn:
             rows = await chunks.points(
-                conn, CONTAINER, after=-1, limit=100_000, stored_in=space.stored_in
+                conn, CONTAINER, after=-1, limit=100_000, collection_id=space.collection_id
             )
-        wanted = {point_id(r["id"], r["generation"], w) for r in rows for w in range(r["windows"])}
-        there = await self.stack.vectors.vectors(space.collection(), list(wanted))
-        if len(there) < len(wanted):
-            return len(wanted) - len(there)
-        return len(wanted) - await self.stack.vectors.count(space.collection())
+        request = {point_id(r["id"], r["generation"], w) for r in rows for w in range(r["windows"])}
+        there = await self.stack.vectors.vectors(space.collection(), list(request))
+        if len(there) < len(request):
+            return len(request) - len(there)
+        return len(request) - await self.stack.vectors.count(space.collection())
 
 
-def told(n: int) -> str:
+def text_of(n: int) -> str:
     """What the ``n``-th document says, and no other."""
     words = [WORDS[(n * k) % len(WORDS)] for k in range(1, 9)]
     return f"zx{n:04d} the {' '.join(words)} number {n} yq{n:04d}\n"
@@ -308,7 +315,7 @@ def to(name: str) -> dict[str, Any]:
 @pytest.fixture
 async def harness(database: Database, tmp_path: Path) -> AsyncIterator[RefreshHarness]:
     settings = Settings(data_dir=tmp_path, lease_seconds=LEASE_SECONDS, drift_min_recall=0.9)
-    models = Models(database)
+    models = ModelLookup(database)
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/old", dims=OLD_DIMS)
     async with open_deps(database, settings, models, manifest) as deps:
         yield RefreshHarness(deps, models)
@@ -327,7 +334,7 @@ async def test_a_parallel_refresh_switches_to_a_complete_space_and_one_step_lead
     assert (container.space.embedder, container.space.dims) == ("openai/new", 24)
     assert (container.manifest.embedder, container.manifest.dims) == ("openai/new", 24)
     assert await harness.lacking(container.space) == 0
-    assert await harness.nearest(told(3)) == found["zx0003"]
+    assert await harness.nearest(text_of(3)) == found["zx0003"]
 
     later = await harness.stock(2, first=50)
     assert await harness.work() == []
@@ -335,7 +342,7 @@ async def test_a_parallel_refresh_switches_to_a_complete_space_and_one_step_lead
     container = await harness.container()
     assert container.space.embedder == container.manifest.embedder == "openai/old"
     assert await harness.lacking(container.space) == 0
-    assert await harness.nearest(told(51)) == later["zx0051"]
+    assert await harness.nearest(text_of(51)) == later["zx0051"]
     await harness.rollback()
     assert (await harness.container()).space.embedder == "openai/new"
 
@@ -353,15 +360,15 @@ async def test_a_parallel_refresh_without_another_embedder_makes_the_vectors_ane
     second = (await harness.container()).space
     assert (await harness.job(job_id))["result"]["space_id"] == second.id
     assert (second.embedder, second.version, second.dims) == ("openai/old", "1", OLD_DIMS)
-    assert second.stored_in != first.stored_in
+    assert second.collection_id != first.collection_id
     assert old.texts == 6
     assert await harness.lacking(second) == 0
-    assert await harness.nearest(told(3)) == found["zx0003"]
+    assert await harness.nearest(text_of(3)) == found["zx0003"]
 
     await harness.begin(strategy="parallel")  # not into the one that is kept: that was made before
     assert await harness.work(JobKind.REFRESH) == []
     third = (await harness.container()).space
-    assert third.stored_in not in (first.stored_in, second.stored_in)
+    assert third.collection_id not in (first.collection_id, second.collection_id)
     await harness.rollback()
     assert (await harness.container()).space.id == second.id
     with pytest.raises(Conflict, match="without 'to'"):
@@ -389,7 +396,7 @@ async def test_a_way_back_to_the_same_model_that_lacks_something_is_refused_with
     assert await harness.work(JobKind.REFRESH) == []
     await sql(
         harness.stack.db,
-        "DELETE FROM embedded WHERE stored_in = (SELECT id FROM spaces WHERE state = 'retired')",
+        "DELETE FROM embedded WHERE collection_id = (SELECT id FROM spaces WHERE state = 'retired')",
     )
     with pytest.raises(Conflict, match=f"`latent refresh {CONTAINER} --strategy parallel` makes"):
         await harness.rollback()
@@ -400,15 +407,15 @@ async def test_a_refresh_that_dies_goes_on_without_embedding_anything_twice(
 ) -> None:
     await harness.stock(20)
     new = harness.models.known["openai/new"]
-    new.most = 5
+    new.max_texts = 5
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("latent_workers.jobs.refresh_fill.DOCUMENTS_A_BATCH", 4)
+        patch.setattr("latent_workers.refresh.fill.DOCUMENTS_PER_BATCH", 4)
         job_id = await harness.begin(strategy="parallel", to=to("openai/new"))
         (trouble,) = await harness.work(JobKind.REFRESH)
         assert isinstance(trouble, Unavailable)
         embedded = new.texts
         assert 0 < embedded < 20
-        new.most = None
+        new.max_texts = None
         await sql(harness.stack.db, DUE)
         assert await harness.work(JobKind.REFRESH) == []
     assert (await harness.job(job_id))["state"] == "done"
@@ -453,14 +460,14 @@ async def test_an_ingest_that_a_switch_overtakes_is_made_again_for_the_space_tha
     async def meanwhile() -> None:
         await harness.begin(strategy="parallel", to=to("openai/new"))
         assert await harness.work(JobKind.REFRESH) == []
-        harness.models.known["openai/new"].most = 0
+        harness.models.known["openai/new"].max_texts = 0
 
     harness.models.known["openai/old"].meanwhile = meanwhile
     doc_id = await harness.add("late.txt", "zx7777 a late vessel yq7777\n")
     (trouble,) = await harness.work(JobKind.INGEST)
     assert isinstance(trouble, SpaceSwitched)
     assert trouble.transient
-    harness.models.known["openai/new"].most = None
+    harness.models.known["openai/new"].max_texts = None
     await sql(harness.stack.db, DUE)
     assert await harness.work(JobKind.INGEST) == []
     container = await harness.container()
@@ -557,15 +564,15 @@ async def test_a_build_that_is_given_up_leaves_nothing(harness: RefreshHarness) 
     assert await harness.lacking((await harness.container()).space) == 0
 
 
-async def test_an_embedder_that_is_away_keeps_nothing_from_coming_in_beside_it(
+async def test_documents_are_ingested_while_the_embedder_of_a_building_space_is_unreachable(
     harness: RefreshHarness,
 ) -> None:
     await harness.stock(3)
     await harness.begin(strategy="parallel", to=to("openai/new"))
-    harness.models.known["openai/new"].most = 0
+    harness.models.known["openai/new"].max_texts = 0
     found = await harness.stock(2, first=30)
-    assert await harness.nearest(told(31)) == found["zx0031"]
-    harness.models.known["openai/new"].most = None
+    assert await harness.nearest(text_of(31)) == found["zx0031"]
+    harness.models.known["openai/new"].max_texts = None
     await sql(harness.stack.db, DUE)
     assert await harness.work(JobKind.REFRESH) == []
     assert await harness.lacking((await harness.container()).space) == 0
@@ -577,11 +584,11 @@ async def test_a_way_back_that_lacks_something_is_refused_with_what_makes_up_for
     await harness.stock(3)
     await harness.begin(strategy="parallel", to=to("openai/new"))
     assert await harness.work(JobKind.REFRESH) == []
-    harness.models.known["openai/old"].most = 0
+    harness.models.known["openai/old"].max_texts = 0
     await harness.stock(1, first=40)
     with pytest.raises(Conflict, match="--strategy parallel --to openai/old"):
         await harness.rollback()
-    harness.models.known["openai/old"].most = None
+    harness.models.known["openai/old"].max_texts = None
     await harness.begin(strategy="parallel", to=to("openai/old"))
     assert await harness.work(JobKind.REFRESH) == []
     container = await harness.container()
@@ -590,21 +597,21 @@ async def test_a_way_back_that_lacks_something_is_refused_with_what_makes_up_for
     assert len(await harness.spaces()) == 2
 
 
-async def test_an_inplace_refresh_fills_an_emptied_collection_and_resumes(
+async def test_an_inplace_refresh_fills_the_deleted_collection_and_resumes(
     harness: RefreshHarness,
 ) -> None:
     await harness.stock(9)
     container = await harness.container()
     old = harness.models.known["openai/old"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("latent_workers.jobs.refresh_fill.DOCUMENTS_A_BATCH", 2)
+        patch.setattr("latent_workers.refresh.fill.DOCUMENTS_PER_BATCH", 2)
         await sql(harness.stack.db, "DELETE FROM embedding_cache")
-        old.texts, old.most = 0, 4
+        old.texts, old.max_texts = 0, 4
         await harness.begin(strategy="inplace", force=True)
         (trouble,) = await harness.work(JobKind.REFRESH)
         assert isinstance(trouble, Unavailable)
         assert await harness.lacking(container.space) == 5
-        old.most = None
+        old.max_texts = None
         await sql(harness.stack.db, DUE)
         assert await harness.work(JobKind.REFRESH) == []
     assert old.texts == 10  # and the one before anything was emptied
@@ -612,7 +619,7 @@ async def test_an_inplace_refresh_fills_an_emptied_collection_and_resumes(
     assert await harness.lacking(container.space) == 0
 
 
-async def test_a_job_that_finds_the_collection_just_emptied_is_not_given_up(
+async def test_a_job_that_meets_a_missing_collection_is_requeued(
     harness: RefreshHarness,
 ) -> None:
     await harness.stock(3)
@@ -622,7 +629,7 @@ async def test_a_job_that_finds_the_collection_just_emptied_is_not_given_up(
     (trouble,) = await harness.work(JobKind.DEDUP)
     assert isinstance(trouble, Unavailable)
     assert trouble.transient
-    await harness.add("late.txt", told(70))
+    await harness.add("late.txt", text_of(70))
     (trouble,) = await harness.work(JobKind.INGEST)
     assert not trouble.counts_as_attempt
     await harness.begin(strategy="inplace", force=True)
@@ -632,7 +639,7 @@ async def test_a_job_that_finds_the_collection_just_emptied_is_not_given_up(
     assert await harness.lacking(space) == 0
 
 
-async def test_a_collection_is_not_emptied_where_there_is_no_room_for_another(
+async def test_a_collection_is_kept_when_there_is_no_capacity_for_another(
     harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(_conn: Connection) -> None:
@@ -641,7 +648,7 @@ async def test_a_collection_is_not_emptied_where_there_is_no_room_for_another(
     await harness.stock(3)
     space = (await harness.container()).space
     await harness.begin(strategy="inplace", force=True)
-    monkeypatch.setattr(harness.stack.room, "check", full)
+    monkeypatch.setattr(harness.stack.capacity, "check", full)
     (trouble,) = await harness.work(JobKind.REFRESH)
     assert isinstance(trouble, OutOfSpace)
     assert await harness.lacking(space) == 0
@@ -651,7 +658,7 @@ def not_installed(space: Space) -> Embedder:
     raise Misconfigured(f"{space.embedder} {space.version} is not to be had here")
 
 
-async def test_a_collection_is_not_emptied_for_an_embedder_that_is_not_to_be_had(
+async def test_a_collection_is_kept_when_the_new_embedder_is_unavailable(
     harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.stock(3)
@@ -664,26 +671,26 @@ async def test_a_collection_is_not_emptied_for_an_embedder_that_is_not_to_be_had
     assert await harness.container() == before
 
 
-async def test_a_collection_is_emptied_when_its_embedder_answers_and_not_before(
+async def test_a_collection_is_deleted_only_after_its_embedder_answers(
     harness: RefreshHarness,
 ) -> None:
     await harness.stock(3)
     space = (await harness.container()).space
-    harness.models.known["openai/old"].most = 0
+    harness.models.known["openai/old"].max_texts = 0
     await harness.begin(
         strategy="inplace", to={"embedder": "openai/old", "version": "2"}, force=True
     )
     (trouble,) = await harness.work(JobKind.REFRESH)
     assert isinstance(trouble, Unavailable)
     assert await harness.lacking(space) == 0
-    harness.models.known["openai/old"].most = None
+    harness.models.known["openai/old"].max_texts = None
     await sql(harness.stack.db, DUE)
     assert await harness.work(JobKind.REFRESH) == []
     assert (await harness.container()).space.version == "2"
     assert await harness.lacking(space) == 0
 
 
-async def test_a_collection_is_not_emptied_for_an_embedder_that_gives_other_dimensions(
+async def test_a_collection_is_kept_when_the_embedder_gives_other_dimensions(
     harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.stock(3)
@@ -737,8 +744,8 @@ async def test_a_space_that_answers_worse_is_not_switched_to_unless_by_force(
         }
         for n in range(10)
     ]
-    asked = GoldenSet.model_validate({"queries": queries, "thresholds": {"ndcg@10": 0.99}})
-    job_id = await harness.begin(strategy="parallel", to=to("openai/blind"), golden=asked)
+    golden_set = GoldenSet.model_validate({"queries": queries, "thresholds": {"ndcg@10": 0.99}})
+    job_id = await harness.begin(strategy="parallel", to=to("openai/blind"), golden=golden_set)
     (trouble,) = await harness.work(JobKind.REFRESH)
     assert "not switched" in trouble.message
     job = await harness.job(job_id)
@@ -750,7 +757,7 @@ async def test_a_space_that_answers_worse_is_not_switched_to_unless_by_force(
 
     embedded = harness.models.known["openai/blind"].texts
     forced = await harness.begin(
-        strategy="parallel", to=to("openai/blind"), golden=asked, force=True
+        strategy="parallel", to=to("openai/blind"), golden=golden_set, force=True
     )
     assert await harness.work(JobKind.REFRESH) == []
     assert harness.models.known["openai/blind"].texts == embedded
@@ -807,7 +814,7 @@ async def test_a_drift_adapter_for_queries_is_taken_and_can_be_taken_back(
     found = await harness.stock(120)
     old = (await harness.container()).space
     # A model of which the new one is a turned copy could simply be kept: its service has ended.
-    harness.models.known["openai/old"].asked_in_vain = True
+    harness.models.known["openai/old"].failed_requests = True
     job_id = await harness.begin(strategy="drift", to=to("openai/turned"))
     assert await harness.work(JobKind.REFRESH) == []
     job = await harness.job(job_id)
@@ -819,10 +826,10 @@ async def test_a_drift_adapter_for_queries_is_taken_and_can_be_taken_back(
     container = await harness.container()
     assert (container.space.embedder, container.space.dims) == ("openai/turned", OLD_DIMS)
     assert container.space.collection() == old.collection()
-    assert await harness.nearest(told(17)) == found["zx0017"]
+    assert await harness.nearest(text_of(17)) == found["zx0017"]
 
     later = await harness.stock(1, first=500)
-    assert await harness.nearest(told(500)) == later["zx0500"]
+    assert await harness.nearest(text_of(500)) == later["zx0500"]
     (row,) = await sql(
         harness.stack.db,
         "SELECT c.provenance FROM chunks c JOIN documents d ON d.id = c.doc_id WHERE d.uri = 'file:///n0500.txt'",
@@ -832,9 +839,9 @@ async def test_a_drift_adapter_for_queries_is_taken_and_can_be_taken_back(
     assert await harness.lacking(container.space) == 0
 
     await harness.rollback()
-    harness.models.known["openai/old"].asked_in_vain = False
+    harness.models.known["openai/old"].failed_requests = False
     assert (await harness.container()).space.id == old.id
-    assert await harness.nearest(told(500)) == later["zx0500"]
+    assert await harness.nearest(text_of(500)) == later["zx0500"]
     await sql(harness.stack.db, KEPT_LONG_ENOUGH)
     await sql(harness.stack.db, DUE)
     assert await harness.work() == []
@@ -873,7 +880,7 @@ async def test_vectors_mapped_forward_are_searched_at_once_and_replaced_by_and_b
     rows = await sql(harness.stack.db, EMBEDDED_BY.format(container.space.id))
     assert len(rows) == 150
     assert all(row["mapped"] for row in rows)
-    assert await harness.nearest(told(17)) == found["zx0017"]
+    assert await harness.nearest(text_of(17)) == found["zx0017"]
 
     assert await harness.work(JobKind.REFRESH) == []
     rows = await sql(harness.stack.db, EMBEDDED_BY.format(container.space.id))
@@ -881,7 +888,7 @@ async def test_vectors_mapped_forward_are_searched_at_once_and_replaced_by_and_b
     assert await harness.lacking(container.space) == 0
     own = harness.models.known["openai/stretched"]
     (stored,) = await sql(
-        harness.stack.db, "SELECT id, generation, embed_text FROM chunks ORDER BY ord LIMIT 1"
+        harness.stack.db, "SELECT id, generation, embed_text FROM chunks ORDER BY chunk_no LIMIT 1"
     )
     point = point_id(stored["id"], stored["generation"], 0)
     there = await harness.stack.vectors.vectors(container.space.collection(), [point])
@@ -890,7 +897,7 @@ async def test_vectors_mapped_forward_are_searched_at_once_and_replaced_by_and_b
     assert (await harness.container()).space.embedder == "openai/old"
 
 
-async def test_a_reparse_makes_every_document_anew_and_keeps_what_its_sender_said(
+async def test_a_reparse_ingests_every_document_again_and_keeps_the_sent_meta(
     harness: RefreshHarness,
 ) -> None:
     text = "\n\n".join(f"Paragraph {n} " + "of the lamp keeper's log " * 6 for n in range(8))
@@ -934,18 +941,18 @@ async def test_thresholds_of_the_manifest_hold_where_the_golden_set_names_none(
     assert "not switched" in trouble.message
 
 
-async def test_a_store_that_is_away_while_spaces_are_compared_is_no_reason_to_forget_the_old_one(
+async def test_an_unreachable_store_during_a_comparison_keeps_the_old_space(
     harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "NOTICEABLE_MS", 1e6)
     found = await harness.stock(6)
     job_id = await harness.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
 
-    async def away(*args: Any) -> Any:
+    async def unreachable(*args: Any) -> Any:
         raise Unavailable("the registry is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(chunks, "hydrate", once(away, chunks.hydrate))
+        patch.setattr(chunks, "hydrate", once(unreachable, chunks.hydrate))
         (trouble,) = await harness.work(JobKind.REFRESH)
     assert isinstance(trouble, Unavailable)
     await sql(harness.stack.db, DUE)
@@ -967,14 +974,14 @@ async def test_an_inplace_refresh_to_another_version_embeds_what_comes_in_before
 ) -> None:
     await harness.stock(4)
     late: dict[str, UUID] = {}
-    verify = Filling.verify
+    verify = SpaceFill.verify
 
-    async def verified(self: Filling) -> None:
+    async def verified(self: SpaceFill) -> None:
         await verify(self)
         if not late:
             late.update(await harness.stock(1, first=70))
 
-    monkeypatch.setattr(Filling, "verify", verified)
+    monkeypatch.setattr(SpaceFill, "verify", verified)
     job_id = await harness.begin(strategy="inplace", to={"embedder": "openai/old", "version": "2"})
     assert await harness.work(JobKind.REFRESH) == []
     space = (await harness.container()).space
@@ -1035,10 +1042,10 @@ async def drifted(harness: RefreshHarness) -> Space:
     """The space from before, which the one that is live now reads by way of an adapter."""
     await harness.stock(120)
     old = (await harness.container()).space
-    harness.models.known["openai/old"].asked_in_vain = True
+    harness.models.known["openai/old"].failed_requests = True
     await harness.begin(strategy="drift", to=to("openai/turned"))
     assert await harness.work(JobKind.REFRESH) == []
-    harness.models.known["openai/old"].asked_in_vain = False
+    harness.models.known["openai/old"].failed_requests = False
     assert (await harness.container()).space.is_adapted
     return old
 
@@ -1052,7 +1059,7 @@ async def test_a_parallel_refresh_back_to_the_base_of_an_adapter_embeds_everythi
     assert await harness.work(JobKind.REFRESH) == []
     space = (await harness.container()).space
     assert (space.embedder, space.is_adapted) == ("openai/old", False)
-    assert space.stored_in != old.stored_in
+    assert space.collection_id != old.collection_id
     assert await harness.lacking(space) == 0
     (row,) = await sql(
         harness.stack.db,
@@ -1086,7 +1093,7 @@ async def test_a_container_that_is_not_active_is_neither_refreshed_nor_switched(
     async def state(value: str) -> None:
         await sql(harness.stack.db, f"UPDATE containers SET state = '{value}'")
 
-    wanted: dict[str, Any] = {
+    request: dict[str, Any] = {
         "parallel": {"to": to("openai/new")},
         "inplace": {"to": {"embedder": "openai/old", "version": "2"}},
     }[strategy]
@@ -1094,16 +1101,16 @@ async def test_a_container_that_is_not_active_is_neither_refreshed_nor_switched(
     before = (await harness.container()).space
     await state("readonly")
     with pytest.raises(Conflict, match="readonly"):
-        await harness.begin(strategy=strategy, **wanted)
+        await harness.begin(strategy=strategy, **request)
     await state("active")
-    job_id = await harness.begin(strategy=strategy, **wanted)
-    verify = Filling.verify
+    job_id = await harness.begin(strategy=strategy, **request)
+    verify = SpaceFill.verify
 
-    async def closed(self: Filling) -> None:
+    async def closed(self: SpaceFill) -> None:
         await verify(self)
         await state("archived")
 
-    monkeypatch.setattr(Filling, "verify", closed)
+    monkeypatch.setattr(SpaceFill, "verify", closed)
     (trouble,) = await harness.work(JobKind.REFRESH)
     assert "archived" in trouble.message
     assert (await harness.job(job_id))["state"] == "failed"
@@ -1127,14 +1134,14 @@ async def test_a_container_that_is_not_active_is_not_rolled_back(harness: Refres
     assert (await harness.container()).space.embedder == "openai/new"
 
 
-async def test_a_rollback_finds_said_already_what_the_live_space_holds(
+async def test_a_rollback_finds_the_content_of_the_live_space_current(
     harness: RefreshHarness,
 ) -> None:
     await harness.stock(5)
     await harness.begin(strategy="parallel", to=to("openai/new"))
     assert await harness.work(JobKind.REFRESH) == []
     live = (await harness.container()).space
-    await sql(harness.stack.db, "DELETE FROM embedded WHERE stored_in = " + str(live.id))
+    await sql(harness.stack.db, "DELETE FROM embedded WHERE collection_id = " + str(live.id))
     async with harness.stack.db.transaction() as conn:
         await note_before_rollback(conn, CONTAINER)
     assert len(await sql(harness.stack.db, EMBEDDED_BY.format(live.id))) == 5
@@ -1204,7 +1211,7 @@ async def test_a_repair_in_a_space_of_mapped_vectors_stores_the_models_own(
     mapped = await sql(
         harness.stack.db,
         "SELECT e.mapped FROM embedded e JOIN documents d ON d.id = e.doc_id AND d.live_generation = e.generation "
-        f"WHERE d.id = '{found['zx0017']}' AND e.stored_in = {space.stored_in} AND e.mapped",
+        f"WHERE d.id = '{found['zx0017']}' AND e.collection_id = {space.collection_id} AND e.mapped",
     )
     assert mapped == []
     assert await harness.work(JobKind.REFRESH) == []

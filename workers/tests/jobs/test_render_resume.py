@@ -12,7 +12,7 @@ import pytest
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_workers.render import resume
 from latent_workers.render.page import RenderOptions
-from latent_workers.render.resume import ALONE_BUDGET, Drawing
+from latent_workers.render.resume import ALONE_BUDGET, PageDrawing
 from latent_workers.render.run import RENDER_BUDGET, Pages, RenderedPage
 from latent_workers.sandbox.budget import Budget
 
@@ -27,16 +27,18 @@ class Renderer:
     """Pages that one child can draw."""
     passed_over: frozenset[int] = frozenset()
     refuses: bool = False
-    asked: list[tuple[int, int | None, Budget]] = field(default_factory=list)
+    calls: list[tuple[int, int | None, Budget]] = field(default_factory=list)
 
     @asynccontextmanager
     async def render(self, options: RenderOptions, budget: Budget) -> AsyncIterator[Pages]:
-        self.asked.append((options.first, options.last, budget))
-        drawn = _Drawn()
+        self.calls.append((options.first, options.last, budget))
+        drawn = _DrawnPages()
         drawn.items = self._pages(drawn, options)
         yield cast(Pages, drawn)
 
-    async def _pages(self, drawn: _Drawn, options: RenderOptions) -> AsyncIterator[RenderedPage]:
+    async def _pages(
+        self, drawn: _DrawnPages, options: RenderOptions
+    ) -> AsyncIterator[RenderedPage]:
         if self.refuses:
             raise IngestFailed("'a.pdf' is no PDF")
         numbers = range(options.first, min(options.last or self.total, self.total) + 1)
@@ -53,8 +55,8 @@ class Renderer:
             ]
 
 
-class _Drawn:
-    """What ``Pages`` is to ``Drawing``."""
+class _DrawnPages:
+    """What ``Pages`` is to ``PageDrawing``."""
 
     def __init__(self) -> None:
         self.items: Any = None
@@ -66,7 +68,7 @@ class _Drawn:
 
 
 async def drawn(renderer: Renderer, *, by_page: bool = True) -> tuple[list[int], list[Issue]]:
-    drawing = Drawing(renderer.render, RenderOptions(), by_page=by_page)
+    drawing = PageDrawing(renderer.render, RenderOptions(), by_page=by_page)
     pages = [page.number async for page in drawing.pages()]
     return pages, drawing.warnings
 
@@ -77,7 +79,7 @@ async def test_a_page_at_which_the_renderer_ends_is_named_and_the_others_are_dra
     assert pages == [1, 2, 4, 5, 6]
     assert warning.details == {"undrawn_pages": [3]}
     assert "page 3: the page renderer crashed (signal 11)" in warning.message
-    assert renderer.asked == [
+    assert renderer.calls == [
         (1, None, RENDER_BUDGET),
         (3, 3, ALONE_BUDGET),
         (4, None, RENDER_BUDGET),
@@ -95,7 +97,7 @@ async def test_a_renderer_that_tires_of_many_pages_blames_none_of_them() -> None
     assert await drawn(Renderer(7, tired_after=3)) == ([1, 2, 3, 4, 5, 6, 7], [])
 
 
-async def test_pages_that_were_passed_over_are_told_together_with_those() -> None:
+async def test_skipped_pages_are_reported_with_the_others() -> None:
     pages, (warning,) = await drawn(
         Renderer(6, crashes=frozenset({4}), passed_over=frozenset({2, 6}))
     )
@@ -107,7 +109,7 @@ async def test_a_file_of_which_nothing_can_be_drawn_fails() -> None:
     renderer = Renderer(100, crashes=frozenset(range(1, 101)))
     with pytest.raises(IngestFailed, match="crashed"):
         await drawn(renderer)
-    assert len(renderer.asked) <= resume.MOST_IN_A_ROW
+    assert len(renderer.calls) <= resume.MAX_CONSECUTIVE_FAILURES
 
 
 async def test_what_is_given_up_after_many_bad_pages_is_named_too() -> None:
@@ -117,11 +119,11 @@ async def test_what_is_given_up_after_many_bad_pages_is_named_too() -> None:
     assert warning.details["undrawn_pages"] == list(range(3, 101))
 
 
-async def test_a_file_that_is_refused_is_not_asked_for_page_by_page() -> None:
+async def test_a_refused_file_is_not_retried_page_by_page() -> None:
     renderer = Renderer(5, refuses=True)
     with pytest.raises(IngestFailed, match="is no PDF"):
         await drawn(renderer)
-    assert len(renderer.asked) == 1
+    assert len(renderer.calls) == 1
 
 
 async def test_a_text_is_drawn_as_a_whole_or_not() -> None:

@@ -11,18 +11,18 @@ from typing import Any, Final
 import orjson
 import pytest
 
+from latent_core.db import containers
+from latent_core.db.connection import Database
 from latent_core.domain.errors import Conflict, Invalid, StoreFull, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
-from latent_core.domain.manifest import Manifest
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest import containers as founding
 from latent_core.ingest.purge import purge_blobs
-from latent_core.registry import containers
-from latent_core.registry.connection import Database
+from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.transfer import exporting
 from latent_core.transfer.import_commit import BlobsGone
-from latent_core.transfer.requests import Policy
+from latent_core.transfer.requests import ImportPolicy
 from latent_core.transfer.verify import Verification
 from latent_workers.transfer import import_steps
 from tests.support.harness.transfers import (
@@ -142,7 +142,7 @@ async def test_a_version_that_is_not_installed_any_more_is_left_out_of_the_manif
 
 
 MAP: Final = """
-INSERT INTO embedded (doc_id, stored_in, generation, mapped)
+INSERT INTO embedded (doc_id, collection_id, generation, mapped)
 SELECT d.id, c.live_space, d.live_generation, true FROM documents d JOIN containers c ON c.id = d.container_id
 WHERE d.uri = 'file:///2.md'
 """
@@ -176,7 +176,7 @@ async def test_vectors_that_a_drift_adapter_mapped_are_left_out_and_made_by_the_
     assert (await harness.examine()).clean
 
 
-async def test_without_blobs_what_is_not_stored_here_is_said_and_left_out(
+async def test_blobs_that_are_not_stored_here_are_reported_and_skipped_in_an_import_without_blobs(
     harness: WorkerHarness,
 ) -> None:
     await fill(harness)
@@ -197,9 +197,9 @@ async def test_until_its_last_step_nothing_of_an_import_is_seen_and_a_failed_one
 ) -> None:
     await fill(harness)
     data = await export(harness)
-    monkeypatch.setattr(exporting, "CHUNKS_A_PART", 4)
+    monkeypatch.setattr(exporting, "CHUNKS_PER_PART", 4)
     data = await export_again(harness)
-    monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 4)
+    monkeypatch.setattr(import_steps, "CHUNKS_PER_STEP", 4)
     seen: list[bool] = []
 
     def look(name: str) -> None:
@@ -208,7 +208,7 @@ async def test_until_its_last_step_nothing_of_an_import_is_seen_and_a_failed_one
             if len(seen) == 3:
                 raise Conflict("the test ends it")
 
-    monkeypatch.setattr(import_steps, "crash_point", look)
+    monkeypatch.setattr(import_steps, "failpoint", look)
     await begin(harness, data, "hidden")
     (trouble,) = await harness.work(JobKind.IMPORT)
     assert "the test ends it" in str(trouble)
@@ -222,7 +222,7 @@ async def test_until_its_last_step_nothing_of_an_import_is_seen_and_a_failed_one
     assert (await harness.examine()).clean
 
 
-async def test_an_import_that_does_not_fit_gives_its_room_back_with_its_last_attempt(
+async def test_a_failed_import_frees_its_space_with_its_last_attempt(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(harness)
@@ -247,14 +247,14 @@ async def test_an_import_that_does_not_fit_gives_its_room_back_with_its_last_att
     assert (await harness.examine()).clean
 
 
-async def test_a_merge_into_a_container_that_is_emptied_just_then_is_tried_again(
+async def test_a_merge_into_a_container_with_a_missing_collection_is_retried(
     harness: WorkerHarness,
 ) -> None:
     await fill(harness)
     data = await export(harness)
     (collection,) = await harness.stack.vectors.collections()
     await harness.stack.vectors.drop_collection(collection)
-    await begin(harness, data, CONTAINER, merge=True, policy=Policy.REPLACE)
+    await begin(harness, data, CONTAINER, merge=True, policy=ImportPolicy.REPLACE)
     (trouble,) = await harness.work(JobKind.IMPORT)
     assert isinstance(trouble, Unavailable), trouble
     (job,) = await sql(harness.stack.db, "SELECT state FROM jobs WHERE kind = 'import'")
@@ -277,7 +277,7 @@ async def test_a_killed_import_goes_on_where_it_was_and_ends_as_if_nothing_had_h
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, merge: bool
 ) -> None:
     await fill(harness)
-    monkeypatch.setattr(exporting, "CHUNKS_A_PART", 3)
+    monkeypatch.setattr(exporting, "CHUNKS_PER_PART", 3)
     data = await export_again(harness)
     before, answers = await everything(harness, CONTAINER), await found(harness, CONTAINER)
     await delete(harness, CONTAINER)
@@ -287,7 +287,7 @@ async def test_a_killed_import_goes_on_where_it_was_and_ends_as_if_nothing_had_h
         await founding.create(
             stack.db, stack.vectors, harness.embedder, manifest, principal=OWNER, request_id=None
         )
-    monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 3)
+    monkeypatch.setattr(import_steps, "CHUNKS_PER_STEP", 3)
     embedded = harness.embedder.texts
     await begin(harness, data, CONTAINER, merge=merge)
     points = ("import.after_vectors", "import.before_commit", "import.after_commit")
@@ -295,7 +295,7 @@ async def test_a_killed_import_goes_on_where_it_was_and_ends_as_if_nothing_had_h
         job = await harness.claim(JobKind.IMPORT)
         assert job is not None, point
         with monkeypatch.context() as patch:
-            patch.setattr(import_steps, "crash_point", killer(point, skip=1))
+            patch.setattr(import_steps, "failpoint", killer(point, skip=1))
             with pytest.raises(Killed):
                 await harness.run(job)
         await sql(
@@ -330,10 +330,10 @@ async def test_vectors_of_a_step_are_stored_while_the_step_before_is_committed(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(harness)
-    monkeypatch.setattr(exporting, "CHUNKS_A_PART", 4)
+    monkeypatch.setattr(exporting, "CHUNKS_PER_PART", 4)
     data = await export_again(harness)
     await delete(harness, CONTAINER)
-    monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 4)
+    monkeypatch.setattr(import_steps, "CHUNKS_PER_STEP", 4)
     stored = asyncio.Queue[None]()
     committed: list[bool] = []
     stage, commit = import_steps.import_commit.stage, import_steps.import_commit.commit
@@ -356,8 +356,10 @@ async def test_vectors_of_a_step_are_stored_while_the_step_before_is_committed(
     assert len(committed) > 1
 
 
-@pytest.mark.parametrize("policy", list(Policy))
-async def test_a_merge_takes_what_its_policy_says(harness: WorkerHarness, policy: Policy) -> None:
+@pytest.mark.parametrize("policy", list(ImportPolicy))
+async def test_a_merge_takes_what_its_policy_says(
+    harness: WorkerHarness, policy: ImportPolicy
+) -> None:
     await harness.add("old.md", b"# Old\n\nThe old lamp.\n")
     await harness.add("new.md", b"# New\n\nThe old lens.\n")
     await harness.add("gone.md", b"# Gone\n\nThe gull.\n")
@@ -382,13 +384,16 @@ async def test_a_merge_takes_what_its_policy_says(harness: WorkerHarness, policy
         r["text"].split()[-1] + r["text"].split()[-2]
         for r in await rows(harness, CHUNKS, CONTAINER)
     }
-    wanted = {
-        Policy.SKIP: {"lamp.changed", "lens.changed"},
-        Policy.REPLACE: {"lamp.old", "lens.old"},
-        Policy.NEWEST: {"lamp.old", "lens.changed"},
+    expected = {
+        ImportPolicy.SKIP: {"lamp.changed", "lens.changed"},
+        ImportPolicy.REPLACE: {"lamp.old", "lens.old"},
+        ImportPolicy.NEWEST: {"lamp.old", "lens.changed"},
     }[policy]
-    assert texts == wanted | {"gull.The"}
-    assert result["documents"] == {Policy.SKIP: 1, Policy.REPLACE: 3, Policy.NEWEST: 2}[policy]
+    assert texts == expected | {"gull.The"}
+    assert (
+        result["documents"]
+        == {ImportPolicy.SKIP: 1, ImportPolicy.REPLACE: 3, ImportPolicy.NEWEST: 2}[policy]
+    )
     await harness.settle()
     report = await harness.examine()
     assert report.clean, report
@@ -424,7 +429,7 @@ async def test_searches_see_whole_documents_while_an_import_replaces_them_all(
 ) -> None:
     await fill(harness)
     data = await export(harness)
-    monkeypatch.setattr(import_steps, "CHUNKS_A_STEP", 5)
+    monkeypatch.setattr(import_steps, "CHUNKS_PER_STEP", 5)
     done = asyncio.Event()
     counts: list[int] = []
     lamps = (
@@ -439,7 +444,7 @@ async def test_searches_see_whole_documents_while_an_import_replaces_them_all(
 
     searching = asyncio.create_task(search())
     try:
-        await take_in(harness, data, CONTAINER, merge=True, policy=Policy.REPLACE)
+        await take_in(harness, data, CONTAINER, merge=True, policy=ImportPolicy.REPLACE)
     finally:
         done.set()
         await searching
@@ -451,10 +456,10 @@ async def test_documents_that_change_while_they_are_exported_are_whole_and_in_on
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(harness)
-    monkeypatch.setattr(exporting, "CHUNKS_A_PART", 1)
-    monkeypatch.setattr(exporting, "DOCUMENTS_A_LOOK", 2)
+    monkeypatch.setattr(exporting, "CHUNKS_PER_PART", 1)
+    monkeypatch.setattr(exporting, "DOCUMENTS_PER_LOOK", 2)
     changed: list[str] = []
-    told = exporting.Export._write_batch
+    original_write = exporting.ArchiveExport._write_batch
 
     async def disturbed(self: Any, writer: Any, some: Any) -> None:
         if len(changed) < 3:
@@ -463,9 +468,9 @@ async def test_documents_that_change_while_they_are_exported_are_whole_and_in_on
                 changed[-1], b"# Changed\n\nThe lamp was changed while it was copied.\n"
             )
             await harness.work(JobKind.INGEST)
-        await told(self, writer, some)
+        await original_write(self, writer, some)
 
-    monkeypatch.setattr(exporting.Export, "_write_batch", disturbed)
+    monkeypatch.setattr(exporting.ArchiveExport, "_write_batch", disturbed)
     data = await export(harness)
     monkeypatch.undo()
     *_, contents = Verification(io.BytesIO(data)).steps()
@@ -478,7 +483,7 @@ async def test_documents_that_change_while_they_are_exported_are_whole_and_in_on
     assert [d["sha256"] for d in copied] == [d["sha256"] for d in live]
 
 
-async def test_what_is_not_offered_here_is_left_out_of_the_manifest_and_told(
+async def test_unavailable_settings_are_removed_from_the_manifest_and_reported(
     harness: WorkerHarness,
 ) -> None:
     asks = "UPDATE containers SET manifest = jsonb_set(manifest, '{summaries,enabled}', 'true'), etag = 'asks'"
@@ -508,7 +513,7 @@ async def test_golden_queries_go_along(harness: WorkerHarness) -> None:
     assert orjson.loads(written.read_bytes()) == golden
 
 
-async def test_golden_queries_that_cannot_be_written_are_told_and_lose_no_import(
+async def test_golden_queries_that_cannot_be_written_are_reported_and_fail_no_import(
     harness: WorkerHarness,
 ) -> None:
     folder = harness.deps.settings.manifests
@@ -607,9 +612,9 @@ async def test_an_import_whose_bytes_vanish_before_its_commit_repeats_the_step(
     assert (job["result"]["lacking_blobs"], job["warnings"]) == (0, [])
 
 
-@pytest.mark.parametrize("policy", list(Policy))
+@pytest.mark.parametrize("policy", list(ImportPolicy))
 async def test_a_merge_gives_way_to_what_was_accepted_before_it_unless_it_replaces(
-    harness: WorkerHarness, policy: Policy
+    harness: WorkerHarness, policy: ImportPolicy
 ) -> None:
     await harness.add("live.md", b"# Live\n\nThe archived lamp.\n")
     await harness.add("gone.md", b"# Gone\n\nThe archived lens.\n")
@@ -622,5 +627,5 @@ async def test_a_merge_gives_way_to_what_was_accepted_before_it_unless_it_replac
     await harness.add("gone.md", b"# Gone\n\nThe accepted lens.\n")
     await take_in(harness, data, CONTAINER, merge=True, policy=policy)
     assert await harness.work() == []
-    told = {r["text"].split()[-2] for r in await rows(harness, CHUNKS, CONTAINER)}
-    assert told == ({"archived"} if policy is Policy.REPLACE else {"accepted"})
+    original_write = {r["text"].split()[-2] for r in await rows(harness, CHUNKS, CONTAINER)}
+    assert original_write == ({"archived"} if policy is ImportPolicy.REPLACE else {"accepted"})

@@ -12,13 +12,13 @@ from typing_extensions import override
 
 from latent_core.domain.chunk import BlockType, DraftChunk, SourceType
 from latent_core.domain.ids import content_hash
-from latent_core.embedding.port import Tokenizer
+from latent_core.models.embedding.port import Tokenizer
 from latent_workers.chunk.chunker import chunk
 from latent_workers.chunk.counting import WordCounter
-from latent_workers.parse import markdown, text as plain_text
-from latent_workers.parse.decode import decode
-from latent_workers.parse.lines import Lines
-from latent_workers.parse.parsed import Block, Parsed, ParsedPage
+from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
+from latent_workers.parse.text import markdown, parser as plain_text
+from latent_workers.parse.text.decode import decode
+from latent_workers.parse.text.lines import Lines
 
 TOKEN = re.compile(r"[^\W_]{1,6}|[^\w\s]|_")
 
@@ -54,7 +54,7 @@ class Giant(Words):
 
 
 def chunks(
-    parsed: Parsed | str,
+    parsed: ParsedDocument | str,
     budget: int = 60,
     *,
     source_type: SourceType = SourceType.MARKDOWN,
@@ -130,10 +130,10 @@ TYPES = st.sampled_from([SourceType.MARKDOWN, SourceType.TEXT, SourceType.YAML])
     st.sampled_from([Words(), Bytes(), Giant()]),
 )
 def test_chunks_lose_nothing_keep_their_place_and_the_budget(
-    said: str, source_type: SourceType, budget: int, overlap: float, tokenizer: Tokenizer
+    source: str, source_type: SourceType, budget: int, overlap: float, tokenizer: Tokenizer
 ) -> None:
-    found = chunks(said, budget, source_type=source_type, overlap=overlap, tokenizer=tokenizer)
-    text = decode(said.encode()).text
+    found = chunks(source, budget, source_type=source_type, overlap=overlap, tokenizer=tokenizer)
+    text = decode(source.encode()).text
     lines = Lines(text)
     covered: set[int] = set()
     last = (-1, 0)
@@ -155,7 +155,7 @@ def test_chunks_lose_nothing_keep_their_place_and_the_budget(
         assert draft.token_count <= budget or fence
     assert all(at in covered for at, char in enumerate(text) if not char.isspace())
     assert found == chunks(
-        said, budget, source_type=source_type, overlap=overlap, tokenizer=tokenizer
+        source, budget, source_type=source_type, overlap=overlap, tokenizer=tokenizer
     )
 
 
@@ -237,12 +237,12 @@ def test_a_giant_fence_is_cut_between_lines() -> None:
 
 
 def test_structured_data_that_was_read_as_text_is_cut_between_lines() -> None:
-    said = "def f():\n    return 1\n\n\ndef g():\n" + "\n".join(
+    source = "def f():\n    return 1\n\n\ndef g():\n" + "\n".join(
         f"    step_{n}()" for n in range(50)
     )
-    found = chunks(said, source_type=SourceType.YAML)
+    found = chunks(source, source_type=SourceType.YAML)
     assert len(found) > 3
-    assert "\n".join(evidence(found)) == said
+    assert "\n".join(evidence(found)) == source
     assert all(draft.block_type is BlockType.CODE for draft in found)
 
 
@@ -274,15 +274,15 @@ def test_a_table_right_below_a_heading_keeps_it() -> None:
 def test_a_long_table_is_cut_into_row_groups_that_repeat_the_header(
     options: dict[str, Any],
 ) -> None:
-    said = f"# Squares\n\n{table(40)}"
-    found = chunks(said, **{"budget": 10_000, **options})
+    source = f"# Squares\n\n{table(40)}"
+    found = chunks(source, **{"budget": 10_000, **options})
     assert len(found) >= 3
     assert [draft.place.row_group for draft in found] == list(range(len(found)))
     assert len({draft.place.table_id for draft in found}) == 1
     for draft in found[1:]:
         assert draft.text.startswith(HEADER)
         assert draft.meta["repeated_chars"] == len(HEADER)
-        own = said[draft.place.offset_start : draft.place.offset_end]
+        own = source[draft.place.offset_start : draft.place.offset_end]
         assert draft.text == HEADER + own
         assert f" of 40.\n{own.split('|')[1].strip()}" in draft.embed_text
     rows = [line for draft in found for line in draft.text.splitlines() if line.startswith("| row")]
@@ -306,8 +306,8 @@ def test_a_row_over_the_budget_stays_whole() -> None:
 
 
 def test_cells_are_read_without_markup() -> None:
-    said = "| **Key** | Link |\n|---|---|\n| `a\\|b` <br> _x_ | [text](http://example.com) |\n"
-    (found,) = chunks(said)
+    source = "| **Key** | Link |\n|---|---|\n| `a\\|b` <br> _x_ | [text](http://example.com) |\n"
+    (found,) = chunks(source)
     assert found.embed_text == "Table with columns Key, Link; 1 rows.\na|b x, text"
 
 
@@ -321,7 +321,7 @@ def test_a_document_without_any_word_is_still_a_chunk() -> None:
 
 
 def test_nothing_gives_no_chunks() -> None:
-    assert chunks(Parsed(text="")) == []
+    assert chunks(ParsedDocument(text="")) == []
 
 
 def test_pages_are_never_mixed() -> None:
@@ -329,11 +329,15 @@ def test_pages_are_never_mixed() -> None:
     whole = "\f".join(texts)
     offsets = [whole.index(text) for text in texts]
     blocks = tuple(
-        Block(BlockType.PARAGRAPH, text, at, at + len(text), page=number, heading_path=("Chapter",))
+        TextBlock(
+            BlockType.PARAGRAPH, text, at, at + len(text), page=number, heading_path=("Chapter",)
+        )
         for number, (text, at) in enumerate(zip(texts, offsets, strict=True), start=1)
     )
     pages = tuple(ParsedPage(number, text, 1, 1) for number, text in enumerate(texts, start=1))
-    found = chunks(Parsed(text=whole, blocks=blocks, pages=pages), source_type=SourceType.PDF)
+    found = chunks(
+        ParsedDocument(text=whole, blocks=blocks, pages=pages), source_type=SourceType.PDF
+    )
     assert evidence(found) == texts
     assert [(d.place.page, d.place.page_end, d.place.line_start) for d in found] == [
         (number, number, None) for number in range(1, 5)
@@ -348,11 +352,13 @@ def test_a_block_that_runs_over_the_page_is_in_chunks_of_the_pages_they_show() -
     whole = f"{first} {rest.strip()}\n\nBelow it."
     over = len(first) + 1 + len(rest.strip())
     blocks = (
-        Block(BlockType.PARAGRAPH, whole[:over], 0, over, page=4, page_end=5),
-        Block(BlockType.PARAGRAPH, "Below it.", over + 2, len(whole), page=5),
+        TextBlock(BlockType.PARAGRAPH, whole[:over], 0, over, page=4, page_end=5),
+        TextBlock(BlockType.PARAGRAPH, "Below it.", over + 2, len(whole), page=5),
     )
     pages = (ParsedPage(4, first, 1, 1), ParsedPage(5, whole[len(first) + 1 :], 1, 1))
-    found = chunks(Parsed(text=whole, blocks=blocks, pages=pages), source_type=SourceType.PDF)
+    found = chunks(
+        ParsedDocument(text=whole, blocks=blocks, pages=pages), source_type=SourceType.PDF
+    )
     places = [(draft.place.page, draft.place.page_end) for draft in found]
     assert places[0] == (4, 4)
     assert places[-2:] == [(5, 5), (5, 5)]
@@ -363,8 +369,10 @@ def test_a_block_that_runs_over_the_page_is_in_chunks_of_the_pages_they_show() -
 
 
 def test_the_place_in_structured_data_is_kept() -> None:
-    block = Block(BlockType.CODE, "a: 1", 0, 4, key_path="services.api", parent_section="services")
-    (found,) = chunks(Parsed(text="a: 1", blocks=(block,)))
+    block = TextBlock(
+        BlockType.CODE, "a: 1", 0, 4, key_path="services.api", parent_section="services"
+    )
+    (found,) = chunks(ParsedDocument(text="a: 1", blocks=(block,)))
     assert (found.place.key_path, found.place.parent_section) == ("services.api", "services")
 
 
@@ -381,8 +389,8 @@ def test_one_counter_serves_many_documents() -> None:
     counter = WordCounter(Words())
     assert counter.additive
     assert not WordCounter(Bytes()).additive
-    said = "# A\n\n" + "Some words, and some more of them. " * 80 + table(50)
-    assert chunks(said, tokenizer=counter) == chunks(said) == chunks(said, tokenizer=counter)
+    source = "# A\n\n" + "Some words, and some more of them. " * 80 + table(50)
+    assert chunks(source, tokenizer=counter) == chunks(source) == chunks(source, tokenizer=counter)
 
 
 @settings(max_examples=60)

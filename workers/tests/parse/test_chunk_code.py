@@ -11,20 +11,20 @@ from latent_core.domain.chunk import BlockType, DraftChunk, SourceType
 from latent_core.domain.ids import content_hash
 from latent_workers.chunk.chunker import chunk
 from latent_workers.chunk.code import CHARS_PER_LINE
-from latent_workers.parse import code
-from latent_workers.parse.decode import decode
-from latent_workers.parse.lines import Lines
-from tests.support.tokenizers import Words
+from latent_workers.parse.code import parser
+from latent_workers.parse.text.decode import decode
+from latent_workers.parse.text.lines import Lines
+from tests.support.tokenizers import WordPieceTokenizer
 
 
-def chunks(said: str, name: str = "a.py", **options: Any) -> list[DraftChunk]:
+def chunks(source: str, name: str = "a.py", **options: Any) -> list[DraftChunk]:
     given = {"code_lines": 180, "code_overlap": 30, "budget_tokens": 256, **options}
     return chunk(
-        code.of_decoded(decode(said.encode()), name),
+        parser.of_decoded(decode(source.encode()), name),
         source_type=SourceType.CODE,
         overlap=0.12,
         table_rows=25,
-        tokenizer=Words(),
+        tokenizer=WordPieceTokenizer(),
         **given,
     )
 
@@ -69,8 +69,8 @@ def test_an_overlap_of_more_than_half_is_cut_to_half() -> None:
 
 
 def test_a_window_ends_before_a_definition_in_its_last_third() -> None:
-    said = function("a", 100) + "\n\n" + function("b", 40) + "\n" + function("c", 100)
-    first, second = chunks(said)
+    source = function("a", 100) + "\n\n" + function("b", 40) + "\n" + function("c", 100)
+    first, second = chunks(source)
     assert spans([first]) == [(1, 142)]
     assert first.meta["symbols"] == ["a", "b"]
     assert second.place.line_start == 142 - 29
@@ -82,9 +82,9 @@ def test_a_top_level_definition_is_preferred_to_one_inside_and_that_to_a_blank_l
         f"    def m{n}(self):\n" + "        step()\n" * 8 + "\n        last()\n\n"
         for n in range(12)
     )
-    said = "class A:\n" + methods + function("f", 100)
-    first, *_ = chunks(said)
-    assert said.splitlines()[first.place.line_end or 0 :][1].startswith("def f")
+    source = "class A:\n" + methods + function("f", 100)
+    first, *_ = chunks(source)
+    assert source.splitlines()[first.place.line_end or 0 :][1].startswith("def f")
     inside, *_ = chunks("class A:\n" + methods, code_lines=40)
     assert (inside.place.line_end, inside.place.heading_path) == (36, ("A",))
     blank, *_ = chunks(function("g", 30) + "\n" + "    step()\n" * 60, code_lines=40)
@@ -92,18 +92,18 @@ def test_a_top_level_definition_is_preferred_to_one_inside_and_that_to_a_blank_l
 
 
 def test_the_embedder_reads_the_definition_that_goes_on_and_no_name_of_the_file() -> None:
-    said = (
+    source = (
         "import os\n"
         + "class A:\n"
         + "".join(f"    def m{n}(self):\n" + "        step()\n" * 50 for n in range(4))
     )
-    first, second = chunks(said)
+    first, second = chunks(source)
     assert first.embed_text == first.text
     assert second.embed_text == f"A > m2\n\n{second.text}"
     assert second.place.heading_path == ("A",)
     assert first.place.heading_path == ()
     assert first.meta["symbols"] == ["A", "A.m0", "A.m1", "A.m2"]
-    assert [first.token_count] == Words().count([first.embed_text])
+    assert [first.token_count] == WordPieceTokenizer().count([first.embed_text])
 
 
 def test_a_window_never_lies_within_its_neighbour_where_lines_are_long() -> None:
@@ -115,15 +115,15 @@ def test_a_window_never_lies_within_its_neighbour_where_lines_are_long() -> None
 
 
 def test_a_line_longer_than_a_window_is_cut_after_its_punctuation() -> None:
-    said = "a();" * 20_000
-    found = chunks(said, "a.min.js")
-    assert "".join(draft.text for draft in found) == said
+    source = "a();" * 20_000
+    found = chunks(source, "a.min.js")
+    assert "".join(draft.text for draft in found) == source
     assert all(draft.text.endswith(";") for draft in found)
     assert all(len(draft.text) <= 180 * CHARS_PER_LINE for draft in found)
     assert set(spans(found)) == {(1, 1)}
 
 
-def test_the_language_is_told_on_each_chunk() -> None:
+def test_each_chunk_names_its_language() -> None:
     assert {d.meta["code_language"] for d in chunks(statements(400), "a.rb")} == {"ruby"}
     assert "code_language" not in chunks("x", "a.lock")[0].meta
 
@@ -163,10 +163,10 @@ PIECES = st.sampled_from(
     st.integers(0, 60),
 )
 def test_windows_lose_nothing_keep_their_place_and_never_hold_each_other(
-    rows: list[str], end: str, name: str, most: int, overlap: int
+    rows: list[str], end: str, name: str, max_lines: int, overlap: int
 ) -> None:
     text = "\n".join(rows).replace("\n", end)
-    found = chunks(text, name, code_lines=most, code_overlap=overlap)
+    found = chunks(text, name, code_lines=max_lines, code_overlap=overlap)
     lines = Lines(text)
     held: set[int] = set()
     for draft in found:
@@ -175,16 +175,16 @@ def test_windows_lose_nothing_keep_their_place_and_never_hold_each_other(
         assert draft.content_hash == content_hash(draft.text)
         assert place.line_start == lines.at(place.offset_start)
         assert place.line_end == lines.at(place.offset_end - 1)
-        assert place.line_end - place.line_start < most
-        assert place.offset_end - place.offset_start <= most * CHARS_PER_LINE
+        assert place.line_end - place.line_start < max_lines
+        assert place.offset_end - place.offset_start <= max_lines * CHARS_PER_LINE
         held.update(range(place.offset_start, place.offset_end))
     assert all(at in held for at, char in enumerate(text) if not char.isspace())
     for one, other in pairwise(found):
         assert one.place.offset_start < other.place.offset_start
         assert one.place.offset_end < other.place.offset_end
         shared = (one.place.line_end or 0) - (other.place.line_start or 0) + 1
-        assert shared <= max(1, min(overlap, most // 2))
-    assert found == chunks(text, name, code_lines=most, code_overlap=overlap)
+        assert shared <= max(1, min(overlap, max_lines // 2))
+    assert found == chunks(text, name, code_lines=max_lines, code_overlap=overlap)
 
 
 @pytest.mark.parametrize("name", ["a.py", "a.c"])

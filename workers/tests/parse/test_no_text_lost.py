@@ -14,33 +14,35 @@ from hypothesis import given, settings, strategies as st
 from latent_core.domain.chunk import DraftChunk, SourceType
 from latent_workers.chunk.chunker import chunk
 from latent_workers.chunk.counting import WordCounter
-from latent_workers.parse import code, json_file, markdown, text as plain_text, yaml_file
-from latent_workers.parse.decode import decode
-from latent_workers.parse.lines import Lines
-from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.code import parser
+from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.run import parse_file
-from latent_workers.parse.source import Source
+from latent_workers.parse.source import SourceFile
+from latent_workers.parse.structured import json_file, yaml_file
+from latent_workers.parse.text import markdown, parser as plain_text
+from latent_workers.parse.text.decode import decode
+from latent_workers.parse.text.lines import Lines
 from latent_workers.sandbox.pool import Sandbox
-from tests.support.tokenizers import Words
+from tests.support.tokenizers import WordPieceTokenizer
 
 SEED = 20
 FILES = 150
-COUNTER = WordCounter(Words())
-PARSERS: dict[str, tuple[SourceType, Callable[[Source], Parsed]]] = {
+COUNTER = WordCounter(WordPieceTokenizer())
+PARSERS: dict[str, tuple[SourceType, Callable[[SourceFile], ParsedDocument]]] = {
     "a.txt": (SourceType.TEXT, plain_text.parse),
     "a.md": (SourceType.MARKDOWN, markdown.parse),
-    "a.py": (SourceType.CODE, code.parse),
-    "a.ts": (SourceType.CODE, code.parse),
-    "a.go": (SourceType.CODE, code.parse),
-    "a.c": (SourceType.CODE, code.parse),
+    "a.py": (SourceType.CODE, parser.parse),
+    "a.ts": (SourceType.CODE, parser.parse),
+    "a.go": (SourceType.CODE, parser.parse),
+    "a.c": (SourceType.CODE, parser.parse),
     "a.yaml": (SourceType.YAML, yaml_file.parse),
     "a.json": (SourceType.JSON, json_file.parse),
 }
 
 
-def ingested(data: bytes, name: str) -> tuple[Parsed, list[DraftChunk]]:
+def ingested(data: bytes, name: str) -> tuple[ParsedDocument, list[DraftChunk]]:
     source_type, parse = PARSERS[f"a{Path(name).suffix}"]
-    parsed = parse(Source(name, io.BytesIO(data), source_type, max_pages=10))
+    parsed = parse(SourceFile(name, io.BytesIO(data), source_type, max_pages=10))
     found = chunk(
         parsed,
         source_type=source_type,
@@ -52,7 +54,7 @@ def ingested(data: bytes, name: str) -> tuple[Parsed, list[DraftChunk]]:
     return parsed, found
 
 
-def lost(parsed: Parsed, found: Iterable[DraftChunk]) -> list[str]:
+def lost(parsed: ParsedDocument, found: Iterable[DraftChunk]) -> list[str]:
     """Lines with a character that stands in no chunk."""
     held = bytearray(len(parsed.text))
     for draft in found:
@@ -165,12 +167,12 @@ def test_no_line_of_the_standard_library_is_lost() -> None:
 
 @pytest.mark.parametrize("name", ["a.py", "a.ts", "a.go", "a.c", "a.yaml", "a.json"])
 async def test_the_sandbox_gives_what_the_parser_gives(name: str, tmp_path: Path) -> None:
-    said = '{"k": [1, 2], "größe": {"a": "😀"}}' if name[2:] in ("yaml", "json") else "x = 1\ny"
+    source = '{"k": [1, 2], "größe": {"a": "😀"}}' if name[2:] in ("yaml", "json") else "x = 1\ny"
     path = tmp_path / name
-    path.write_text(said, encoding="utf-8")
+    path.write_text(source, encoding="utf-8")
     async with Sandbox(children=1) as sandbox:
         parsed = await parse_file(sandbox, path, name=name, source_type=PARSERS[name][0])
-    assert parsed == ingested(said.encode(), name)[0]
+    assert parsed == ingested(source.encode(), name)[0]
     assert parsed.blocks
 
 

@@ -17,14 +17,14 @@ from hypothesis import given, settings, strategies as st
 from latent_core.domain.chunk import BlockType, SourceType
 from latent_workers.ocr import engine as engines
 from latent_workers.ocr.boxes import Box, in_order
-from latent_workers.ocr.engine import Choice, Engine, NoEngine, find
+from latent_workers.ocr.engine import Choice, NoEngine, OcrEngine, find
 from latent_workers.ocr.merge import merged
 from latent_workers.ocr.reader import PageReader
-from latent_workers.ocr.reading import Reading
+from latent_workers.ocr.reading import OcrText
 from latent_workers.ocr.scans import Scan, read_scans
-from latent_workers.ocr.words import Word, reading_of
-from latent_workers.parse import mupdf
-from latent_workers.parse.parsed import Block, Parsed, ParsedPage
+from latent_workers.ocr.words import OcrWord, reading_of
+from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
+from latent_workers.parse.pdf import mupdf
 from latent_workers.sandbox.budget import MIB, Budget
 from latent_workers.sandbox.pool import Sandbox
 
@@ -82,10 +82,10 @@ def pdf(path: Path, pages: int) -> Path:
     return path
 
 
-def empty(pages: int) -> Parsed:
+def empty(pages: int) -> ParsedDocument:
     """What the parser makes of a scan."""
     numbers = range(1, pages + 1)
-    return Parsed(
+    return ParsedDocument(
         text="\f" * (pages - 1),
         pages=tuple(ParsedPage(number, "", 50.0 * number, 100.0) for number in numbers),
         scanned_pages=tuple(numbers),
@@ -94,7 +94,7 @@ def empty(pages: int) -> Parsed:
 
 async def read(
     path: Path, pages: int, *, choice: Choice = "tesseract", budget: Budget = SMALL
-) -> Parsed:
+) -> ParsedDocument:
     async def tell(done: int, total: int) -> None:
         assert 0 <= done <= total == pages
 
@@ -102,15 +102,15 @@ async def read(
         return await read_scans(reader, Scan(path, path.name, SourceType.PDF), empty(pages), tell)
 
 
-def messages(parsed: Parsed) -> list[str]:
+def messages(parsed: ParsedDocument) -> list[str]:
     return [warning.message for warning in parsed.warnings]
 
 
 async def test_the_engine_is_tesseract_with_its_version_and_languages(stand_in: StandIn) -> None:
     program = stand_in("", version="tesseract 5.3.0-12-g0", languages="deu eng osd")
-    assert await find("auto") == Engine("tesseract", "5.3.0-12-g0", str(program), "eng+deu")
+    assert await find("auto") == OcrEngine("tesseract", "5.3.0-12-g0", str(program), "eng+deu")
     found = await find("auto", "frk")
-    assert isinstance(found, Engine)
+    assert isinstance(found, OcrEngine)
     assert found.languages == "frk"
 
 
@@ -144,20 +144,20 @@ async def test_an_engine_with_a_prefix_of_its_own_reads_its_models_and_nothing_e
 async def test_a_machine_with_all_languages_did_not_choose_them(stand_in: StandIn) -> None:
     stand_in("", languages="afr ara deu eng fra osd")
     found = await find("tesseract")
-    assert isinstance(found, Engine)
+    assert isinstance(found, OcrEngine)
     assert found.languages == "eng"
 
 
-async def test_without_an_engine_it_is_said_what_to_install(
+async def test_a_missing_ocr_engine_is_reported_with_what_to_install(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(engines, "_rapidocr", lambda: None)
     parsed = await read(tmp_path / "none.pdf", 3, choice="auto")
-    (told,) = messages(parsed)
-    assert "page" in told
-    assert "1, 2, 3" in told
-    assert "tesseract-ocr" in told
-    assert "latent-workers[ocr]" in told
+    (warning_text,) = messages(parsed)
+    assert "page" in warning_text
+    assert "1, 2, 3" in warning_text
+    assert "tesseract-ocr" in warning_text
+    assert "latent-workers[ocr]" in warning_text
     assert parsed.ocr is None
     stand_in("print('nothing')", version="no version at all")
     assert isinstance(await find("auto"), NoEngine)
@@ -228,9 +228,9 @@ async def test_a_page_that_cannot_be_read_costs_only_itself(
     budget = SHORT if "sleep" in code else SMALL
     parsed = await read(pdf(tmp_path / "a.pdf", 3), 3, budget=budget)
     assert [page.text for page in parsed.pages] == ["", "fine", "fine"]
-    (told,) = messages(parsed)
-    assert told.startswith("The text of page 1 was not read: ")
-    assert re.search(why, told), told
+    (warning_text,) = messages(parsed)
+    assert warning_text.startswith("The text of page 1 was not read: ")
+    assert re.search(why, warning_text), warning_text
     assert parsed.ocr is not None
     assert not parsed.ocr.complete
 
@@ -282,11 +282,11 @@ async def test_the_engine_reaches_no_network_and_writes_no_file(
 
 def test_what_is_no_text_is_left_out_and_what_cannot_be_stored_is_counted() -> None:
     words = [
-        Word("good", 0.9, 1, 1),
-        Word("b\0d", 0.9, 1, 2),
-        Word("|~", 0.9, 2, 1),
-        Word("noise", 0.1, 3, 1),
-        Word("odd", float("nan"), 4, 1),
+        OcrWord("good", 0.9, 1, 1),
+        OcrWord("b\0d", 0.9, 1, 2),
+        OcrWord("|~", 0.9, 2, 1),
+        OcrWord("noise", 0.1, 3, 1),
+        OcrWord("odd", float("nan"), 4, 1),
     ]
     reading = reading_of(words)
     assert reading.paragraphs == ("good\nb\ufffdd",)
@@ -336,14 +336,14 @@ pages_of = st.lists(
 )
 
 
-def laid_out(pages: list[list[str]], spilled: set[int]) -> Parsed:
+def laid_out(pages: list[list[str]], spilled: set[int]) -> ParsedDocument:
     """The last block of a page in ``spilled`` is one with the first of the next."""
-    blocks: list[Block] = []
+    blocks: list[TextBlock] = []
     shown, offset = [], 0
     for number, texts in enumerate(pages, start=1):
         start = offset
         for place, text in enumerate(texts):
-            block = Block(BlockType.LIST, text, offset, offset + len(text), page=number)
+            block = TextBlock(BlockType.LIST, text, offset, offset + len(text), page=number)
             last = blocks[-1] if blocks else None
             if place == 0 and number - 1 in spilled and last is not None and pages[number - 2]:
                 block = replace(last, offset_end=block.offset_end, page_end=number)
@@ -355,7 +355,7 @@ def laid_out(pages: list[list[str]], spilled: set[int]) -> Parsed:
         offset = start + len(text) + 1
     whole = "\f".join(p.text for p in shown)
     exact = [replace(b, text=whole[b.offset_start : b.offset_end]) for b in blocks]
-    return Parsed(whole, blocks=tuple(exact), pages=tuple(shown))
+    return ParsedDocument(whole, blocks=tuple(exact), pages=tuple(shown))
 
 
 def words_in(texts: Iterable[str]) -> list[str]:
@@ -372,7 +372,7 @@ def test_merging_keeps_every_offset_exact_and_all_other_text(
     pages: list[list[str]], spilled: set[int], read: dict[int, list[str]]
 ) -> None:
     before = laid_out(pages, spilled)
-    readings = {page: Reading(paragraphs=tuple(texts)) for page, texts in read.items()}
+    readings = {page: OcrText(paragraphs=tuple(texts)) for page, texts in read.items()}
     after, replaced = merged(before, readings)
     assert after.text == "\f".join(page.text for page in after.pages)
     for block in after.blocks:

@@ -6,24 +6,24 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.chunk import SourceType
-from latent_workers.parse import code, definitions
-from latent_workers.parse.decode import decode
+from latent_workers.parse.code import definitions, parser
+from latent_workers.parse.code.languages import language_of
 from latent_workers.parse.extensions import EXTENSIONS, FILE_NAMES
-from latent_workers.parse.languages import language_of
-from latent_workers.parse.lines import Lines
-from latent_workers.parse.parsed import Parsed
-from latent_workers.parse.source import Source
+from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.source import SourceFile
+from latent_workers.parse.text.decode import decode
+from latent_workers.parse.text.lines import Lines
 
 
-def parsed(said: str, name: str) -> Parsed:
-    return code.of_decoded(decode(said.encode()), name)
+def parsed(source: str, name: str) -> ParsedDocument:
+    return parser.of_decoded(decode(source.encode()), name)
 
 
-def outline(said: str, name: str) -> list[tuple[str, int | None, int | None, int | None]]:
+def outline(source: str, name: str) -> list[tuple[str, int | None, int | None, int | None]]:
     """Path, level, first and last line of each block."""
     return [
         (".".join(block.heading_path), block.level, block.line_start, block.line_end)
-        for block in parsed(said, name).blocks
+        for block in parsed(source, name).blocks
     ]
 
 
@@ -60,7 +60,7 @@ def test_blocks_of_python_are_its_definitions_and_what_stands_between() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "expected"),
+    ("name", "source", "expected"),
     [
         (
             "a.js",
@@ -93,19 +93,19 @@ def test_blocks_of_python_are_its_definitions_and_what_stands_between() -> None:
         ),
     ],
 )
-def test_definitions_are_known_by_name(name: str, said: str, expected: list[str]) -> None:
-    assert [path for path, *_ in outline(said, name)] == expected
+def test_definitions_are_known_by_name(name: str, source: str, expected: list[str]) -> None:
+    assert [path for path, *_ in outline(source, name)] == expected
 
 
 def test_comments_and_attributes_right_above_belong_to_a_definition() -> None:
-    said = "use a::b;\n\n// Far.\n\n// Near.\n#[test]\nfn f() {}\n"
-    assert outline(said, "a.rs") == [("", None, 1, 3), ("f", 1, 5, 7)]
+    source = "use a::b;\n\n// Far.\n\n// Near.\n#[test]\nfn f() {}\n"
+    assert outline(source, "a.rs") == [("", None, 1, 3), ("f", 1, 5, 7)]
 
 
 def test_a_long_class_is_taken_apart_into_its_methods() -> None:
     body = "".join(f"    def m{n}(self):\n" + "        step()\n" * 30 + "\n" for n in range(3))
-    said = f"class Long:\n    x = 1\n\n{body}    y = 2\n\nclass Short:\n    def m(self): ...\n"
-    assert outline(said, "a.py") == [
+    source = f"class Long:\n    x = 1\n\n{body}    y = 2\n\nclass Short:\n    def m(self): ...\n"
+    assert outline(source, "a.py") == [
         ("Long", 1, 1, 2),
         ("Long.m0", 2, 4, 34),
         ("Long.m1", 2, 36, 66),
@@ -115,10 +115,10 @@ def test_a_long_class_is_taken_apart_into_its_methods() -> None:
     ]
 
 
-def test_lines_are_told_by_offset_whatever_ends_them() -> None:
-    said = "a = 1\r\rdef f():\r\n    return 'ü'\r\n\u2028\ndef g(): pass\r"
-    assert outline(said, "a.py")[:2] == [("", None, 1, 1), ("f", 1, 3, 4)]
-    assert outline(said, "a.py")[-1] == ("g", 1, 6, 6)
+def test_line_numbers_follow_from_offsets_for_every_line_ending() -> None:
+    source = "a = 1\r\rdef f():\r\n    return 'ü'\r\n\u2028\ndef g(): pass\r"
+    assert outline(source, "a.py")[:2] == [("", None, 1, 1), ("f", 1, 3, 4)]
+    assert outline(source, "a.py")[-1] == ("g", 1, 6, 6)
 
 
 C = "#include <a.h>\n\nint f(void)\n{\n\n    return 1;\n}\n\nstatic int x;\nint g;\n"
@@ -129,9 +129,9 @@ def test_without_a_grammar_blank_lines_and_indentation_tell() -> None:
 
 
 def test_code_that_its_grammar_cannot_read_is_still_cut() -> None:
-    said = "}}} not python at all\n\n{{{ ((\n\nmore ]]]\n"
-    assert [block.text for block in parsed(said, "a.py").blocks] != []
-    assert len(outline(said, "a.py")) == 3
+    source = "}}} not python at all\n\n{{{ ((\n\nmore ]]]\n"
+    assert [block.text for block in parsed(source, "a.py").blocks] != []
+    assert len(outline(source, "a.py")) == 3
 
 
 def test_code_beyond_the_bounds_is_cut_by_its_indentation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_a_parser_that_does_not_come_to_an_end_is_stopped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "language"),
+    ("name", "source", "language"),
     [
         ("a.PY", "", "python"),
         ("a.jsx", "", "javascript"),
@@ -157,11 +157,11 @@ def test_a_parser_that_does_not_come_to_an_end_is_stopped() -> None:
         ("a.lock", "x", None),
     ],
 )
-def test_the_language_is_told_by_name_or_first_line(
-    name: str, said: str, language: str | None
+def test_the_language_is_detected_from_name_or_first_line(
+    name: str, source: str, language: str | None
 ) -> None:
-    assert language_of(name, said) == language
-    assert parsed(said or "x", name).meta.get("code_language") == language
+    assert language_of(name, source) == language
+    assert parsed(source or "x", name).meta.get("code_language") == language
 
 
 def test_nearly_every_ending_of_code_has_a_language() -> None:
@@ -217,7 +217,7 @@ def test_blocks_stand_in_order_and_hold_every_filled_line(
 
 def test_a_file_is_read_with_its_title_and_what_was_replaced() -> None:
     data = b"x = 1\0\ndef f():\n    return '\xed\xa0\x80'\n"
-    found = code.parse(Source("a.py", io.BytesIO(data), SourceType.CODE, max_pages=1))
+    found = parser.parse(SourceFile("a.py", io.BytesIO(data), SourceType.CODE, max_pages=1))
     assert found.title == "a.py"
     assert found.replaced_characters == 2
     assert [block.heading_path for block in found.blocks] == [(), ("f",)]

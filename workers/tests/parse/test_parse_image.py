@@ -13,8 +13,8 @@ from PIL import Image, ImageDraw, ImageStat
 from latent_core.domain.chunk import Modality, SourceType
 from latent_core.domain.errors import IngestFailed
 from latent_workers.chunk.image import image_chunk, with_name
-from latent_workers.parse.image import words_of
-from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.image.parser import words_of
+from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import HEAD_BYTES, detect
 from latent_workers.parse.run import parse_file
 from latent_workers.render.page import RenderOptions
@@ -50,7 +50,7 @@ def saved(path: Path, image: Image.Image, **options: Any) -> Path:
     return path
 
 
-async def parsed(sandbox: Sandbox, path: Path) -> Parsed:
+async def parsed(sandbox: Sandbox, path: Path) -> ParsedDocument:
     return await parse_file(sandbox, path, name=path.name, source_type=SourceType.IMAGE)
 
 
@@ -145,7 +145,7 @@ async def test_bombs_and_broken_pictures_are_refused_by_name(
 
 
 @pytest.mark.parametrize("form", ["gif", "tiff", "webp"])
-async def test_of_several_pictures_in_a_file_the_first_is_read_and_the_rest_is_told(
+async def test_of_several_images_in_a_file_the_first_is_read_and_the_others_are_reported(
     sandbox: Sandbox, tmp_path: Path, form: str
 ) -> None:
     frames = [Image.new("L", (60, 60), gray) for gray in (0, 100, 200)]
@@ -167,7 +167,7 @@ class Letters:
 
 
 def test_an_image_is_one_chunk_of_the_text_it_shows() -> None:
-    shown = Parsed("GRAND TOTAL\n\n12 lamps", title="receipt 7")
+    shown = ParsedDocument("GRAND TOTAL\n\n12 lamps", title="receipt 7")
     chunk = image_chunk(with_name(shown), Letters())
     assert chunk.text == "GRAND TOTAL\n\n12 lamps"
     assert chunk.embed_text == "receipt 7\n\nGRAND TOTAL\n\n12 lamps"
@@ -184,5 +184,5 @@ def test_an_image_is_one_chunk_of_the_text_it_shows() -> None:
     ],
 )
 def test_an_image_without_text_is_found_by_its_name(name: str, text: str) -> None:
-    silent = Parsed("", title=words_of(name))
+    silent = ParsedDocument("", title=words_of(name))
     assert image_chunk(with_name(silent), Letters()).text == text

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.chunk import BlockType
-from latent_workers.parse import jsonl
-from latent_workers.parse.jsonl import Batch, Record, RecordFailure
 from latent_workers.parse.run import read_records
+from latent_workers.parse.structured import jsonl
+from latent_workers.parse.structured.jsonl import Record, RecordBatch, RecordFailure
 from latent_workers.sandbox.pool import Sandbox
 
 
@@ -22,7 +22,7 @@ async def sandbox() -> AsyncIterator[Sandbox]:
         yield sandbox
 
 
-def read(path: Path, **cursor: Any) -> Batch:
+def read(path: Path, **cursor: Any) -> RecordBatch:
     with path.open("rb") as file:
         return jsonl.read_batch(file, **{"max_records": 100, "max_bytes": 1_000_000, **cursor})
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings, strategies as st
 from markdown_it import MarkdownIt
 
 from latent_core.domain.chunk import BlockType
-from latent_workers.parse import markdown
-from latent_workers.parse.decode import decode
-from latent_workers.parse.lines import Lines
-from latent_workers.parse.markdown_reader import reader
-from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.text import markdown
+from latent_workers.parse.text.decode import decode
+from latent_workers.parse.text.lines import Lines
+from latent_workers.parse.text.markdown_reader import reader
 
 LINES = st.sampled_from(
     [
@@ -58,7 +58,7 @@ DOCUMENTS = st.builds(
 )
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str) -> ParsedDocument:
     return markdown.of_decoded(decode(text.encode()))
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import IngestFailed
-from latent_workers.parse import mupdf
-from latent_workers.parse.parsed import Parsed
-from latent_workers.parse.pdf import parse
-from latent_workers.parse.pdf_info import moment_of
+from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.pdf import mupdf
+from latent_workers.parse.pdf.info import moment_of
+from latent_workers.parse.pdf.parser import parse
 from latent_workers.parse.run import parse_file
-from latent_workers.parse.source import Source
+from latent_workers.parse.source import SourceFile
 from latent_workers.sandbox.budget import Budget
 from latent_workers.sandbox.pool import Sandbox
 
@@ -45,9 +45,9 @@ def make(path: Path, *pages: str, **saved: Any) -> Path:
     return path
 
 
-def read(path: Path, max_pages: int = 100) -> Parsed:
+def read(path: Path, max_pages: int = 100) -> ParsedDocument:
     with path.open("rb") as file:
-        return parse(Source(path.name, file, SourceType.PDF, max_pages))
+        return parse(SourceFile(path.name, file, SourceType.PDF, max_pages))
 
 
 def test_pages_have_their_text_size_and_exact_offsets(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_pages_over_the_limit_are_left_out_with_a_warning(tmp_path: Path) -> Non
     assert parsed.warnings[0].details == {"pages_read": 2, "pages": 3}
 
 
-def test_pages_without_text_are_told(tmp_path: Path) -> None:
+def test_pages_without_text_are_reported(tmp_path: Path) -> None:
     parsed = read(make(tmp_path / "a.pdf", "one", "", "three"))
     assert parsed.text == "one\f\fthree"
     assert parsed.warnings[0].details == {"pages_without_text": [2]}
@@ -234,7 +234,7 @@ class Sheets:
     def rule(self, *line: tuple[float, float]) -> None:
         self.page.draw_line(*line)
 
-    def parsed(self, path: Path) -> Parsed:
+    def parsed(self, path: Path) -> ParsedDocument:
         self.document.save(path)
         return read(path)
 
@@ -249,7 +249,7 @@ def filled(words: str, width: int) -> list[str]:
     return lines
 
 
-def said(parsed: Parsed) -> list[str]:
+def texts_of(parsed: ParsedDocument) -> list[str]:
     return [block.text for block in parsed.blocks]
 
 
@@ -267,7 +267,7 @@ def test_columns_that_were_written_line_by_line_are_read_one_after_the_other(
     for number, (one, other) in enumerate(zip(left, right, strict=True)):
         sheets.say(50, 100 + 14 * number, one)
         sheets.say(310, 100 + 14 * number, other)
-    assert said(sheets.parsed(tmp_path / "a.pdf"))[1:] == [f"Left {LOREM}.", f"Right {LOREM}."]
+    assert texts_of(sheets.parsed(tmp_path / "a.pdf"))[1:] == [f"Left {LOREM}.", f"Right {LOREM}."]
 
 
 def test_blocks_written_in_a_wrong_order_are_read_from_the_top(
@@ -277,7 +277,7 @@ def test_blocks_written_in_a_wrong_order_are_read_from_the_top(
     sheets.say(50, 500, "Third is this one.")
     sheets.say(50, 300, "Second is this one.")
     sheets.say(50, 100, "First is this one.")
-    assert [text.split()[0] for text in said(sheets.parsed(tmp_path / "a.pdf"))] == [
+    assert [text.split()[0] for text in texts_of(sheets.parsed(tmp_path / "a.pdf"))] == [
         "First",
         "Second",
         "Third",
@@ -315,7 +315,7 @@ def test_words_broken_at_line_ends_are_joined_and_compounds_keep_their_hyphen(
     ]
     sheets.next()
     sheets.column(50, 100, lines)
-    assert said(sheets.parsed(tmp_path / "a.pdf")) == [
+    assert texts_of(sheets.parsed(tmp_path / "a.pdf")) == [
         "A well-known keeper of the light told an international crowd of visitors about his well-known lamp, "
         "which is a state-of-the-art machine with day- and night-watch, in- and outside of the tower on the cliff."
     ]
@@ -397,7 +397,7 @@ def test_a_ruled_table_is_markdown_in_the_place_of_its_text(tmp_path: Path, shee
         sheets.rule((x, 100), (x, 180))
     sheets.say(50, 220, "Below the table goes on what is said.")
     parsed = sheets.parsed(tmp_path / "a.pdf")
-    assert said(parsed) == [
+    assert texts_of(parsed) == [
         "Signals in fog are these:",
         TABLE,
         "Below the table goes on what is said.",
@@ -417,7 +417,7 @@ def test_columns_between_rules_are_a_table_too_and_prose_between_rules_is_none(
     sheets.column(50, 320, filled(f"Prose: {LOREM}.", 80))
     for y in (300, 305, 600):
         sheets.rule((50, y), (545, y))
-    assert said(sheets.parsed(tmp_path / "a.pdf")) == [TABLE, f"Prose: {LOREM}."]
+    assert texts_of(sheets.parsed(tmp_path / "a.pdf")) == [TABLE, f"Prose: {LOREM}."]
 
 
 def test_a_drawing_is_no_table(tmp_path: Path, sheets: Sheets) -> None:
@@ -440,7 +440,7 @@ def test_bullets_are_items_of_a_list_and_entries_of_contents_stay_lines(
     )
     sheets.column(50, 300, [f"Chapter {n} {'.' * 60} {n}" for n in (1, 2)])
     parsed = sheets.parsed(tmp_path / "a.pdf")
-    assert said(parsed)[1] == "Chapter 1 \u2026 1\nChapter 2 \u2026 2"
+    assert texts_of(parsed)[1] == "Chapter 1 \u2026 1\nChapter 2 \u2026 2"
     assert parsed.blocks[0].kind is BlockType.LIST
 
 
@@ -448,10 +448,10 @@ def test_text_that_runs_up_the_page_is_read_like_any_other(tmp_path: Path, sheet
     sheets.next()
     for number, line in enumerate(filled(f"At dusk {LOREM}.", 80)):
         sheets.page.insert_text((100 + 14 * number, 700), line, rotate=90)
-    assert said(sheets.parsed(tmp_path / "a.pdf")) == [f"At dusk {LOREM}."]
+    assert texts_of(sheets.parsed(tmp_path / "a.pdf")) == [f"At dusk {LOREM}."]
 
 
-def test_a_picture_without_words_is_told_as_scanned(tmp_path: Path, sheets: Sheets) -> None:
+def test_an_image_without_text_is_reported_as_scanned(tmp_path: Path, sheets: Sheets) -> None:
     picture = pymupdf.Pixmap(pymupdf.csRGB, pymupdf.IRect(0, 0, 60, 80))
     for number in range(4):
         sheets.next()
@@ -465,7 +465,7 @@ def test_a_picture_without_words_is_told_as_scanned(tmp_path: Path, sheets: Shee
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_is_drawn_around_them_no_word_is_lost_or_said_twice(
+def test_rulings_and_shapes_lose_and_duplicate_no_word(
     tmp_path: Path, sheets: Sheets, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -511,4 +511,4 @@ def test_footnotes_do_not_part_a_sentence_that_goes_on_in_the_next_column(
     sheets.column(50, 600, words[:8])
     sheets.say(50, 780, "1 A note below the column without an end", 7)
     sheets.column(310, 100, words[8:])
-    assert said(sheets.parsed(tmp_path / "a.pdf"))[0] == f"At dusk {LOREM}, and then {LOREM}."
+    assert texts_of(sheets.parsed(tmp_path / "a.pdf"))[0] == f"At dusk {LOREM}, and then {LOREM}."

@@ -11,31 +11,31 @@ from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.chunk import DraftChunk, SourceType
 from latent_core.domain.ids import content_hash
-from latent_core.embedding.port import Tokenizer
+from latent_core.models.embedding.port import Tokenizer
 from latent_workers.chunk.chunker import chunk
-from latent_workers.parse import json_file, yaml_file
-from latent_workers.parse.decode import decode
-from latent_workers.parse.lines import Lines
-from latent_workers.parse.parsed import Parsed
-from latent_workers.parse.structure import key_path, segment
-from tests.support.tokenizers import Bytes, Words
+from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.structured import json_file, yaml_file
+from latent_workers.parse.structured.tree import key_path, segment
+from latent_workers.parse.text.decode import decode
+from latent_workers.parse.text.lines import Lines
+from tests.support.tokenizers import CharacterTokenizer, WordPieceTokenizer
 
 
-def parsed(said: str, name: str) -> Parsed:
+def parsed(source: str, name: str) -> ParsedDocument:
     of_decoded = json_file.of_decoded if ".js" in name else yaml_file.of_decoded
-    return of_decoded(decode(said.encode()), name)
+    return of_decoded(decode(source.encode()), name)
 
 
 def chunks(
-    said: str, name: str, budget: int = 60, tokenizer: Tokenizer | None = None
+    source: str, name: str, budget: int = 60, tokenizer: Tokenizer | None = None
 ) -> list[DraftChunk]:
     return chunk(
-        parsed(said, name),
+        parsed(source, name),
         source_type=SourceType.JSON if ".js" in name else SourceType.YAML,
         budget_tokens=budget,
         overlap=0.12,
         table_rows=25,
-        tokenizer=tokenizer or Words(),
+        tokenizer=tokenizer or WordPieceTokenizer(),
     )
 
 
@@ -107,27 +107,27 @@ def test_json_gives_the_sections_that_the_same_yaml_gives() -> None:
 
 
 def test_small_siblings_are_packed_under_their_parent() -> None:
-    said = "rows:\n" + "".join(f"  - {{id: {n}, name: item {n}}}\n" for n in range(60))
-    found = chunks(said, "a.yaml")
+    source = "rows:\n" + "".join(f"  - {{id: {n}, name: item {n}}}\n" for n in range(60))
+    found = chunks(source, "a.yaml")
     assert {d.place.key_path for d in found[:-1]} == {"rows"}
     assert 4 < len(found) < 30
     assert all(d.token_count <= 60 for d in found)
 
 
 def test_a_scalar_over_budget_is_cut_at_its_lines() -> None:
-    said = "intro: |\n" + "".join(f"  line {n} of a long text\n" for n in range(60)) + "b: 1\n"
-    found = chunks(said, "a.yaml")
+    source = "intro: |\n" + "".join(f"  line {n} of a long text\n" for n in range(60)) + "b: 1\n"
+    found = chunks(source, "a.yaml")
     cut = [d for d in found if d.place.key_path == "intro"]
     assert len(cut) > 3
-    assert "\n".join(d.text for d in cut) == said[: said.index("\nb:")]
+    assert "\n".join(d.text for d in cut) == source[: source.index("\nb:")]
     assert found[-1].place.key_path == "b"
 
 
-def test_documents_of_one_file_are_told_apart() -> None:
+def test_documents_of_one_file_stay_separate() -> None:
     spec = "spec:\n  text: some words\n  more: 2\n"
-    said = f"---\nkind: A\n{spec}---\n# Second.\nkind: B\n{spec}...\n"
-    assert parsed(said, "a.yaml").meta["documents"] == 2
-    found = chunks(said, "a.yaml", budget=2000)
+    source = f"---\nkind: A\n{spec}---\n# Second.\nkind: B\n{spec}...\n"
+    assert parsed(source, "a.yaml").meta["documents"] == 2
+    found = chunks(source, "a.yaml", budget=2000)
     assert [
         (*place, d.meta["document"]) for place, d in zip(places(found), found, strict=True)
     ] == [
@@ -156,7 +156,7 @@ def test_odd_keys_are_quoted_in_a_key_path(path: list[str | int], expected: str 
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "problem"),
+    ("name", "source", "problem"),
     [
         ("a.json", '{"a": [1, 2', r"as JSON: '\]' is missing \(line 1\)"),
         ("a.json", '{\n"a": }', r"a value is missing \(line 2\)"),
@@ -174,14 +174,14 @@ def test_odd_keys_are_quoted_in_a_key_path(path: list[str | int], expected: str 
         ("a.yaml", "# nothing but this\n", "no value"),
     ],
 )
-def test_a_broken_file_is_text_with_a_warning(name: str, said: str, problem: str) -> None:
-    found = parsed(said, name)
+def test_a_broken_file_is_text_with_a_warning(name: str, source: str, problem: str) -> None:
+    found = parsed(source, name)
     (warning,) = found.warnings
     assert warning.message.startswith(f"'{name}' was read as text, not ")
     assert re.search(problem, warning.message)
-    assert "\n".join(block.text for block in found.blocks) == said.strip("\n")
+    assert "\n".join(block.text for block in found.blocks) == source.strip("\n")
     assert all(block.key_path is None for block in found.blocks)
-    assert "".join(d.text for d in chunks(said, name)).split() == said.split()
+    assert "".join(d.text for d in chunks(source, name)).split() == source.split()
 
 
 def test_a_file_too_large_to_be_taken_apart_is_text_with_a_warning(
@@ -204,7 +204,7 @@ LENIENT = """\
 """.replace("''", "\\'")
 
 
-def test_what_strict_json_does_not_know_is_read_and_told() -> None:
+def test_json_beyond_the_standard_is_read_and_reported() -> None:
     assert [d.place.key_path for d in chunks(LENIENT, "a.json5")] == ["a", None]
     assert parsed(LENIENT, "a.json5").warnings == ()
     (warning,) = parsed(LENIENT, "tsconfig.json").warnings
@@ -220,26 +220,26 @@ def test_aliases_and_tags_are_kept_as_they_are_written() -> None:
         for a, b in zip("abcdefgh", "bcdefghi", strict=True)
     )
     assert sum(len(d.text) for d in chunks(laughs, "a.yaml")) <= len(laughs)
-    said = "base: &b {x: 1}\nuse:\n  <<: *b\n  ? [complex, key]\n  : !Ref value\n  *b : alias\n"
-    assert parsed(said, "a.yaml").warnings == ()
-    assert [d.place.key_path for d in chunks(said, "a.yaml")] == ["base", "use"]
+    source = "base: &b {x: 1}\nuse:\n  <<: *b\n  ? [complex, key]\n  : !Ref value\n  *b : alias\n"
+    assert parsed(source, "a.yaml").warnings == ()
+    assert [d.place.key_path for d in chunks(source, "a.yaml")] == ["base", "use"]
 
 
 def test_keys_that_stand_twice_lose_nothing() -> None:
-    said = "a:\n  x: 1\na:\n  x: 2\n"
-    assert "\n".join(d.text for d in chunks(said, "a.yaml")) == said.strip()
+    source = "a:\n  x: 1\na:\n  x: 2\n"
+    assert "\n".join(d.text for d in chunks(source, "a.yaml")) == source.strip()
 
 
-def test_depth_beyond_what_is_told_apart_stays_in_one_piece() -> None:
-    said = '{"k":' * 200 + '"' + "deep " * 100 + '"' + "}" * 200
-    found = chunks(said, "a.json")
+def test_values_below_the_depth_limit_stay_in_one_piece() -> None:
+    source = '{"k":' * 200 + '"' + "deep " * 100 + '"' + "}" * 200
+    found = chunks(source, "a.json")
     assert all((d.place.key_path or "").count("k") <= 32 for d in found)
-    assert "".join(d.text for d in found).replace(" ", "") == said.replace(" ", "")
+    assert "".join(d.text for d in found).replace(" ", "") == source.replace(" ", "")
 
 
 def test_offsets_are_characters_beyond_the_first_plane() -> None:
-    said = "emoji: 😀😀\r\n名前:\r\n  x: 中文\r\n  y: 1\r\nlast: [1,\r\n 2]\r\n"
-    assert places(chunks(said, "a.yaml"))[-2:] == [("名前", 2, 4), ("last", 5, 6)]
+    source = "emoji: 😀😀\r\n名前:\r\n  x: 中文\r\n  y: 1\r\nlast: [1,\r\n 2]\r\n"
+    assert places(chunks(source, "a.yaml"))[-2:] == [("名前", 2, 4), ("last", 5, 6)]
 
 
 def test_the_blocks_of_a_large_file_are_bounded() -> None:
@@ -265,10 +265,10 @@ VALUES: Any = st.recursive(
 )
 
 
-def check(said: str, name: str, budget: int, tokenizer: Tokenizer) -> list[DraftChunk]:
+def check(source: str, name: str, budget: int, tokenizer: Tokenizer) -> list[DraftChunk]:
     """Every filled line is held, places are exact, the budget kept, and twice is the same."""
-    text = decode(said.encode()).text
-    found = chunks(said, name, budget, tokenizer)
+    text = decode(source.encode()).text
+    found = chunks(source, name, budget, tokenizer)
     lines = Lines(text)
     held: set[int] = set()
     last = 0
@@ -285,12 +285,12 @@ def check(said: str, name: str, budget: int, tokenizer: Tokenizer) -> list[Draft
         assert [draft.token_count] == tokenizer.count([draft.embed_text])
         held.update(range(place.offset_start, place.offset_end))
     assert all(at in held for at, char in enumerate(text) if not char.isspace())
-    assert found == chunks(said, name, budget, tokenizer)
+    assert found == chunks(source, name, budget, tokenizer)
     return found
 
 
 BUDGETS = st.integers(16, 120)
-TOKENIZERS = st.sampled_from([Words(), Bytes()])
+TOKENIZERS = st.sampled_from([WordPieceTokenizer(), CharacterTokenizer()])
 
 
 @settings(max_examples=150, deadline=None)
@@ -298,9 +298,9 @@ TOKENIZERS = st.sampled_from([Words(), Bytes()])
 def test_json_of_any_shape_is_held_completely(
     value: Any, budget: int, tokenizer: Tokenizer, indent: int | None, ascii_only: bool
 ) -> None:
-    said = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
-    assert parsed(said, "a.json").warnings == ()
-    check(said, "a.json", budget, tokenizer)
+    source = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
+    assert parsed(source, "a.json").warnings == ()
+    check(source, "a.json", budget, tokenizer)
 
 
 @settings(max_examples=150, deadline=None)
@@ -308,9 +308,11 @@ def test_json_of_any_shape_is_held_completely(
 def test_yaml_of_any_shape_is_held_completely(
     values: list[Any], budget: int, tokenizer: Tokenizer, flow: bool
 ) -> None:
-    said = yaml.safe_dump_all(values, default_flow_style=flow, allow_unicode=True, sort_keys=False)
-    assert parsed(said, "a.yaml").warnings == ()
-    check(said, "a.yaml", budget, tokenizer)
+    source = yaml.safe_dump_all(
+        values, default_flow_style=flow, allow_unicode=True, sort_keys=False
+    )
+    assert parsed(source, "a.yaml").warnings == ()
+    check(source, "a.yaml", budget, tokenizer)
 
 
 ROWS = st.sampled_from(
@@ -357,4 +359,4 @@ ROWS = st.sampled_from(
 def test_what_is_half_broken_is_held_completely(
     rows: list[str], end: str, name: str, budget: int
 ) -> None:
-    check(end.join(rows), name, budget, Words())
+    check(end.join(rows), name, budget, WordPieceTokenizer())

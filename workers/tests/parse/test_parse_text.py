@@ -10,15 +10,16 @@ from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
-from latent_workers.parse import text, wire
-from latent_workers.parse.decode import clean, clean_value, decode
-from latent_workers.parse.lines import Lines
-from latent_workers.parse.parsed import Block, Parsed, ParsedPage
+from latent_workers.parse import wire
+from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
 from latent_workers.parse.registry import HEAD_BYTES, detect
 from latent_workers.parse.run import parse_file
-from latent_workers.parse.source import Source
+from latent_workers.parse.source import SourceFile
+from latent_workers.parse.text import parser as text
+from latent_workers.parse.text.decode import clean, clean_value, decode
+from latent_workers.parse.text.lines import Lines
 from latent_workers.sandbox.budget import Budget
-from latent_workers.sandbox.frames import Item
+from latent_workers.sandbox.frames import FrameItem
 from latent_workers.sandbox.pool import Sandbox
 
 anything = st.text(st.characters(codec="utf-8"), max_size=300)
@@ -31,24 +32,24 @@ async def sandbox() -> AsyncIterator[Sandbox]:
         yield sandbox
 
 
-def source(data: bytes, source_type: SourceType = SourceType.TEXT) -> Source:
-    return Source("a.txt", io.BytesIO(data), source_type, max_pages=10)
+def source(data: bytes, source_type: SourceType = SourceType.TEXT) -> SourceFile:
+    return SourceFile("a.txt", io.BytesIO(data), source_type, max_pages=10)
 
 
 @pytest.mark.parametrize(
     "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252"]
 )
 def test_text_is_read_in_its_own_encoding(encoding: str) -> None:
-    said = "Crème brûlée costs 5 €, he said, and that was that."
-    decoded = decode(said.encode(encoding))
-    assert decoded.text == said
+    content = "Crème brûlée costs 5 €, he said, and that was that."
+    decoded = decode(content.encode(encoding))
+    assert decoded.text == content
     assert decoded.replaced == 0
 
 
 @given(anything)
-def test_utf8_text_comes_back_as_it_was(said: str) -> None:
-    decoded = decode(codecs.BOM_UTF8 + said.encode())
-    expected, replaced = clean(said)
+def test_utf8_text_comes_back_as_it_was(content: str) -> None:
+    decoded = decode(codecs.BOM_UTF8 + content.encode())
+    expected, replaced = clean(content)
     assert (decoded.text, decoded.replaced) == (expected, replaced)
 
 
@@ -64,7 +65,7 @@ def test_what_cannot_be_stored_is_replaced_one_for_one_and_counted() -> None:
     assert decode(b"a\x00b\xed\xa0\x80c").replaced == 2
 
 
-def test_a_damaged_byte_does_not_turn_a_utf8_file_into_another_encoding() -> None:
+def test_a_damaged_byte_does_not_change_the_encoding_of_a_utf8_file() -> None:
     decoded = decode("ä ö ü ß".encode() + b" \xff end")
     assert decoded.text == "ä ö ü ß \ufffd end"
     assert decoded.replaced == 1
@@ -86,25 +87,25 @@ def test_metadata_becomes_storable_json() -> None:
 def test_lines_are_counted_by_all_three_line_ends_and_no_others(
     parts: list[str], end: str, closed: bool
 ) -> None:
-    said = end.join(parts) + (end if closed and parts else "")
-    lines = Lines(said)
-    expected = said.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    content = end.join(parts) + (end if closed and parts else "")
+    lines = Lines(content)
+    expected = content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     expected = expected[:-1] if expected[-1] == "" else expected
     assert list(lines.texts()) == expected
     for number, line in enumerate(expected, start=1):
         start, stop = lines.span(number, number)
-        assert said[start:stop] == line == lines.text(number)
+        assert content[start:stop] == line == lines.text(number)
         assert lines.at(start) == number
 
 
 @given(st.lists(lined, max_size=6), st.sampled_from(["\n", "\r\n", "\r"]))
 def test_paragraphs_hold_every_line_that_is_not_blank(groups: list[list[str]], end: str) -> None:
-    said = (end * 2).join(end.join(group) for group in groups)
-    blocks = list(text.paragraphs(said, BlockType.PARAGRAPH))
-    lines = Lines(said)
+    content = (end * 2).join(end.join(group) for group in groups)
+    blocks = list(text.paragraphs(content, BlockType.PARAGRAPH))
+    lines = Lines(content)
     covered: set[int] = set()
     for block in blocks:
-        assert said[block.offset_start : block.offset_end] == block.text
+        assert content[block.offset_start : block.offset_end] == block.text
         assert block.line_start is not None
         assert block.line_end is not None
         covered.update(range(block.line_start, block.line_end + 1))
@@ -191,15 +192,17 @@ spans = st.lists(st.integers(min_value=0, max_value=40), max_size=8).map(sorted)
 @given(
     st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=40, max_size=60), spans
 )
-def test_what_is_parsed_survives_the_way_out_of_the_child(said: str, cuts: list[int]) -> None:
+def test_what_is_parsed_survives_the_way_out_of_the_child(content: str, cuts: list[int]) -> None:
     pairs = list(zip(cuts[::2], cuts[1::2], strict=False))
     blocks = tuple(
-        Block(BlockType.LIST, said[a:b], a, b, 1, 2, heading_path=("x", str(a % 2)), level=None)
+        TextBlock(
+            BlockType.LIST, content[a:b], a, b, 1, 2, heading_path=("x", str(a % 2)), level=None
+        )
         for a, b in pairs
     )
-    first, second = said[:20], said[21:]
-    parsed = Parsed(
-        text=said,
+    first, second = content[:20], content[21:]
+    parsed = ParsedDocument(
+        text=content,
         title="t",
         blocks=blocks,
         pages=(ParsedPage(1, first, 10.0, 20.0), ParsedPage(2, second, 1.5, 2.0)),
@@ -210,11 +213,11 @@ def test_what_is_parsed_survives_the_way_out_of_the_child(said: str, cuts: list[
     assert wire.unpack(sent(parsed)) == parsed
 
 
-def sent(parsed: Parsed) -> Item:
+def sent(parsed: ParsedDocument) -> FrameItem:
     import orjson
 
     output = wire.pack(parsed)
-    return Item(orjson.dumps(output.value), bytes(output.attachment))
+    return FrameItem(orjson.dumps(output.value), bytes(output.attachment))
 
 
 @pytest.mark.parametrize(
@@ -226,10 +229,12 @@ def sent(parsed: Parsed) -> Item:
     ],
 )
 def test_an_answer_that_does_not_hold_together_is_refused(before: bytes, after: bytes) -> None:
-    item = sent(Parsed(text="hello", blocks=(Block(BlockType.PARAGRAPH, "hello", 0, 5, 1, 1),)))
+    item = sent(
+        ParsedDocument(text="hello", blocks=(TextBlock(BlockType.PARAGRAPH, "hello", 0, 5, 1, 1),))
+    )
     assert before in item.value
     with pytest.raises(ValueError, match=r"place|bricks"):
-        wire.unpack(Item(item.value.replace(before, after), item.attachment))
+        wire.unpack(FrameItem(item.value.replace(before, after), item.attachment))
 
 
 async def test_a_file_is_parsed_in_the_sandbox(sandbox: Sandbox, tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from uuid import UUID
 import pymupdf
 import pytest
 
+from latent_core.db.connection import Database
+from latent_core.db.documents import pdf_status
 from latent_core.domain.job import JobKind
-from latent_core.domain.pdf_status import Action, PdfState, PdfStatus, PdfTotals, Selected
+from latent_core.domain.pdf_status import Action, PdfState, PdfStatus, PdfTotals, SelectedDocument
 from latent_core.ingest.processing import process
-from latent_core.registry import pdf_status
-from latent_core.registry.connection import Database
 from tests.support.harness.worker_harness import CONTAINER, WorkerHarness, open_harness
 from tests.support.queue import sql
 
@@ -41,7 +41,7 @@ async def status(harness: WorkerHarness, doc_id: UUID) -> PdfStatus:
         return (await pdf_status.of_documents(conn, CONTAINER, [doc_id]))[doc_id]
 
 
-async def select(harness: WorkerHarness, *doc_ids: UUID) -> list[Selected]:
+async def select(harness: WorkerHarness, *doc_ids: UUID) -> list[SelectedDocument]:
     async with harness.stack.db.transaction() as conn:
         return await process(conn, CONTAINER, doc_ids, principal="local:you")
 

@@ -12,13 +12,13 @@ from PIL import Image, ImageStat
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed, Issue
-from latent_workers.parse import mupdf
-from latent_workers.parse.lines import Lines
+from latent_workers.parse.pdf import mupdf
+from latent_workers.parse.text.lines import Lines
 from latent_workers.render import elements, markdown, raster
-from latent_workers.render.page import End, PageInfo, RenderOptions
+from latent_workers.render.page import PageInfo, RenderEnd, RenderOptions
 from latent_workers.render.rows import COLUMNS, lexer_for, rows
 from latent_workers.render.run import RenderedPage, render
-from latent_workers.render.story import Layout
+from latent_workers.render.story import StoryLayout
 from latent_workers.render.task import elements_of
 from latent_workers.sandbox.pool import Sandbox
 
@@ -34,11 +34,13 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 def laid_out(
     text: str, source_type: SourceType, options: RenderOptions = SMALL
-) -> tuple[list[PageInfo], End]:
-    drawn = list(Layout(text, "name", options).pages(elements_of(text, "name.py", source_type)))
+) -> tuple[list[PageInfo], RenderEnd]:
+    drawn = list(
+        StoryLayout(text, "name", options).pages(elements_of(text, "name.py", source_type))
+    )
     end = drawn.pop()
-    assert isinstance(end, End)
-    infos = [page[0] for page in drawn if not isinstance(page, End)]
+    assert isinstance(end, RenderEnd)
+    infos = [page[0] for page in drawn if not isinstance(page, RenderEnd)]
     assert [info.number for info in infos] == list(range(1, end.pages + 1))
     return infos, end
 
@@ -125,8 +127,8 @@ async def test_what_cannot_be_rendered_is_refused_while_iterating(
 async def test_markdown_is_drawn_with_the_lines_each_page_shows(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    said = "# Title\r\n\r\n" + "".join(f"Paragraph {n}.\r\n\r\n" for n in range(120))
-    (tmp_path / "a.md").write_bytes(said.encode())
+    written = "# Title\r\n\r\n" + "".join(f"Paragraph {n}.\r\n\r\n" for n in range(120))
+    (tmp_path / "a.md").write_bytes(written.encode())
     found, _ = await rendered(
         sandbox, tmp_path / "a.md", SourceType.MARKDOWN, RenderOptions(dpi=72)
     )
@@ -141,7 +143,7 @@ async def test_markdown_is_drawn_with_the_lines_each_page_shows(
         assert other.line_start == one.line_end + 2
 
 
-SAID = st.sampled_from(
+TEXTS = st.sampled_from(
     [
         *(
             "# Heading",
@@ -173,7 +175,7 @@ SAID = st.sampled_from(
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(SAID, min_size=1, max_size=8),
+    st.lists(TEXTS, min_size=1, max_size=8),
     st.sampled_from([SourceType.MARKDOWN, SourceType.TEXT, SourceType.CODE]),
 )
 def test_every_line_that_is_not_blank_is_shown_on_some_page_in_order(
@@ -305,10 +307,10 @@ def test_code_yaml_and_json_are_numbered_and_coloured(
 async def test_a_web_page_is_drawn_as_the_markdown_its_chunks_know(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    said = "".join(
+    written = "".join(
         f"<p>The keeper trims wick number {n} at dusk and at dawn.</p>" for n in range(9)
     )
-    page = f"<html><body><nav>menu</nav><article><h1>Lamp</h1>{said}</article></body></html>"
+    page = f"<html><body><nav>menu</nav><article><h1>Lamp</h1>{written}</article></body></html>"
     (tmp_path / "a.html").write_text(page, encoding="utf-8")
     found, _ = await rendered(sandbox, tmp_path / "a.html", SourceType.WEB, SMALL)
     assert "wick number 8" in found[-1].text
@@ -332,8 +334,8 @@ def test_long_words_get_places_to_break() -> None:
 def test_pages_are_the_same_each_time() -> None:
     def images() -> Iterator[bytes]:
         text = "# A\n\ntext\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
-        for page in Layout(text, "n", SMALL).pages(markdown.elements(text)):
-            if not isinstance(page, End):
+        for page in StoryLayout(text, "n", SMALL).pages(markdown.elements(text)):
+            if not isinstance(page, RenderEnd):
                 yield page[1]
 
     assert list(images()) == list(images())

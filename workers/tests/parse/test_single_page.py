@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from latent_core.domain.errors import IngestFailed
-from latent_workers.parse import mupdf
+from latent_workers.parse.pdf import mupdf
 from latent_workers.render.run import page_pdf
 from latent_workers.sandbox.pool import Sandbox
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from latent_core.domain.chunk import SourceType
-from latent_workers.parse import mupdf
+from latent_workers.parse.pdf import mupdf
 from latent_workers.render.page import RenderOptions
 from latent_workers.render.run import render
 from latent_workers.render.visual import share, visual_share

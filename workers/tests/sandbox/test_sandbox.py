@@ -224,7 +224,7 @@ async def test_no_detour_leads_to_a_file(blind: Sandbox, tmp_path: Path) -> None
     assert set(found.values()) == {"PermissionError"}, found
 
 
-async def test_files_cannot_even_be_emptied_or_removed(blind: Sandbox, tmp_path: Path) -> None:
+async def test_files_cannot_be_truncated_or_removed(blind: Sandbox, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.write_bytes(b"as it was")
     for task in ("empty_file", "remove_file"):
@@ -317,7 +317,7 @@ async def test_what_a_child_prints_reaches_nobody(
     assert capfd.readouterr() == ("", "")
 
 
-async def test_other_tasks_go_on_beside_a_crash() -> None:
+async def test_other_tasks_continue_after_a_crash() -> None:
     async with make(children=3) as sandbox:
         fates = await asyncio.gather(
             *[ask(sandbox, "echo", number=number) for number in range(5)],
@@ -397,7 +397,7 @@ async def test_an_input_that_is_no_readable_file_is_named(
         await ask(sandbox, "echo", files=[tmp_path / bad])
 
 
-async def test_the_layers_that_hold_are_said_openly(sandbox: Sandbox) -> None:
+async def test_the_active_layers_are_reported(sandbox: Sandbox) -> None:
     layers = await sandbox.layers()
     assert layers["cpu_limit"] is True
     assert {"network_namespace", "network_filter", "memory_limit", "no_new_processes"} <= set(
@@ -445,7 +445,7 @@ def test_the_denial_of_files_holds_without_a_namespace(tmp_path: Path, path: str
     alone = (
         "import sys\n"
         "from latent_workers.sandbox import landlock\n"
-        "from latent_workers.sandbox.readable import readable\n"
+        "from latent_workers.sandbox.readable_paths import readable\n"
         "before = open(sys.argv[1], 'rb').read(1)\n"
         "held = landlock.restrict(readable((), programs=False))\n"
         "try:\n"
@@ -462,7 +462,7 @@ def test_the_denial_of_files_holds_without_a_namespace(tmp_path: Path, path: str
 
 
 @linux_only
-def test_a_kernel_without_landlock_is_said_by_name_and_denies_nothing(
+def test_a_kernel_without_landlock_is_reported_and_denies_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(landlock, "_CREATE_RULESET", 5000)  # no kernel has so many calls
@@ -476,7 +476,9 @@ async def test_what_holds_is_written_to_the_log_once(caplog: pytest.LogCaptureFi
     async with make(tasks_per_child=1) as sandbox:
         assert await pid_of_child(sandbox) != await pid_of_child(sandbox)
         held = await sandbox.layers()
-    (said,) = [record for record in caplog.records if record.name == "latent_workers.sandbox.pool"]
-    assert vars(said)["missing"] == {
+    (record_logged,) = [
+        record for record in caplog.records if record.name == "latent_workers.sandbox.pool"
+    ]
+    assert vars(record_logged)["missing"] == {
         name: state for name, state in held.items() if state is not True
     }

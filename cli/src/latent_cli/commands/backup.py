@@ -12,7 +12,7 @@ from latent_cli.commands.import_ import As, Merge, NoWait, Which, follow_import,
 from latent_cli.jobs_shown import finish_jobs
 from latent_cli.options import Json, Wait, Yes, command_app
 from latent_cli.output import answers, emit, moment, size, table
-from latent_cli.progress import Bars
+from latent_cli.progress import ProgressBars
 from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid
@@ -78,7 +78,7 @@ def fetch(
     as_json: Json = False,
 ) -> None:
     """Write a backup to a file, to be kept elsewhere; `latent import` takes it."""
-    with Bars() as bars:
+    with ProgressBars() as bars:
         link = ask(lambda client: _fetched(client, bars, backup_id, to))
     if as_json:
         emit({"file": str(to), "archive": link.archive})
@@ -116,7 +116,9 @@ def delete(
     finish_jobs([removed.job_id], wait=wait, as_json=as_json)
 
 
-async def _fetched(client: AsyncClient, bars: Bars, backup_id: int, to: Path) -> ArchiveAnswer:
+async def _fetched(
+    client: AsyncClient, bars: ProgressBars, backup_id: int, to: Path
+) -> ArchiveAnswer:
     link = await client.backup_link(backup_id)
     await client.download(link, to, lambda done, total: bars.set("bytes", done, total))
     return link

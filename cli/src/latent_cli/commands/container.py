@@ -16,9 +16,9 @@ from latent_client import AsyncClient
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.job import JobEmbedding
-from latent_core.domain.manifest import Manifest, parse_manifest
-from latent_core.manifests import load_manifest
-from latent_core.wire.containers import Description
+from latent_core.domain.manifest.model import Manifest, parse_manifest
+from latent_core.domain.manifest.yaml_reader import load_manifest
+from latent_core.wire.containers import DescribedContainer
 
 app = command_app()
 
@@ -27,7 +27,7 @@ EMBEDDER = ("embedder", "version", "dims")
 ContainerId = Annotated[str, typer.Argument(metavar="ID")]
 
 
-class Change(BaseModel):
+class ManifestChange(BaseModel):
     """One key of a manifest that differs."""
 
     key: str
@@ -35,11 +35,11 @@ class Change(BaseModel):
     new: Any
 
 
-class Applied(BaseModel):
+class ManifestDiff(BaseModel):
     container_id: str
     etag: str
     changed: bool
-    changes: list[Change]
+    changes: list[ManifestChange]
 
 
 @app.callback()
@@ -146,12 +146,12 @@ def delete(
     finish_jobs([queued.job_id], wait=wait, as_json=as_json)
 
 
-def differences(old: Manifest, new: Manifest) -> list[Change]:
+def differences(old: Manifest, new: Manifest) -> list[ManifestChange]:
     """Keys whose values differ, dotted, in the manifest's order."""
     before, after = (dict(_flat(m.model_dump(mode="json"))) for m in (old, new))
     keys = dict.fromkeys([*before, *after])
     return [
-        Change(key=key, old=before.get(key), new=after.get(key))
+        ManifestChange(key=key, old=before.get(key), new=after.get(key))
         for key in keys
         if before.get(key) != after.get(key)
     ]
@@ -178,7 +178,7 @@ def _manifest(file: Path | None, words: dict[str, Any]) -> Manifest:
     return load_manifest(file)
 
 
-async def _apply(client: AsyncClient, manifest: Manifest, file: Path) -> Applied:
+async def _apply(client: AsyncClient, manifest: Manifest, file: Path) -> ManifestDiff:
     try:
         stored = await client.describe(manifest.id)
     except NotFound as exc:
@@ -188,9 +188,9 @@ async def _apply(client: AsyncClient, manifest: Manifest, file: Path) -> Applied
         ) from exc
     changes = differences(Manifest.model_validate(stored.manifest), manifest)
     if not changes:
-        return Applied(container_id=manifest.id, etag=stored.etag, changed=False, changes=[])
+        return ManifestDiff(container_id=manifest.id, etag=stored.etag, changed=False, changes=[])
     written = await client.update(manifest, if_match=stored.etag)
-    return Applied(
+    return ManifestDiff(
         container_id=manifest.id, etag=written.etag, changed=written.changed, changes=changes
     )
 
@@ -200,7 +200,7 @@ def _sent(usage: dict[str, Any] | None) -> str | None:
     return sent(JobEmbedding.model_validate(usage)) if usage else None
 
 
-def _show(found: Description) -> None:
+def _show(found: DescribedContainer) -> None:
     sizes, embedder = found.sizes, found.embedder
     pending = f", {sizes.pending_documents} pending" if sizes.pending_documents else ""
     lines = {

@@ -11,7 +11,7 @@ from latent_cli.exits import FOUND
 from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, safe
 from latent_cli.session import ask
-from latent_core.domain.findings import Difference, DoctorReport
+from latent_core.domain.findings import DoctorReport, StoreDifference
 
 app = command_app()
 
@@ -67,7 +67,7 @@ def show(console: Console, report: DoctorReport) -> None:
     console.print("everything agrees" if report.clean else amount(total, "difference"))
 
 
-def _differences(console: Console, differences: list[Difference]) -> None:
+def _differences(console: Console, differences: list[StoreDifference]) -> None:
     for difference in differences:
         mended = f" (--repair: {difference.repair})" if difference.repair != "none" else ""
         console.print(

@@ -47,7 +47,7 @@ def list_documents(
 @app.command()
 def delete(
     container: InContainer,
-    wanted: Annotated[
+    names: Annotated[
         list[str], typer.Argument(metavar="DOCUMENT", help="Ids, source uris or paths as listed.")
     ],
     yes: Yes = False,
@@ -56,8 +56,8 @@ def delete(
 ) -> None:
     """Delete documents: invisible at once, then removed from all stores."""
     if not yes:
-        raise Invalid(f"this deletes {amount(len(wanted), 'document')} of '{container}': add --yes")
-    ids = [identity(container, name) for name in wanted]
+        raise Invalid(f"this deletes {amount(len(names), 'document')} of '{container}': add --yes")
+    ids = [identity(container, name) for name in names]
     queued = ask(lambda client: _delete(client, container, ids))
     finish_jobs([job.job_id for job in queued], wait=wait, as_json=as_json)
 

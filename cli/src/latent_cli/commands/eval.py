@@ -18,8 +18,8 @@ from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid, LatentError
 from latent_core.domain.evaluation import EvalReport, EvalRequest
 from latent_core.domain.job import JobState, JobView
-from latent_core.domain.manifest import OFFERED_MODES, SearchMode
-from latent_core.evaluation.datasets import read_golden, read_judged
+from latent_core.domain.manifest.model import OFFERED_MODES, SearchMode
+from latent_core.eval.datasets import read_golden, read_judged
 
 app = command_app()
 

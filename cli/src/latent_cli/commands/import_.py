@@ -21,7 +21,7 @@ from latent_core.wire.transfers import ImportAnswer
 app = command_app()
 
 
-class Policy(StrEnum):
+class ImportPolicyChoice(StrEnum):
     SKIP = "skip"
     REPLACE = "replace"
     NEWEST = "newest"
@@ -32,7 +32,7 @@ As = Annotated[
 ]
 Merge = Annotated[bool, typer.Option("--merge", help="Into the container that is there.")]
 Which = Annotated[
-    Policy | None,
+    ImportPolicyChoice | None,
     typer.Option(
         "--policy", help="With --merge, for documents that are there already; default skip."
     ),
@@ -65,7 +65,7 @@ def import_(
     follow_import(answer, wait=not no_wait, as_json=as_json)
 
 
-def policy_of(policy: Policy | None, *, merge: bool) -> str | None:
+def policy_of(policy: ImportPolicyChoice | None, *, merge: bool) -> str | None:
     """As the client sends it."""
     if policy is not None and not merge:
         raise Invalid(
@@ -92,13 +92,13 @@ def follow_import(answer: ImportAnswer, *, wait: bool, as_json: bool) -> None:
     else:
         show_failed(answers(), jobs)
         if job.state is JobState.DONE:
-            told = job.result or {}
-            overtaken = told.get("overtaken", 0)
+            job_result = job.result or {}
+            overtaken = job_result.get("overtaken", 0)
             answers().print(
                 safe(
-                    f"{answer.container_id}: {amount(told.get('documents', 0), 'document')}, "
-                    f"{amount(told.get('chunks', 0), 'chunk')}, {told.get('embedded', 0)} embedded anew, "
-                    f"{told.get('skipped', 0)} skipped"
+                    f"{answer.container_id}: {amount(job_result.get('documents', 0), 'document')}, "
+                    f"{amount(job_result.get('chunks', 0), 'chunk')}, {job_result.get('embedded', 0)} embedded anew, "
+                    f"{job_result.get('skipped', 0)} skipped"
                     + (f", {overtaken} overtaken" if overtaken else "")
                 )
             )

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from latent_cli.ingest_shown import show_report
-from latent_cli.ingesting import FolderSource, Ingestion, IngestReport, Source, plan
+from latent_cli.ingest_output import show_report
+from latent_cli.ingestion import FolderSource, Ingestion, IngestReport, Source, plan
 from latent_cli.jobs_shown import WAIT_SECONDS, exit_for
 from latent_cli.options import InContainer, Json, command_app
 from latent_cli.output import answers, emit
@@ -94,12 +94,12 @@ def _rehearse(
     container: str, sources: Sequence[Source], meta: dict[str, Any], rebuild: bool, as_json: bool
 ) -> None:
     # The parsers and the embedder are loaded for this alone.
-    from latent_cli.dry_run import Rehearsal
-    from latent_cli.dry_run_shown import show_dry_run
+    from latent_cli.dry_run import DryRunner
+    from latent_cli.dry_run_output import show_dry_run
     from latent_cli.figures import DryRun
 
     with IngestBars() as bars:
-        rehearsal = Rehearsal(container, load_settings(), bars)
+        rehearsal = DryRunner(container, load_settings(), bars)
         report: DryRun = ask(lambda client: rehearsal.run(client, sources, meta, rebuild=rebuild))
     if as_json:
         emit(report)
@@ -115,18 +115,18 @@ def _watch(
     keep_vanished: bool,
     as_json: bool,
 ) -> None:
-    from latent_cli.watch_shown import Watching
-    from latent_client.watching import Watched
+    from latent_cli.watch_output import WatchOutput
+    from latent_client.folder_watch import WatchTarget
 
     if other_way:
         raise Invalid("--watch goes with none of --rebuild, --dry-run and --wait: run those before")
     match sources:
         case [FolderSource(folder, root)]:
-            watched = Watched(container, folder, root, meta, delete_vanished=not keep_vanished)
+            watched = WatchTarget(container, folder, root, meta, delete_vanished=not keep_vanished)
         case _:
             raise Invalid("--watch keeps one folder in step: give exactly one")
     with IngestBars() as bars:
-        watching = Watching(answers(), bars, as_json=as_json)
+        watching = WatchOutput(answers(), bars, as_json=as_json)
         ask(lambda client: watching.run(client, watched))
 
 

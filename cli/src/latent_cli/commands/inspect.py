@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-from latent_cli.chunks_shown import show_chunk, show_list, show_sizes
+from latent_cli.chunks_output import show_chunk, show_list, show_sizes
 from latent_cli.commands.documents import identity
 from latent_cli.options import InContainer, Json, command_app
 from latent_cli.output import answers, emit, notes

@@ -105,15 +105,15 @@ def requeue(
 
 
 def _all_failed(container: str, *, as_json: bool) -> None:
-    told = ask(lambda client: client.requeue_failed(container))
+    requeued = ask(lambda client: client.requeue_failed(container))
     if as_json:
-        emit({"job_ids": told.job_ids, "left": told.left, "remaining": told.remaining})
+        emit({"job_ids": requeued.job_ids, "left": requeued.left, "remaining": requeued.remaining})
         return
-    line = f"{len(told.job_ids)} jobs are tried again"
-    line += f"; {told.left} stay as they are" if told.left else ""
-    if told.remaining:
-        why = "; ".join(issue.message for issue in told.issues)
-        line += f"; {told.remaining} remain: {why}, then say the same again"
+    line = f"{len(requeued.job_ids)} jobs are tried again"
+    line += f"; {requeued.left} stay as they are" if requeued.left else ""
+    if requeued.remaining:
+        why = "; ".join(issue.message for issue in requeued.issues)
+        line += f"; {requeued.remaining} remain: {why}, then say the same again"
     answers().print(line)
 
 
@@ -162,7 +162,7 @@ def _line(news: JobNews) -> str:
     return " ".join(part for part in (moment(news.at), news.event, details) if part)
 
 
-def _told(result: dict[str, Any]) -> str:
+def _format_result(result: dict[str, Any]) -> str:
     """Counts and the like; what is longer is for --json."""
     plain = {n: v for n, v in result.items() if not isinstance(v, dict | list)}
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in plain.items())
@@ -181,7 +181,7 @@ def _show(job: JobView) -> None:
         "started": moment(job.started_at),
         "finished": moment(job.finished_at),
         "embedding": sent(job.embedding) if job.embedding else "",
-        "result": _told(job.result or {}),
+        "result": _format_result(job.result or {}),
         "cause": f"{job.cause.message} ({job.cause.code.value})" if job.cause else "",
     }
     console = answers()

@@ -21,7 +21,7 @@ from latent_core.settings import Settings, load_settings
 
 app = command_app()
 
-MOST_LINE_BYTES: Final = 4 * 1024 * 1024
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 
 
 @app.command()
@@ -55,14 +55,14 @@ async def _lines() -> AsyncIterator[bytes]:
         for line in sys.stdin.buffer:
             yield line
         return
-    reader = asyncio.StreamReader(limit=MOST_LINE_BYTES)
+    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while True:
         try:
             line = await reader.readline()
         except ValueError as exc:
-            raise Invalid(f"a message of more than {MOST_LINE_BYTES} bytes; send less") from exc
+            raise Invalid(f"a message of more than {MAX_LINE_BYTES} bytes; send less") from exc
         if not line:
             return
         if line.strip():

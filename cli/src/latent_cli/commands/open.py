@@ -32,7 +32,7 @@ OPEN_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class OpenedPage:
     """Where a page's image is now."""
 
     path: Path
@@ -56,7 +56,7 @@ def open_(
     """
     uri, blob = ask(lambda client: _image(client, hit))
     path = _save(blob, out)
-    shown = Shown(path, uri, opened=out is None and not as_json and _view(path))
+    shown = OpenedPage(path, uri, opened=out is None and not as_json and _view(path))
     if as_json:
         emit({"path": str(shown.path), "uri": shown.uri, "mime": blob.mime})
     elif not shown.opened:
@@ -77,8 +77,8 @@ async def _link(client: AsyncClient, hit: str) -> str:
         return page.page_uri
     if page.page_image == "pending":
         raise Unavailable(f"the image of page {number} is still being drawn: try again in a moment")
-    told = f": {page.page_image_cause}" if page.page_image_cause else ""
-    raise NotFound(f"page {number} has no image{told}")
+    cause = f": {page.page_image_cause}" if page.page_image_cause else ""
+    raise NotFound(f"page {number} has no image{cause}")
 
 
 def _named(hit: str) -> tuple[UUID, int]:

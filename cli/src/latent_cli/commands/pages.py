@@ -11,7 +11,7 @@ from latent_cli.commands.documents import identity
 from latent_cli.exits import FOUND
 from latent_cli.options import InContainer, Json, command_app
 from latent_cli.output import amount, answers, emit, notes, safe
-from latent_cli.progress import Bars
+from latent_cli.progress import ProgressBars
 from latent_cli.session import ask
 from latent_client.pages import PagesReport, export_pages
 
@@ -41,13 +41,13 @@ def export(
     images are missing.
     """
     ids = [identity(container, name) for name in documents or []]
-    with Bars() as bars:
+    with ProgressBars() as bars:
 
-        def told(done: int, total: int, images: int) -> None:
+        def on_progress(done: int, total: int, images: int) -> None:
             bars.set("documents", done, total)
             bars.set("pages", images, None)
 
-        report = ask(lambda client: export_pages(client, container, out, ids, told))
+        report = ask(lambda client: export_pages(client, container, out, ids, on_progress))
     emit(report) if as_json else _show(report)
     if report.missing:
         raise typer.Exit(FOUND)
@@ -60,7 +60,7 @@ def _show(report: PagesReport) -> None:
     )
     for one in report.missing[:MISSING_SHOWN]:
         why = "still being drawn; export again later" if one.state == "pending" else one.cause
-        told = f"{one.source_uri}: images are missing: {why or 'nothing draws them'}"
-        notes().print(safe(told), soft_wrap=True)
+        message = f"{one.source_uri}: images are missing: {why or 'nothing draws them'}"
+        notes().print(safe(message), soft_wrap=True)
     if len(report.missing) > MISSING_SHOWN:
         notes().print(f"and of {len(report.missing) - MISSING_SHOWN} more documents")

@@ -80,10 +80,11 @@ def _request(**words: Any) -> RefreshRequest:
     try:
         return RefreshRequest.model_validate({k: v for k, v in words.items() if v is not None})
     except ValidationError as exc:
-        told = [str(error["msg"]).removeprefix("Value error, ") for error in exc.errors()]
+        messages = [str(error["msg"]).removeprefix("Value error, ") for error in exc.errors()]
         places = [".".join(str(part) for part in error["loc"]) for error in exc.errors()]
         lines = [
-            f"{place}: {word}" if place else word for place, word in zip(places, told, strict=True)
+            f"{place}: {word}" if place else word
+            for place, word in zip(places, messages, strict=True)
         ]
         raise Invalid("; ".join(lines)) from exc
 
@@ -97,8 +98,8 @@ def _roll_back(container: str, *, as_json: bool) -> None:
 
 
 def _back(container: str, done: RollbackAnswer) -> str:
-    if done.given_up is not None:
-        return f"'{container}': the build of {_model(done.given_up)} is given up; {_model(done.now)} stays"
+    if done.aborted is not None:
+        return f"'{container}': the build of {_model(done.aborted)} is given up; {_model(done.now)} stays"
     was = _model(done.was) if done.was is not None else "another space"
     return f"'{container}' is searched by {_model(done.now)} again, no longer by {was}"
 

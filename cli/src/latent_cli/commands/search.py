@@ -15,7 +15,7 @@ from latent_cli.output import amount, answers, emit, notes, safe
 from latent_cli.session import ask
 from latent_core.domain.errors import Invalid
 from latent_core.domain.hit import AlsoInDocument, Hit, Neighbour, PlaceView, Reason
-from latent_core.domain.manifest import SearchMode
+from latent_core.domain.manifest.model import SearchMode
 from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
 
 app = command_app()
@@ -65,7 +65,7 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Find passages in one or several containers."""
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "containers": containers,
         "query": query,
         "top_k": top_k,
@@ -82,8 +82,8 @@ def search(
         "explain": explain,
         "diagnostics": diagnostics,
     }
-    asked |= {name: value for name, value in more.items() if value}
-    request = _request(asked)
+    fields |= {name: value for name, value in more.items() if value}
+    request = _request(fields)
     answer = ask(lambda client: client.search(request))
     if as_json:
         emit(answer)
@@ -106,9 +106,9 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def _request(asked: dict[str, Any]) -> SearchRequest:
+def _request(fields: dict[str, Any]) -> SearchRequest:
     try:
-        return SearchRequest.model_validate(asked)
+        return SearchRequest.model_validate(fields)
     except ValidationError as exc:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors())
         raise Invalid(problems) from exc
@@ -127,10 +127,10 @@ def show_hit(console: Console, rank: int, hit: Hit, *, several: bool) -> None:
         console.print(Text(f"   page: {safe(hit.page_uri)}", style="dim"), soft_wrap=True)
         console.print(Text(f"   open: latent open {hit.doc_id}/{hit.place.page or 1}", style="dim"))
     elif hit.page_image in PAGE_IMAGES:
-        told = PAGE_IMAGES[hit.page_image] + (
+        page_text = PAGE_IMAGES[hit.page_image] + (
             f": {hit.page_image_cause}" if hit.page_image_cause else ""
         )
-        console.print(Text(f"   page: {safe(told)}", style="dim"))
+        console.print(Text(f"   page: {safe(page_text)}", style="dim"))
     if hit.also_in_document:
         console.print(Text(f"   also: {safe(others(hit.also_in_document))}", style="dim"))
     if hit.duplicates:

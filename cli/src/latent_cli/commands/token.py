@@ -19,7 +19,7 @@ app = command_app()
 
 SPAN: Final = re.compile(r"([0-9]{1,6})([hdwy])")
 HOURS: Final = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
-MOST_YEARS: Final = 100
+MAX_YEARS: Final = 100
 
 
 @app.callback()
@@ -65,13 +65,15 @@ def create(
         emit(created)
         return
     answers().print(created.secret)
-    told = created.token
-    for_what = ", ".join(told.scopes)
-    where = "all its roles reach" if told.containers is None else ", ".join(told.containers)
+    new_token = created.token
+    for_what = ", ".join(new_token.scopes)
+    where = (
+        "all its roles reach" if new_token.containers is None else ", ".join(new_token.containers)
+    )
     notes().print(
         safe(
-            f"token {told.id} of {told.principal} ('{told.name}'): {for_what}; {where}; "
-            f"{_until(told)}. It is not shown again."
+            f"token {new_token.id} of {new_token.principal} ('{new_token.name}'): {for_what}; {where}; "
+            f"{_until(new_token)}. It is not shown again."
         )
     )
 
@@ -112,7 +114,7 @@ def expiry(span: str, now: datetime) -> datetime:
     """The moment after ``span`` (``12h``, ``30d``, ``6w``, ``1y``)."""
     parts = SPAN.fullmatch(span.strip().lower())
     hours = int(parts[1]) * HOURS[parts[2]] if parts else 0
-    if not 0 < hours <= MOST_YEARS * HOURS["y"]:
+    if not 0 < hours <= MAX_YEARS * HOURS["y"]:
         raise Invalid(f"--expires '{span}' is no span of time: write 12h, 30d, 6w or 1y")
     return now + timedelta(hours=hours)
 

@@ -28,13 +28,13 @@ class FileBlobStore(BlobStore):
     """Files below ``folder``; ``tmp`` is a folder on the same disk for files in the making.
 
     A blob is written under another name, flushed to the disk and then renamed: whole or absent. None is written while
-    less than ``least_free`` bytes are free: what else is on that disk, Postgres above all, needs room to go on.
+    less than ``min_free`` bytes are free: what else is on that disk, Postgres above all, needs room to go on.
     """
 
-    def __init__(self, folder: Path, tmp: Path, *, least_free: int = 0) -> None:
+    def __init__(self, folder: Path, tmp: Path, *, min_free: int = 0) -> None:
         self._root = folder / "sha256"
         self._tmp = tmp
-        self._least_free = least_free
+        self._min_free = min_free
 
     def _path(self, sha256: Sha256) -> Path:
         return self._root / sha256[:2] / sha256[2:4] / sha256
@@ -74,7 +74,7 @@ class FileBlobStore(BlobStore):
     @contextmanager
     def _partial(self) -> Iterator[IO[bytes]]:
         """A file in the making; unless it is given a name it is gone afterwards."""
-        self._require_room()
+        self._require_space()
         with (
             _storage_errors(),
             NamedTemporaryFile(dir=self._tmp, prefix="blob-", delete=False) as file,
@@ -84,12 +84,12 @@ class FileBlobStore(BlobStore):
             finally:
                 Path(file.name).unlink(missing_ok=True)
 
-    def _require_room(self) -> None:
+    def _require_space(self) -> None:
         with _storage_errors():
-            free = shutil.disk_usage(self._tmp).free if self._least_free else self._least_free
-        if free < self._least_free:
+            free = shutil.disk_usage(self._tmp).free if self._min_free else self._min_free
+        if free < self._min_free:
             raise StoreFull(
-                f"{free >> 20} MB are free on the disk of the data directory, {self._least_free >> 20} MB must be "
+                f"{free >> 20} MB are free on the disk of the data directory, {self._min_free >> 20} MB must be "
                 "(LLC_MIN_FREE_BYTES): make room, then try again",
                 service="minio",
             )

@@ -28,10 +28,10 @@ from minio.error import S3Error
 from pydantic import SecretStr
 from typing_extensions import override
 
-from latent_core.blobs.copies import Copies
+from latent_core.blobs.local_cache import LocalBlobCache
 from latent_core.blobs.port import BlobStore
 from latent_core.blobs.s3_errors import mapped_errors, refused
-from latent_core.domain.errors import Damaged, Invalid, NotFound, Unavailable
+from latent_core.domain.errors import DamagedBlob, Invalid, NotFound, Unavailable
 from latent_core.domain.ids import Sha256
 from latent_core.domain.service_health import ServiceHealth
 
@@ -47,8 +47,8 @@ PROBES: Final = 3
 CONDITION_ANSWERS: Final = (409, 412, 501)
 PUT_SECONDS: Final = 900
 """How long one PUT may be signed for."""
-NAMES_A_LOOK: Final = 500
-MOST_IN_MEMORY: Final = 8 * 1024 * 1024
+NAMES_PER_LOOK: Final = 500
+MAX_IN_MEMORY: Final = 8 * 1024 * 1024
 BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class S3BlobStore(BlobStore):
         self._http = http
         self._bucket = bucket
         self._tmp = tmp
-        self._copies = Copies(tmp / "blobs")
+        self._copies = LocalBlobCache(tmp / "blobs")
         self._if_absent = if_absent
         self._health = ServiceHealth()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
@@ -153,7 +153,7 @@ class S3BlobStore(BlobStore):
             lambda: iter(self._client.list_objects(self._bucket, prefix=PREFIX, recursive=True))
         )
         while names := await self._run(
-            lambda: [one.object_name or "" for one in itertools.islice(objects, NAMES_A_LOOK)]
+            lambda: [one.object_name or "" for one in itertools.islice(objects, NAMES_PER_LOOK)]
         ):
             for name in names:
                 if found := KEY.fullmatch(name):
@@ -251,7 +251,7 @@ class S3BlobStore(BlobStore):
         }
         if if_absent:
             headers["If-None-Match"] = "*"
-        body: Any = data.read() if size <= MOST_IN_MEMORY else data
+        body: Any = data.read() if size <= MAX_IN_MEMORY else data
         answer = self._http.request("PUT", url, body=body, headers=headers)
         if answer.status not in (200, 201, 204, *(CONDITION_ANSWERS if if_absent else ())):
             raise refused(answer.status, answer.data)
@@ -316,8 +316,8 @@ def _absent(sha256: Sha256) -> NotFound:
     return NotFound(f"blob {sha256} is not stored", sha256=sha256)
 
 
-def _damaged(sha256: Sha256) -> Damaged:
-    return Damaged(
+def _damaged(sha256: Sha256) -> DamagedBlob:
+    return DamagedBlob(
         f"blob {sha256} does not hold the bytes of its name: restore it from a backup, or ingest its source again",
         sha256=sha256,
     )

@@ -19,12 +19,12 @@ from urllib3.exceptions import (
 )
 
 from latent_core.domain.errors import (
+    GatewayUnreachable,
     Invalid,
     LatentError,
     OutOfSpace,
     StoreFull,
     Unavailable,
-    Unreachable,
     UpstreamError,
     UpstreamOverload,
 )
@@ -77,7 +77,7 @@ def _failed(exc: Exception, health: ServiceHealth) -> LatentError:
     logger.warning("s3_not_available", extra={"cause": str(exc) or type(exc).__name__})
     if isinstance(reason, _ANSWERS):
         return UpstreamError("the S3 server failed; the log says how")
-    return Unreachable("the S3 server is not available; the log says why")
+    return GatewayUnreachable("the S3 server is not available; the log says why")
 
 
 def refused(status: int, body: bytes) -> LatentError:
@@ -92,11 +92,11 @@ def _of_code(code: str, status: int) -> LatentError:
             "the S3 server has no space left: make room and try again", service="minio"
         )
     if code in _KEYS:
-        return Unreachable(
+        return GatewayUnreachable(
             f"the S3 server refuses the key ({code}): check LLC_S3_ACCESS_KEY, LLC_S3_SECRET_KEY and the clock"
         )
     if code == "NoSuchBucket":
-        return Unreachable("the S3 bucket is gone: restore it, or check LLC_S3_BUCKET")
+        return GatewayUnreachable("the S3 bucket is gone: restore it, or check LLC_S3_BUCKET")
     if code in ("InvalidBucketName", "EntityTooLarge"):
         return Invalid(f"the S3 server refuses the request ({code})")
     if code in _OVERLOADED or status == 429:

@@ -11,15 +11,15 @@ from typing import Final
 from latent_core.domain.errors import Forbidden, Invalid
 
 MAX_SECONDS: Final = 300
-LEAST_KEY: Final = 16
+MIN_KEY: Final = 16
 
 
 class Signer:
     """HMAC-SHA256 over ``sha256, exp, type, disposition, filename``, each with its length, so that none can run into the next."""
 
     def __init__(self, key: bytes, *, clock: Callable[[], float] = time) -> None:
-        if len(key) < LEAST_KEY:
-            raise Invalid(f"LLC_SIGNING_KEY must have at least {LEAST_KEY} bytes, or be left out")
+        if len(key) < MIN_KEY:
+            raise Invalid(f"LLC_SIGNING_KEY must have at least {MIN_KEY} bytes, or be left out")
         self._key = hashlib.sha256(b"latent blob links\0" + key).digest()
         self._clock = clock
 

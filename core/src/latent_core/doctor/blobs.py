@@ -8,24 +8,25 @@ from typing import Any
 from uuid import UUID
 
 from latent_core.blobs.port import BlobStore
-from latent_core.doctor.pace import MAX_DIFFERENCES, PAGE, Pace
+from latent_core.db.connection import Database
+from latent_core.db.doctor import checks
+from latent_core.db.transfer import archives
+from latent_core.doctor.pace import MAX_DIFFERENCES, PAGE, DoctorThrottle
 from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import NotFound
-from latent_core.domain.findings import Difference, Remedy
+from latent_core.domain.findings import Remedy, StoreDifference
 from latent_core.domain.ids import Sha256
-from latent_core.registry import archives, checks
-from latent_core.registry.connection import Database
 
 
 class BlobCheck:
-    def __init__(self, db: Database, blobs: BlobStore, pace: Pace, *, deep: bool) -> None:
+    def __init__(self, db: Database, blobs: BlobStore, pace: DoctorThrottle, *, deep: bool) -> None:
         """``deep``: bytes are read and hashed, not only measured."""
         self._db = db
         self._blobs = blobs
         self._pace = pace
         self._deep = deep
 
-    async def of_documents(self, container_id: str) -> AsyncIterator[Difference]:
+    async def of_documents(self, container_id: str) -> AsyncIterator[StoreDifference]:
         """References of live documents to blobs that are absent or not whole."""
         after = (UUID(int=0), "", 0)
         while True:
@@ -38,7 +39,7 @@ class BlobCheck:
             for row in rows:
                 cause = await self._wrong_bytes(row)
                 if cause is not None and await self._still_refers(row):
-                    yield Difference(
+                    yield StoreDifference(
                         kind="blob",
                         object=row["sha256"],
                         message=f"{row['role']} of document {row['doc_id']} {cause}",
@@ -47,7 +48,7 @@ class BlobCheck:
                         generation=row["generation"],
                     )
 
-    async def of_archives(self, container_id: str | None) -> AsyncIterator[Difference]:
+    async def of_archives(self, container_id: str | None) -> AsyncIterator[StoreDifference]:
         """Exports and backups whose file is absent or not whole; None: those whose container is gone."""
         after = 0
         while True:
@@ -62,7 +63,7 @@ class BlobCheck:
                 if cause is not None and await self._still_kept(row):
                     yield _archive(row, cause)
 
-    async def without_purpose(self, grace_seconds: float) -> AsyncIterator[Difference]:
+    async def without_purpose(self, grace_seconds: float) -> AsyncIterator[StoreDifference]:
         """Rows that nothing refers to for so long, and bytes without a row."""
         async with self._db.transaction() as conn:
             garbage = await checks.blob_garbage(conn, grace_seconds, MAX_DIFFERENCES)
@@ -78,7 +79,7 @@ class BlobCheck:
         for difference in await self._without_row(batch):
             yield difference
 
-    async def _without_row(self, hashes: list[str]) -> list[Difference]:
+    async def _without_row(self, hashes: list[str]) -> list[StoreDifference]:
         if not hashes:
             return []
         await self._pace.rest()
@@ -123,18 +124,18 @@ class BlobCheck:
             return await archives.get(conn, row["id"], ArchiveKind(row["kind"])) is not None
 
 
-def _orphan(sha256: str, message: str) -> Difference:
-    return Difference(kind="blob", object=sha256, message=message, repair=Remedy.DROP)
+def _orphan(sha256: str, message: str) -> StoreDifference:
+    return StoreDifference(kind="blob", object=sha256, message=message, repair=Remedy.DROP)
 
 
-def _archive(row: dict[str, Any], cause: str) -> Difference:
+def _archive(row: dict[str, Any], cause: str) -> StoreDifference:
     message = f"its file {cause}"
     if row["kind"] == ArchiveKind.BACKUP:
         message += (
             f"; `latent import` takes a copy that was fetched; make another (`latent backup now {row['container_id']}`) "
             f"and delete this one (`latent backup delete {row['id']} --yes`)"
         )
-    return Difference(
+    return StoreDifference(
         kind=row["kind"],
         object=str(row["id"]),
         message=message,

@@ -8,10 +8,10 @@ from typing import Final
 from uuid import UUID
 
 from latent_core.blobs.port import BlobStore
+from latent_core.db.connection import Connection, Database
+from latent_core.db.documents import documents
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
-from latent_core.registry import documents
-from latent_core.registry.connection import Connection, Database
 from latent_core.vectors.port import VectorIndex
 
 IN_MOTION: Final = "a job works on it: run doctor again when the job has ended"

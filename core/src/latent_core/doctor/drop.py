@@ -6,10 +6,17 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import UUID
 
+from latent_core.db import containers
+from latent_core.db.blobs import blobs
+from latent_core.db.connection import Connection
+from latent_core.db.containers import Container
+from latent_core.db.doctor import checks, deletion_proofs, repairs
+from latent_core.db.documents import documents, pages
+from latent_core.db.transfer import archives
 from latent_core.doctor.context import IN_MOTION, NotRepairable, RepairContext, lock_document
 from latent_core.doctor.reingest import reingest_document
 from latent_core.domain.archive import ArchiveKind
-from latent_core.domain.findings import Difference
+from latent_core.domain.findings import StoreDifference
 from latent_core.domain.ids import Sha256
 from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
@@ -17,23 +24,11 @@ from latent_core.ingest.delete import (
     enqueue_collection,
     enqueue_purges,
 )
-from latent_core.registry import (
-    archives,
-    blobs,
-    checks,
-    containers,
-    documents,
-    pages,
-    proofs,
-    repairs,
-)
-from latent_core.registry.connection import Connection
-from latent_core.registry.containers import Container
 
-Drop = Callable[[RepairContext, Difference], Awaitable[str]]
+Drop = Callable[[RepairContext, StoreDifference], Awaitable[str]]
 
 
-async def drop(ctx: RepairContext, container: Container | None, difference: Difference) -> str:
+async def drop(ctx: RepairContext, container: Container | None, difference: StoreDifference) -> str:
     if difference.kind in WITHOUT_CONTAINER:
         return await WITHOUT_CONTAINER[difference.kind](ctx, difference)
     if container is None or difference.doc_id is None:
@@ -58,7 +53,7 @@ async def _purge(ctx: RepairContext, container: Container, doc_id: UUID, generat
             return IN_MOTION
         if not await _waits_with_original(conn, container, doc_id):
             await repairs.overtake(conn, doc_id, generation)  # between this and the purge, too
-            await proofs.delete_dead(conn, doc_id, generation + 1)
+            await deletion_proofs.delete_dead(conn, doc_id, generation + 1)
             job_id = await enqueue_purges(
                 conn,
                 container.id,
@@ -100,7 +95,7 @@ async def _take_back(ctx: RepairContext, container: Container, doc_id: UUID) -> 
     return f"{row['uri']} is removed: nothing of it was stored; add it again"
 
 
-async def _blob(ctx: RepairContext, difference: Difference) -> str:
+async def _blob(ctx: RepairContext, difference: StoreDifference) -> str:
     sha256 = Sha256(difference.object)
     size = await ctx.blobs.size(sha256)
     async with ctx.db.transaction() as conn:
@@ -110,7 +105,7 @@ async def _blob(ctx: RepairContext, difference: Difference) -> str:
     return f"job {job_id} removes it unless it is used within two leases"
 
 
-async def _collection(ctx: RepairContext, difference: Difference) -> str:
+async def _collection(ctx: RepairContext, difference: StoreDifference) -> str:
     async with ctx.db.transaction() as conn:
         owned = {s.collection() for s in await containers.all_spaces(conn)}
         made = await containers.collections_made(conn)
@@ -122,7 +117,7 @@ async def _collection(ctx: RepairContext, difference: Difference) -> str:
     return "it is dropped"
 
 
-async def _archive(ctx: RepairContext, difference: Difference) -> str:
+async def _archive(ctx: RepairContext, difference: StoreDifference) -> str:
     """The row of a file that is lost or cut off."""
     archive_id, kind = int(difference.object), ArchiveKind(difference.kind)
     async with ctx.db.transaction() as conn:

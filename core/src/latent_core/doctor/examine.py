@@ -11,22 +11,24 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from latent_core.blobs.port import BlobStore
-from latent_core.doctor import stamps
+from latent_core.bm25.differences import differences
+from latent_core.db import containers
+from latent_core.db.connection import Database
+from latent_core.db.containers import Container, Space
+from latent_core.db.doctor import checks, container_stamps as stamp_rows
+from latent_core.db.spaces import space_points
+from latent_core.doctor import container_stamps
 from latent_core.doctor.blobs import BlobCheck
-from latent_core.doctor.pace import MAX_DIFFERENCES, Pace, first_of
+from latent_core.doctor.pace import MAX_DIFFERENCES, DoctorThrottle, first_of
 from latent_core.doctor.points import PointCheck
 from latent_core.doctor.reingest import is_web
 from latent_core.domain.errors import LatentError, NotFound
-from latent_core.domain.findings import ContainerReport, Difference, DoctorReport, Remedy
+from latent_core.domain.findings import ContainerReport, DoctorReport, Remedy, StoreDifference
 from latent_core.domain.refresh import SpaceState
 from latent_core.ingest.containers import OURS
-from latent_core.keywords.differences import differences
-from latent_core.registry import checks, containers, space_points, stamps as stamp_rows
-from latent_core.registry.connection import Database
-from latent_core.registry.containers import Container, Space
 from latent_core.vectors.port import VectorIndex
 
-__all__ = ["Difference", "Doctor", "DoctorReport"]
+__all__ = ["Doctor", "DoctorReport", "StoreDifference"]
 
 
 class Doctor:
@@ -46,20 +48,20 @@ class Doctor:
         self._index = index
         self._grace = grace_seconds
         self._alone = alone
-        pace = Pace()
+        pace = DoctorThrottle()
         self._points = PointCheck(db, index, pace)
         self._blobs = BlobCheck(db, blobs, pace, deep=deep)
 
-    async def examine(self, wanted: list[str] | None) -> DoctorReport:
+    async def examine(self, selected: list[str] | None) -> DoctorReport:
         """Compare all stores, for the named containers or for all."""
         async with self._db.transaction() as conn:
             found = {c.id: c for c in await containers.all_(conn)}
         report = DoctorReport()
-        for container_id in sorted(found if wanted is None else set(wanted) & set(found)):
+        for container_id in sorted(found if selected is None else set(selected) & set(found)):
             one = await self._if_there(found[container_id])
             if one is not None:
                 report.containers[container_id] = one
-        if wanted is None:
+        if selected is None:
             report.stores = [d async for d in self._blobs.without_purpose(self._grace)]
             report.stores += await first_of(self._blobs.of_archives(None))
             found_there = await self._collections()
@@ -79,32 +81,32 @@ class Doctor:
             async with self._db.transaction() as conn:
                 if await containers.get(conn, container.id) is None:
                     return None
-            gone = Difference(kind="vectors", object=container.id, message=error.message)
+            gone = StoreDifference(kind="vectors", object=container.id, message=error.message)
             return ContainerReport(differences=[gone])
 
     async def _container(self, container: Container) -> ContainerReport:
         report = ContainerReport()
         async with self._db.transaction() as conn:
-            report.counts = await checks.counts(conn, container.id, container.space.stored_in)
+            report.counts = await checks.counts(conn, container.id, container.space.collection_id)
         try:
             report.counts["points"] = await self._index.count(container.space.collection())
         except LatentError as error:
             report.differences.append(
-                Difference(kind="vectors", object=container.id, message=error.message)
+                StoreDifference(kind="vectors", object=container.id, message=error.message)
             )
         else:
             report.differences += await first_of(self._points.strays(container))
             report.differences += await first_of(self._points.missing(container))
-        report.differences += await stamps.differences(self._db, self._index, container)
+        report.differences += await container_stamps.differences(self._db, self._index, container)
         report.differences += await first_of(self._rows(container.id))
         report.differences += await first_of(self._keywords(container.id))
         report.differences += await first_of(self._blobs.of_documents(container.id))
         report.differences += await first_of(self._blobs.of_archives(container.id))
         report.notes += await self._dead_letters(container.id)
-        report.notes += await self._beside(container)
+        report.notes += await self._other_spaces(container)
         return report
 
-    async def _beside(self, container: Container) -> list[Difference]:
+    async def _other_spaces(self, container: Container) -> list[StoreDifference]:
         """Spaces that are built or kept beside the one that is searched: what they lack, not each of their points.
 
         A refresh that builds one, and a rollback to one, look for what is missing themselves; nothing is found there.
@@ -114,34 +116,34 @@ class Doctor:
                 space
                 for space in await containers.spaces(conn, container.id)
                 if space.state in (SpaceState.BUILDING, SpaceState.RETIRED)
-                and space.stored_in != container.space.stored_in
+                and space.collection_id != container.space.collection_id
             ]
             lacking = {
                 space.id: await space_points.missing(
-                    conn, container.id, space.stored_in, limit=MAX_DIFFERENCES
+                    conn, container.id, space.collection_id, limit=MAX_DIFFERENCES
                 )
                 for space in others
             }
         return [await self._note(space, len(lacking[space.id])) for space in others]
 
-    async def _note(self, space: Space, lacking: int) -> Difference:
+    async def _note(self, space: Space, lacking: int) -> StoreDifference:
         try:
             points = f"{await self._index.count(space.collection())} points"
         except LatentError as error:
             points = f"no points that could be counted ({error.message})"
         more = " or more" if lacking == MAX_DIFFERENCES else ""
-        return Difference(
+        return StoreDifference(
             kind="space",
             object=space.collection(),
             message=f"{space.state.value} space of {space.embedder} {space.version}: {points}; {lacking}{more} live "
             "documents have none in it; its points are not compared one by one while another space is searched",
         )
 
-    async def _dead_letters(self, container_id: str) -> list[Difference]:
+    async def _dead_letters(self, container_id: str) -> list[StoreDifference]:
         async with self._db.transaction() as conn:
             rows = await checks.dead_letters(conn, container_id, MAX_DIFFERENCES)
         return [
-            Difference(
+            StoreDifference(
                 kind="job",
                 object=str(row["id"]),
                 message=f"{row['kind']} failed: {row['cause'] or 'no cause is known'}; "
@@ -151,7 +153,7 @@ class Doctor:
             for row in rows
         ]
 
-    async def _rows(self, container_id: str) -> AsyncIterator[Difference]:
+    async def _rows(self, container_id: str) -> AsyncIterator[StoreDifference]:
         async with self._db.transaction() as conn:
             pending = await checks.pending_without_job(conn, container_id, MAX_DIFFERENCES)
             wrong = await checks.wrong_counts(conn, container_id, MAX_DIFFERENCES)
@@ -159,7 +161,7 @@ class Doctor:
             moving = await checks.with_open_work(conn, container_id, [r["doc_id"] for r in dead])
             drifted = await checks.space_drift(conn, container_id)
         if drifted is not None:
-            yield Difference(
+            yield StoreDifference(
                 kind="state",
                 object=container_id,
                 message=f"the space it searches is marked '{drifted}', not 'live'",
@@ -175,7 +177,7 @@ class Doctor:
             yield _document(row, message, Remedy.REINGEST)
         for row in dead:
             if row["doc_id"] not in moving:
-                yield Difference(
+                yield StoreDifference(
                     kind="chunk" if row["chunks"] else "row",
                     object=f"{row['doc_id']}/{row['generation']}",
                     message=f"{row['chunks']} chunks, {row['pages']} pages and {row['refs']} references to blobs of a "
@@ -185,16 +187,16 @@ class Doctor:
                     generation=row["generation"],
                 )
 
-    async def _keywords(self, container_id: str) -> AsyncIterator[Difference]:
+    async def _keywords(self, container_id: str) -> AsyncIterator[StoreDifference]:
         for found in await differences(self._db, container_id, limit=MAX_DIFFERENCES):
-            yield Difference(
+            yield StoreDifference(
                 kind="keywords",
                 object=found.object,
                 message=found.message,
                 repair=Remedy.REBUILD,
             )
 
-    async def _collections(self) -> list[Difference]:
+    async def _collections(self) -> list[StoreDifference]:
         """Collections without an owner. Of those that look like ours on a server only the ones are dropped that this
         registry has made: others may be another installation's, or of a time that the registry has lost."""
         names = await self._index.collections()  # before their rows, which are there first
@@ -203,14 +205,14 @@ class Doctor:
             made = await containers.collections_made(conn)
         strange = [name for name in names if name.startswith(OURS) and name not in owned]
         return [
-            Difference(
+            StoreDifference(
                 kind="collection",
                 object=name,
                 message="belongs to no container",
                 repair=Remedy.DROP,
             )
             if self._alone or name in made
-            else Difference(
+            else StoreDifference(
                 kind="collection",
                 object=name,
                 message="was not made by this installation and is left alone: another one on the same server may search "
@@ -219,13 +221,13 @@ class Doctor:
             for name in strange
         ]
 
-    async def _tokens(self) -> list[Difference]:
+    async def _tokens(self) -> list[StoreDifference]:
         """Rights to what is not there: whoever makes a container of that name gives it to them. No difference, since
         a token may be made before its container."""
         async with self._db.transaction() as conn:
             rows = await stamp_rows.dangling_tokens(conn, MAX_DIFFERENCES)
         return [
-            Difference(
+            StoreDifference(
                 kind="token",
                 object=str(row["id"]),
                 message=f"'{row['name']}' of {row['principal']} opens {', '.join(row['gone'])}, which is not there: "
@@ -235,8 +237,8 @@ class Doctor:
         ]
 
 
-def _document(row: dict[str, Any], message: str, repair: Remedy) -> Difference:
-    return Difference(
+def _document(row: dict[str, Any], message: str, repair: Remedy) -> StoreDifference:
+    return StoreDifference(
         kind="document",
         object=str(row["id"]),
         message=f"{row['uri']} {message}",

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Final
 
-from latent_core.domain.findings import Difference
+from latent_core.domain.findings import StoreDifference
 
 PAGE: Final = 1000
 MAX_DIFFERENCES: Final = 200
@@ -15,7 +15,7 @@ MAX_DIFFERENCES: Final = 200
 MAX_PAUSE_SECONDS: Final = 0.25
 
 
-class Pace:
+class DoctorThrottle:
     """Keeps a long comparison from crowding out searches: after each step it rests as long as the step took."""
 
     def __init__(self) -> None:
@@ -27,9 +27,9 @@ class Pace:
         self._since = time.monotonic()
 
 
-async def first_of(differences: AsyncIterator[Difference]) -> list[Difference]:
+async def first_of(differences: AsyncIterator[StoreDifference]) -> list[StoreDifference]:
     """The first ``MAX_DIFFERENCES`` of a kind."""
-    kept: list[Difference] = []
+    kept: list[StoreDifference] = []
     async for difference in differences:
         kept.append(difference)
         if len(kept) >= MAX_DIFFERENCES:

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from latent_core.doctor.pace import PAGE, Pace
-from latent_core.domain.findings import Difference, Remedy
+from latent_core.db.connection import Database
+from latent_core.db.containers import Container
+from latent_core.db.doctor import checks
+from latent_core.db.documents import chunks, pages
+from latent_core.doctor.pace import PAGE, DoctorThrottle
+from latent_core.domain.findings import Remedy, StoreDifference
 from latent_core.domain.ids import PointId, point_id
-from latent_core.registry import checks, chunks, pages
-from latent_core.registry.connection import Database
-from latent_core.registry.containers import Container
 from latent_core.vectors.port import StoredPoint, VectorIndex
 
 IDS_PER_CHECK: Final = 256
@@ -21,12 +22,12 @@ MAX_LENGTH_ERROR: Final = 0.01
 
 
 class PointCheck:
-    def __init__(self, db: Database, index: VectorIndex, pace: Pace) -> None:
+    def __init__(self, db: Database, index: VectorIndex, pace: DoctorThrottle) -> None:
         self._db = db
         self._index = index
         self._pace = pace
 
-    async def strays(self, container: Container) -> AsyncIterator[Difference]:
+    async def strays(self, container: Container) -> AsyncIterator[StoreDifference]:
         """Points that no live chunk expects."""
         after: PointId | None = None
         collection = container.space.collection()
@@ -46,11 +47,11 @@ class PointCheck:
                 if await self._index.vectors(collection, [point.id]):
                     yield await self._stray(point)
 
-    async def _stray(self, point: StoredPoint) -> Difference:
+    async def _stray(self, point: StoredPoint) -> StoreDifference:
         """Points are deleted by generation, so one of a live generation goes only with that generation."""
         async with self._db.transaction() as conn:
             live = await pages.is_live(conn, point.doc_id, point.generation)
-        return Difference(
+        return StoreDifference(
             kind="point",
             object=str(point.id),
             message=f"belongs to no live chunk (document {point.doc_id}, generation {point.generation})",
@@ -63,20 +64,20 @@ class PointCheck:
         self, container: Container, batch: list[StoredPoint]
     ) -> list[StoredPoint]:
         async with self._db.transaction() as conn:
-            rows = await chunks.by_ord(
+            rows = await chunks.by_chunk_no(
                 conn,
                 container.id,
-                [p.ord for p in batch],
-                stored_in=container.space.stored_in,
+                [p.chunk_no for p in batch],
+                collection_id=container.space.collection_id,
             )
         expected = {
-            (point_id(r["id"], r["generation"], w), r["ord"])
+            (point_id(r["id"], r["generation"], w), r["chunk_no"])
             for r in rows
             for w in range(r["windows"])
         }
-        return [p for p in batch if (p.id, p.ord) not in expected]
+        return [p for p in batch if (p.id, p.chunk_no) not in expected]
 
-    async def missing(self, container: Container) -> AsyncIterator[Difference]:
+    async def missing(self, container: Container) -> AsyncIterator[StoreDifference]:
         """Live chunks whose vectors are not stored, or are not usable."""
         after = -1
         while True:
@@ -86,11 +87,11 @@ class PointCheck:
                     container.id,
                     after=after,
                     limit=PAGE,
-                    stored_in=container.space.stored_in,
+                    collection_id=container.space.collection_id,
                 )
             if not rows:
                 return
-            after = rows[-1]["ord"]
+            after = rows[-1]["chunk_no"]
             await self._pace.rest()
             expected = {
                 point_id(r["id"], r["generation"], w): r for r in rows for w in range(r["windows"])
@@ -103,7 +104,7 @@ class PointCheck:
 
     async def _still_live(self, container_id: str, row: dict[str, Any]) -> bool:
         async with self._db.transaction() as conn:
-            return bool(await chunks.by_ord(conn, container_id, [row["ord"]]))
+            return bool(await chunks.by_chunk_no(conn, container_id, [row["chunk_no"]]))
 
     async def _bad(self, collection: str, ids: list[PointId]) -> dict[PointId, str]:
         """Points that are absent, or whose vector has no unit length."""
@@ -119,11 +120,11 @@ class PointCheck:
         return bad
 
 
-def _missing(point: PointId, row: dict[str, Any], cause: str) -> Difference:
-    return Difference(
+def _missing(point: PointId, row: dict[str, Any], cause: str) -> StoreDifference:
+    return StoreDifference(
         kind="point",
         object=str(point),
-        message=f"chunk {row['ord']} is live and {cause}",
+        message=f"chunk {row['chunk_no']} is live and {cause}",
         repair=Remedy.REINGEST,
         doc_id=row["doc_id"],
         generation=row["generation"],

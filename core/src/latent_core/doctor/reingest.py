@@ -10,16 +10,18 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.containers import Container
+from latent_core.db.doctor import checks, repairs
+from latent_core.db.documents import documents
+from latent_core.db.documents.documents import SourceInfo
 from latent_core.doctor.context import IN_MOTION, NotRepairable, RepairContext, lock_document
-from latent_core.domain.findings import Difference
+from latent_core.domain.findings import StoreDifference
 from latent_core.domain.ids import JobId, Sha256
 from latent_core.domain.job import JobKind
 from latent_core.domain.recipe import recipe
 from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, accept, from_original
-from latent_core.registry import checks, containers, documents, repairs
-from latent_core.registry.connection import Connection
-from latent_core.registry.containers import Container
-from latent_core.registry.documents import Source
 
 DELETED: Final = "it is deleted by now"
 WEB: Final = ("http://", "https://")
@@ -30,7 +32,7 @@ def is_web(uri: str) -> bool:
     return uri.startswith(WEB)
 
 
-async def reingest(ctx: RepairContext, container: Container, difference: Difference) -> str:
+async def reingest(ctx: RepairContext, container: Container, difference: StoreDifference) -> str:
     if difference.doc_id is None:
         raise NotRepairable("no document is known to it")
     if difference.kind == "blob":
@@ -104,7 +106,7 @@ async def _from_original(
 ) -> str:
     """A corpus's job makes those records again that have changed, or have lost their fingerprint."""
     payload = from_original(original, recipe(container.manifest), rebuild=not original["corpus"])
-    source = Source(container.id, original["uri"], original["mime"])
+    source = SourceInfo(container.id, original["uri"], original["mime"])
     job_id = await _accept(ctx, conn, source, payload, corpus=original["corpus"])
     return f"job {job_id} makes {original['uri']} again from its original"
 
@@ -119,13 +121,18 @@ async def _fetch(
         mime=row["mime"],
         accepted_at=datetime.now(UTC),
     )
-    source = Source(container.id, row["uri"], row["mime"])
+    source = SourceInfo(container.id, row["uri"], row["mime"])
     job_id = await _accept(ctx, conn, source, payload, corpus=row["mime"] == CORPUS_MIME)
     return f"job {job_id} fetches {row['uri']} again"
 
 
 async def _accept(
-    ctx: RepairContext, conn: Connection, source: Source, payload: IngestPayload, *, corpus: bool
+    ctx: RepairContext,
+    conn: Connection,
+    source: SourceInfo,
+    payload: IngestPayload,
+    *,
+    corpus: bool,
 ) -> JobId:
     """Records that were deleted since the corpus was added stay deleted: a repair adds nothing."""
     if corpus:

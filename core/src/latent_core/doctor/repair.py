@@ -10,17 +10,18 @@ import logging
 from typing import Final
 
 from latent_core.blobs.port import BlobStore
-from latent_core.doctor import stamps
+from latent_core.bm25.rebuild import rebuild as rebuild_keywords
+from latent_core.db import containers
+from latent_core.db.connection import Database
+from latent_core.db.containers import Container
+from latent_core.db.doctor import repairs
+from latent_core.doctor import container_stamps
 from latent_core.doctor.context import NotRepairable, RepairContext
 from latent_core.doctor.drop import drop
-from latent_core.doctor.pace import Pace
+from latent_core.doctor.pace import DoctorThrottle
 from latent_core.doctor.reingest import reingest
 from latent_core.domain.errors import LatentError
-from latent_core.domain.findings import Difference, DoctorReport, Remedy, Repair
-from latent_core.keywords.rebuild import rebuild as rebuild_keywords
-from latent_core.registry import containers, repairs
-from latent_core.registry.connection import Database
-from latent_core.registry.containers import Container
+from latent_core.domain.findings import DoctorReport, Remedy, RepairResult, StoreDifference
 from latent_core.vectors.port import VectorIndex
 
 logger = logging.getLogger(__name__)
@@ -43,12 +44,12 @@ class Repairer:
     ) -> None:
         """``alone`` as for ``Doctor``."""
         self._ctx = RepairContext(db, index, blobs, principal, lease_seconds, alone)
-        self._pace = Pace()
+        self._pace = DoctorThrottle()
         self._repaired: set[tuple[object, ...]] = set()
 
-    async def repair(self, report: DoctorReport) -> list[Repair]:
+    async def repair(self, report: DoctorReport) -> list[RepairResult]:
         """The outcome of each difference. One that cannot be repaired does not stop the others."""
-        outcomes: list[Repair] = []
+        outcomes: list[RepairResult] = []
         for container_id, of_container in report.containers.items():
             async with self._ctx.db.transaction() as conn:
                 container = await containers.get(conn, container_id)
@@ -56,7 +57,7 @@ class Repairer:
                 outcomes += [await self._one(container, d) for d in of_container.differences]
         return outcomes + [await self._one(None, d) for d in report.stores]
 
-    async def _one(self, container: Container | None, difference: Difference) -> Repair:
+    async def _one(self, container: Container | None, difference: StoreDifference) -> RepairResult:
         await self._pace.rest()
         done, message = True, REPAIRED_BEFORE
         try:
@@ -69,7 +70,7 @@ class Repairer:
         except LatentError as exc:
             logger.warning("repair_failed", extra={"object": difference.object, "cause": str(exc)})
             done, message = False, exc.message
-        return Repair(
+        return RepairResult(
             kind=difference.kind,
             object=difference.object,
             repair=difference.repair,
@@ -77,14 +78,14 @@ class Repairer:
             message=message,
         )
 
-    def _first(self, container: Container | None, difference: Difference) -> bool:
+    def _first(self, container: Container | None, difference: StoreDifference) -> bool:
         """Whether no other difference of the same thing was repaired before."""
         key = (difference.repair, *_subject(container, difference))
         first = key not in self._repaired
         self._repaired.add(key)
         return first
 
-    async def _repaired_by(self, container: Container | None, difference: Difference) -> str:
+    async def _repaired_by(self, container: Container | None, difference: StoreDifference) -> str:
         if difference.repair is Remedy.DROP:
             return await drop(self._ctx, container, difference)
         if container is None:
@@ -93,18 +94,18 @@ class Repairer:
             return await reingest(self._ctx, container, difference)
         return await self._rebuild(container, difference)
 
-    async def _rebuild(self, container: Container, difference: Difference) -> str:
+    async def _rebuild(self, container: Container, difference: StoreDifference) -> str:
         """The keyword index holds the container while it is written, so it is only written when it is wrong."""
         db = self._ctx.db
         if difference.kind == "keywords":
             return f"{await rebuild_keywords(db, container.id)} chunks are indexed again"
         async with db.transaction() as conn:
             await repairs.mark_live(conn, container.id)
-        await stamps.mend(db, self._ctx.index, container)
+        await container_stamps.mend(db, self._ctx.index, container)
         return "the live space and its dimensions, the etag and the languages are derived again"
 
 
-def _subject(container: Container | None, difference: Difference) -> tuple[object, ...]:
+def _subject(container: Container | None, difference: StoreDifference) -> tuple[object, ...]:
     """What one repair covers: a container's index or rows, a blob of a document, a generation, or a document."""
     if difference.repair is Remedy.REBUILD:
         return container.id if container else None, difference.kind == "keywords"

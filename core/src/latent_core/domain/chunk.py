@@ -37,7 +37,7 @@ class BlockType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """Where a chunk stands in its source. Pages and lines count from 1, offsets from 0 in characters."""
 
     offset_start: int
@@ -61,7 +61,7 @@ class DraftChunk:
     """The raw evidence, exactly as in the source."""
     embed_text: str
     """What the embedder reads; for tables a deterministic summary."""
-    place: Place
+    place: SourcePlace
     source_type: SourceType
     block_type: BlockType
     content_hash: Sha256
@@ -79,28 +79,28 @@ class Chunk:
     """A chunk of one generation of a document."""
 
     id: ChunkId
-    ordinal: int
+    position: int
     """Position in its generation, from 0."""
-    ord: int
+    chunk_no: int
     """Number in its container, never used twice; the keyword index and the vectors speak of chunks by it."""
     draft: DraftChunk
 
 
-def number(doc_id: UUID, drafts: Sequence[DraftChunk], ords: Iterable[int]) -> list[Chunk]:
-    """Give each draft its id, ordinal and ord. ``ords`` yields at least ``len(drafts)`` numbers."""
+def number(doc_id: UUID, drafts: Sequence[DraftChunk], chunk_nos: Iterable[int]) -> list[Chunk]:
+    """Give each draft its id, position and chunk_no. ``chunk_nos`` yields at least ``len(drafts)`` numbers."""
     seen: Counter[str] = Counter()
     chunks: list[Chunk] = []
-    for ordinal, (draft, ord_) in enumerate(zip(drafts, ords, strict=False)):
+    for position, (draft, chunk_no) in enumerate(zip(drafts, chunk_nos, strict=False)):
         occurrence = seen[draft.content_hash]
         seen[draft.content_hash] += 1
         chunks.append(
             Chunk(
                 id=chunk_id(doc_id, draft.content_hash, occurrence),
-                ordinal=ordinal,
-                ord=ord_,
+                position=position,
+                chunk_no=chunk_no,
                 draft=draft,
             )
         )
     if len(chunks) != len(drafts):
-        raise ValueError(f"{len(drafts)} drafts, but only {len(chunks)} ords")
+        raise ValueError(f"{len(drafts)} drafts, but only {len(chunks)} chunk_nos")
     return chunks

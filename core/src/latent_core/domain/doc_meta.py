@@ -12,32 +12,36 @@ from typing import Any
 
 import orjson
 
-from latent_core.domain.custom_schema import CustomSchema, told
 from latent_core.domain.errors import IngestFailed, Invalid
-from latent_core.domain.manifest import Manifest
-from latent_core.domain.path_meta import path_meta
+from latent_core.domain.manifest.custom_schema import CustomSchema, format_violations
+from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.path_meta import path_meta
 
 
 def accepted_meta(manifest: Manifest, uri: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """What is said of a document before it is read; ``Invalid`` names the field the schema does not allow."""
-    said = {**path_meta(manifest.ingest.meta_from_path, uri), **given}
-    read, wrong = _schema(manifest).read(said, whole=False)
+    combined = {**path_meta(manifest.ingest.meta_from_path, uri), **given}
+    read, wrong = _schema(manifest).read(combined, whole=False)
     if wrong:
-        raise Invalid(f"{told(wrong)}; see metadata.custom_schema", fields=[v.field for v in wrong])
+        raise Invalid(
+            f"{format_violations(wrong)}; see metadata.custom_schema",
+            fields=[v.field for v in wrong],
+        )
     return read
 
 
 def published_meta(
-    manifest: Manifest, inside: Mapping[str, Any], said: Mapping[str, Any]
+    manifest: Manifest, inside: Mapping[str, Any], combined: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The whole meta of a document that is about to be visible; ``IngestFailed`` names the field.
 
-    ``inside`` stands in the file itself, ``said`` is what was accepted.
+    ``inside`` stands in the file itself, ``combined`` is what was accepted.
     """
-    read, wrong = _schema(manifest).read({**inside, **said}, whole=True)
+    read, wrong = _schema(manifest).read({**inside, **combined}, whole=True)
     if wrong:
         raise IngestFailed(
-            f"{told(wrong)}; see metadata.custom_schema", fields=[v.field for v in wrong]
+            f"{format_violations(wrong)}; see metadata.custom_schema",
+            fields=[v.field for v in wrong],
         )
     return read
 

@@ -22,7 +22,7 @@ LatentError
     └── UpstreamTimeout   a backing service did not answer this request
 
 A job whose attempt ends with an error that counts (``counts_as_attempt``) is tried ``max_attempts`` times. The others
-say nothing of the request: ``Unreachable``, ``UpstreamOverload``, ``LimitReached``, ``StoreFull``, and ``UpstreamTimeout``
+say nothing of the request: ``GatewayUnreachable``, ``UpstreamOverload``, ``LimitReached``, ``StoreFull``, and ``UpstreamTimeout``
 while no other call to that service succeeds (``domain.service_health``). See ``queue.comeback``.
 """
 
@@ -149,7 +149,7 @@ class Unavailable(LatentError):
     transient = True
 
 
-class Unreachable(Unavailable):
+class GatewayUnreachable(Unavailable):
     """No request gets through to a backing service: it refuses connections, or our key."""
 
     counts_as_attempt = False
@@ -171,7 +171,7 @@ class Misconfigured(Unavailable):
     transient = False
 
 
-class Damaged(Unavailable):
+class DamagedBlob(Unavailable):
     """Stored bytes are not what their name says. Transient: a person may restore them."""
 
 

@@ -7,12 +7,12 @@ from typing import Annotated, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from latent_core.domain.golden import MAX_QUERIES, GoldenSet
-from latent_core.domain.manifest import Fusion, FusionMethod, SearchMode
+from latent_core.domain.manifest.model import Fusion, FusionMethod, SearchMode
 from latent_core.domain.query import MAX_QUERY_CHARS
 
-MOST_JUDGEMENTS: Final = 10_000
+MAX_JUDGEMENTS: Final = 10_000
 """Of one query."""
-MOST_ROUNDS: Final = 10
+MAX_ROUNDS: Final = 10
 
 Name = Annotated[str, Field(min_length=1, max_length=4096)]
 Grade = Annotated[float, Field(ge=0.0, le=1000.0, allow_inf_nan=False)]
@@ -25,7 +25,7 @@ class JudgedQuery(BaseModel):
 
     id: Annotated[str, Field(min_length=1, max_length=256)]
     query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARS)]
-    relevant: Annotated[dict[Name, Grade], Field(min_length=1, max_length=MOST_JUDGEMENTS)]
+    relevant: Annotated[dict[Name, Grade], Field(min_length=1, max_length=MAX_JUDGEMENTS)]
     """Document id, source uri or external id to its grade; 0 is as good as not named."""
 
 
@@ -69,9 +69,9 @@ class EvalRequest(BaseModel):
     """Keep this run as the one that is compared with, whatever it is like: unless an answer was not whole."""
     compare: bool = False
     """Compare with the last run, and keep nothing. Without either: compare, and keep when all gates hold."""
-    rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)] = 3
+    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 3
     """Times each query is asked: the first answer is judged, the shortest time counts, since what else the machine does
-    is no matter of the search. While the p95 is one that the gate refuses, they are asked again, ``MOST_ROUNDS`` times
+    is no matter of the search. While the p95 is one that the gate refuses, they are asked again, ``MAX_ROUNDS`` times
     at most."""
 
     @model_validator(mode="after")

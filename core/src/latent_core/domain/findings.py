@@ -23,7 +23,7 @@ class Remedy(StrEnum):
     """Only a person can repair it: the message says how."""
 
 
-class Difference(BaseModel):
+class StoreDifference(BaseModel):
     """One thing that is not as the rows say."""
 
     kind: str
@@ -38,12 +38,12 @@ class ContainerReport(BaseModel):
     """What was counted in one container, and every difference."""
 
     counts: dict[str, int] = {}
-    differences: list[Difference] = []
-    notes: list[Difference] = []
+    differences: list[StoreDifference] = []
+    notes: list[StoreDifference] = []
     """Not between the stores, and worth knowing: dead letters, a manifest file that differs."""
 
 
-class Repair(BaseModel):
+class RepairResult(BaseModel):
     """What became of one difference."""
 
     kind: str
@@ -56,11 +56,11 @@ class Repair(BaseModel):
 class DoctorReport(BaseModel):
     clean: bool = True
     containers: dict[str, ContainerReport] = {}
-    stores: list[Difference] = []
+    stores: list[StoreDifference] = []
     """Differences that belong to no container."""
-    notes: list[Difference] = []
+    notes: list[StoreDifference] = []
     """No differences of ours, and worth knowing: collections that somebody else may have made."""
     checks: dict[str, str | bool] = {}
     """What else a person should know of this installation."""
-    repairs: list[Repair] = []
+    repairs: list[RepairResult] = []
     """Of these differences, when that was asked for."""

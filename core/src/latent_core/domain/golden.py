@@ -1,4 +1,4 @@
-"""Golden queries: what a container must answer (CONTRACT). ``latent_core.evaluation`` has the figures and the gates.
+"""Golden queries: what a container must answer (CONTRACT). ``latent_core.eval`` has the figures and the gates.
 
 Long form: ``{queries: [{id, query, expect_docs, expect_keywords, min_score}], thresholds}``; short form:
 ``{queries: [{q, expect}]}``. A query that names documents is measured on their ranks. One that names

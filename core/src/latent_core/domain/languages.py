@@ -56,10 +56,10 @@ LANGUAGES: Final = tuple(dict.fromkeys(_NAMES.values()))
 
 def language_named(written: str) -> str:
     """The name behind a name, a code or a tag such as ``de-AT``; ``ValueError`` when nobody knows it."""
-    asked = written.strip().lower()
-    name = _NAMES.get(asked) or _NAMES.get(asked.replace("_", "-").partition("-")[0])
+    name_given = written.strip().lower()
+    name = _NAMES.get(name_given) or _NAMES.get(name_given.replace("_", "-").partition("-")[0])
     if name is not None:
         return name
-    near = difflib.get_close_matches(asked[:40], LANGUAGES, n=1)
+    near = difflib.get_close_matches(name_given[:40], LANGUAGES, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(LANGUAGES)}"
     raise ValueError(f"is no language that documents are told apart by; {hint}")

@@ -62,7 +62,7 @@ class Action(StrEnum):
     """No job can do it: ``cause`` says what a person can."""
 
 
-class Selected(BaseModel):
+class SelectedDocument(BaseModel):
     """One selected document and what becomes of it."""
 
     doc_id: UUID

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from latent_core.domain.envelope import Envelope
 from latent_core.domain.hit import Hit
-from latent_core.domain.manifest import Fusion, SearchMode
+from latent_core.domain.manifest.model import Fusion, SearchMode
 from latent_core.domain.text import Text
 
 MAX_QUERY_CHARS = 8192
@@ -19,7 +19,7 @@ MAX_PATTERNS = 32
 MAX_PATTERN_CHARS = 1000
 
 MAX_NEIGHBOURS = 5
-LEAST_CHARS = 200
+MIN_CHARS = 200
 
 Detail = Literal["brief", "full"]
 Pattern = Annotated[Text, Field(min_length=1, max_length=MAX_PATTERN_CHARS)]
@@ -56,7 +56,7 @@ class SearchRequest(BaseModel):
     """Chunks of the document before and after each hit that are shown with it."""
     detail: Detail = "full"
     """brief: snippets without the chunks' texts."""
-    max_chars: Annotated[int | None, Field(ge=LEAST_CHARS)] = None
+    max_chars: Annotated[int | None, Field(ge=MIN_CHARS)] = None
     """Of the texts of all hits together."""
     cursor: Annotated[str | None, Field(max_length=128)] = None
     """``next_cursor`` of the page before, with the same question."""
@@ -66,7 +66,7 @@ class SearchRequest(BaseModel):
     """Default: as the manifests' ``debug.return_diagnostics`` say."""
 
     @property
-    def asked_rerank_k(self) -> int | None:
+    def requested_rerank_k(self) -> int | None:
         """None unless the request names it."""
         return self.rerank_k if "rerank_k" in self.model_fields_set else None
 
@@ -76,7 +76,7 @@ class StageScore(BaseModel):
 
     container_id: str
     doc_id: UUID
-    ord: int
+    chunk_no: int
     """The chunk's number in its container."""
     rank: int
     """From 1."""

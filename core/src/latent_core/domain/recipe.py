@@ -7,7 +7,7 @@ import hashlib
 import orjson
 
 from latent_core.domain import versions
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 
 
 def recipe(manifest: Manifest) -> str:

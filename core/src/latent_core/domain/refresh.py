@@ -40,7 +40,7 @@ class Way(StrEnum):
     """Stored vectors into the new model's space; really embedded ones replace them by and by."""
 
 
-class Target(BaseModel):
+class RefreshTarget(BaseModel):
     """The embedder that a container is to have, in the words of a manifest."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -56,7 +56,7 @@ class RefreshRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     strategy: Strategy
-    to: Target | None = None
+    to: RefreshTarget | None = None
     """None: the embedder that the container has."""
     way: Way | None = None
     """Of strategy drift; default ``query``."""
@@ -89,14 +89,14 @@ class RefreshPayload(BaseModel):
     strategy: Strategy
     space_id: int
     """The space that is built, or re-embedded."""
-    to: Target | None = None
+    to: RefreshTarget | None = None
     way: Way | None = None
     force: bool = False
     keep_days: float = 7.0
     golden: GoldenSet | None = None
     mapped_only: bool = False
     """Re-embed what is only mapped so far."""
-    emptied: bool = False
+    collection_cleared: bool = False
     """The collection was emptied already, as ``force`` asked."""
     after: str | None = None
     """The last document of a reparse that was enqueued."""
@@ -139,7 +139,7 @@ class RefreshPlan(BaseModel):
     notes: list[str] = []
 
 
-class Measured(BaseModel):
+class SpaceFigures(BaseModel):
     """How the golden queries did in one space."""
 
     ndcg_at_10: float
@@ -152,9 +152,9 @@ class GateReport(BaseModel):
     """Both spaces by the golden queries, and what speaks against the switch."""
 
     queries: int
-    old: Measured | None
+    old: SpaceFigures | None
     """None when the old embedder is not to be had."""
-    new: Measured
+    new: SpaceFigures
     failures: list[str]
 
     @property
@@ -162,10 +162,10 @@ class GateReport(BaseModel):
         return not self.failures
 
     def words(self) -> str:
-        told = f"{self.queries} golden queries: nDCG@10 {self.new.ndcg_at_10:.3f}, p95 {self.new.p95_ms:.1f} ms"
+        summary = f"{self.queries} golden queries: nDCG@10 {self.new.ndcg_at_10:.3f}, p95 {self.new.p95_ms:.1f} ms"
         if self.old is not None:
-            told += f" (before: {self.old.ndcg_at_10:.3f}, {self.old.p95_ms:.1f} ms)"
-        return told
+            summary += f" (before: {self.old.ndcg_at_10:.3f}, {self.old.p95_ms:.1f} ms)"
+        return summary
 
 
 class DriftReport(BaseModel):

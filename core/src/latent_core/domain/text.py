@@ -10,8 +10,8 @@ from pydantic import AfterValidator
 
 MAX_DEPTH: Final = 64
 MAX_META_BYTES: Final = 64 * 1024
-MOST_INTEGER: Final = 2**64
-LEAST_INTEGER: Final = -(2**63)
+MAX_INTEGER: Final = 2**64
+MIN_INTEGER: Final = -(2**63)
 
 _LAYOUT: Final = frozenset("\t\n\r")
 
@@ -52,7 +52,7 @@ def _trouble_of(value: Any, depth: int) -> str | None:
         return f"must not be nested deeper than {MAX_DEPTH}"
     if isinstance(value, str):
         return trouble(value, layout=True)
-    if isinstance(value, int) and not LEAST_INTEGER <= value < MOST_INTEGER:
+    if isinstance(value, int) and not MIN_INTEGER <= value < MAX_INTEGER:
         return "must not hold an integer of more than 64 bits"
     if isinstance(value, float) and not math.isfinite(value):
         return "must not hold a number that is not finite"

@@ -30,7 +30,7 @@ SHAPE: Final = re.compile(f"{PREFIX}[0-9A-Za-z]{{{SECRET_CHARS + CHECKSUM_CHARS}
 EVERYBODY: Final = "*"
 """In a manifest's roles; nobody's name."""
 PRINCIPAL: Final = re.compile(r"[a-z][a-z0-9-]{0,31}:[A-Za-z0-9][A-Za-z0-9._@+/-]{0,94}")
-MOST_LIVE: Final = 2
+MAX_LIVE: Final = 2
 """Of one principal and name: the old and the new one, while they are changed over."""
 
 

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
+from latent_core.db import containers
+from latent_core.db.connection import Database
+from latent_core.db.doctor import abandoned_generations
+from latent_core.db.documents import documents
 from latent_core.domain.job import ClaimedJob
 from latent_core.ingest.delete import delete_documents, enqueue_purges
 from latent_core.queue.finish import hold
-from latent_core.registry import abandoned, containers, documents
-from latent_core.registry.connection import Database
 
-DOCUMENTS_A_LOOK: Final = 500
+DOCUMENTS_PER_LOOK: Final = 500
 
 
 async def purge_abandoned(
@@ -35,13 +37,15 @@ async def purge_abandoned(
     total, but = 0, ending.id if ending is not None else 0
     while True:
         async with db.transaction() as conn:
-            found = await abandoned.find(conn, DOCUMENTS_A_LOOK, container_id=container_id, but=but)
-        given_up = [
+            found = await abandoned_generations.find(
+                conn, DOCUMENTS_PER_LOOK, container_id=container_id, but=but
+            )
+        aborted = [
             await _give_up(db, one, doc_ids, principal, lease_seconds, ending)
             for one, doc_ids in found.items()
         ]
-        total += sum(given_up)
-        if sum(given_up) < DOCUMENTS_A_LOOK:
+        total += sum(aborted)
+        if sum(aborted) < DOCUMENTS_PER_LOOK:
             return total
 
 
@@ -59,8 +63,10 @@ async def _give_up(
         if await containers.hold(conn, container_id) is None:
             return 0  # its deletion removes everything
         await documents.lock(conn, doc_ids)
-        found = await abandoned.give_up(conn, doc_ids, but=ending.id if ending is not None else 0)
-        forsaken = await abandoned.never_live(conn, [a.doc_id for a in found])
+        found = await abandoned_generations.give_up(
+            conn, doc_ids, but=ending.id if ending is not None else 0
+        )
+        forsaken = await abandoned_generations.never_live(conn, [a.doc_id for a in found])
         if forsaken:
             await delete_documents(
                 conn, container_id, forsaken, principal=principal, lease_seconds=lease_seconds

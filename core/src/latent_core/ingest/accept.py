@@ -9,13 +9,14 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.documents import documents
+from latent_core.db.documents.documents import SourceInfo
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import JobKind, NewJob
 from latent_core.queue.enqueue import enqueue
-from latent_core.registry import containers, documents
-from latent_core.registry.connection import Connection
-from latent_core.registry.documents import Source
 
 CORPUS_MIME: Final = "application/x-ndjson"
 
@@ -90,14 +91,14 @@ def from_original(row: dict[str, Any], recipe: str, *, rebuild: bool = True) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedSource:
     doc_id: UUID
     job_id: JobId
 
 
 async def accept(
-    conn: Connection, source: Source, payload: IngestPayload, *, kind: JobKind, principal: str
-) -> Accepted:
+    conn: Connection, source: SourceInfo, payload: IngestPayload, *, kind: JobKind, principal: str
+) -> AcceptedSource:
     """Write document and job; ``NotFound`` when the container is gone.
 
     Adding the same document again while its job is queued replaces that job's payload. The container is
@@ -118,4 +119,4 @@ async def accept(
             principal=principal,
         ),
     )
-    return Accepted(source.doc_id, job_id)
+    return AcceptedSource(source.doc_id, job_id)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from latent_core.bm25.compaction import needed
+from latent_core.db.connection import Connection
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
-from latent_core.keywords.compaction import needed
 from latent_core.queue.enqueue import ensure_queued
-from latent_core.registry.connection import Connection
 
 
 async def enqueue_if_needed(conn: Connection, container_id: str) -> None:

@@ -6,23 +6,24 @@ import hashlib
 import logging
 from typing import Protocol
 
+from latent_core.db import audit, containers
+from latent_core.db.connection import Connection, Database
+from latent_core.db.containers import Container
+from latent_core.db.transfer import import_rows
 from latent_core.domain.errors import Conflict, Invalid, LatentError
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.refresh import SpaceState
-from latent_core.embedding.port import EmbeddingModel
 from latent_core.ingest.delete import delete_container
-from latent_core.processes.crash import crash_point
-from latent_core.registry import audit, containers, importing
-from latent_core.registry.connection import Connection, Database
-from latent_core.registry.containers import Container
-from latent_core.vectors.port import Layout, VectorIndex
+from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.runtime.failpoint import failpoint
+from latent_core.vectors.port import CollectionLayout, VectorIndex
 
 logger = logging.getLogger(__name__)
 OURS = "c_"
 """Begins the names of our collections."""
 
 
-class Models(Protocol):
+class ModelLookup(Protocol):
     """Tells which model a manifest's embedder is; ``Invalid`` names what the manifest lacks."""
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel: ...
@@ -36,7 +37,7 @@ def etag(manifest: Manifest) -> str:
 async def create(
     db: Database,
     index: VectorIndex,
-    models: Models,
+    models: ModelLookup,
     manifest: Manifest,
     *,
     principal: str,
@@ -59,12 +60,12 @@ async def create(
         container = await containers.get(conn, manifest.id)
     if container is None:
         raise RuntimeError(f"container {manifest.id} is not there after its creation")
-    crash_point("create.before_collection")
+    failpoint("create.before_collection")
     try:
         await index.create_collection(
             container.space.collection(), container.space.dims, layout_of(manifest)
         )
-        crash_point("create.after_collection")
+        failpoint("create.after_collection")
     except LatentError:
         # Without its collection it would take nothing in before the next start.
         async with db.transaction() as conn:
@@ -97,10 +98,12 @@ async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -
         await index.drop_collection(name)
 
 
-def layout_of(manifest: Manifest) -> Layout:
+def layout_of(manifest: Manifest) -> CollectionLayout:
     """How a server is to keep the container's collections."""
-    wanted = manifest.vectors
-    return Layout(wanted.quantization, wanted.shards, wanted.replicas)
+    vector_settings = manifest.vectors
+    return CollectionLayout(
+        vector_settings.quantization, vector_settings.shards, vector_settings.replicas
+    )
 
 
 def check_change(current: Container, manifest: Manifest) -> None:
@@ -128,7 +131,7 @@ def _target(manifest: Manifest) -> str:
 
 async def check_gone(conn: Connection, container_id: str) -> None:
     """``Conflict`` when what a job is about to remove is there again: restored, or being restored."""
-    builder = await importing.founder(conn, container_id)
+    builder = await import_rows.founder(conn, container_id)
     if builder is not None or await containers.is_there(conn, container_id):
         raise Conflict(
             f"container '{container_id}' was made again since its deletion was asked for; nothing of it is removed"
@@ -137,7 +140,7 @@ async def check_gone(conn: Connection, container_id: str) -> None:
 
 async def taken_id(conn: Connection, container_id: str) -> Conflict:
     """Why a container of that id cannot be made."""
-    builder = await importing.founder(conn, container_id)
+    builder = await import_rows.founder(conn, container_id)
     if builder is not None:
         return Conflict(
             f"container '{container_id}' is being made by job {builder}: wait for it, or cancel it",

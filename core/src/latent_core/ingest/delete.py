@@ -14,19 +14,20 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
+from latent_core.bm25 import postings
+from latent_core.db import containers
+from latent_core.db.connection import Connection, Database
+from latent_core.db.documents import chunks, documents, duplicates, records as record_rows
+from latent_core.db.documents.documents import DeletionFloor
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import NO_CONTAINER, PRIORITY_LATER, PRIORITY_NORMAL, JobKind, NewJob
-from latent_core.ingest.likenesses import enqueue_judging
+from latent_core.ingest.dedup import enqueue_dedup_pending
 from latent_core.ingest.stage import Checkpoint
-from latent_core.keywords import postings
 from latent_core.queue.enqueue import enqueue
-from latent_core.registry import chunks, containers, documents, likenesses, records as record_rows
-from latent_core.registry.connection import Connection, Database
-from latent_core.registry.documents import Floor
 
 LEASES_TO_WAIT: Final = 2
 """Before the second purge, and before a blob that nobody has touched may go."""
-RECORDS_A_DELETION: Final = 2000
+RECORDS_PER_DELETION: Final = 2000
 
 
 class PurgePayload(BaseModel):
@@ -54,7 +55,7 @@ class PurgePayload(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeletionResult:
     """A deletion in the caller's transaction."""
 
     job_id: JobId
@@ -131,10 +132,10 @@ async def delete_documents(
     *,
     principal: str,
     lease_seconds: float,
-) -> Deleted | None:
+) -> DeletionResult | None:
     """Tombstone documents in the caller's transaction; None when nothing was there.
 
-    Lock order as in a publication: container → documents → dead ords → stats → queued jobs. What is
+    Lock order as in a publication: container → documents → dead chunk_nos → stats → queued jobs. What is
     read is read after the locks are held, by statements of their own.
     """
     if await containers.hold(conn, container_id) is None:
@@ -144,7 +145,7 @@ async def delete_documents(
     floors = await documents.tombstone(conn, doc_ids)
     if not floors:
         return None
-    await _bury(conn, container_id, dead, floors)
+    await _mark_dead(conn, container_id, dead, floors)
     corpora = [(c, floors[c].request) for c in await record_rows.corpora(conn, list(floors))]
     job_id = await enqueue_purges(
         conn,
@@ -156,8 +157,8 @@ async def delete_documents(
         priority=PRIORITY_NORMAL,
         forget=True,
     )
-    await enqueue_judging(conn, container_id, principal=principal)
-    return Deleted(job_id, tuple(corpora))
+    await enqueue_dedup_pending(conn, container_id, principal=principal)
+    return DeletionResult(job_id, tuple(corpora))
 
 
 async def delete_records(
@@ -175,8 +176,8 @@ async def delete_records(
     ``of`` is the purge that tells what went: of the corpus and of these.
     """
     for corpus, below in corpora:
-        found = RECORDS_A_DELETION
-        while found == RECORDS_A_DELETION:
+        found = RECORDS_PER_DELETION
+        while found == RECORDS_PER_DELETION:
             if checkpoint is not None:
                 await checkpoint()
             async with db.transaction() as conn:
@@ -196,11 +197,11 @@ async def _delete_some(
 ) -> int:
     if await containers.hold(conn, container_id) is None:
         return 0
-    ids = await record_rows.vanished(conn, corpus, below, RECORDS_A_DELETION)
+    ids = await record_rows.vanished(conn, corpus, below, RECORDS_PER_DELETION)
     await documents.lock(conn, ids)
     dead = await chunks.live_lengths(conn, ids)
     floors = await record_rows.tombstone(conn, ids, below)
-    await _bury(conn, container_id, dead, floors)
+    await _mark_dead(conn, container_id, dead, floors)
     if floors:
         await enqueue_purges(
             conn,
@@ -212,22 +213,22 @@ async def _delete_some(
             forget=True,
             of=of,
         )
-        await enqueue_judging(conn, container_id, principal=principal)
+        await enqueue_dedup_pending(conn, container_id, principal=principal)
     return len(ids)
 
 
-async def _bury(
+async def _mark_dead(
     conn: Connection,
     container_id: str,
     lengths: Sequence[tuple[UUID, int, int]],
-    deleted: dict[UUID, Floor],
+    deleted: dict[UUID, DeletionFloor],
 ) -> None:
-    dead = [(ord_, length) for doc, ord_, length in lengths if doc in deleted]
-    await postings.bury(conn, container_id, dead)
-    await likenesses.leave(conn, container_id, [ord_ for ord_, _ in dead])
+    dead = [(chunk_no, length) for doc, chunk_no, length in lengths if doc in deleted]
+    await postings.mark_dead(conn, container_id, dead)
+    await duplicates.leave(conn, container_id, [chunk_no for chunk_no, _ in dead])
 
 
-def _generations(floors: dict[UUID, Floor]) -> list[tuple[UUID, int]]:
+def _generations(floors: dict[UUID, DeletionFloor]) -> list[tuple[UUID, int]]:
     return sorted((doc, floor.generation) for doc, floor in floors.items())
 
 

@@ -7,12 +7,12 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
+from latent_core.db.connection import Connection
+from latent_core.db.documents.page_pdfs import PageSource
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import PRIORITY_NOW, JobKind, NewJob
 from latent_core.queue.enqueue import enqueue
-from latent_core.registry.connection import Connection
-from latent_core.registry.page_pdfs import PageSource
 
 PDF: Final = "application/pdf"
 

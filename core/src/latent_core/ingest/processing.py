@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 from uuid import UUID
 
+from latent_core.db.connection import Connection
+from latent_core.db.doctor import repairs
+from latent_core.db.documents import pdf_status
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import Conflict
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import JobKind, NewJob
-from latent_core.domain.pdf_status import Action, PdfState, PdfStatus, Selected
+from latent_core.domain.pdf_status import Action, PdfState, PdfStatus, SelectedDocument
 from latent_core.queue import admin
 from latent_core.queue.enqueue import enqueue
-from latent_core.registry import pdf_status, repairs
-from latent_core.registry.connection import Connection
 
 NO_PDF: Final = "it is no PDF: what is not drawn of it is drawn when it is added again"
 NO_ORIGINAL: Final = "its original is not kept: add it again"
@@ -22,53 +23,57 @@ NO_ORIGINAL: Final = "its original is not kept: add it again"
 
 async def process(
     conn: Connection, container_id: str, doc_ids: Sequence[UUID], *, principal: str
-) -> list[Selected]:
+) -> list[SelectedDocument]:
     """What becomes of each, in the order asked. Asked again it does nothing more: what is open is joined, what is done stays.
 
     Hold the container, and be sure that the documents are its own.
     """
     found = await pdf_status.of_documents(conn, container_id, doc_ids)
-    selected: dict[UUID, Selected] = {}
+    selected: dict[UUID, SelectedDocument] = {}
     for doc_id in sorted(doc_ids):  # two who select the same lock its rows in the same order
         status = found.get(doc_id)
         if status is None:
-            selected[doc_id] = Selected(doc_id=doc_id, action=Action.REFUSED, cause=NO_PDF)
+            selected[doc_id] = SelectedDocument(doc_id=doc_id, action=Action.REFUSED, cause=NO_PDF)
         else:
             selected[doc_id] = await _one(conn, status, principal)
     return [selected[doc_id] for doc_id in doc_ids]
 
 
-async def _one(conn: Connection, status: PdfStatus, principal: str) -> Selected:
+async def _one(conn: Connection, status: PdfStatus, principal: str) -> SelectedDocument:
     match status.status:
         case PdfState.DRAWN:
-            return Selected(doc_id=status.doc_id, action=Action.NONE)
+            return SelectedDocument(doc_id=status.doc_id, action=Action.NONE)
         case PdfState.PENDING:
-            return Selected(doc_id=status.doc_id, action=Action.JOINED, job_id=status.job_id)
+            return SelectedDocument(
+                doc_id=status.doc_id, action=Action.JOINED, job_id=status.job_id
+            )
         case PdfState.FAILED:
             return await _again(conn, status)
         case PdfState.PARSED:
             if status.job_id is not None:
-                return Selected(doc_id=status.doc_id, action=Action.JOINED, job_id=status.job_id)
+                return SelectedDocument(
+                    doc_id=status.doc_id, action=Action.JOINED, job_id=status.job_id
+                )
             return await _draw(conn, status, principal)
         case _:
             assert_never(status.status)
 
 
-async def _again(conn: Connection, status: PdfStatus) -> Selected:
+async def _again(conn: Connection, status: PdfStatus) -> SelectedDocument:
     """The job that failed, from its beginning: it knows where the bytes are."""
     if status.job_id is None:
-        return Selected(doc_id=status.doc_id, action=Action.REFUSED, cause=status.cause)
+        return SelectedDocument(doc_id=status.doc_id, action=Action.REFUSED, cause=status.cause)
     try:
         await admin.requeue(conn, status.job_id)
     except Conflict:  # somebody else has requeued it meanwhile, or added the document again
-        return Selected(doc_id=status.doc_id, action=Action.JOINED, job_id=status.job_id)
-    return Selected(doc_id=status.doc_id, action=Action.QUEUED, job_id=status.job_id)
+        return SelectedDocument(doc_id=status.doc_id, action=Action.JOINED, job_id=status.job_id)
+    return SelectedDocument(doc_id=status.doc_id, action=Action.QUEUED, job_id=status.job_id)
 
 
-async def _draw(conn: Connection, status: PdfStatus, principal: str) -> Selected:
+async def _draw(conn: Connection, status: PdfStatus, principal: str) -> SelectedDocument:
     found = await repairs.original(conn, status.doc_id)
     if found is None:
-        return Selected(doc_id=status.doc_id, action=Action.REFUSED, cause=NO_ORIGINAL)
+        return SelectedDocument(doc_id=status.doc_id, action=Action.REFUSED, cause=NO_ORIGINAL)
     job_id = await request_drawing(
         conn,
         status,
@@ -77,7 +82,7 @@ async def _draw(conn: Connection, status: PdfStatus, principal: str) -> Selected
         filename=found["filename"],
         principal=principal,
     )
-    return Selected(doc_id=status.doc_id, action=Action.QUEUED, job_id=job_id)
+    return SelectedDocument(doc_id=status.doc_id, action=Action.QUEUED, job_id=job_id)
 
 
 async def request_drawing(

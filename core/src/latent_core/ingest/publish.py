@@ -1,7 +1,7 @@
 """Make staged generations visible: one transaction, whose commit is what makes them so.
 
 The caller fences the transaction with its claim first (``latent_core.queue``); then, in the house's lock
-order, come container → documents by id → chunks → postings → dead ords → stats.
+order, come container → documents by id → chunks → postings → dead chunk_nos → stats.
 """
 
 from __future__ import annotations
@@ -12,27 +12,21 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from latent_core.bm25 import postings
+from latent_core.bm25.analyser import AnalysedText, term_vector
+from latent_core.bm25.packing import ChunkTerms, Tfs
+from latent_core.bm25.signature import signature
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.documents import chunks, documents, duplicates, pages
+from latent_core.db.documents.chunks import ChunkRow
+from latent_core.db.documents.documents import LiveGeneration
+from latent_core.db.documents.pages import BlobRef, PageRow
+from latent_core.db.spaces import space_points, spaces
 from latent_core.domain.chunk import Chunk
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, NotFound
 from latent_core.domain.ids import SpaceId
-from latent_core.keywords import postings
-from latent_core.keywords.analyser import Analysed, term_vector
-from latent_core.keywords.packing import ChunkTerms, Tfs
-from latent_core.keywords.signature import signature
-from latent_core.registry import (
-    chunks,
-    containers,
-    documents,
-    likenesses,
-    pages,
-    space_points,
-    spaces,
-)
-from latent_core.registry.chunks import ChunkRow
-from latent_core.registry.connection import Connection
-from latent_core.registry.documents import Live
-from latent_core.registry.pages import BlobRef, PageRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,7 @@ class StagedChunk:
     signature: str
 
     @classmethod
-    def of(cls, chunk: Chunk, analysed: Analysed, windows: int) -> StagedChunk:
+    def of(cls, chunk: Chunk, analysed: AnalysedText, windows: int) -> StagedChunk:
         """Everything costly is done here, before the transaction begins."""
         return cls(
             chunk,
@@ -61,12 +55,12 @@ class StagedChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedGeneration:
     """A generation of a document, complete in the other stores and not visible yet."""
 
     doc_id: UUID
     generation: int
-    live: Live
+    live: LiveGeneration
     chunks: Sequence[StagedChunk]
     provenance: dict[str, Any]
     request: int
@@ -77,7 +71,7 @@ class Staged:
     pages: Sequence[PageRow] = ()
     refs: Sequence[BlobRef] = field(default_factory=tuple)
     written: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """Collections that hold its vectors (``Space.stored_in``), each with the number of points of every chunk.
+    """Collections that hold its vectors (``Space.collection_id``), each with the number of points of every chunk.
     Empty: only the live one does, as the chunks say, and it is known not to change meanwhile."""
     made_by: str | None = None
     """The version that the live collection had when it was written to (``Space.made_by``); None: not known."""
@@ -89,7 +83,7 @@ class SpaceSwitched(Conflict):
     transient = True
 
 
-class Archived(Conflict):
+class ContainerArchived(Conflict):
     """Nothing becomes visible in a container that was archived meanwhile."""
 
     transient = True
@@ -111,20 +105,22 @@ async def live_collection(
         return None
     if any(one not in (None, live.version) for one in made_by):
         raise switched(container_id)
-    return live.stored_in
+    return live.collection_id
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublicationResult:
     """What a publication did."""
 
-    flipped: frozenset[UUID]
+    now_live: frozenset[UUID]
     """Documents whose staged generation is visible now; the others were deleted or have a newer one."""
     refused: frozenset[UUID]
     """The others: their points and blobs are garbage now."""
 
 
-async def publish(conn: Connection, container_id: str, staged: Sequence[Staged]) -> Published:
+async def publish(
+    conn: Connection, container_id: str, staged: Sequence[StagedGeneration]
+) -> PublicationResult:
     """Publish generations of one container in the caller's transaction.
 
     ``NotFound`` when the container was deleted meanwhile, ``SpaceSwitched`` when what was staged could not be
@@ -136,7 +132,7 @@ async def publish(conn: Connection, container_id: str, staged: Sequence[Staged])
     if state is None:
         raise NotFound(f"container '{container_id}' was deleted while the document was ingested")
     if state is ContainerState.ARCHIVED:
-        raise Archived(
+        raise ContainerArchived(
             f"container '{container_id}' is archived: the document waits until it is active again"
         )
     made_by = {s.made_by for s in staged if s.chunks}
@@ -146,29 +142,31 @@ async def publish(conn: Connection, container_id: str, staged: Sequence[Staged])
     before = await documents.lock(conn, [s.doc_id for s in staged])
     replaced = [doc for doc, live in before.items() if live is not None]
     lengths: dict[UUID, list[tuple[int, int]]] = {}
-    for doc, ord_, length in await chunks.live_lengths(conn, replaced) if replaced else ():
-        lengths.setdefault(doc, []).append((ord_, length))
-    flipped = [s for s in staged if await _flip(conn, s)]
+    for doc, chunk_no, length in await chunks.live_lengths(conn, replaced) if replaced else ():
+        lengths.setdefault(doc, []).append((chunk_no, length))
+    now_live = [s for s in staged if await _flip(conn, s)]
     await containers.add_languages(
-        conn, container_id, (s.live.language for s in flipped if s.chunks)
+        conn, container_id, (s.live.language for s in now_live if s.chunks)
     )
-    await chunks.insert(conn, [row for s in flipped for row in _rows(container_id, s, live_in)])
-    await _note_spaces(conn, container_id, flipped, live_in)
-    for s in flipped:
+    await chunks.insert(conn, [row for s in now_live for row in _rows(container_id, s, live_in)])
+    await _note_spaces(conn, container_id, now_live, live_in)
+    for s in now_live:
         await pages.write(conn, s.doc_id, s.generation, s.pages)
-    await pages.refer_all(conn, [(s.doc_id, s.generation, r) for s in flipped for r in s.refs])
-    buried = [pair for s in flipped for pair in lengths.get(s.doc_id, ())]
-    await postings.write(conn, container_id, [t for s in flipped for t in _terms(s)])
-    await postings.bury(conn, container_id, buried)
-    await likenesses.leave(
-        conn, container_id, [*(c.chunk.ord for s in flipped for c in s.chunks), *dict(buried)]
+    await pages.refer_all(conn, [(s.doc_id, s.generation, r) for s in now_live for r in s.refs])
+    dead_chunks = [pair for s in now_live for pair in lengths.get(s.doc_id, ())]
+    await postings.write(conn, container_id, [t for s in now_live for t in _terms(s)])
+    await postings.mark_dead(conn, container_id, dead_chunks)
+    await duplicates.leave(
+        conn,
+        container_id,
+        [*(c.chunk.chunk_no for s in now_live for c in s.chunks), *dict(dead_chunks)],
     )
-    done = frozenset(s.doc_id for s in flipped)
-    return Published(flipped=done, refused=frozenset(s.doc_id for s in staged) - done)
+    done = frozenset(s.doc_id for s in now_live)
+    return PublicationResult(now_live=done, refused=frozenset(s.doc_id for s in staged) - done)
 
 
-async def _flip(conn: Connection, staged: Staged) -> bool:
-    return await documents.flip(
+async def _flip(conn: Connection, staged: StagedGeneration) -> bool:
+    return await documents.publish(
         conn,
         staged.doc_id,
         staged.generation,
@@ -181,21 +179,21 @@ async def _flip(conn: Connection, staged: Staged) -> bool:
 
 
 async def _note_spaces(
-    conn: Connection, container_id: str, flipped: Sequence[Staged], live_in: int | None
+    conn: Connection, container_id: str, now_live: Sequence[StagedGeneration], live_in: int | None
 ) -> None:
     """What stands in collections beside the live one."""
-    for stored_in in sorted({one for s in flipped for one in s.written if one != live_in}):
-        there = [s for s in flipped if stored_in in s.written]
-        await space_points.record(conn, stored_in, [(s.doc_id, s.generation) for s in there])
+    for collection_id in sorted({one for s in now_live for one in s.written if one != live_in}):
+        there = [s for s in now_live if collection_id in s.written]
+        await space_points.record(conn, collection_id, [(s.doc_id, s.generation) for s in there])
         windows = {
-            c.chunk.ord: n
+            c.chunk.chunk_no: n
             for s in there
-            for c, n in zip(s.chunks, s.written[stored_in], strict=True)
+            for c, n in zip(s.chunks, s.written[collection_id], strict=True)
         }
-        await space_points.count_points(conn, container_id, stored_in, windows)
+        await space_points.count_points(conn, container_id, collection_id, windows)
 
 
-def _rows(container_id: str, staged: Staged, live_in: int | None) -> list[ChunkRow]:
+def _rows(container_id: str, staged: StagedGeneration, live_in: int | None) -> list[ChunkRow]:
     windows = staged.written.get(live_in) if live_in is not None else None
     counts = windows if windows is not None else [c.windows for c in staged.chunks]
     return [
@@ -214,6 +212,6 @@ def _rows(container_id: str, staged: Staged, live_in: int | None) -> list[ChunkR
     ]
 
 
-def _terms(staged: Staged) -> list[ChunkTerms]:
+def _terms(staged: StagedGeneration) -> list[ChunkTerms]:
     language = staged.live.language
-    return [ChunkTerms(c.chunk.ord, c.length, c.tfs, language) for c in staged.chunks]
+    return [ChunkTerms(c.chunk.chunk_no, c.length, c.tfs, language) for c in staged.chunks]

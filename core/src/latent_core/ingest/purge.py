@@ -9,25 +9,28 @@ from typing import Final
 from uuid import UUID
 
 from latent_core.blobs.port import BlobStore
+from latent_core.bm25 import postings
+from latent_core.db import containers
+from latent_core.db.blobs import garbage
+from latent_core.db.connection import Connection, Database
+from latent_core.db.containers import Space
+from latent_core.db.doctor import deletion_proofs
+from latent_core.db.documents import documents, pages
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.ingest.delete import PurgePayload
 from latent_core.ingest.stage import Checkpoint
-from latent_core.keywords import postings
-from latent_core.processes.crash import crash_point
-from latent_core.registry import containers, documents, garbage, pages, proofs
-from latent_core.registry.connection import Connection, Database
-from latent_core.registry.containers import Space
+from latent_core.runtime.failpoint import failpoint
 from latent_core.vectors.port import VectorIndex
 
-ROWS_A_TRANSACTION: Final = 2000
-DOCUMENTS_A_TRANSACTION: Final = 200
+ROWS_PER_TRANSACTION: Final = 2000
+DOCUMENTS_PER_TRANSACTION: Final = 200
 """Each takes its chunks and pages with it."""
-BLOBS_A_LOOK: Final = 1000
+BLOBS_PER_LOOK: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
+class PurgeResult:
     """What a purge removed, a store each."""
 
     chunks: int = 0
@@ -92,12 +95,15 @@ async def _delete(
     return removed
 
 
-async def purge_rows(conn: Connection, payload: PurgePayload) -> Purged:
+async def purge_rows(conn: Connection, payload: PurgePayload) -> PurgeResult:
     """Delete the rows of dead generations, in the caller's transaction."""
-    gone = [await proofs.delete_dead(conn, doc, generation) for doc, generation in payload.below]
+    gone = [
+        await deletion_proofs.delete_dead(conn, doc, generation)
+        for doc, generation in payload.below
+    ]
     hashes = {sha256 for one in gone for sha256 in one.hashes}
-    kept = await proofs.still_referred_to(conn, hashes)
-    return Purged(
+    kept = await deletion_proofs.still_referred_to(conn, hashes)
+    return PurgeResult(
         chunks=sum(one.chunks for one in gone),
         postings=sum(one.postings for one in gone),
         pages=sum(one.pages for one in gone),
@@ -113,7 +119,7 @@ async def purge_blobs(
     *,
     older_than_seconds: float,
     checkpoint: Checkpoint,
-    limit: int = BLOBS_A_LOOK,
+    limit: int = BLOBS_PER_LOOK,
 ) -> int:
     """Remove all blobs that nothing refers to and nobody has touched for a while, ``limit`` a look; how many."""
     async with db.transaction() as conn:
@@ -138,9 +144,9 @@ async def _purge_some_blobs(
         await checkpoint()
         async with db.transaction() as conn:
             if await garbage.lock_unreferenced(conn, sha256, older_than_seconds):
-                crash_point("garbage.before_bytes")
+                failpoint("garbage.before_bytes")
                 await store.delete(Sha256(sha256))
-                crash_point("garbage.after_bytes")
+                failpoint("garbage.after_bytes")
                 await garbage.remove(conn, sha256)
                 removed += 1
     return removed
@@ -163,19 +169,19 @@ async def purge_container(
         spaces = await containers.spaces(conn, container_id)
     for space in spaces:
         await checkpoint()
-        crash_point("drop.before_collection")
+        failpoint("drop.before_collection")
         await index.drop_collection(space.collection())
-        crash_point("drop.after_collection")
+        failpoint("drop.after_collection")
     batch = 1
     while batch:
         await checkpoint()
         async with db.transaction() as conn:
             await hold(conn)
-            batch = await documents.remove_batch(conn, container_id, DOCUMENTS_A_TRANSACTION)
+            batch = await documents.remove_batch(conn, container_id, DOCUMENTS_PER_TRANSACTION)
     batch = 1
     while batch:
         await checkpoint()
         async with db.transaction() as conn:
             await hold(conn)
-            batch = await postings.drop_batch(conn, container_id, ROWS_A_TRANSACTION)
-    crash_point("drop.after_rows")
+            batch = await postings.drop_batch(conn, container_id, ROWS_PER_TRANSACTION)
+    failpoint("drop.after_rows")

@@ -6,13 +6,13 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from latent_core.db.connection import Connection
+from latent_core.db.uploads import Upload
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import PRIORITY_NOW, JobKind, NewJob
 from latent_core.queue.enqueue import enqueue
-from latent_core.registry.connection import Connection
-from latent_core.registry.uploads import Upload
 
-MOST_CHARS: Final = 2_000
+MAX_CHARS: Final = 2_000
 """Of a picture's text that are asked for: embedders read little more, and ranking by thousands of words says nothing."""
 MAX_ATTEMPTS: Final = 2
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from latent_core.db.containers import Space
 from latent_core.domain.chunk import Chunk
 from latent_core.domain.ids import PointId, point_id
 from latent_core.domain.vector import Matrix
-from latent_core.registry.containers import Space
 from latent_core.vectors.port import Points, VectorIndex
 
-POINTS_A_WRITE: Final = 512
+POINTS_PER_WRITE: Final = 512
 
 Checkpoint = Callable[[], Awaitable[None]]
 """Raises when the job was cancelled or its lease is lost: asked before every outside write."""
 
 
 @dataclass(frozen=True, slots=True)
-class Addressed:
+class AddressedChunk:
     """The windows of one chunk, where they belong."""
 
     doc_id: UUID
@@ -35,7 +35,7 @@ class Addressed:
 async def stage_vectors(
     index: VectorIndex,
     space: Space,
-    addressed: Sequence[Addressed],
+    addressed: Sequence[AddressedChunk],
     vectors: Matrix,
     checkpoint: Checkpoint,
 ) -> None:
@@ -53,7 +53,7 @@ async def stage_points(
     points: Points,
     checkpoint: Checkpoint,
     *,
-    at_once: int = POINTS_A_WRITE,
+    at_once: int = POINTS_PER_WRITE,
 ) -> None:
     """Store points that have their addresses already; durable on return."""
     collection = space.collection()
@@ -62,7 +62,7 @@ async def stage_points(
         await index.upsert(collection, _slice(points, start, start + at_once))
 
 
-def _points(addressed: Sequence[Addressed], vectors: Matrix) -> Points:
+def _points(addressed: Sequence[AddressedChunk], vectors: Matrix) -> Points:
     ids = [i for a in addressed for i in a.point_ids()]
     if len(ids) != len(vectors):
         raise ValueError(f"{len(ids)} windows, but {len(vectors)} vectors")
@@ -71,7 +71,7 @@ def _points(addressed: Sequence[Addressed], vectors: Matrix) -> Points:
         vectors=vectors,
         doc_ids=[a.doc_id for a in addressed for _ in range(a.windows)],
         generations=[a.generation for a in addressed for _ in range(a.windows)],
-        ords=[a.chunk.ord for a in addressed for _ in range(a.windows)],
+        chunk_nos=[a.chunk.chunk_no for a in addressed for _ in range(a.windows)],
     )
 
 
@@ -81,5 +81,5 @@ def _slice(points: Points, start: int, stop: int) -> Points:
         vectors=points.vectors[start:stop],
         doc_ids=points.doc_ids[start:stop],
         generations=points.generations[start:stop],
-        ords=points.ords[start:stop],
+        chunk_nos=points.chunk_nos[start:stop],
     )

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from psycopg.errors import UniqueViolation
 
+from latent_core.db.connection import Connection
 from latent_core.domain.errors import Conflict, Invalid, NotFound
 from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
-from latent_core.registry.connection import Connection
 
-EVENTS_AT_MOST: Final = 1000
+MAX_EVENTS: Final = 1000
 
 # A claim may come between our look and our write: the row's own state decides, at the moment it is locked.
 CANCEL: Final = """
@@ -29,7 +29,7 @@ SELECT id, CASE WHEN state = 'cancelled' THEN 'cancelled' ELSE 'cancel_requested
 """
 
 CANCEL_ALL: Final = """
-WITH asked AS (
+WITH requested AS (
     SELECT id FROM jobs
     WHERE container_id = %(container_id)s AND state IN ('queued', 'running') AND id <> %(but)s
     ORDER BY id
@@ -39,7 +39,7 @@ WITH asked AS (
         cancel_requested = true,
         state = CASE WHEN state = 'queued' THEN 'cancelled' ELSE state END,
         finished_at = CASE WHEN state = 'queued' THEN clock_timestamp() END
-    WHERE id IN (SELECT id FROM asked)
+    WHERE id IN (SELECT id FROM requested)
     RETURNING id, state
 ), noted AS (
     INSERT INTO job_events (job_id, event)
@@ -124,7 +124,7 @@ ORDER BY j.id DESC
 """
 
 # An import that makes its container belongs to none; what it is about is the one that it makes.
-ASKED_BY: Final = """
+REQUESTED_BY: Final = """
 SELECT principal, CASE WHEN kind = 'import' THEN payload ->> 'target' ELSE container_id END AS about
 FROM jobs WHERE id = %(job_id)s
 """
@@ -146,7 +146,7 @@ FROM jobs WHERE state = 'queued' AND run_at <= now()
 
 
 QUEUED: Final = """
-SELECT count(*) AS jobs FROM (SELECT FROM jobs WHERE state = 'queued' LIMIT %(most)s) AS waiting
+SELECT count(*) AS jobs FROM (SELECT FROM jobs WHERE state = 'queued' LIMIT %(max_count)s) AS waiting
 """
 
 # As the partial index has it: the owner's jobs are not counted.
@@ -154,12 +154,12 @@ QUEUED_BY: Final = """
 SELECT count(*) AS jobs FROM (
     SELECT FROM jobs
     WHERE state = 'queued' AND principal = %(principal)s AND principal <> 'local:you'
-    LIMIT %(most)s) AS waiting
+    LIMIT %(max_count)s) AS waiting
 """
 
 
 @dataclass(frozen=True, slots=True)
-class JobPage:
+class JobList:
     """Jobs, newest first, and the cursor of the next page if there may be one."""
 
     jobs: list[JobView]
@@ -185,9 +185,9 @@ async def get(conn: Connection, job_id: int) -> JobView:
     return views[0]
 
 
-async def asked_by(conn: Connection, job_id: int) -> tuple[str, str] | None:
+async def requested_by(conn: Connection, job_id: int) -> tuple[str, str] | None:
     """The principal that enqueued a job, and the container that it is about."""
-    row = await (await conn.execute(ASKED_BY, {"job_id": job_id})).fetchone()
+    row = await (await conn.execute(REQUESTED_BY, {"job_id": job_id})).fetchone()
     return (row["principal"], row["about"]) if row else None
 
 
@@ -198,7 +198,7 @@ async def list_jobs(
     states: Collection[JobState] | None = None,
     limit: int = 50,
     cursor: str | None = None,
-) -> JobPage:
+) -> JobList:
     """Jobs of these containers, newest first; all states unless given. ``Invalid`` for a strange cursor."""
     parameters = {
         "container_ids": sorted(set(container_ids)),
@@ -208,7 +208,7 @@ async def list_jobs(
     }
     rows = await (await conn.execute(PAGE, parameters)).fetchall()
     jobs = await _views(conn, [row["id"] for row in rows])
-    return JobPage(jobs, str(jobs[-1].job_id) if len(rows) == limit else None)
+    return JobList(jobs, str(jobs[-1].job_id) if len(rows) == limit else None)
 
 
 async def chosen(
@@ -230,7 +230,7 @@ async def chosen(
 
 async def events(conn: Connection, job_id: int, *, after_id: int = 0) -> list[JobEvent]:
     """What happened to a job after the event ``after_id``, oldest first, at most a thousand lines."""
-    parameters = {"job_id": job_id, "after_id": after_id, "limit": EVENTS_AT_MOST}
+    parameters = {"job_id": job_id, "after_id": after_id, "limit": MAX_EVENTS}
     rows = await (await conn.execute(EVENTS, parameters)).fetchall()
     return [JobEvent.model_validate(row) for row in rows]
 
@@ -314,15 +314,17 @@ async def depth(conn: Connection) -> Depth:
     return Depth({state: counted.get(state, 0) for state in JobState}, seconds or 0.0)
 
 
-async def queued(conn: Connection, *, most: int) -> int:
-    """Jobs that wait, counted up to ``most``."""
-    row = await (await conn.execute(QUEUED, {"most": most})).fetchone()
+async def queued(conn: Connection, *, max_count: int) -> int:
+    """Jobs that wait, counted up to ``max_count``."""
+    row = await (await conn.execute(QUEUED, {"max_count": max_count})).fetchone()
     return int(row["jobs"]) if row else 0
 
 
-async def queued_by(conn: Connection, principal: str, *, most: int) -> int:
+async def queued_by(conn: Connection, principal: str, *, max_count: int) -> int:
     """Those of one principal, who is not the owner."""
-    row = await (await conn.execute(QUEUED_BY, {"principal": principal, "most": most})).fetchone()
+    row = await (
+        await conn.execute(QUEUED_BY, {"principal": principal, "max_count": max_count})
+    ).fetchone()
     return int(row["jobs"]) if row else 0
 
 

@@ -12,11 +12,11 @@ PAUSE_CAP_SECONDS: Final = 120.0
 
 
 def backoff_seconds(
-    attempts: int, *, draw: float | None = None, at_least: float = 0.0, cap: float = CAP_SECONDS
+    attempts: int, *, draw: float | None = None, min_seconds: float = 0.0, cap: float = CAP_SECONDS
 ) -> float:
-    """Full jitter: anything from ``at_least`` up to base * 2^attempts, capped; ``draw`` is 0..1, random unless given.
+    """Full jitter: anything from ``min_seconds`` up to base * 2^attempts, capped; ``draw`` is 0..1, random unless given.
 
     Jitter over the whole range, since jobs that failed together (a service went away) must not come back together.
     """
     ceiling = min(cap, BASE_SECONDS * 2.0 ** min(attempts, 32))
-    return max(at_least, (random() if draw is None else draw) * ceiling)
+    return max(min_seconds, (random() if draw is None else draw) * ceiling)

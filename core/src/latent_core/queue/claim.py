@@ -6,11 +6,11 @@ from collections.abc import Collection
 from dataclasses import fields
 from typing import Any, Final
 
+from latent_core.db.connection import Database
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import ClaimedJob, JobKind
-from latent_core.registry.connection import Database
 
-PARKINGS_A_CLAIM: Final = 100
+PARKINGS_PER_CLAIM: Final = 100
 
 _FIELDS: Final = tuple(field.name for field in fields(ClaimedJob))
 
@@ -142,7 +142,7 @@ async def _next(db: Database, parameters: dict[str, Any]) -> dict[str, Any]:
 
     Without an id when nothing was claimed; ``others`` tells whether there may be jobs to promote.
     """
-    for _ in range(PARKINGS_A_CLAIM):
+    for _ in range(PARKINGS_PER_CLAIM):
         async with db.single() as conn:
             row = await (await conn.execute(CLAIM, parameters)).fetchone()
         if row is None:

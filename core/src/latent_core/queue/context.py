@@ -9,20 +9,20 @@ from functools import partial
 from random import random
 from typing import Any, Final, TypeVar
 
+from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import Issue, LatentError, StoreFull, TimedOut, Unavailable
 from latent_core.domain.job import ClaimedJob
 from latent_core.queue import clock
 from latent_core.queue.finish import fenced, lease_lost
 from latent_core.queue.issues import clean, stored
 from latent_core.queue.lease import BEAT, HeldClaim, beat_parameters
-from latent_core.registry.connection import Connection, Database
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 PROGRESS_SECONDS: Final = 0.5
-WARNINGS_AT_MOST: Final = 100
+MAX_WARNINGS: Final = 100
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 2.0
 
@@ -42,7 +42,7 @@ RETURNING true AS running, true AS renewed, cancel_requested
 
 WARN: Final = """
 UPDATE jobs SET
-    warnings = CASE WHEN jsonb_array_length(warnings) < %(at_most)s THEN warnings || %(warning)s ELSE warnings END
+    warnings = CASE WHEN jsonb_array_length(warnings) < %(max_warnings)s THEN warnings || %(warning)s ELSE warnings END
 WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
 """
 
@@ -90,11 +90,11 @@ class JobContext:
 
         ``done`` is told along with it: all of so many steps are done.
         """
-        asked_at = clock.now()
+        checked_at = clock.now()
         row = await (self._beat() if done is None else self._last_progress(done))
         if row is None:
             raise self._lost()
-        self._claim.learn(row, asked_at)
+        self._claim.learn(row, checked_at)
         self._claim.raise_if_ended()
 
     async def _beat(self) -> dict[str, Any] | None:
@@ -144,7 +144,7 @@ class JobContext:
         """Add a warning to the job, at most a hundred. ``LeaseLost``."""
         async with self._db.single() as conn:
             held = await fenced(
-                conn, WARN, self.job, warning=stored(issue), at_most=WARNINGS_AT_MOST
+                conn, WARN, self.job, warning=stored(issue), max_warnings=MAX_WARNINGS
             )
         if not held:
             raise self._lost()

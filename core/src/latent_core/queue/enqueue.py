@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from psycopg.types.json import Jsonb
 
+from latent_core.db.connection import Connection
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import NewJob
-from latent_core.registry.connection import Connection
 
 logger = logging.getLogger(__name__)
 

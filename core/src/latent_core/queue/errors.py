@@ -19,5 +19,5 @@ class LeaseLost(ClaimEnded):
     """The claim does not hold any more."""
 
 
-class Cancelled(ClaimEnded):
+class JobCancelled(ClaimEnded):
     """Somebody asked for the job to end."""

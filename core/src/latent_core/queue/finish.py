@@ -7,12 +7,12 @@ from typing import Any, Final, LiteralString, Protocol
 
 from psycopg.types.json import Jsonb
 
+from latent_core.db.connection import Connection
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import ClaimedJob
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.issues import clean, stored, stored_list
-from latent_core.registry.connection import Connection
 
 FINISH: Final = """
 WITH finished AS (
@@ -116,8 +116,8 @@ async def finish(
 
     ``LeaseLost`` when the claim does not hold any more: the transaction must roll back.
     """
-    told = None if result is None else Jsonb(clean(dict(result)))
-    if not await fenced(conn, FINISH, job, warnings=stored_list(warnings), result=told):
+    stored_result = None if result is None else Jsonb(clean(dict(result)))
+    if not await fenced(conn, FINISH, job, warnings=stored_list(warnings), result=stored_result):
         raise lease_lost(job)
 
 

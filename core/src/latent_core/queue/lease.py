@@ -18,12 +18,12 @@ from psycopg.rows import DictRow, dict_row
 
 from latent_core.domain.job import ClaimedJob
 from latent_core.queue import clock
-from latent_core.queue.errors import Cancelled
+from latent_core.queue.errors import JobCancelled
 from latent_core.queue.finish import lease_lost
 
 logger = logging.getLogger(__name__)
 
-BEATS_A_LEASE: Final = 4
+BEATS_PER_LEASE: Final = 4
 CLOSE_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 1.0
 
@@ -76,10 +76,10 @@ class HeldClaim:
             raise lease_lost(self.job)
 
     def raise_if_ended(self) -> None:
-        """``LeaseLost`` or ``Cancelled``."""
+        """``LeaseLost`` or ``JobCancelled``."""
         self.raise_if_lost()
         if self._cancelled:
-            raise Cancelled(f"job {self.job.id} was cancelled")
+            raise JobCancelled(f"job {self.job.id} was cancelled")
 
     def lose(self) -> None:
         self._lost = True
@@ -87,10 +87,10 @@ class HeldClaim:
     def cancel(self) -> None:
         self._cancelled = True
 
-    def learn(self, row: dict[str, Any], asked_at: float) -> None:
-        """Take in what the database said about this claim when asked at ``asked_at``."""
+    def learn(self, row: dict[str, Any], checked_at: float) -> None:
+        """Take in what the database said about this claim when asked at ``checked_at``."""
         if row["renewed"]:
-            self._renewed = asked_at
+            self._renewed = checked_at
         if not row["running"]:
             self.lose()
         if row["cancel_requested"]:
@@ -141,7 +141,7 @@ class Heartbeat:
         return any(claim.stale for claim in self._held())
 
     def _run(self) -> None:
-        pace = self._lease_seconds / BEATS_A_LEASE
+        pace = self._lease_seconds / BEATS_PER_LEASE
         interval = pace
         while not self._closing.wait(interval):
             try:
@@ -159,12 +159,12 @@ class Heartbeat:
         claims = {claim.job.claim_id: claim for claim in self._held()}
         if not claims:
             return
-        asked_at = clock.now()
+        checked_at = clock.now()
         cursor = self._connected().execute(
             BEAT, beat_parameters(claims.values(), self._lease_seconds)
         )
         for row in cursor.fetchall():
-            claims[row["claim_id"]].learn(row, asked_at)
+            claims[row["claim_id"]].learn(row, checked_at)
 
     def _recover(self, pace: float) -> float:
         """A claim that could not be renewed for a whole lease is lost: others may have it by now.

@@ -11,17 +11,17 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import Issue, IssueCode, TimedOut
 from latent_core.domain.ids import JobId
 from latent_core.queue.backoff import backoff_seconds
-from latent_core.queue.comeback import come_back
 from latent_core.queue.finish import fail
 from latent_core.queue.issues import stored
-from latent_core.registry.connection import Connection, Database
+from latent_core.queue.requeue import requeue_later
 
 logger = logging.getLogger(__name__)
 
-JOBS_A_ROUND: Final = 100
+JOBS_PER_ROUND: Final = 100
 
 EXPIRED: Final = """
 SELECT id FROM jobs
@@ -74,7 +74,7 @@ VANISHED: Final = Issue(
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class ExpiredClaim:
     """A claim whose lease ran out, held by its row's lock."""
 
     id: JobId
@@ -123,7 +123,7 @@ async def reap_one(db: Database, job_id: JobId) -> bool | None:
         row = await (await conn.execute(HOLD, {"id": job_id})).fetchone()
         if row is None:
             return False
-        await _take(conn, Expired(**row))
+        await _take(conn, ExpiredClaim(**row))
         return True
 
 
@@ -145,13 +145,13 @@ async def release_all(db: Database) -> int:
 
 async def _expired(db: Database, after: int) -> list[JobId]:
     async with db.transaction() as conn:
-        cursor = await conn.execute(EXPIRED, {"after": after, "limit": JOBS_A_ROUND})
+        cursor = await conn.execute(EXPIRED, {"after": after, "limit": JOBS_PER_ROUND})
         return [JobId(row["id"]) for row in await cursor.fetchall()]
 
 
-async def _take(conn: Connection, job: Expired) -> None:
+async def _take(conn: Connection, job: ExpiredClaim) -> None:
     if job.is_last_attempt:
         await fail(conn, job, job.cause())
         return
     delay = backoff_seconds(job.attempts) if job.attempts > 1 else 0.0
-    await come_back(conn, RESCUE, job, delay_seconds=delay, cause=stored(VANISHED))
+    await requeue_later(conn, RESCUE, job, delay_seconds=delay, cause=stored(VANISHED))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from latent_core.db.connection import Connection, Database
 from latent_core.domain.job import JobState
-from latent_core.registry.connection import Connection, Database
 
 KEPT: Final = {
     JobState.DONE: timedelta(hours=24),
     JobState.CANCELLED: timedelta(hours=24),
     JobState.FAILED: timedelta(days=30),
 }
-JOBS_A_BATCH: Final = 1000
+JOBS_PER_BATCH: Final = 1000
 
 FORGET: Final = """
 WITH old AS MATERIALIZED (
@@ -44,19 +44,19 @@ async def forget(db: Database) -> int:
     for state, kept in KEPT.items():
         while gone := await _forget_batch(db, state, kept):
             total += gone
-            if gone < JOBS_A_BATCH:
+            if gone < JOBS_PER_BATCH:
                 break
     return total
 
 
 async def _forget_batch(db: Database, state: JobState, kept: timedelta) -> int:
     async with db.transaction() as conn:
-        cursor = await conn.execute(FORGET, {"state": state, "kept": kept, "limit": JOBS_A_BATCH})
+        cursor = await conn.execute(FORGET, {"state": state, "kept": kept, "limit": JOBS_PER_BATCH})
         return cursor.rowcount
 
 
 async def forget_container(conn: Connection, container_id: str) -> int:
     """Delete ended jobs of a container that is being deleted, a batch of them: nobody can see or requeue them,
     and they would keep its bytes. How many."""
-    parameters = {"container_id": container_id, "limit": JOBS_A_BATCH}
+    parameters = {"container_id": container_id, "limit": JOBS_PER_BATCH}
     return (await conn.execute(FORGET_CONTAINER, parameters)).rowcount

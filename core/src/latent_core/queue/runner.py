@@ -12,24 +12,24 @@ from functools import partial
 from random import uniform
 from typing import Final, NamedTuple
 
-from latent_core.background import ended
+from latent_core.db.connection import Database
 from latent_core.domain.errors import IssueCode, LatentError, Unavailable
 from latent_core.domain.job import ClaimedJob, JobKind
-from latent_core.observability import bound
 from latent_core.queue import clock
 from latent_core.queue.claim import claim
-from latent_core.queue.comeback import release, retry_or_fail
 from latent_core.queue.context import JobContext, until_lost
-from latent_core.queue.errors import Cancelled, LeaseLost
+from latent_core.queue.errors import JobCancelled, LeaseLost
 from latent_core.queue.finish import FINISH, end_cancelled, fenced
 from latent_core.queue.issues import stored_list
-from latent_core.queue.lease import BEATS_A_LEASE, Heartbeat, HeldClaim
+from latent_core.queue.lease import BEATS_PER_LEASE, Heartbeat, HeldClaim
 from latent_core.queue.outcome import Outcome
 from latent_core.queue.reaper import disown, reap
+from latent_core.queue.requeue import release, retry_or_fail
 from latent_core.queue.retention import forget
 from latent_core.queue.wakeup import Listener
-from latent_core.registry.connection import Database
-from latent_core.tracing import span
+from latent_core.runtime.cancel_and_wait import ended
+from latent_core.telemetry.metrics import bound
+from latent_core.telemetry.tracing import span
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ RETENTION_SECONDS: Final = 600.0
 RELEASE_SECONDS: Final = 5.0
 
 
-class Ended(NamedTuple):
+class AttemptEnd(NamedTuple):
     """How an attempt at a job went."""
 
     job: ClaimedJob
@@ -57,7 +57,7 @@ class _Result(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class WorkerStats:
     """What the worker did since it started."""
 
     claimed: int = 0
@@ -80,14 +80,14 @@ class Runner:
         concurrency: int,
         lease_seconds: float,
         poll_seconds: float,
-        told: Callable[[Ended], None] = lambda _: None,
+        on_end: Callable[[AttemptEnd], None] = lambda _: None,
         one_at_a_time: Collection[JobKind] = (),
     ) -> None:
-        """``told`` hears of every attempt that ended. Of each kind of ``one_at_a_time`` this runner runs one job
+        """``on_end`` hears of every attempt that ended. Of each kind of ``one_at_a_time`` this runner runs one job
         at a time; others of it stay in the queue for other processes."""
         self._one_at_a_time = frozenset(one_at_a_time)
         self._running: Counter[JobKind] = Counter()
-        self._told = told
+        self._on_end = on_end
         self._db = db
         self._handlers = dict(handlers)
         self._worker_id = worker_id
@@ -99,7 +99,7 @@ class Runner:
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._alive = False
-        self.tally = Tally()
+        self.stats = WorkerStats()
 
     async def run(self, *, stop_seconds: float = 20.0) -> None:
         """Work until ``stop`` is called, or this is cancelled.
@@ -167,7 +167,7 @@ class Runner:
         return self._handlers.keys() - busy
 
     def _attend(self, held: HeldClaim) -> None:
-        self.tally.claimed += 1
+        self.stats.claimed += 1
         self._running[held.job.kind] += 1
         self._heartbeat.hold(held)
         task = asyncio.create_task(self._run_job(held), name=f"job {held.job.id}")
@@ -204,7 +204,7 @@ class Runner:
                     "latency_ms": round(seconds * 1000, 1),
                 },
             )
-        self._told(Ended(job, outcome, code, seconds))
+        self._on_end(AttemptEnd(job, outcome, code, seconds))
 
     async def _settled(self, held: HeldClaim) -> tuple[Outcome, IssueCode | None]:
         """Run the job and write down how it ended."""
@@ -212,7 +212,7 @@ class Runner:
             result = await self._outcome(held)
             outcome = await until_lost(held, result.settle)
         except LeaseLost as exc:
-            self.tally.lost += 1
+            self.stats.lost += 1
             logger.warning("dropped: %s", exc)
         except asyncio.CancelledError:
             await self._release(held.job)
@@ -220,7 +220,7 @@ class Runner:
         except Exception:
             logger.exception("job %s cannot be settled; its lease will run out", held.job.id)
         else:
-            self.tally.settled += 1
+            self.stats.settled += 1
             return outcome, result.code
         return "lost", None
 
@@ -232,7 +232,7 @@ class Runner:
         except LeaseLost:
             held.lose()
             raise
-        except Cancelled:
+        except JobCancelled:
             return _Result(partial(self._end_cancelled, job))
         except LatentError as exc:
             logger.warning("job %s, attempt %s: %s", job.id, job.attempts, exc)
@@ -275,7 +275,7 @@ class Runner:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     def _chores(self) -> list[Coroutine[None, None, None]]:
-        reap_seconds = max(self._lease_seconds / BEATS_A_LEASE, self._poll_seconds)
+        reap_seconds = max(self._lease_seconds / BEATS_PER_LEASE, self._poll_seconds)
         return [
             Listener(self._db, self._stir.set).run(),
             _every(reap_seconds, self._reap),
@@ -297,9 +297,9 @@ class Runner:
             extra={
                 "worker": self._worker_id,
                 "running": len(self._tasks),
-                "claimed": self.tally.claimed,
-                "settled": self.tally.settled,
-                "lost": self.tally.lost,
+                "claimed": self.stats.claimed,
+                "settled": self.stats.settled,
+                "lost": self.stats.lost,
             },
         )
 

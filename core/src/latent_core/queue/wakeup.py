@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Final, Self
 from uuid import uuid4
 
-from latent_core.background import ended
+from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import LatentError, TimedOut
 from latent_core.queue import clock
-from latent_core.registry.connection import Connection, Database
+from latent_core.runtime.cancel_and_wait import ended
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Wakeup:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._wanted = asyncio.Event()
+        self._requested = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -54,23 +54,23 @@ class Wakeup:
 
     def wake(self) -> None:
         """Call after the commit. Many calls make one notification."""
-        self._wanted.set()
+        self._requested.set()
 
     async def _run(self) -> None:
         while True:
-            await self._wanted.wait()
+            await self._requested.wait()
             try:
                 async with self._db.dedicated(name="wakeup") as conn:
                     await self._send_while_connected(conn)
             except LatentError as exc:
                 logger.info("workers are not woken, they will look by themselves: %s", exc)
                 await asyncio.sleep(RECONNECT_SECONDS)
-                self._wanted.set()
+                self._requested.set()
 
     async def _send_while_connected(self, conn: Connection) -> None:
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._requested.wait()
+            self._requested.clear()
             await conn.execute(NOTIFY, {"payload": WORK})
             await asyncio.sleep(DEBOUNCE_SECONDS)
 

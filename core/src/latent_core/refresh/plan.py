@@ -6,9 +6,13 @@ import math
 from time import perf_counter
 from typing import Final
 
-from latent_core.domain.embedder_name import is_local
+from latent_core.db.connection import Database
+from latent_core.db.containers import Container, Space
+from latent_core.db.spaces import refresh_sources
+from latent_core.db.spaces.refresh_sources import Costs, StoredText
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import SpaceId
+from latent_core.domain.manifest.embedder_name import is_local
 from latent_core.domain.refresh import (
     ModelView,
     RefreshPlan,
@@ -16,13 +20,9 @@ from latent_core.domain.refresh import (
     Strategy,
     Way,
 )
-from latent_core.embedding.port import Embedder, EmbeddingModel
-from latent_core.embedding.resolve import TEXTS_PER_MINUTE, Embedders, is_served
-from latent_core.refresh.refresh import require_same_space, wanted_manifest
-from latent_core.registry import refresh_sources
-from latent_core.registry.connection import Database
-from latent_core.registry.containers import Container, Space
-from latent_core.registry.refresh_sources import Costs, StoredText
+from latent_core.models.embedding.port import Embedder, EmbeddingModel
+from latent_core.models.embedding.resolve import TEXTS_PER_MINUTE, EmbedderRegistry, is_served
+from latent_core.refresh.lifecycle import manifest_after, require_same_space
 from latent_core.settings import Settings
 
 SAMPLE_SHARE: Final = 0.05
@@ -35,28 +35,28 @@ REPARSED: Final = "every stored original is parsed and chunked again; texts that
 
 async def plan(
     db: Database,
-    embedders: Embedders,
+    embedders: EmbedderRegistry,
     settings: Settings,
     container: Container,
-    wanted: RefreshRequest,
+    request: RefreshRequest,
     golden_queries: int,
 ) -> RefreshPlan:
     """``Invalid`` when the embedder is not to be had, ``Conflict`` when the strategy cannot lead to it."""
-    if wanted.strategy is Strategy.INPLACE:
-        require_same_space(container, wanted.to)
-    model = embedders.model_of(wanted_manifest(container, wanted))
+    if request.strategy is Strategy.INPLACE:
+        require_same_space(container, request.to)
+    model = embedders.model_of(manifest_after(container, request))
     async with db.transaction() as conn:
         costs = await refresh_sources.costs(
             conn, container.id, model.key, reads_images=model.reads_images
         )
         sample = await refresh_sources.sample(
-            conn, container.id, container.space.stored_in, TIMED_CHUNKS
+            conn, container.id, container.space.collection_id, TIMED_CHUNKS
         )
-    texts, tokens = _to_embed(wanted, container.space, model, costs)
+    texts, tokens = _to_embed(request, container.space, model, costs)
     seconds, basis = await _speed(embedders, settings, container.id, model, sample, texts, tokens)
     live = container.space
     return RefreshPlan(
-        strategy=wanted.strategy,
+        strategy=request.strategy,
         source=ModelView(embedder=live.embedder, version=live.lineage, dims=live.dims),
         target=ModelView(embedder=model.embedder, version=model.version, dims=model.dims),
         documents=costs.documents,
@@ -68,18 +68,18 @@ async def plan(
         seconds=seconds,
         basis=basis,
         golden_queries=golden_queries,
-        notes=_notes(container, wanted, golden_queries),
+        notes=_notes(container, request, golden_queries),
     )
 
 
 def _to_embed(
-    wanted: RefreshRequest, live: Space, model: EmbeddingModel, costs: Costs
+    request: RefreshRequest, live: Space, model: EmbeddingModel, costs: Costs
 ) -> tuple[int, int]:
     """Texts and tokens the embedder would be sent."""
     left, tokens = costs.texts - costs.cached_texts, costs.tokens - costs.cached_tokens
-    if wanted.strategy is Strategy.REPARSE:
+    if request.strategy is Strategy.REPARSE:
         return 0, 0
-    if wanted.strategy is Strategy.DRIFT and left:
+    if request.strategy is Strategy.DRIFT and left:
         sampled = sample_size(costs.chunks, live.dims, model.dims)
         share = min(1.0, sampled / costs.chunks)
         return math.ceil(left * share), math.ceil(tokens * share)
@@ -99,7 +99,7 @@ def sample_size(chunks: int, old_dims: int, new_dims: int) -> int:
 
 
 async def _speed(
-    embedders: Embedders,
+    embedders: EmbedderRegistry,
     settings: Settings,
     container_id: str,
     model: EmbeddingModel,
@@ -112,15 +112,15 @@ async def _speed(
         return 0.0, "nothing has to be embedded"
     if is_served(model.embedder):
         rate = settings.embed_rate_limit_per_min or TEXTS_PER_MINUTE
-        told = f"the limit of {rate} texts a minute (LLC_EMBED_RATE_LIMIT_PER_MIN)"
-        return round(texts * 60.0 / rate, 1), told
+        note = f"the limit of {rate} texts a minute (LLC_EMBED_RATE_LIMIT_PER_MIN)"
+        return round(texts * 60.0 / rate, 1), note
     space = Space(SpaceId(0), container_id, model.embedder, model.version, model.dims)
     try:
         counted, spent = await _timed(embedders.for_space(space), sample)
     except LatentError as exc:
         return None, f"the embedder could not be timed: {exc.message}"
-    told = f"measured now: {counted / spent:,.0f} tokens a second, over {len(sample)} chunks"
-    return round(tokens * spent / counted, 1), told
+    note = f"measured now: {counted / spent:,.0f} tokens a second, over {len(sample)} chunks"
+    return round(tokens * spent / counted, 1), note
 
 
 async def _timed(embedder: Embedder, sample: list[StoredText]) -> tuple[int, float]:
@@ -132,23 +132,23 @@ async def _timed(embedder: Embedder, sample: list[StoredText]) -> tuple[int, flo
     return max(1, sum(embedder.tokenizer.count(given))), max(perf_counter() - begun, 1e-6)
 
 
-def _notes(container: Container, wanted: RefreshRequest, golden_queries: int) -> list[str]:
+def _notes(container: Container, request: RefreshRequest, golden_queries: int) -> list[str]:
     notes: list[str] = []
-    match wanted.strategy:
+    match request.strategy:
         case Strategy.REPARSE:
             notes.append(REPARSED)
-        case Strategy.INPLACE if wanted.force:
+        case Strategy.INPLACE if request.force:
             notes.append(
                 "the collection is emptied first: until it is full again, search finds less by meaning"
             )
         case Strategy.DRIFT:
-            forward = wanted.way is Way.FORWARD
+            forward = request.way is Way.FORWARD
             later = "; afterwards all chunks are embedded in the background" if forward else ""
             notes.append(
                 f"texts and tokens are those of the sample an adapter is trained with{later}"
             )
-    if wanted.strategy in (Strategy.PARALLEL, Strategy.DRIFT) and not golden_queries:
-        refused = container.manifest.eval.enabled and not wanted.force
+    if request.strategy in (Strategy.PARALLEL, Strategy.DRIFT) and not golden_queries:
+        refused = container.manifest.eval.enabled and not request.force
         notes.append(
             "there are no golden queries, and eval.enabled asks for them: it will be refused without force"
             if refused

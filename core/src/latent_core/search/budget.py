@@ -13,17 +13,17 @@ MARK: Final = "..."
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class BudgetFit:
     hits: list[Hit]
     truncated: bool
     """A text was shortened, or hits were left out; these go with the next page."""
 
 
-def fit(hits: Sequence[Hit], detail: Detail, max_chars: int | None) -> Fitted:
+def fit(hits: Sequence[Hit], detail: Detail, max_chars: int | None) -> BudgetFit:
     """The first of ``hits`` that fit; at least one, if need be without its whole text."""
     shown = [_brief(hit) if detail == "brief" else hit for hit in hits]
     if max_chars is None:
-        return Fitted(shown, truncated=False)
+        return BudgetFit(shown, truncated=False)
     kept: list[Hit] = []
     left = max_chars
     for hit in shown:
@@ -32,11 +32,11 @@ def fit(hits: Sequence[Hit], detail: Detail, max_chars: int | None) -> Fitted:
             kept.append(hit)
         elif (short := _brief(hit)) is not hit and _size(short) <= left:
             kept.append(_shortened(hit, left - _size(short)))
-            return Fitted(kept, truncated=True)
+            return BudgetFit(kept, truncated=True)
         else:
-            return Fitted(kept or [short], truncated=True)
+            return BudgetFit(kept or [short], truncated=True)
         left -= size
-    return Fitted(kept, truncated=False)
+    return BudgetFit(kept, truncated=False)
 
 
 def _brief(hit: Hit) -> Hit:
@@ -50,10 +50,10 @@ def _size(hit: Hit) -> int:
     return len(hit.text or "") + len(hit.rendered_snippet) + len(hit.title) + around
 
 
-def _shortened(hit: Hit, room: int) -> Hit:
+def _shortened(hit: Hit, remaining: int) -> Hit:
     """With as much of its text as there is room for; what stands around it goes first."""
     text = hit.text or ""
-    if len(text) > room:
-        cut = text.rfind(" ", 0, max(0, room - len(MARK)))
-        text = text[: max(0, cut)] + MARK if room > len(MARK) else ""
+    if len(text) > remaining:
+        cut = text.rfind(" ", 0, max(0, remaining - len(MARK)))
+        text = text[: max(0, cut)] + MARK if remaining > len(MARK) else ""
     return hit.model_copy(update={"text": text or None, "before": [], "after": []})

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from latent_core.bm25.exact import ExactIndex
+from latent_core.bm25.phrases import PhraseIndex, Phrases
 from latent_core.domain.errors import TimedOut
-from latent_core.keywords.exact import ExactIndex
-from latent_core.keywords.phrases import PhraseIndex, Phrases
 from latent_core.search.exact import Matcher, Matches, exact_matches
 
-Ords = NDArray[np.int64]
+ChunkNos = NDArray[np.int64]
 
-MOST_NAMED: Final = 20_000
+MAX_NAMED: Final = 20_000
 """Chunks that a constraint names; beyond it is asked of the candidates."""
 MAX_PHRASES: Final = 16
 PROSE_WORDS: Final = 8
@@ -34,14 +34,14 @@ _QUOTED: Final = re.compile(r'"([^"]+)"|\u201c([^\u201c\u201d]+)\u201d')
 class Constraint(Protocol):
     """One thing every hit of a container must meet. Raises ``TimedOut`` at the deadline."""
 
-    async def all(self, among: Ords | None, timeout_seconds: float) -> Ords | None:
+    async def all(self, among: ChunkNos | None, timeout_seconds: float) -> ChunkNos | None:
         """Every chunk that meets it (of ``among``); None when they are too many or too slow to name."""
 
-    async def passing(self, ords: Ords, timeout_seconds: float) -> set[int]:
-        """Those of ``ords`` that meet it."""
+    async def passing(self, chunk_nos: ChunkNos, timeout_seconds: float) -> set[int]:
+        """Those of ``chunk_nos`` that meet it."""
 
 
-class Saying(Constraint):
+class PhraseConstraint(Constraint):
     """Chunks that say phrases."""
 
     def __init__(self, index: PhraseIndex, container_id: str, phrases: Phrases) -> None:
@@ -50,29 +50,29 @@ class Saying(Constraint):
         self._phrases = phrases
 
     @override
-    async def all(self, among: Ords | None, timeout_seconds: float) -> Ords | None:
+    async def all(self, among: ChunkNos | None, timeout_seconds: float) -> ChunkNos | None:
         try:
             async with asyncio.timeout(timeout_seconds):
-                held = await self._index.holding(self._container_id, self._phrases)
+                held = await self._index.with_terms(self._container_id, self._phrases)
                 if among is not None:
                     held = np.intersect1d(held, among)
-                if len(held) > MOST_NAMED:
+                if len(held) > MAX_NAMED:
                     return None
-                return await self._index.saying(self._container_id, self._phrases, held)
+                return await self._index.with_phrases(self._container_id, self._phrases, held)
         except TimeoutError:
             return None
 
     @override
-    async def passing(self, ords: Ords, timeout_seconds: float) -> set[int]:
+    async def passing(self, chunk_nos: ChunkNos, timeout_seconds: float) -> set[int]:
         try:
             async with asyncio.timeout(timeout_seconds):
-                found = await self._index.saying(self._container_id, self._phrases, ords)
+                found = await self._index.with_phrases(self._container_id, self._phrases, chunk_nos)
         except TimeoutError as exc:
             raise TimedOut("the phrases of the query could not be checked in time") from exc
         return set(found.tolist())
 
 
-class Holding(Constraint):
+class ExactConstraint(Constraint):
     """Chunks that hold what was asked for as it is written; keeps what was found for the hits' reasons."""
 
     def __init__(self, index: ExactIndex, container_id: str, matcher: Matcher) -> None:
@@ -82,33 +82,33 @@ class Holding(Constraint):
         self.matches = Matches()
 
     @override
-    async def all(self, among: Ords | None, timeout_seconds: float) -> Ords | None:
+    async def all(self, among: ChunkNos | None, timeout_seconds: float) -> ChunkNos | None:
         self.matches = await self._find(among, timeout_seconds)
-        return _ords(self.matches) if self.matches.complete else None
+        return _chunk_nos(self.matches) if self.matches.complete else None
 
     @override
-    async def passing(self, ords: Ords, timeout_seconds: float) -> set[int]:
-        known = self.matches.by_ord
-        unknown = [ord_ for ord_ in ords.tolist() if ord_ not in known]
+    async def passing(self, chunk_nos: ChunkNos, timeout_seconds: float) -> set[int]:
+        known = self.matches.by_chunk_no
+        unknown = [chunk_no for chunk_no in chunk_nos.tolist() if chunk_no not in known]
         if unknown:
             found = await self._find(np.array(unknown, np.int64), timeout_seconds)
             if found.late:
                 raise TimedOut("exact terms and expressions could not be checked in time")
-            known.update(found.by_ord)
-        return {ord_ for ord_ in ords.tolist() if ord_ in known}
+            known.update(found.by_chunk_no)
+        return {chunk_no for chunk_no in chunk_nos.tolist() if chunk_no in known}
 
-    async def _find(self, among: Ords | None, timeout_seconds: float) -> Matches:
+    async def _find(self, among: ChunkNos | None, timeout_seconds: float) -> Matches:
         return await exact_matches(
             self._index,
             self._container_id,
             self._matcher,
-            ords=among,
+            chunk_nos=among,
             timeout_seconds=timeout_seconds,
         )
 
 
-def _ords(matches: Matches) -> Ords:
-    return np.array(sorted(matches.by_ord), dtype=np.int64)
+def _chunk_nos(matches: Matches) -> ChunkNos:
+    return np.array(sorted(matches.by_chunk_no), dtype=np.int64)
 
 
 def quoted(query: str) -> list[str]:
@@ -126,13 +126,15 @@ def constraints_of(
     matcher: Matcher | None,
     phrases: PhraseIndex,
     exact: ExactIndex,
-) -> tuple[list[Constraint], Holding | None]:
+) -> tuple[list[Constraint], ExactConstraint | None]:
     """What a query asks of every hit in one container; the exact one also by itself, for its matches."""
     found: list[Constraint] = []
-    said = Phrases.of(quoted(query), languages)
-    if said:
-        found.append(Saying(phrases, container_id, said))
-    holding = Holding(exact, container_id, matcher) if matcher is not None else None
-    if holding is not None:
-        found.append(holding)
-    return found, holding
+    phrases_found = Phrases.of(quoted(query), languages)
+    if phrases_found:
+        found.append(PhraseConstraint(phrases, container_id, phrases_found))
+    exact_constraint = (
+        ExactConstraint(exact, container_id, matcher) if matcher is not None else None
+    )
+    if exact_constraint is not None:
+        found.append(exact_constraint)
+    return found, exact_constraint

@@ -12,35 +12,35 @@ MAX_DUPLICATES: Final = 10
 """How many near-duplicates in other documents it lists."""
 
 
-class Candidate(NamedTuple):
+class RankedCandidate(NamedTuple):
     """A chunk that may be shown. Hundreds are made a search: a tuple is made in a third of the time."""
 
     container_id: str
-    ord: int
+    chunk_no: int
     doc_id: UUID
     score: float
     """What it is ordered by; more than 1 after freshness."""
     base: float = 0.0
     """Fused, 0..1."""
     freshness: float = 0.0
-    """``latent_core.search.order.freshness_factor``"""
+    """``latent_core.search.ranking.freshness_factor``"""
 
 
 class Group(NamedTuple):
     """A hit-to-be: the best chunk, and the others of its document that matched."""
 
-    best: Candidate
-    others: tuple[Candidate, ...] = ()
-    duplicates: tuple[Candidate, ...] = ()
+    best: RankedCandidate
+    others: tuple[RankedCandidate, ...] = ()
+    duplicates: tuple[RankedCandidate, ...] = ()
     """Best chunks of other documents' groups that repeat one of this document."""
 
 
-def group(candidates: Sequence[Candidate], *, by_document: bool) -> list[Group]:
-    """Best first; ties by container, then by ord. With ``by_document`` each document appears once."""
-    ranked = sorted(candidates, key=lambda c: (-c.score, c.container_id, c.ord))
+def group(candidates: Sequence[RankedCandidate], *, by_document: bool) -> list[Group]:
+    """Best first; ties by container, then by chunk_no. With ``by_document`` each document appears once."""
+    ranked = sorted(candidates, key=lambda c: (-c.score, c.container_id, c.chunk_no))
     if not by_document:
         return [Group(c) for c in ranked]
-    members: dict[UUID, list[Candidate]] = {}
+    members: dict[UUID, list[RankedCandidate]] = {}
     for candidate in ranked:
         members.setdefault(candidate.doc_id, []).append(candidate)
     return [Group(m[0], tuple(m[1 : 1 + MAX_OTHERS])) for m in members.values()]

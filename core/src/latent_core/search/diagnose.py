@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from latent_core.domain.hit import Hit
-from latent_core.domain.manifest import Fusion, FusionMethod
+from latent_core.domain.manifest.model import Fusion, FusionMethod
 from latent_core.domain.query import Diagnostics, StageScore
 from latent_core.search.constraints import quoted
-from latent_core.search.order import Order
-from latent_core.search.plan import BM25, EXACT, VECTOR, ContainerPlan, Plan
-from latent_core.search.retrieve import Retrieved
+from latent_core.search.container_search import ContainerCandidates
+from latent_core.search.plan import BM25, EXACT, VECTOR, ContainerPlan, SearchPlan
+from latent_core.search.ranking import SearchOrder
 
 CHANNELS = (BM25, VECTOR, EXACT)
 SHOWN = 50
@@ -18,9 +18,9 @@ SHOWN = 50
 
 
 def diagnose(
-    plan: Plan,
-    order: Order,
-    retrieved: Sequence[Retrieved],
+    plan: SearchPlan,
+    order: SearchOrder,
+    retrieved: Sequence[ContainerCandidates],
     hits: Sequence[Hit],
     timings: Mapping[str, float],
 ) -> Diagnostics:
@@ -44,7 +44,7 @@ def diagnose(
     )
 
 
-def _freshness(plan: Plan, hits: Sequence[Hit]) -> float | None:
+def _freshness(plan: SearchPlan, hits: Sequence[Hit]) -> float | None:
     """Of the first hit, where its container counts it."""
     counting = {part.container.id for part in plan.containers if part.freshness.enabled}
     first = next(iter(hits), None)
@@ -53,19 +53,19 @@ def _freshness(plan: Plan, hits: Sequence[Hit]) -> float | None:
     return round(first.freshness, 6)
 
 
-def _scores(channel: str, retrieved: Sequence[Retrieved]) -> list[StageScore]:
+def _scores(channel: str, retrieved: Sequence[ContainerCandidates]) -> list[StageScore]:
     return [
         StageScore(
             container_id=r.plan.container.id,
-            ord=ord_,
-            doc_id=r.documents[ord_],
+            chunk_no=chunk_no,
+            doc_id=r.documents[chunk_no],
             rank=rank,
             score=score,
         )
         for r in retrieved
         if (ranked := r.lists.get(channel))
-        for rank, (ord_, score) in enumerate(
-            zip(ranked.ords[:SHOWN], ranked.scores[:SHOWN], strict=True), start=1
+        for rank, (chunk_no, score) in enumerate(
+            zip(ranked.chunk_nos[:SHOWN], ranked.scores[:SHOWN], strict=True), start=1
         )
     ]
 
@@ -77,12 +77,12 @@ WORDS = {
 }
 
 
-def in_words(plan: Plan, order: Order) -> list[str]:
+def in_words(plan: SearchPlan, order: SearchOrder) -> list[str]:
     """One sentence a step, in the order of the steps."""
     return list(_steps(plan, order))
 
 
-def _steps(plan: Plan, order: Order) -> Iterator[str]:
+def _steps(plan: SearchPlan, order: SearchOrder) -> Iterator[str]:
     if plan.by_image:
         yield "What the image says, as far as it is known, was asked for with the query."
     for part in plan.containers:
@@ -94,8 +94,10 @@ def _steps(plan: Plan, order: Order) -> Iterator[str]:
     if plan.matcher is not None:
         yield f"Only chunks that match what was asked for as it is written: {_exact(plan)}."
     if plan.rerank.head:
-        said = f"{order.reranked} candidates" if order.issue is None else "nothing (see the issues)"
-        yield f"Of the first {plan.rerank.head} candidates the reranker ordered {said}."
+        scope = (
+            f"{order.reranked} candidates" if order.issue is None else "nothing (see the issues)"
+        )
+        yield f"Of the first {plan.rerank.head} candidates the reranker ordered {scope}."
     if any(part.freshness.enabled for part in plan.containers):
         yield "Scores were multiplied by one plus the freshness of their source."
     yield "One hit a document; others of it are listed under it." if plan.dedup else "All chunks."
@@ -115,7 +117,7 @@ def _fusion(how: Fusion) -> str:
     return (f"RRF (k={how.k})" if how.method is FusionMethod.RRF else how.method.value) + weights
 
 
-def _exact(plan: Plan) -> str:
+def _exact(plan: SearchPlan) -> str:
     if plan.matcher is None:
         return ""
     query = plan.matcher.query

@@ -13,20 +13,20 @@ from typing import Final, Protocol
 import numpy as np
 from typing_extensions import override
 
+from latent_core.db.containers import Container, Space
 from latent_core.domain.errors import LatentError
 from latent_core.domain.vector import Vector
-from latent_core.embedding.port import Embedder, Guarded
-from latent_core.registry.containers import Container, Space
-from latent_core.search.query_image import Seen
+from latent_core.models.embedding.port import Embedder, UnreachableAware
+from latent_core.search.query_image import EmbeddedQueryImage
 
 
-class Embedders(Protocol):
+class EmbedderLookup(Protocol):
     """Gives the embedder of a space; ``Unavailable`` says what is missing when it is not configured."""
 
     def for_space(self, space: Space) -> Embedder: ...
 
 
-MOST_KEPT: Final = 2048
+MAX_CACHED_QUERIES: Final = 2048
 """Vectors of queries that are kept: some megabytes."""
 OPPOSITE: Final = 1e-6
 """Between a picture and words that mean its opposite there is nothing."""
@@ -36,8 +36,8 @@ class QueryCache:
     """Vectors of the latest queries. A vector depends on the model and the words alone, so that nothing of it can
     outlive a change of rights or content."""
 
-    def __init__(self, most: int = MOST_KEPT) -> None:
-        self._most = most
+    def __init__(self, max_kept: int = MAX_CACHED_QUERIES) -> None:
+        self._max_kept = max_kept
         self._vectors: OrderedDict[tuple[str, str], Vector] = OrderedDict()
 
     def get(self, model: str, query: str) -> Vector | None:
@@ -48,12 +48,12 @@ class QueryCache:
 
     def put(self, model: str, query: str, vector: Vector) -> None:
         self._vectors[model, query] = vector
-        while len(self._vectors) > self._most:
+        while len(self._vectors) > self._max_kept:
             self._vectors.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
-class FixedEmbedder(Embedders):
+class FixedEmbedder(EmbedderLookup):
     """One embedder, whatever the space."""
 
     embedder: Embedder
@@ -67,7 +67,11 @@ class QueryVectors:
     """Embeds one query at most once for each embedding model: a picture where the model reads pictures."""
 
     def __init__(
-        self, embedders: Embedders, cache: QueryCache, query: str, seen: Seen | None = None
+        self,
+        embedders: EmbedderLookup,
+        cache: QueryCache,
+        query: str,
+        seen: EmbeddedQueryImage | None = None,
     ) -> None:
         self._embedders = embedders
         self._cache = cache
@@ -81,17 +85,17 @@ class QueryVectors:
         embedder = self._embedders.for_space(container.space)
         return await asyncio.shield(self._task(embedder, container))
 
-    async def from_afar(self, containers: Sequence[Container], seconds: float) -> float:
+    async def from_remote(self, containers: Sequence[Container], seconds: float) -> float:
         """Wait so long for the vectors of models that may be away; how long it took. What became of each, ``of``
         tells."""
-        begun, asked = perf_counter(), []
+        begun, tasks = perf_counter(), []
         for container in containers:
             with suppress(LatentError):
                 embedder = self._embedders.for_space(container.space)
-                if isinstance(embedder, Guarded):
-                    asked.append(self._task(embedder, container))
-        if asked:
-            await asyncio.wait(asked, timeout=seconds)
+                if isinstance(embedder, UnreachableAware):
+                    tasks.append(self._task(embedder, container))
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
         return perf_counter() - begun
 
     def _task(self, embedder: Embedder, container: Container) -> asyncio.Task[Vector]:
@@ -103,8 +107,8 @@ class QueryVectors:
     async def _embed(self, container: Container) -> Vector:
         embedder = self._embedders.for_space(container.space)
         seen = self._seen if embedder.model.reads_images else None
-        asked = self._query if seen is None else seen.key
-        kept = self._cache.get(embedder.model.key, asked)
+        tasks = self._query if seen is None else seen.key
+        kept = self._cache.get(embedder.model.key, tasks)
         if kept is not None:
             return kept
         begun = perf_counter()
@@ -112,7 +116,7 @@ class QueryVectors:
             embedder.embed_query(self._query) if seen is None else _looked_at(embedder, seen)
         )
         self.milliseconds += (perf_counter() - begun) * 1000
-        self._cache.put(embedder.model.key, asked, vector)
+        self._cache.put(embedder.model.key, tasks, vector)
         return vector
 
     async def close(self) -> None:
@@ -122,7 +126,7 @@ class QueryVectors:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
-async def _looked_at(embedder: Embedder, seen: Seen) -> Vector:
+async def _looked_at(embedder: Embedder, seen: EmbeddedQueryImage) -> Vector:
     """The picture's vector; with words, what lies between the two."""
     picture = await embedder.embed_query_image(seen.image)
     if not seen.words.strip():

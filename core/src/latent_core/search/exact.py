@@ -18,11 +18,11 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
+from latent_core.bm25.exact import CandidateText, ExactIndex, SubstringQuery
+from latent_core.bm25.literals import required
 from latent_core.domain.errors import Invalid
-from latent_core.keywords.exact import ExactIndex, Text, Wanted
-from latent_core.keywords.literals import required
 
-MOST_MATCHES: Final = 1000
+MAX_MATCHES: Final = 1000
 """Chunks that are looked for; when there are more the answer says that it is not complete."""
 COUNTED: Final = 100
 """Places of one pattern that are counted in one chunk."""
@@ -51,7 +51,7 @@ class ExactQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PatternMatch:
     """Where one pattern stands in a chunk."""
 
     kind: Kind
@@ -65,9 +65,9 @@ class Found:
 class Match:
     """A chunk that holds what was asked for."""
 
-    ord: int
+    chunk_no: int
     doc_id: UUID
-    found: tuple[Found, ...]
+    found: tuple[PatternMatch, ...]
 
     @property
     def count(self) -> int:
@@ -76,16 +76,18 @@ class Match:
 
 @dataclass(slots=True)
 class Matches:
-    """Chunks that match, the ones with the most matches first; ties by ord."""
+    """Chunks that match, the ones with the most matches first; ties by chunk_no."""
 
-    by_ord: dict[int, Match] = field(default_factory=dict)
+    by_chunk_no: dict[int, Match] = field(default_factory=dict)
     complete: bool = False
     """There are no others in the container."""
     late: bool = False
     """Time ran out before all were looked at."""
 
     def ranked(self) -> list[Match]:
-        return sorted(self.by_ord.values(), key=lambda m: (-len(m.found), -m.count, m.ord))
+        return sorted(
+            self.by_chunk_no.values(), key=lambda m: (-len(m.found), -m.count, m.chunk_no)
+        )
 
 
 class Matcher:
@@ -97,15 +99,15 @@ class Matcher:
         self._regexes = [(r, _compiled(r, query.ignore_case)) for r in query.regexes]
 
     @property
-    def wanted(self) -> Wanted:
+    def substring_query(self) -> SubstringQuery:
         """What a text must hold, for the candidates."""
-        return Wanted(
+        return SubstringQuery(
             all_of=self.query.must_terms,
             any_of=tuple(tuple(required(pattern)) for pattern in self.query.regexes),
             path=_like(self.query.path_like),
         )
 
-    def judge(self, text: Text) -> Match | None:
+    def judge(self, text: CandidateText) -> Match | None:
         found = [_found("term", term, pattern, text) for term, pattern in self._terms]
         if not all(found):
             return None
@@ -114,7 +116,7 @@ class Matcher:
             if not any(matched):
                 return None
             found += matched
-        return Match(text.ord, text.doc_id, tuple(one for one in found if one is not None))
+        return Match(text.chunk_no, text.doc_id, tuple(one for one in found if one is not None))
 
 
 async def exact_matches(
@@ -122,18 +124,18 @@ async def exact_matches(
     container_id: str,
     matcher: Matcher,
     *,
-    ords: NDArray[np.int64] | None = None,
+    chunk_nos: NDArray[np.int64] | None = None,
     timeout_seconds: float,
 ) -> Matches:
-    """Chunks of the container that match (of ``ords`` alone, when given), at most ``MOST_MATCHES``."""
+    """Chunks of the container that match (of ``chunk_nos`` alone, when given), at most ``MAX_MATCHES``."""
     matches = Matches()
-    candidates = index.candidates(container_id, matcher.wanted, ords=ords)
+    candidates = index.candidates(container_id, matcher.substring_query, chunk_nos=chunk_nos)
     try:
         async with asyncio.timeout(timeout_seconds), aclosing(candidates):
             async for texts in candidates:
                 for match in await asyncio.to_thread(_judged, matcher, texts):
-                    matches.by_ord[match.ord] = match
-                if len(matches.by_ord) >= MOST_MATCHES:
+                    matches.by_chunk_no[match.chunk_no] = match
+                if len(matches.by_chunk_no) >= MAX_MATCHES:
                     return matches
     except TimeoutError:
         matches.late = True
@@ -142,7 +144,7 @@ async def exact_matches(
     return matches
 
 
-def _judged(matcher: Matcher, texts: Sequence[Text]) -> list[Match]:
+def _judged(matcher: Matcher, texts: Sequence[CandidateText]) -> list[Match]:
     return [match for text in texts if (match := matcher.judge(text)) is not None]
 
 
@@ -166,16 +168,16 @@ def _reason(exc: Exception) -> str:
     return text.replace("(?m:", "", 1)
 
 
-def _found(kind: Kind, given: str, pattern: Any, text: Text) -> Found | None:
+def _found(kind: Kind, given: str, pattern: Any, text: CandidateText) -> PatternMatch | None:
     spans = [m.start() for m in islice(pattern.finditer(text.text), COUNTED)]
     # What is repeated at the beginning stands elsewhere, and is counted there.
     own = [start for start in spans if start >= text.repeated_chars] or spans
     if not own:
         return None
-    return Found(kind, given, len(own), tuple(_lines(text, own)))
+    return PatternMatch(kind, given, len(own), tuple(_lines(text, own)))
 
 
-def _lines(text: Text, starts: Iterable[int]) -> list[int]:
+def _lines(text: CandidateText, starts: Iterable[int]) -> list[int]:
     if text.line_start is None:
         return []
     lines: dict[int, None] = {}

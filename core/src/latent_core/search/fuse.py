@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, assert_never
 
 import numpy as np
 
-from latent_core.domain.manifest import Fusion, FusionMethod
+from latent_core.domain.manifest.model import Fusion, FusionMethod
 
 BELOW: Final = 3.0
 ABOVE: Final = 10.0
@@ -26,23 +26,23 @@ ABOVE: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """One channel's candidates, best first; every ord at most once."""
+class RankedList:
+    """One channel's candidates, best first; every chunk_no at most once."""
 
-    ords: Sequence[int]
+    chunk_nos: Sequence[int]
     scores: Sequence[float]
 
 
-class Fused(NamedTuple):
-    ord: int
+class FusedCandidate(NamedTuple):
+    chunk_no: int
     score: float
     """0..1"""
     rrf: float
     """The tie-break."""
 
 
-def fuse(lists: Mapping[str, Ranked], how: Fusion) -> list[Fused]:
-    """Fuse the lists that answered, best first; ties by RRF, then by ord."""
+def fuse(lists: Mapping[str, RankedList], how: Fusion) -> list[FusedCandidate]:
+    """Fuse the lists that answered, best first; ties by RRF, then by chunk_no."""
     weights = {name: how.weights.get(name, 1.0) for name in lists}
     rrf = _rrf(lists, weights, how.k)
     match how.method:
@@ -54,18 +54,18 @@ def fuse(lists: Mapping[str, Ranked], how: Fusion) -> list[Fused]:
             scores = _mean({n: _by_sigma(r.scores) for n, r in lists.items()}, lists, weights)
         case _:
             assert_never(how.method)
-    fused = [Fused(ord_, scores.get(ord_, 0.0), rrf[ord_]) for ord_ in rrf]
-    return sorted(fused, key=lambda f: (-f.score, -f.rrf, f.ord))
+    fused = [FusedCandidate(chunk_no, scores.get(chunk_no, 0.0), rrf[chunk_no]) for chunk_no in rrf]
+    return sorted(fused, key=lambda f: (-f.score, -f.rrf, f.chunk_no))
 
 
-def _rrf(lists: Mapping[str, Ranked], weights: Mapping[str, float], k: int) -> dict[int, float]:
+def _rrf(lists: Mapping[str, RankedList], weights: Mapping[str, float], k: int) -> dict[int, float]:
     attainable = sum(weights.values()) / (k + 1)
     sums: dict[int, float] = {}
     for name in sorted(lists):
-        for rank, ord_ in enumerate(lists[name].ords, start=1):
-            sums[ord_] = sums.get(ord_, 0.0) + weights[name] / (k + rank)
+        for rank, chunk_no in enumerate(lists[name].chunk_nos, start=1):
+            sums[chunk_no] = sums.get(chunk_no, 0.0) + weights[name] / (k + rank)
     return (
-        {ord_: total / attainable for ord_, total in sums.items()}
+        {chunk_no: total / attainable for chunk_no, total in sums.items()}
         if attainable
         else dict.fromkeys(sums, 0.0)
     )
@@ -73,15 +73,17 @@ def _rrf(lists: Mapping[str, Ranked], weights: Mapping[str, float], k: int) -> d
 
 def _mean(
     normalised: Mapping[str, Sequence[float]],
-    lists: Mapping[str, Ranked],
+    lists: Mapping[str, RankedList],
     weights: Mapping[str, float],
 ) -> dict[int, float]:
     total = sum(weights.values())
     sums: dict[int, float] = {}
     for name in sorted(lists):
-        for ord_, score in zip(lists[name].ords, normalised[name], strict=True):
-            sums[ord_] = sums.get(ord_, 0.0) + weights[name] * score
-    return {ord_: s / total for ord_, s in sums.items()} if total else dict.fromkeys(sums, 0.0)
+        for chunk_no, score in zip(lists[name].chunk_nos, normalised[name], strict=True):
+            sums[chunk_no] = sums.get(chunk_no, 0.0) + weights[name] * score
+    return (
+        {chunk_no: s / total for chunk_no, s in sums.items()} if total else dict.fromkeys(sums, 0.0)
+    )
 
 
 def _min_max(scores: Sequence[float]) -> list[float]:

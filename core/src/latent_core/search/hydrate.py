@@ -7,34 +7,34 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from latent_core.registry import chunks, pages
-from latent_core.registry.connection import Connection, Database
-from latent_core.registry.pages import Lack
-from latent_core.search.dedup import Candidate, Group
+from latent_core.db.connection import Connection, Database
+from latent_core.db.documents import chunks, pages
+from latent_core.db.documents.pages import MissingImage
+from latent_core.search.dedup import Group, RankedCandidate
 
 Read = Callable[[Connection, str, Sequence[int]], Awaitable[dict[int, dict[str, Any]]]]
-"""Rows of those ords of a container that are visible."""
+"""Rows of those chunk_nos of a container that are visible."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hydrated:
-    """Rows by (container, ord)."""
+class HydratedRows:
+    """Rows by (container, chunk_no)."""
 
     chunks: dict[tuple[str, int], dict[str, Any]]
     """Of the groups' best."""
     places: dict[tuple[str, int], dict[str, Any]]
     """Of their others and of their duplicates."""
-    lacks: dict[UUID, Lack]
+    lacks: dict[UUID, MissingImage]
     """What becomes of the images that documents lack."""
 
-    def chunk(self, candidate: Candidate) -> dict[str, Any] | None:
-        return self.chunks.get((candidate.container_id, candidate.ord))
+    def chunk(self, candidate: RankedCandidate) -> dict[str, Any] | None:
+        return self.chunks.get((candidate.container_id, candidate.chunk_no))
 
-    def place(self, candidate: Candidate) -> dict[str, Any] | None:
-        return self.places.get((candidate.container_id, candidate.ord))
+    def place(self, candidate: RankedCandidate) -> dict[str, Any] | None:
+        return self.places.get((candidate.container_id, candidate.chunk_no))
 
 
-async def hydrate(db: Database, groups: Sequence[Group]) -> Hydrated:
+async def hydrate(db: Database, groups: Sequence[Group]) -> HydratedRows:
     """Everything ``groups`` show; what is not visible any more is absent."""
     async with db.reading() as conn:
         best = await _rows(conn, chunks.hydrate, [one.best for one in groups])
@@ -43,7 +43,7 @@ async def hydrate(db: Database, groups: Sequence[Group]) -> Hydrated:
         )
         lacking = {row["doc_id"] for row in best.values() if _lacks_image(row)}
         lacks = await pages.lacks(conn, sorted(lacking)) if lacking else {}
-    return Hydrated(best, others, lacks)
+    return HydratedRows(best, others, lacks)
 
 
 def _lacks_image(row: dict[str, Any]) -> bool:
@@ -54,13 +54,13 @@ def _lacks_image(row: dict[str, Any]) -> bool:
 
 
 async def _rows(
-    conn: Connection, read: Read, candidates: Sequence[Candidate]
+    conn: Connection, read: Read, candidates: Sequence[RankedCandidate]
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    wanted: dict[str, list[int]] = {}
+    by_container: dict[str, list[int]] = {}
     for candidate in candidates:
-        wanted.setdefault(candidate.container_id, []).append(candidate.ord)
+        by_container.setdefault(candidate.container_id, []).append(candidate.chunk_no)
     rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for container_id, ords in wanted.items():
-        found = await read(conn, container_id, ords)
-        rows.update({(container_id, ord_): row for ord_, row in found.items()})
+    for container_id, chunk_nos in by_container.items():
+        found = await read(conn, container_id, chunk_nos)
+        rows.update({(container_id, chunk_no): row for chunk_no, row in found.items()})
     return rows

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from latent_core.cores import cores
 from latent_core.domain.errors import RateLimited
+from latent_core.runtime.cores import cores
 
 MORE_THAN_CORES: Final = 1
 """One waits for a store while the others keep the cores busy."""

@@ -9,17 +9,17 @@ from typing import Any, Final, assert_never
 
 import orjson
 
+from latent_core.db.conditions import FilterCondition
+from latent_core.db.containers import Container, Space
 from latent_core.domain import cursors
 from latent_core.domain.chunk import Modality
-from latent_core.domain.embedder_name import reads_images, reads_language
 from latent_core.domain.errors import Forbidden, Invalid
-from latent_core.domain.filters import Column, Node, Op, Test, any_of
-from latent_core.domain.manifest import OFFERED_MODES, Freshness, Fusion, SearchMode
+from latent_core.domain.filters.model import Column, FilterOp, Node, Test, any_of
+from latent_core.domain.manifest.embedder_name import reads_images, reads_language
+from latent_core.domain.manifest.model import OFFERED_MODES, Freshness, Fusion, SearchMode
 from latent_core.domain.query import Detail, SearchRequest
-from latent_core.embedding.port import Embedder
-from latent_core.registry.conditions import Condition
-from latent_core.registry.containers import Container, Space
-from latent_core.rerank.resolve import Provider
+from latent_core.models.embedding.port import Embedder
+from latent_core.models.rerank.resolve import Provider
 from latent_core.search.exact import ExactQuery, Matcher
 from latent_core.search.filters import read_filters
 from latent_core.search.rerank import head_size
@@ -33,13 +33,16 @@ BM25: Final = "bm25"
 EXACT: Final = "exact"
 EXACT_SECONDS: Final = 2.5
 """A container's deadline when texts have to be read: two seconds for its channels."""
-PICTURED: Final = any_of(
-    [Test(Column.PAGE, Op.EXISTS), Test(Column.MODALITY, Op.IN, (Modality.IMAGE.value,))]
+HAS_PAGE_IMAGE: Final = any_of(
+    [
+        Test(Column.PAGE, FilterOp.EXISTS),
+        Test(Column.MODALITY, FilterOp.IN, (Modality.IMAGE.value,)),
+    ]
 )
 """What words find in mode crossmodal: chunks that stand on a page, which is drawn, and images …"""
-SHOWN: Final = Test(Column.MODALITY, Op.IN, (Modality.IMAGE.value,))
+IMAGE_ONLY: Final = Test(Column.MODALITY, FilterOp.IN, (Modality.IMAGE.value,))
 """… and in a container whose embedder reads pictures: what was embedded as one, or will be."""
-SAID: Final = Test(Column.MODALITY, Op.IN, (Modality.TEXT.value,))
+TEXT_ONLY: Final = Test(Column.MODALITY, FilterOp.IN, (Modality.TEXT.value,))
 """What a picture finds there."""
 
 
@@ -74,19 +77,19 @@ class ContainerPlan:
     container: Container
     mode: SearchMode
     channels: tuple[str, ...]
-    condition: Condition
+    condition: FilterCondition
     """What the filter and the mode ask of its chunks."""
     pictured: bool = False
     """Only what has an image is looked for."""
     by_picture: bool = False
     """Its vectors are asked with the picture itself."""
-    asked_fusion: Fusion | None = None
+    requested_fusion: Fusion | None = None
 
     @property
     def fusion(self) -> Fusion:
         """As it was asked for or the manifest says; where that leaves the vectors' weight open, and they are those of
         texts that the embedder does not read, they weigh less."""
-        how = self.asked_fusion or self.container.manifest.retrieval.fusion
+        how = self.requested_fusion or self.container.manifest.retrieval.fusion
         if VECTOR in how.weights or self.by_picture or not is_foreign(self.container):
             return how
         return how.model_copy(update={"weights": {**how.weights, VECTOR: FOREIGN_WEIGHT}})
@@ -102,13 +105,13 @@ class RerankPlan:
 
     head: int
     """Candidates; 0 for none."""
-    most_hits: int
+    max_hits: int
     """Of a reranked answer."""
     provider: Provider
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """What is done for one request. ``deadline_seconds`` is each container's own."""
 
     query: str
@@ -135,14 +138,14 @@ class Plan:
 def make_plan(
     request: SearchRequest,
     containers: Mapping[str, Container],
-    wanted: Sequence[str],
+    container_ids: Sequence[str],
     deadline_seconds: float,
     image_text: str = "",
     *,
     seen: bool = False,
     target: SearchTarget | None = None,
-) -> Plan:
-    """Plan a search over ``wanted`` (ids that the principal may read, each once).
+) -> SearchPlan:
+    """Plan a search over ``container_ids`` (ids that the principal may read, each once).
 
     ``image_text`` is what the image of ``image_ref`` says: it is asked for with the query. ``seen``: the
     picture itself is at hand, for embedders that read pictures. ``target``: the space to search.
@@ -154,27 +157,31 @@ def make_plan(
         raise Invalid(
             "the query is empty: give it at least one word, or an image_ref, must_terms, regexes or path_like"
         )
-    chosen = [containers[c] for c in wanted]
+    chosen = [containers[c] for c in container_ids]
     if target is not None:
         chosen = [replace(c, space=target.space) for c in chosen]
     modes = [_mode(request, c) for c in chosen]
-    asked = [_asked_by(mode, request, c) for mode, c in zip(modes, chosen, strict=True)]
-    filters = read_filters(request.filters, [c.manifest for c in chosen], asked)
+    requested_modes = [
+        _request_fusion(mode, request, c) for mode, c in zip(modes, chosen, strict=True)
+    ]
+    filters = read_filters(request.filters, [c.manifest for c in chosen], requested_modes)
     plans = tuple(
         ContainerPlan(
             c,
             mode,
             _channels_of(mode, worded, seen and _reads_images(c), bool(exact)),
             condition,
-            pictured=node in (PICTURED, SHOWN),
+            pictured=node in (HAS_PAGE_IMAGE, IMAGE_ONLY),
             by_picture=seen and _reads_images(c),
-            asked_fusion=request.fusion,
+            requested_fusion=request.fusion,
         )
-        for c, mode, node, condition in zip(chosen, modes, asked, filters.conditions, strict=True)
+        for c, mode, node, condition in zip(
+            chosen, modes, requested_modes, filters.conditions, strict=True
+        )
     )
     shown = request.diagnostics
     reranked = _rerank(request, plans) if worded else RerankPlan(0, 0, "none")
-    return Plan(
+    return SearchPlan(
         query=query,
         by_image=bool(image_text),
         containers=plans,
@@ -182,7 +189,7 @@ def make_plan(
         matcher=Matcher(exact) if exact else None,
         rerank=reranked,
         offset=offset_of(request),
-        top_k=min(request.top_k, reranked.most_hits) if reranked.head else request.top_k,
+        top_k=min(request.top_k, reranked.max_hits) if reranked.head else request.top_k,
         neighbours=request.neighbours,
         detail=request.detail,
         max_chars=request.max_chars,
@@ -201,16 +208,16 @@ def make_plan(
 def _rerank(request: SearchRequest, plans: Sequence[ContainerPlan]) -> RerankPlan:
     """The longest head any of the containers asks for, by the reranker of the first that does."""
     asking = [
-        (head_size(p.mode, p.container.manifest.retrieval.rerank, request.asked_rerank_k), p)
+        (head_size(p.mode, p.container.manifest.retrieval.rerank, request.requested_rerank_k), p)
         for p in plans
     ]
-    wanted = [(size, p.container.manifest.retrieval.rerank) for size, p in asking if size]
-    if not wanted:
+    container_ids = [(size, p.container.manifest.retrieval.rerank) for size, p in asking if size]
+    if not container_ids:
         return RerankPlan(0, 0, "none")
     return RerankPlan(
-        max(size for size, _ in wanted),
-        max(how.top_k_out for _, how in wanted),
-        wanted[0][1].provider,
+        max(size for size, _ in container_ids),
+        max(how.top_k_out for _, how in container_ids),
+        container_ids[0][1].provider,
     )
 
 
@@ -236,14 +243,14 @@ def _mode(request: SearchRequest, container: Container) -> SearchMode:
     return container.manifest.retrieval.mode_default
 
 
-def _asked_by(mode: SearchMode, request: SearchRequest, container: Container) -> Node | None:
+def _request_fusion(mode: SearchMode, request: SearchRequest, container: Container) -> Node | None:
     """Words find pictures in mode crossmodal; a picture finds words, wherever they stand. Of vectors of both in one
     space those of the other kind are always further off: they are asked for alone."""
     if mode is not SearchMode.CROSSMODAL:
         return None
     if not _reads_images(container):
-        return PICTURED if request.image_ref is None else None
-    return SHOWN if request.image_ref is None else SAID
+        return HAS_PAGE_IMAGE if request.image_ref is None else None
+    return IMAGE_ONLY if request.image_ref is None else TEXT_ONLY
 
 
 def require_offered(mode: SearchMode) -> None:
@@ -298,5 +305,7 @@ def cursor_at(request: SearchRequest, offset: int) -> str | None:
 
 
 def _digest(request: SearchRequest) -> str:
-    asked = request.model_dump(mode="json", exclude=set(_OWN))
-    return hashlib.sha256(orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]
+    requested_modes = request.model_dump(mode="json", exclude=set(_OWN))
+    return hashlib.sha256(orjson.dumps(requested_modes, option=orjson.OPT_SORT_KEYS)).hexdigest()[
+        :12
+    ]

@@ -8,7 +8,7 @@ from latent_core.domain.errors import Issue, IssueCode
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class EmbeddedQueryImage:
     """A picture that is asked by."""
 
     image: bytes
@@ -27,10 +27,10 @@ class QueryImage:
     """What is known of the picture."""
 
     text: str
-    """At most ``MOST_CHARS`` (``generations/read_image.py``); empty when it has no words, or when they are not known (yet)."""
+    """At most ``MAX_CHARS`` (``generations/read_image.py``); empty when it has no words, or when they are not known (yet)."""
     issue: Issue | None = None
     """Why there is no text, or no picture."""
-    picture: Seen | None = None
+    picture: EmbeddedQueryImage | None = None
     """For embedders that read pictures."""
     milliseconds: float = 0.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NewType
 
-from latent_core.registry.containers import Container
+from latent_core.db.containers import Container
 
 Readable = NewType("Readable", Container)
 """Only an access check constructs it: the gateway's ``auth/access.py``, for the principal of a request. A job of a

@@ -13,6 +13,11 @@ from uuid import UUID
 
 from typing_extensions import override
 
+from latent_core.bm25.analyser import spans
+from latent_core.db.connection import Database
+from latent_core.db.containers import Space
+from latent_core.db.documents import chunk_texts
+from latent_core.db.documents.pages import NO_IMAGE, MissingImage
 from latent_core.domain.chunk import BlockType, Modality
 from latent_core.domain.hit import (
     AlsoInDocument,
@@ -23,25 +28,20 @@ from latent_core.domain.hit import (
     Provenance,
     Reason,
 )
-from latent_core.domain.manifest import Display
-from latent_core.keywords.analyser import spans
-from latent_core.registry import texts
-from latent_core.registry.connection import Database
-from latent_core.registry.containers import Space
-from latent_core.registry.pages import NO_IMAGE, Lack
-from latent_core.search.dedup import Candidate, Group
-from latent_core.search.hydrate import Hydrated
+from latent_core.domain.manifest.model import Display
+from latent_core.search.container_search import ContainerCandidates
+from latent_core.search.dedup import Group, RankedCandidate
+from latent_core.search.hydrate import HydratedRows
 from latent_core.search.plan import EXACT
-from latent_core.search.retrieve import Retrieved
 from latent_core.search.snippet import Snippet, make_snippet
 
-MOST_HEADER_CHARS: Final = 1000
+MAX_HEADER_CHARS: Final = 1000
 """A longer header row is left out: it would be all that is shown."""
 _DELIMITER: Final = re.compile(r"[ \t>]*+\|?[ \t]*+:?-[-:| \t]*+(?:\r?\n|\Z)")
 """The line of dashes below a header row."""
 
 
-class Links(Protocol):
+class LinkSigner(Protocol):
     """Signs links to blobs."""
 
     def page_image(self, sha256: str, mime: str, filename: str) -> str: ...
@@ -49,7 +49,7 @@ class Links(Protocol):
     def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str: ...
 
 
-class NoLinks(Links):
+class NoLinks(LinkSigner):
     """For searches whose hits nobody opens: those of evaluations and refresh gates."""
 
     @override
@@ -63,9 +63,9 @@ class NoLinks(Links):
 
 def render(
     groups: Sequence[Group],
-    found: Hydrated,
-    retrieved: Sequence[Retrieved],
-    links: Links,
+    found: HydratedRows,
+    retrieved: Sequence[ContainerCandidates],
+    links: LinkSigner,
 ) -> list[Hit]:
     """Hits of those groups whose best chunk is still visible."""
     by_container = {r.plan.container.id: r for r in retrieved}
@@ -84,7 +84,7 @@ class _Look:
     uris: list[str]
     pdf_uri: str | None
     visual: float | None
-    lack: Lack
+    lack: MissingImage
     """What becomes of the image, when there is none."""
 
     @property
@@ -92,7 +92,7 @@ class _Look:
         return self.uris[0] if self.uris else None
 
 
-def _look(row: dict[str, Any], found: Hydrated, links: Links) -> _Look:
+def _look(row: dict[str, Any], found: HydratedRows, links: LinkSigner) -> _Look:
     pages = row["pages"] or []
     page = next((p for p in pages if p["image_sha256"]), pages[0] if pages else None)
     return _Look(
@@ -112,9 +112,9 @@ def _times(row: Mapping[str, Any]) -> list[datetime]:
 def _hit(
     group: Group,
     row: dict[str, Any],
-    found: Hydrated,
-    retrieved: Retrieved,
-    links: Links,
+    found: HydratedRows,
+    retrieved: ContainerCandidates,
+    links: LinkSigner,
 ) -> Hit:
     display = retrieved.plan.container.manifest.display
     snippet = make_snippet(
@@ -149,7 +149,7 @@ def _hit(
         place=place_view(row),
         source_path=source_path(row["uri"]),
         source_uri=row["uri"],
-        why=_why(retrieved, row["ord"]),
+        why=_why(retrieved, row["chunk_no"]),
         timestamps=_times(row),
         modified_at=row["source_modified_at"],
         fetched_at=row["fetched_at"],
@@ -167,7 +167,7 @@ def _hit(
     )
 
 
-def _duplicate(candidate: Candidate, row: Mapping[str, Any]) -> Duplicate:
+def _duplicate(candidate: RankedCandidate, row: Mapping[str, Any]) -> Duplicate:
     return Duplicate(
         doc_id=row["doc_id"],
         chunk_id=row["id"],
@@ -197,20 +197,20 @@ def source_path(uri: str) -> str:
     return uri.removeprefix("file:///")
 
 
-def _why(retrieved: Retrieved, ord_: int) -> list[Reason]:
+def _why(retrieved: ContainerCandidates, chunk_no: int) -> list[Reason]:
     reasons: list[Reason] = []
     for channel, ranked in sorted(retrieved.lists.items()):
-        if ord_ not in ranked.ords:
+        if chunk_no not in ranked.chunk_nos:
             continue
-        at = ranked.ords.index(ord_)
+        at = ranked.chunk_nos.index(chunk_no)
         reason = Reason(channel=channel, rank=at + 1, score=round(ranked.scores[at], 6))
-        reasons += _exactly(reason, retrieved, ord_) if channel == EXACT else [reason]
+        reasons += _exactly(reason, retrieved, chunk_no) if channel == EXACT else [reason]
     return reasons
 
 
-def _exactly(reason: Reason, retrieved: Retrieved, ord_: int) -> list[Reason]:
+def _exactly(reason: Reason, retrieved: ContainerCandidates, chunk_no: int) -> list[Reason]:
     """A reason for each term and expression that the chunk holds, and for its path."""
-    match = retrieved.matches.get(ord_)
+    match = retrieved.matches.get(chunk_no)
     reasons = [
         reason.model_copy(
             update={one.kind: one.pattern, "count": one.count, "lines": list(one.lines)}
@@ -245,7 +245,7 @@ def _provenance(row: Mapping[str, Any], space: Space) -> Provenance:
     )
 
 
-def _page_uris(pages: Sequence[Mapping[str, Any]], links: Links) -> list[str]:
+def _page_uris(pages: Sequence[Mapping[str, Any]], links: LinkSigner) -> list[str]:
     return [
         links.page_image(page["image_sha256"], page["mime"], page["filename"])
         for page in pages
@@ -253,7 +253,7 @@ def _page_uris(pages: Sequence[Mapping[str, Any]], links: Links) -> list[str]:
     ]
 
 
-def _page_pdf_uri(page: Mapping[str, Any] | None, links: Links) -> str | None:
+def _page_pdf_uri(page: Mapping[str, Any] | None, links: LinkSigner) -> str | None:
     if page is None or page["pdf_sha256"] is None:
         return None
     return links.link(page["pdf_sha256"], page["pdf_mime"], "inline", page["pdf_filename"])
@@ -292,7 +292,7 @@ def _header(row: Mapping[str, Any], snippet: Snippet) -> str:
     if row["block_type"] != BlockType.TABLE.value or not snippet.start:
         return ""
     header, _, rest = row["text"].partition("\n")
-    if not _DELIMITER.match(rest) or len(header) > MOST_HEADER_CHARS:
+    if not _DELIMITER.match(rest) or len(header) > MAX_HEADER_CHARS:
         return ""
     return f"{header.rstrip()}\n"
 
@@ -315,20 +315,20 @@ def read_as(visual: float | None) -> ReadAs:
 
 
 async def with_neighbours(
-    db: Database, hits: Sequence[Hit], ordinals: Mapping[UUID, int], reach: int
+    db: Database, hits: Sequence[Hit], positions: Mapping[UUID, int], reach: int
 ) -> list[Hit]:
-    """The hits with up to ``reach`` chunks on either side; ``ordinals`` are theirs."""
+    """The hits with up to ``reach`` chunks on either side; ``positions`` are theirs."""
     if not hits:
         return []
-    chosen = [(hit.doc_id, hit.provenance.generation, ordinals[hit.chunk_id]) for hit in hits]
+    chosen = [(hit.doc_id, hit.provenance.generation, positions[hit.chunk_id]) for hit in hits]
     async with db.reading() as conn:
-        rows = await texts.around(conn, chosen, reach)
+        rows = await chunk_texts.around(conn, chosen, reach)
     shown = []
     for hit in hits:
-        at = ordinals[hit.chunk_id]
-        own = [row for row in rows if (row["doc_id"], row["hit_ordinal"]) == (hit.doc_id, at)]
-        before = [_neighbour(row) for row in own if row["ordinal"] < at]
-        after = [_neighbour(row) for row in own if row["ordinal"] > at]
+        at = positions[hit.chunk_id]
+        own = [row for row in rows if (row["doc_id"], row["hit_position"]) == (hit.doc_id, at)]
+        before = [_neighbour(row) for row in own if row["position"] < at]
+        after = [_neighbour(row) for row in own if row["position"] > at]
         shown.append(hit.model_copy(update={"before": before, "after": after}))
     return shown
 

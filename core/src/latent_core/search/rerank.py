@@ -19,20 +19,20 @@ from time import perf_counter
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
-from latent_core.domain.manifest import Rerank, SearchMode
-from latent_core.rerank.port import Reranker
+from latent_core.domain.manifest.model import Rerank, SearchMode
+from latent_core.models.rerank.port import Reranker
 
 logger = logging.getLogger(__name__)
 
 MAX_SECONDS: Final = 5.0
 """CONTRACT "Retrieval"."""
-_LEAST: Final = 1e-6
+_MIN_VALUE: Final = 1e-6
 """A score of the head; with 0 the rest could not be told apart."""
 
 K = TypeVar("K", bound=Hashable)
 
 
-class Standing(NamedTuple, Generic[K]):
+class RerankInput(NamedTuple, Generic[K]):
     """A candidate in the fused order. ``key`` is whatever the caller knows it by."""
 
     key: K
@@ -40,7 +40,7 @@ class Standing(NamedTuple, Generic[K]):
     """0..1"""
 
 
-class Placed(NamedTuple, Generic[K]):
+class RerankedCandidate(NamedTuple, Generic[K]):
     """A candidate in the new order."""
 
     key: K
@@ -51,10 +51,10 @@ class Placed(NamedTuple, Generic[K]):
 
 
 @dataclass(frozen=True, slots=True)
-class Reordered(Generic[K]):
+class RerankResult(Generic[K]):
     """All candidates, each once."""
 
-    order: list[Placed[K]]
+    order: list[RerankedCandidate[K]]
     milliseconds: float = 0.0
     issue: Issue | None = None
     """Why the fused order stands; the answer is partial then."""
@@ -64,20 +64,20 @@ class Reordered(Generic[K]):
         return sum(placed.reranked is not None for placed in self.order)
 
 
-def head_size(mode: SearchMode, how: Rerank, asked: int | None) -> int:
-    """How many candidates are reranked, 0 for none. ``asked`` is ``rerank_k``, if the request names it."""
+def head_size(mode: SearchMode, how: Rerank, requested: int | None) -> int:
+    """How many candidates are reranked, 0 for none. ``requested`` is ``rerank_k``, if the request names it."""
     if mode is not SearchMode.RERANK and not how.enabled:
         return 0
-    return how.top_k_in if asked is None else asked
+    return how.top_k_in if requested is None else requested
 
 
 async def rerank(
     reranker: Callable[[], Reranker],
     query: str,
-    candidates: Sequence[Standing[K]],
+    candidates: Sequence[RerankInput[K]],
     texts: Mapping[K, str],
     deadline: float,
-) -> Reordered[K]:
+) -> RerankResult[K]:
     """Rerank those of ``candidates`` (fused, best first) that have a text; the others are the rest.
 
     ``texts`` is of the head: the first ``head_size`` candidates. One without words cannot be judged and
@@ -87,16 +87,16 @@ async def rerank(
     begun = perf_counter()
     head = [c for c in candidates if texts.get(c.key, "").strip()]
     if not head:
-        return Reordered(_as_fused(candidates))
+        return RerankResult(_as_fused(candidates))
     latest = min(deadline, asyncio.get_running_loop().time() + MAX_SECONDS)
     try:
         scores = await _scored(reranker(), query, [texts[c.key] for c in head], latest)
     except LatentError as error:
         logger.warning("rerank_failed", extra={"cause": error.message})
-        return Reordered(_as_fused(candidates), _since(begun), _issue(error))
+        return RerankResult(_as_fused(candidates), _since(begun), _issue(error))
     judged = {c.key for c in head}
     rest = [c for c in candidates if c.key not in judged]
-    return Reordered(_falling(_placed(head, scores, rest)), _since(begun))
+    return RerankResult(_falling(_placed(head, scores, rest)), _since(begun))
 
 
 async def _scored(
@@ -111,28 +111,28 @@ async def _scored(
 
 
 def _placed(
-    head: Sequence[Standing[K]], scores: Sequence[float], rest: Sequence[Standing[K]]
-) -> list[Placed[K]]:
+    head: Sequence[RerankInput[K]], scores: Sequence[float], rest: Sequence[RerankInput[K]]
+) -> list[RerankedCandidate[K]]:
     """The head best first, ties in fused order; then the rest."""
     pairs = zip(head, scores, _shares(scores), strict=True)
     first = sorted(
-        (Placed(c.key, share, score) for c, score, share in pairs),
+        (RerankedCandidate(c.key, share, score) for c, score, share in pairs),
         key=lambda placed: -(placed.reranked or 0.0),
     )
-    least = first[-1].score
-    return first + [Placed(c.key, c.score * least, None) for c in rest]
+    lowest_score = first[-1].score
+    return first + [RerankedCandidate(c.key, c.score * lowest_score, None) for c in rest]
 
 
 def _shares(scores: Sequence[float]) -> list[float]:
     """Scores in 0..1, in the same order."""
     if any(not 0.0 <= score <= 1.0 for score in scores):
         scores = [0.5 * (1.0 + math.tanh(0.5 * score)) for score in scores]
-    return [max(_LEAST, score) for score in scores]
+    return [max(_MIN_VALUE, score) for score in scores]
 
 
-def _falling(order: Sequence[Placed[K]]) -> list[Placed[K]]:
+def _falling(order: Sequence[RerankedCandidate[K]]) -> list[RerankedCandidate[K]]:
     """Equal scores a hair apart, so that sorting by them keeps the order."""
-    falling: list[Placed[K]] = []
+    falling: list[RerankedCandidate[K]] = []
     above = math.inf
     for placed in order:
         above = min(placed.score, math.nextafter(above, 0.0))
@@ -140,8 +140,8 @@ def _falling(order: Sequence[Placed[K]]) -> list[Placed[K]]:
     return falling
 
 
-def _as_fused(candidates: Sequence[Standing[K]]) -> list[Placed[K]]:
-    return [Placed(c.key, c.score, None) for c in candidates]
+def _as_fused(candidates: Sequence[RerankInput[K]]) -> list[RerankedCandidate[K]]:
+    return [RerankedCandidate(c.key, c.score, None) for c in candidates]
 
 
 def _issue(error: LatentError) -> Issue:

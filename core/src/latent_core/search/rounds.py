@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from latent_core.registry.chunks import Allowed
-from latent_core.search.channels import Candidates
+from latent_core.db.documents.chunks import AllowedChunks
+from latent_core.search.channels import ChannelCandidates
 from latent_core.search.constraints import Constraint
 from latent_core.search.plan import DEPTH, MAX_DEPTH
 
@@ -16,7 +16,7 @@ from latent_core.search.plan import DEPTH, MAX_DEPTH
 class Scope:
     """The chunks a round looks for, as far as filter and constraints could name them."""
 
-    allowed: Allowed | None = None
+    allowed: AllowedChunks | None = None
     """These alone; None for all."""
     is_broad: bool = False
     """The filter lets more chunks through than could be named."""
@@ -25,7 +25,7 @@ class Scope:
 
     @property
     def is_empty(self) -> bool:
-        return self.allowed is not None and not len(self.allowed.ords)
+        return self.allowed is not None and not len(self.allowed.chunk_nos)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Round:
     depth: int = DEPTH // 2
     scope: Scope | None = None
     """None: to be found out."""
-    found: Mapping[str, Candidates] = field(default_factory=dict)
+    found: Mapping[str, ChannelCandidates] = field(default_factory=dict)
     """By channel, of this round or an earlier one."""
     failed: frozenset[str] = frozenset()
     judged: Mapping[int, UUID | None] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Round:
 
     @property
     def live(self) -> dict[int, UUID]:
-        return {ord_: doc_id for ord_, doc_id in self.judged.items() if doc_id is not None}
+        return {chunk_no: doc_id for chunk_no, doc_id in self.judged.items() if doc_id is not None}
 
     def open_channels(self, channels: Sequence[str]) -> list[str]:
         """Channels that answered so far and did not give all they have."""

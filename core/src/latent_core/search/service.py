@@ -9,27 +9,27 @@ from time import perf_counter
 from typing import Final
 from uuid import UUID
 
+from latent_core.db.containers import Container
+from latent_core.db.documents import duplicates
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.hit import Hit
 from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
-from latent_core.observability import Metrics
-from latent_core.registry import likenesses
-from latent_core.registry.containers import Container
 from latent_core.search.budget import fit
-from latent_core.search.dedup import Candidate, Group, collapse, group
+from latent_core.search.container_search import ContainerCandidates, ContainerSearch
+from latent_core.search.dedup import Group, RankedCandidate, collapse, group
 from latent_core.search.diagnose import diagnose
 from latent_core.search.embed import FixedEmbedder, QueryVectors
 from latent_core.search.fuse import fuse
-from latent_core.search.hydrate import Hydrated, hydrate
+from latent_core.search.hydrate import HydratedRows, hydrate
 from latent_core.search.limiter import SearchLimiter, SearchSlot
-from latent_core.search.order import Order, in_display_order
-from latent_core.search.plan import VECTOR, Plan, SearchTarget, cursor_at, make_plan
+from latent_core.search.plan import VECTOR, SearchPlan, SearchTarget, cursor_at, make_plan
 from latent_core.search.query_image import QueryImage
+from latent_core.search.ranking import SearchOrder, in_display_order
 from latent_core.search.readable import Readable
-from latent_core.search.render import Links, render, with_neighbours
-from latent_core.search.retrieve import ContainerSearch, Retrieved
+from latent_core.search.render import LinkSigner, render, with_neighbours
 from latent_core.search.stores import SearchStores
 from latent_core.search.time_budget import GRACE_SECONDS, REMOTE_EMBEDDING, TimeBudget
+from latent_core.telemetry.metrics import Metrics
 
 SLACK: Final = 5
 """More candidates than asked for: some may vanish between the join and the hydration."""
@@ -38,7 +38,7 @@ WHOLE: Final = "whole"
 """The label of a search from its plan to its answer, beside those of its stages."""
 
 
-class Timings:
+class StageTimings:
     """Milliseconds a stage."""
 
     def __init__(self) -> None:
@@ -57,11 +57,11 @@ class Timings:
 
 
 @dataclass
-class Page:
+class HitPage:
     """The hits of one page, and where the next one begins."""
 
     hits: list[Hit] = field(default_factory=list)
-    ordinals: dict[UUID, int] = field(default_factory=dict)
+    positions: dict[UUID, int] = field(default_factory=dict)
     """Chunk to its place among the chunks of its document."""
     next_offset: int | None = None
     vanished: set[str] = field(default_factory=set)
@@ -73,7 +73,7 @@ class SearchService:
     """Answers searches over containers that the principal has been shown to be allowed to read."""
 
     stores: SearchStores
-    links: Links
+    links: LinkSigner
     deadline_seconds: float
     metrics: Metrics
     limiter: SearchLimiter
@@ -87,7 +87,7 @@ class SearchService:
     ) -> SearchResponse:
         """The answer; ``image`` is that of ``image_ref``, with its text or why there is none. ``target`` is the space
         to search, if it is not the live one."""
-        timings = Timings()
+        timings = StageTimings()
         plan = make_plan(
             request,
             readable,
@@ -103,9 +103,9 @@ class SearchService:
         embedders = self.stores.embedders if target is None else FixedEmbedder(target.embedder)
         vectors = QueryVectors(embedders, self.stores.queries, plan.query, seen)
         timings.lap("plan")
-        order = Order(self.stores, plan)
+        order = SearchOrder(self.stores, plan)
         try:
-            waited = await vectors.from_afar(
+            waited = await vectors.from_remote(
                 _by_meaning(plan), REMOTE_EMBEDDING * plan.deadline_seconds
             )
             async with self.limiter.slot(
@@ -128,7 +128,7 @@ class SearchService:
         self._measure(retrieved, timings)
         return answer
 
-    def _measure(self, retrieved: Sequence[Retrieved], timings: Timings) -> None:
+    def _measure(self, retrieved: Sequence[ContainerCandidates], timings: StageTimings) -> None:
         self.metrics.candidates.inc(sum(r.status.candidates for r in retrieved))
         self.metrics.stale.inc(sum(r.status.stale for r in retrieved))
         for stage, spent in timings.stages.items():
@@ -137,18 +137,18 @@ class SearchService:
 
     async def _rounds(
         self,
-        plan: Plan,
+        plan: SearchPlan,
         searches: Sequence[ContainerSearch],
-        order: Order,
-        timings: Timings,
+        order: SearchOrder,
+        timings: StageTimings,
         slot: SearchSlot,
-    ) -> tuple[Page, list[Retrieved]]:
+    ) -> tuple[HitPage, list[ContainerCandidates]]:
         """Retrieve and hydrate until the page is filled or nothing is left (DESIGN §7.2)."""
-        wanted = max(plan.offset + plan.top_k + SLACK, plan.rerank.head)
-        page = Page()
-        retrieved: list[Retrieved] = []
+        needed = max(plan.offset + plan.top_k + SLACK, plan.rerank.head)
+        page = HitPage()
+        retrieved: list[ContainerCandidates] = []
         for _ in range(MAX_ROUNDS):
-            retrieved = await asyncio.gather(*(_bounded(s, wanted, plan) for s in searches))
+            retrieved = await asyncio.gather(*(_bounded(s, needed, plan) for s in searches))
             timings.lap("retrieve")
             candidates = await _ordered(order, retrieved, slot)
             groups = group(candidates, by_document=plan.dedup)
@@ -159,23 +159,23 @@ class SearchService:
                 continue
             if len(page.hits) >= plan.top_k or all(s.finished for s in searches):
                 break
-            wanted *= 2
+            needed *= 2
         if plan.neighbours:
             page.hits = await with_neighbours(
-                self.stores.db, page.hits, page.ordinals, plan.neighbours
+                self.stores.db, page.hits, page.positions, plan.neighbours
             )
         return page, retrieved
 
     async def _page(
-        self, plan: Plan, groups: Sequence[Group], retrieved: Sequence[Retrieved]
-    ) -> Page:
+        self, plan: SearchPlan, groups: Sequence[Group], retrieved: Sequence[ContainerCandidates]
+    ) -> HitPage:
         """The best groups that are still visible, rendered; what vanished meanwhile is made up for by the next.
 
         Only when one of them turns out to repeat another candidate are all groups asked what they repeat, or
         when earlier pages may have been.
         """
         documents = {r.plan.container.id: r.documents for r in retrieved}
-        page = Page()
+        page = HitPage()
         start, collapsed = plan.offset, not plan.dedup
         if start and not collapsed:
             groups = collapse(groups, await self._repeated(plan, groups, documents))
@@ -185,18 +185,18 @@ class SearchService:
             found = await hydrate(self.stores.db, head)
             if not collapsed and _repeats(found, documents):
                 groups = collapse(groups, await self._repeated(plan, groups, documents))
-                page = Page(vanished=page.vanished)
+                page = HitPage(vanished=page.vanished)
                 start, collapsed = plan.offset, True
                 continue
             start += len(head)
             page.hits += render(head, found, retrieved, self.links)
             page.vanished |= {g.best.container_id for g in head if found.chunk(g.best) is None}
-            page.ordinals |= {row["id"]: row["ordinal"] for row in found.chunks.values()}
+            page.positions |= {row["id"]: row["position"] for row in found.chunks.values()}
         page.next_offset = start if start < len(groups) else None
         return page
 
     async def _repeated(
-        self, plan: Plan, groups: Sequence[Group], documents: Mapping[str, Mapping[int, UUID]]
+        self, plan: SearchPlan, groups: Sequence[Group], documents: Mapping[str, Mapping[int, UUID]]
     ) -> dict[UUID, UUID]:
         """Document to the other one, a candidate too, that its best chunk repeats.
 
@@ -206,21 +206,23 @@ class SearchService:
         by_meaning = {container.id for container in _by_meaning(plan)}
         for container_id, among in documents.items():
             best = {
-                g.best.ord: g.best.doc_id for g in groups if g.best.container_id == container_id
+                g.best.chunk_no: g.best.doc_id
+                for g in groups
+                if g.best.container_id == container_id
             }
             async with self.stores.db.reading() as conn:
-                originals = await likenesses.originals(
+                originals = await duplicates.originals(
                     conn, container_id, list(best), to_the_letter=container_id not in by_meaning
                 )
             repeated |= {
-                best[ord_]: among[original]
-                for ord_, original in originals.items()
-                if original in among and among[original] != best[ord_]
+                best[chunk_no]: among[original]
+                for chunk_no, original in originals.items()
+                if original in among and among[original] != best[chunk_no]
             }
         return repeated
 
 
-def _repeats(found: Hydrated, documents: Mapping[str, Mapping[int, UUID]]) -> bool:
+def _repeats(found: HydratedRows, documents: Mapping[str, Mapping[int, UUID]]) -> bool:
     """Whether one of these chunks repeats a candidate of another document."""
     return any(
         row["original"] is not None
@@ -229,10 +231,10 @@ def _repeats(found: Hydrated, documents: Mapping[str, Mapping[int, UUID]]) -> bo
     )
 
 
-async def _bounded(search: ContainerSearch, wanted: int, plan: Plan) -> Retrieved:
+async def _bounded(search: ContainerSearch, needed: int, plan: SearchPlan) -> ContainerCandidates:
     try:
         async with TimeBudget.start(plan.deadline_seconds + GRACE_SECONDS).limit():
-            return await search.run(wanted)
+            return await search.run(needed)
     except TimeoutError:
         result, container = search.result, search.result.plan.container.id
         result.status.ok = False
@@ -246,14 +248,14 @@ async def _bounded(search: ContainerSearch, wanted: int, plan: Plan) -> Retrieve
         return result
 
 
-def _by_meaning(plan: Plan) -> list[Container]:
+def _by_meaning(plan: SearchPlan) -> list[Container]:
     """Containers whose vectors are asked."""
     return [part.container for part in plan.containers if VECTOR in part.channels]
 
 
 async def _ordered(
-    order: Order, retrieved: Sequence[Retrieved], slot: SearchSlot
-) -> list[Candidate]:
+    order: SearchOrder, retrieved: Sequence[ContainerCandidates], slot: SearchSlot
+) -> list[RankedCandidate]:
     """In the order they are shown in. A remote reranker is waited for without the slot."""
     candidates = [c for r in retrieved for c in _candidates(r)]
     if not order.asks_reranker:
@@ -262,11 +264,12 @@ async def _ordered(
         return await order.of(candidates)
 
 
-def _candidates(retrieved: Retrieved) -> list[Candidate]:
+def _candidates(retrieved: ContainerCandidates) -> list[RankedCandidate]:
     fused = fuse(retrieved.lists, retrieved.plan.fusion)
     container = retrieved.plan.container.id
     return [
-        Candidate(container, f.ord, retrieved.documents[f.ord], f.score, f.score) for f in fused
+        RankedCandidate(container, f.chunk_no, retrieved.documents[f.chunk_no], f.score, f.score)
+        for f in fused
     ]
 
 
@@ -279,11 +282,11 @@ def _look_again(searches: Sequence[ContainerSearch], vanished: Set[str]) -> bool
 
 def _answer(
     request: SearchRequest,
-    plan: Plan,
-    order: Order,
-    page: Page,
-    retrieved: Sequence[Retrieved],
-    timings: Timings,
+    plan: SearchPlan,
+    order: SearchOrder,
+    page: HitPage,
+    retrieved: Sequence[ContainerCandidates],
+    timings: StageTimings,
 ) -> SearchResponse:
     fitted = fit(in_display_order(plan, page.hits), plan.detail, plan.max_chars)
     timings.lap("render")
@@ -295,11 +298,11 @@ def _answer(
         issues.append(
             Issue(code=IssueCode.NO_HITS, message="nothing in these containers matches the query")
         )
-    if request.asked_rerank_k is not None and not plan.rerank.head:
-        told = (
+    if request.requested_rerank_k is not None and not plan.rerank.head:
+        message = (
             "rerank_k has no effect: mode is not 'rerank', and no container's manifest enables it"
         )
-        issues.append(Issue(code=IssueCode.POLICY, message=told))
+        issues.append(Issue(code=IssueCode.POLICY, message=message))
     diagnostics: Diagnostics | None = (
         diagnose(plan, order, retrieved, page.hits, timings.stages) if plan.diagnostics else None
     )
@@ -327,7 +330,11 @@ def _with_image(answer: SearchResponse, image: QueryImage) -> SearchResponse:
 
 
 def _next_cursor(
-    request: SearchRequest, plan: Plan, page: Page, shown: int, retrieved: Sequence[Retrieved]
+    request: SearchRequest,
+    plan: SearchPlan,
+    page: HitPage,
+    shown: int,
+    retrieved: Sequence[ContainerCandidates],
 ) -> str | None:
     """None when everything was shown. What was left out of a page goes with the next."""
     if shown < len(page.hits):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from latent_core.keywords.analyser import Span
-from latent_core.keywords.segment import ASCII_TOKEN, TOKEN
+from latent_core.bm25.analyser import TokenSpan
+from latent_core.bm25.segment import ASCII_TOKEN, TOKEN
 
-Spans = Callable[[str, str], Sequence[Span]]
+Spans = Callable[[str, str], Sequence[TokenSpan]]
 """(text, language) to its words with their lexemes."""
 
 SCANNED_CHARS: Final = 20_000
@@ -54,8 +54,8 @@ def make_snippet(
 ) -> Snippet:
     """The best window of at most ``max_chars`` characters, cut at whole words."""
     scanned = text[:SCANNED_CHARS]
-    wanted = set(terms)
-    matches = list(_matches(scanned, language, wanted, spans)) if wanted else []
+    query_terms = set(terms)
+    matches = list(_matches(scanned, language, query_terms, spans)) if query_terms else []
     start, end = _window(text, matches, max_chars)
     shown = [
         (max(s, start) - start, min(e, end) - start) for s, e, _ in matches if s < end and e > start
@@ -70,25 +70,25 @@ def make_snippet(
 
 
 def _matches(
-    text: str, language: str, wanted: set[str], spans: Spans
+    text: str, language: str, query_terms: set[str], spans: Spans
 ) -> Iterator[tuple[int, int, set[str]]]:
     """The words of ``text`` that stand for a wanted term: start, end, and which terms."""
     standing: dict[str, set[str]] = {}
-    for match in _candidates(text, language, wanted).finditer(text):
+    for match in _candidates(text, language, query_terms).finditer(text):
         token = match.group()
         terms = standing.get(token)
         if terms is None:
             find = _remembered if len(token) <= REMEMBERED_CHARS else _terms
-            terms = standing[token] = wanted.intersection(find(token, language, spans))
+            terms = standing[token] = query_terms.intersection(find(token, language, spans))
         if terms:
             yield match.start(), match.end(), terms
 
 
-def _candidates(text: str, language: str, wanted: set[str]) -> re.Pattern[str]:
+def _candidates(text: str, language: str, query_terms: set[str]) -> re.Pattern[str]:
     """Finds the tokens of ``text`` that may stand for a wanted term (this is the innermost loop of a search)."""
     if not text.isascii():
         return TOKEN
-    beginnings = _beginnings(wanted) if language in KEEP_BEGINNINGS else None
+    beginnings = _beginnings(query_terms) if language in KEEP_BEGINNINGS else None
     return _pattern(beginnings) if beginnings else ASCII_TOKEN
 
 

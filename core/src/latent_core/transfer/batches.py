@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from latent_core.domain.vector import Matrix
-from latent_core.transfer.reader import MOST_PART, ArchiveReader, Member
+from latent_core.transfer.reader import MAX_PART, ArchiveMember, ArchiveReader
 from latent_core.transfer.records import BATCH, ChunkRecord, DocumentRecord, PageRecord
 
 R = TypeVar("R", bound=BaseModel)
@@ -28,7 +28,7 @@ class BlobFile:
 
 
 @dataclass(slots=True)
-class Part:
+class ArchivePart:
     """Chunks in the order of their numbers; ``vectors`` has a row for each window, or is None."""
 
     chunks: Sequence[ChunkRecord]
@@ -36,13 +36,13 @@ class Part:
 
 
 @dataclass(slots=True)
-class Batch:
+class ArchiveBatch:
     """Whole documents with all that belongs to them."""
 
     number: int
     documents: list[DocumentRecord] = field(default_factory=list)
     pages: list[PageRecord] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ArchivePart] = field(default_factory=list)
 
     @property
     def chunks(self) -> int:
@@ -51,22 +51,22 @@ class Batch:
 
 def read_batches(
     file: IO[bytes], dims: int, folder: Path, *, first: int
-) -> Iterator[BlobFile | Batch]:
+) -> Iterator[BlobFile | ArchiveBatch]:
     """Batches from ``first`` on, each after the blobs its documents refer to. ``folder`` takes the blobs' files.
 
     A blob stands once in an archive: those of batches before ``first`` come as well, a later one may need them.
     """
-    return _Reading(file, dims, folder).run(first)
+    return _BatchReader(file, dims, folder).run(first)
 
 
-class _Reading:
+class _BatchReader:
     def __init__(self, file: IO[bytes], dims: int, folder: Path) -> None:
         self._reader = ArchiveReader(file)
         self._dims = dims
         self._folder = folder
 
-    def run(self, first: int) -> Iterator[BlobFile | Batch]:
-        batch: Batch | None = None
+    def run(self, first: int) -> Iterator[BlobFile | ArchiveBatch]:
+        batch: ArchiveBatch | None = None
         for member in self._reader:
             matched = BATCH.fullmatch(member.name)
             if matched is None:
@@ -79,7 +79,7 @@ class _Reading:
             if batch is None or batch.number != number:
                 if batch is not None:
                     yield batch
-                batch = Batch(number)
+                batch = ArchiveBatch(number)
             if matched[5] is not None:
                 yield self._blob(matched[5])
             else:
@@ -87,19 +87,19 @@ class _Reading:
         if batch is not None:
             yield batch
 
-    def _take(self, batch: Batch, member: Member, kind: str) -> None:
-        data = self._reader.whole(MOST_PART)
+    def _take(self, batch: ArchiveBatch, member: ArchiveMember, kind: str) -> None:
+        data = self._reader.whole(MAX_PART)
         match kind:
             case "documents":
                 batch.documents += self._lines(DocumentRecord, member, data)
             case "pages":
                 batch.pages += self._lines(PageRecord, member, data)
             case "chunks":
-                batch.parts.append(Part(self._lines(ChunkRecord, member, data)))
+                batch.parts.append(ArchivePart(self._lines(ChunkRecord, member, data)))
             case _:
                 self._vectors(batch, data)
 
-    def _lines(self, kind: type[R], member: Member, data: bytes) -> list[R]:
+    def _lines(self, kind: type[R], member: ArchiveMember, data: bytes) -> list[R]:
         found: list[R] = []
         for line in data.split(b"\n")[:-1]:
             try:
@@ -112,11 +112,13 @@ class _Reading:
                 ) from exc
         return found
 
-    def _vectors(self, batch: Batch, data: bytes) -> None:
+    def _vectors(self, batch: ArchiveBatch, data: bytes) -> None:
         matrix = np.frombuffer(data, "<f4").reshape(-1, self._dims)
-        wanted = sum(c.windows for c in batch.parts[-1].chunks) if batch.parts else -1
-        if len(matrix) != wanted or not np.isfinite(matrix).all():
-            raise self._reader.wrong(f"{len(matrix)} vectors stand where {wanted} finite ones must")
+        vector_count = sum(c.windows for c in batch.parts[-1].chunks) if batch.parts else -1
+        if len(matrix) != vector_count or not np.isfinite(matrix).all():
+            raise self._reader.wrong(
+                f"{len(matrix)} vectors stand where {vector_count} finite ones must"
+            )
         batch.parts[-1].vectors = matrix
 
     def _blob(self, sha256: str) -> BlobFile:

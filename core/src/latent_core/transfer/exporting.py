@@ -22,14 +22,14 @@ import numpy as np
 import orjson
 
 from latent_core.blobs.port import BlobStore
+from latent_core.db.connection import Database
+from latent_core.db.containers import Container
+from latent_core.db.transfer import archives, export_rows as rows
 from latent_core.domain import versions
-from latent_core.domain.errors import Conflict, Damaged, NotFound
+from latent_core.domain.errors import Conflict, DamagedBlob, NotFound
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.recipe import recipe
 from latent_core.ingest.stage import Checkpoint
-from latent_core.registry import archives, exporting as rows
-from latent_core.registry.connection import Database
-from latent_core.registry.containers import Container
 from latent_core.transfer.records import (
     FORMAT,
     FORMAT_VERSION,
@@ -47,8 +47,8 @@ from latent_core.transfer.records import (
 from latent_core.transfer.writer import ArchiveWriter, holds
 from latent_core.vectors.port import VectorIndex
 
-DOCUMENTS_A_LOOK: Final = 200
-CHUNKS_A_PART: Final = 1000
+DOCUMENTS_PER_LOOK: Final = 200
+CHUNKS_PER_PART: Final = 1000
 """Of one transaction, and of what is held in memory at a time: some megabytes."""
 
 _DOCUMENT: Final = frozenset(DocumentRecord.model_fields)
@@ -56,12 +56,12 @@ _CHUNK: Final = frozenset(ChunkRecord.model_fields)
 _PAGE: Final = frozenset(PageRecord.model_fields)
 _REF: Final = frozenset(RefRecord.model_fields)
 
-Told = Callable[[int, int], Awaitable[None]]
+OnProgress = Callable[[int, int], Awaitable[None]]
 """Hears the chunks written and how many there will be, about."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExportOptions:
     """What goes into an archive beside the documents' rows."""
 
     vectors: bool = True
@@ -71,7 +71,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class FinishedArchive:
     """A finished archive."""
 
     sha256: Sha256
@@ -81,19 +81,19 @@ class Exported:
     lacking_blobs: int
     """Originals and page images that are lost or damaged here, and not in the archive."""
 
-    def told(self) -> dict[str, int]:
+    def totals_with_gaps(self) -> dict[str, int]:
         """What it holds, and what it lacks."""
         lacking = {"lacking_blobs": self.lacking_blobs} if self.lacking_blobs else {}
         return self.totals.model_dump() | lacking
 
 
-class _Moved(Conflict):
+class _DocumentReplaced(Conflict):
     """A document too large for one transaction was replaced between two of them."""
 
     transient = True
 
 
-class Export:
+class ArchiveExport:
     """One archive in the making."""
 
     def __init__(
@@ -102,21 +102,21 @@ class Export:
         index: VectorIndex,
         blobs: BlobStore,
         container: Container,
-        wanted: Wanted,
+        options: ExportOptions,
         *,
         checkpoint: Checkpoint,
-        told: Told,
+        on_progress: OnProgress,
     ) -> None:
         self._db = db
         self._index = index
         self._blobs = blobs
         self._container = container
-        self._wanted = wanted
+        self._options = options
         self._checkpoint = checkpoint
-        self._told = told
-        self._stored_in = container.space.stored_in
+        self._on_progress = on_progress
+        self._stored_in = container.space.collection_id
         self._recipe = recipe(container.manifest)
-        self._ords = array("q")
+        self._chunk_nos = array("q")
         """Of the chunks written so far, ascending: a chunk's place among them is its number."""
         self._stored: dict[bytes, int] = {}
         """Hashes of the blobs in the archive, with their batches."""
@@ -125,18 +125,18 @@ class Export:
         self._batch = 0
         self._expected = 0
 
-    async def write(self, file: IO[bytes], golden: Mapping[str, Any] | None) -> Exported:
+    async def write(self, file: IO[bytes], golden: Mapping[str, Any] | None) -> FinishedArchive:
         """All of it, into ``file``. Transient ``Conflict`` when it has to be begun anew."""
         async with self._db.transaction() as conn:
             begun = await rows.now(conn)
-            key = await archives.contents_key(conn, self._container.id, self._wanted.golden)
+            key = await archives.contents_key(conn, self._container.id, self._options.golden)
             self._expected = await rows.live_chunks(conn, self._container.id)
         writer = ArchiveWriter(file)
         await asyncio.to_thread(self._open, writer, begun, golden)
         await self._corpora(writer, begun)
         await self._documents(writer, begun)
         totals = await asyncio.to_thread(writer.close)
-        return Exported(writer.sha256, writer.size, totals, key, len(self._lacking))
+        return FinishedArchive(writer.sha256, writer.size, totals, key, len(self._lacking))
 
     def _open(self, writer: ArchiveWriter, begun: Any, golden: Mapping[str, Any] | None) -> None:
         container, space = self._container, self._container.space
@@ -148,8 +148,8 @@ class Export:
             space=SpaceRecord(embedder=space.embedder, version=space.lineage, dims=space.dims),
             handler=versions.HANDLER,
             analyser=versions.ANALYSER,
-            vectors=self._wanted.vectors,
-            blobs=self._wanted.blobs,
+            vectors=self._options.vectors,
+            blobs=self._options.blobs,
         )
         writer.add(HEADER, header.model_dump_json().encode())
         writer.add(MANIFEST, container.manifest.model_dump_json().encode())
@@ -161,7 +161,7 @@ class Export:
         while True:
             async with self._db.transaction() as conn:
                 found = await rows.without_chunks(
-                    conn, self._container.id, after=after, begun=begun, limit=DOCUMENTS_A_LOOK
+                    conn, self._container.id, after=after, begun=begun, limit=DOCUMENTS_PER_LOOK
                 )
             if not found:
                 return
@@ -173,14 +173,16 @@ class Export:
         while True:
             async with self._db.transaction() as conn:
                 found = await rows.documents(
-                    conn, self._container.id, after=after, begun=begun, limit=DOCUMENTS_A_LOOK
+                    conn, self._container.id, after=after, begun=begun, limit=DOCUMENTS_PER_LOOK
                 )
             if not found:
                 return
             for some in _batches([d for d in found if d["doc_id"] not in self._done]):
                 await self._write_batch(writer, some)
-                await self._told(len(self._ords), max(self._expected, len(self._ords)))
-            after = found[-1]["first_ord"]
+                await self._on_progress(
+                    len(self._chunk_nos), max(self._expected, len(self._chunk_nos))
+                )
+            after = found[-1]["first_chunk_no"]
 
     async def _write_batch(self, writer: ArchiveWriter, found: Sequence[dict[str, Any]]) -> None:
         await self._checkpoint()
@@ -195,42 +197,42 @@ class Export:
             self._done.update(batch.documents)
             self._batch += 1
 
-    async def _read(self, found: Sequence[dict[str, Any]]) -> _Batch:
+    async def _read(self, found: Sequence[dict[str, Any]]) -> _ExportBatch:
         """Rows of these documents in one snapshot, without those that are not live as they were found."""
         ids = [d["doc_id"] for d in found]
         isolation: Any = "repeatable read"
         async with self._db.transaction(isolation=isolation, read_only=True) as conn:
             chunks = await rows.chunks(
-                conn, _generations(found), self._stored_in, after=-1, limit=CHUNKS_A_PART
+                conn, _generations(found), self._stored_in, after=-1, limit=CHUNKS_PER_PART
             )
             pages = await rows.pages(conn, ids)
             refs = await rows.refs(conn, ids)
             live = await rows.generations(conn, ids)
         kept = {d["doc_id"]: d for d in found if live.get(d["doc_id"]) == d["generation"]}
         parts = await self._parts([c for c in chunks if c["doc_id"] in kept])
-        if self._wanted.vectors and any(part.lacks_vectors for part in parts):
+        if self._options.vectors and any(part.lacks_vectors for part in parts):
             # Points of a generation go when it is replaced: then its document is met again later.
             async with self._db.transaction() as conn:
                 live = await rows.generations(conn, ids)
             gone = {i for i, d in kept.items() if live.get(i) != d["generation"]}
             kept = {i: d for i, d in kept.items() if i not in gone}
             parts = await self._parts([c for c in chunks if c["doc_id"] in kept])
-        return _Batch(
+        return _ExportBatch(
             kept,
             parts,
             [p for p in pages if p["doc_id"] in kept],
             [r for r in refs if r["doc_id"] in kept],
         )
 
-    async def _parts(self, chunks: Sequence[dict[str, Any]]) -> list[_Part]:
+    async def _parts(self, chunks: Sequence[dict[str, Any]]) -> list[_ExportPart]:
         """Chunks in their order; those whose vectors are another model's, mapped, apart from the others: they go without
         them, since an import could not tell them from the embedder's own."""
         runs = [list(run) for _, run in groupby(chunks, key=itemgetter("mapped"))]
-        return [_Part(run, await self._vectors(run)) for run in runs]
+        return [_ExportPart(run, await self._vectors(run)) for run in runs]
 
     async def _vectors(self, chunks: Sequence[dict[str, Any]]) -> bytes | None:
         """The vectors of chunks, window by window; None when one is lacking: they are made again when imported."""
-        if not self._wanted.vectors or chunks[0]["mapped"]:
+        if not self._options.vectors or chunks[0]["mapped"]:
             return None
         space = self._container.space
         ids = [
@@ -245,10 +247,10 @@ class Export:
             return None
         return np.stack([stored[i] for i in ids]).astype("<f4", copy=False).tobytes()
 
-    async def _write_documents(self, writer: ArchiveWriter, batch: _Batch) -> None:
+    async def _write_documents(self, writer: ArchiveWriter, batch: _ExportBatch) -> None:
         refs: dict[UUID, list[dict[str, Any]]] = {}
         for row in batch.refs:
-            if self._wanted.blobs:
+            if self._options.blobs:
                 await self._blob(writer, row["sha256"], row["bytes"])
             refs.setdefault(row["doc_id"], []).append(_only(row, _REF))
         named = self._named
@@ -279,7 +281,7 @@ class Export:
             whole = await asyncio.to_thread(holds, path, sha256, size)
         except (
             NotFound,
-            Damaged,
+            DamagedBlob,
             FileNotFoundError,
         ):  # a server's bytes are hashed while they are copied
             return None
@@ -292,14 +294,18 @@ class Export:
         return None if batch is None else f"batches/{batch:06d}/blobs/{sha256}"
 
     def _document(self, row: dict[str, Any], refs: list[dict[str, Any]]) -> bytes:
-        said: str | None = row["recipe"]
-        current = said is not None and said.startswith(self._recipe)
-        ending = said.removeprefix(self._recipe) if said is not None and current else None
+        stored_recipe: str | None = row["recipe"]
+        current = stored_recipe is not None and stored_recipe.startswith(self._recipe)
+        ending = (
+            stored_recipe.removeprefix(self._recipe)
+            if stored_recipe is not None and current
+            else None
+        )
         return orjson.dumps(_only(row, _DOCUMENT) | {"recipe": ending, "refs": refs})
 
-    async def _write_part(self, writer: ArchiveWriter, number: int, part: _Part) -> None:
-        first = len(self._ords)
-        self._ords.extend(c["ord"] for c in part.chunks)
+    async def _write_part(self, writer: ArchiveWriter, number: int, part: _ExportPart) -> None:
+        first = len(self._chunk_nos)
+        self._chunk_nos.extend(c["chunk_no"] for c in part.chunks)
         records = (self._chunk(c, first + n) for n, c in enumerate(part.chunks))
         name = self._named(f"chunks-{number:04d}.jsonl")
         await asyncio.to_thread(writer.add_lines, name, "chunks", records)
@@ -316,11 +322,13 @@ class Export:
         judged = {"signature": signature.hex() if signature else None, "original": original}
         return orjson.dumps(_only(row, _CHUNK) | judged | {"n": n})
 
-    def _number(self, ord_: int) -> int | None:
-        place = bisect_left(self._ords, ord_)
-        return place if place < len(self._ords) and self._ords[place] == ord_ else None
+    def _number(self, chunk_no: int) -> int | None:
+        place = bisect_left(self._chunk_nos, chunk_no)
+        return (
+            place if place < len(self._chunk_nos) and self._chunk_nos[place] == chunk_no else None
+        )
 
-    async def _rest(self, writer: ArchiveWriter, batch: _Batch) -> None:
+    async def _rest(self, writer: ArchiveWriter, batch: _ExportBatch) -> None:
         """Further parts of the one document that has more chunks than a part."""
         total = sum(d["live_chunks"] for d in batch.documents.values())
         written, number = sum(len(part.chunks) for part in batch.parts), len(batch.parts)
@@ -332,8 +340,8 @@ class Export:
                     conn,
                     _generations(batch.documents.values()),
                     self._stored_in,
-                    after=parts[-1].chunks[-1]["ord"],
-                    limit=CHUNKS_A_PART,
+                    after=parts[-1].chunks[-1]["chunk_no"],
+                    limit=CHUNKS_PER_PART,
                 )
             parts = await self._parts(found)
             for part in parts:
@@ -341,7 +349,7 @@ class Export:
                 number += 1
             written += len(found)
         if written != total:
-            raise _Moved(
+            raise _DocumentReplaced(
                 "a large document was replaced while it was exported; the export begins anew"
             )
 
@@ -350,7 +358,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _ExportPart:
     """Some chunks, at least one."""
 
     chunks: Sequence[dict[str, Any]]
@@ -362,9 +370,9 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _ExportBatch:
     documents: Mapping[UUID, dict[str, Any]]
-    parts: Sequence[_Part]
+    parts: Sequence[_ExportPart]
     pages: Sequence[dict[str, Any]]
     refs: Sequence[dict[str, Any]]
 
@@ -372,13 +380,13 @@ class _Batch:
 def _batches(found: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Documents whose chunks fit into one part; one that is larger is alone."""
     batch: list[dict[str, Any]] = []
-    room = CHUNKS_A_PART
+    remaining = CHUNKS_PER_PART
     for one in found:
-        if batch and one["live_chunks"] > room:
+        if batch and one["live_chunks"] > remaining:
             yield batch
-            batch, room = [], CHUNKS_A_PART
+            batch, remaining = [], CHUNKS_PER_PART
         batch.append(one)
-        room -= one["live_chunks"]
+        remaining -= one["live_chunks"]
     if batch:
         yield batch
 
@@ -392,10 +400,10 @@ def _generations(found: Iterable[Mapping[str, Any]]) -> dict[UUID, int]:
 
 
 def _page(row: dict[str, Any], document: Mapping[str, Any], uri: str | None) -> bytes:
-    told = {
+    fields = {
         "uri": uri,
         "sha256": row["image_sha256"],
         "source_pdf": document["uri"] if document["source_type"] == "pdf" else None,
         "source_file": document["uri"],
     }
-    return orjson.dumps(_only(row, _PAGE) | told)
+    return orjson.dumps(_only(row, _PAGE) | fields)

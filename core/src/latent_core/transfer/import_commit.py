@@ -10,29 +10,25 @@ from uuid import UUID
 
 import numpy as np
 
+from latent_core.bm25 import postings
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.documents import chunks as chunk_rows, documents, duplicates
+from latent_core.db.transfer import import_rows as rows
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Conflict
 from latent_core.domain.ids import PointId, point_id
 from latent_core.domain.vector import Matrix
 from latent_core.ingest.publish import live_collection, switched
 from latent_core.ingest.stage import Checkpoint, stage_points
-from latent_core.keywords import postings
-from latent_core.registry import (
-    chunks as chunk_rows,
-    containers,
-    documents,
-    importing as rows,
-    likenesses,
-)
-from latent_core.registry.connection import Connection
-from latent_core.transfer.batches import Batch
-from latent_core.transfer.import_choice import Step, Taken, Target
+from latent_core.transfer.batches import ArchiveBatch
 from latent_core.transfer.import_container import hold_open
-from latent_core.transfer.import_rows import Written
+from latent_core.transfer.import_rows import StepRows
 from latent_core.transfer.records import ChunkRecord
+from latent_core.transfer.selection import ImportTarget, SelectedDocumentRows, Step
 from latent_core.vectors.port import Points, VectorIndex
 
-POINTS_A_WRITE: Final = 2048
+POINTS_PER_WRITE: Final = 2048
 """Each write is brought to the disk: thousands at once cost as little as some."""
 
 Embed = Callable[[Sequence[ChunkRecord], Sequence[str | None]], Awaitable[tuple[list[int], Matrix]]]
@@ -40,7 +36,10 @@ Embed = Callable[[Sequence[ChunkRecord], Sequence[str | None]], Awaitable[tuple[
 
 
 async def vectors_of(
-    target: Target, taken: Sequence[Taken], batches: Sequence[Batch], embed: Embed
+    target: ImportTarget,
+    taken: Sequence[SelectedDocumentRows],
+    batches: Sequence[ArchiveBatch],
+    embed: Embed,
 ) -> tuple[list[int], Matrix, int]:
     """Windows and vectors of the chunks of ``taken``, in order; and how many of them had to be embedded."""
     stored: dict[int, Matrix] = {}
@@ -62,7 +61,7 @@ async def vectors_of(
     return [len(part) for part in parts], matrix, len(lacking)
 
 
-def _pictures(taken: Sequence[Taken]) -> dict[int, str]:
+def _pictures(taken: Sequence[SelectedDocumentRows]) -> dict[int, str]:
     """Number of each chunk that is the picture of a page to that picture's hash, where the archive has its bytes."""
     found: dict[int, str] = {}
     for one in taken:
@@ -84,25 +83,27 @@ def _rows_of(chunks: Sequence[ChunkRecord], vectors: Matrix | None) -> Iterator[
         start += chunk.windows
 
 
-async def stage(index: VectorIndex, target: Target, step: Step, checkpoint: Checkpoint) -> None:
+async def stage(
+    index: VectorIndex, target: ImportTarget, step: Step, checkpoint: Checkpoint
+) -> None:
     """Store the vectors of a step where nothing sees them yet."""
     points = await asyncio.to_thread(_points, step)
     space = target.container.space
-    await stage_points(index, space, points, checkpoint, at_once=POINTS_A_WRITE)
+    await stage_points(index, space, points, checkpoint, at_once=POINTS_PER_WRITE)
 
 
 def _points(step: Step) -> Points:
     ids: list[PointId] = []
     docs: list[UUID] = []
     generations: list[int] = []
-    ords: list[int] = []
+    chunk_nos: list[int] = []
     for one, windows in zip(step.chunks, step.windows, strict=True):
         for window in range(windows):
             ids.append(point_id(one.id, one.document.generation, window))
             docs.append(one.document.doc_id)
             generations.append(one.document.generation)
-            ords.append(one.ord)
-    return Points(ids, step.vectors, docs, generations, ords)
+            chunk_nos.append(one.chunk_no)
+    return Points(ids, step.vectors, docs, generations, chunk_nos)
 
 
 SETTLED_CHUNKS: Final = 4000
@@ -116,25 +117,25 @@ class BlobsGone(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedStep:
     """What a step did."""
 
-    flipped: frozenset[UUID]
+    now_live: frozenset[UUID]
     refused: list[tuple[UUID, int]]
     """Generations that something newer overtook: their points are garbage."""
     replaced: list[tuple[UUID, int]]
     """Documents that had older generations, and below which these are garbage."""
     lacking_blobs: int
-    unjudged: bool
+    dedup_pending: bool
 
 
 async def commit(
     conn: Connection,
-    target: Target,
+    target: ImportTarget,
     step: Step,
-    written: Written,
+    written: StepRows,
     brought: AbstractSet[bytes] = frozenset(),
-) -> Committed:
+) -> CommittedStep:
     """Make a step's documents live, in the caller's fenced transaction; locks in the house's order.
 
     ``brought`` are the hashes of blobs that this attempt stored: ``BlobsGone`` when one is needed and absent.
@@ -143,50 +144,52 @@ async def commit(
     if not target.founded:
         await hold_open(conn, container_id)
     live_in = await live_collection(conn, container_id, [target.container.space.made_by])
-    if live_in != target.container.space.stored_in and not target.founded:
+    if live_in != target.container.space.collection_id and not target.founded:
         raise switched(container_id)
     ids = [one.doc_id for one in step.taken]
     before = await documents.lock(conn, ids)
     dead = await chunk_rows.live_lengths(
         conn, [i for i, live in before.items() if live is not None]
     )
-    flipped = await rows.flip(conn, [_live(target, one) for one in step.taken])
-    live = [one for one in step.taken if one.doc_id in flipped]
+    now_live = await rows.publish(conn, [_live(target, one) for one in step.taken])
+    live = [one for one in step.taken if one.doc_id in now_live]
     await containers.add_languages(
         conn, container_id, (one.record.language for one in live if one.chunks)
     )
     await rows.copy_chunks(
         conn,
-        [row for doc, row in zip(written.docs, written.chunks, strict=True) if doc in flipped],
-        [row for doc, row in zip(written.docs, written.signatures, strict=True) if doc in flipped],
+        [row for doc, row in zip(written.docs, written.chunks, strict=True) if doc in now_live],
+        [row for doc, row in zip(written.docs, written.signatures, strict=True) if doc in now_live],
     )
     lacking = await _refer(conn, live, brought)
     ready = written.packed
-    kept = [n for n, doc in enumerate(written.docs) if doc in flipped]
+    kept = [n for n, doc in enumerate(written.docs) if doc in now_live]
     if len(kept) != len(written.docs):  # something newer overtook a document
         columns = written.columns.only(kept)
         ready = await asyncio.to_thread(postings.prepare, container_id, columns)
     settled = len(kept) >= SETTLED_CHUNKS
     await postings.write_prepared(conn, container_id, ready, settled=settled)
-    buried = [(ord_, length) for doc, ord_, length in dead if doc in flipped]
-    await postings.bury(conn, container_id, buried)
-    await rows.copy_likenesses(conn, written.likenesses)
-    unjudged = [ord_ for doc, ord_ in written.unjudged if doc in flipped]
-    unjudged += [ord_ for ord_, _ in buried]
-    await likenesses.leave(conn, container_id, unjudged)
+    dead_chunks = [(chunk_no, length) for doc, chunk_no, length in dead if doc in now_live]
+    await postings.mark_dead(conn, container_id, dead_chunks)
+    await rows.copy_duplicates(conn, written.duplicates)
+    dedup_pending = [chunk_no for doc, chunk_no in written.dedup_pending if doc in now_live]
+    dedup_pending += [chunk_no for chunk_no, _ in dead_chunks]
+    await duplicates.leave(conn, container_id, dedup_pending)
     if target.founded and step.taken:
         last = max((c.n for one in step.taken for c in one.chunks), default=-1)
         await rows.numbered(conn, container_id, last + 1)
-    return Committed(
-        flipped=frozenset(flipped),
-        refused=[(o.doc_id, o.generation) for o in step.taken if o.doc_id not in flipped],
+    return CommittedStep(
+        now_live=frozenset(now_live),
+        refused=[(o.doc_id, o.generation) for o in step.taken if o.doc_id not in now_live],
         replaced=[(o.doc_id, o.generation) for o in live if o.generation > 1],
         lacking_blobs=lacking,
-        unjudged=bool(unjudged),
+        dedup_pending=bool(dedup_pending),
     )
 
 
-async def _refer(conn: Connection, live: Sequence[Taken], brought: AbstractSet[bytes]) -> int:
+async def _refer(
+    conn: Connection, live: Sequence[SelectedDocumentRows], brought: AbstractSet[bytes]
+) -> int:
     """Pages and references to blobs; how many of these are not stored here, and left out."""
     hashes = {ref.sha256 for one in live for ref in one.record.refs}
     present = await rows.present(conn, hashes)
@@ -224,7 +227,7 @@ async def _refer(conn: Connection, live: Sequence[Taken], brought: AbstractSet[b
     return sum(len(one.record.refs) for one in live) - len(kept)
 
 
-def _live(target: Target, one: Taken) -> dict[str, Any]:
+def _live(target: ImportTarget, one: SelectedDocumentRows) -> dict[str, Any]:
     record, made_here = one.record, target.recipe
     current = record.recipe is not None and made_here is not None
     return {

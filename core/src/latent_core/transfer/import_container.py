@@ -5,23 +5,26 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Protocol
 
+from latent_core.db import audit, containers
+from latent_core.db.connection import Connection
+from latent_core.db.containers import Container
+from latent_core.db.transfer import import_rows as rows
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Invalid, NotFound
-from latent_core.domain.manifest import Manifest
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest.containers import etag, taken_id
-from latent_core.registry import audit, containers, importing as rows
-from latent_core.registry.connection import Connection
-from latent_core.registry.containers import Container
+from latent_core.models.embedding.port import EmbeddingModel
 
 
-class Models(Protocol):
+class ModelLookup(Protocol):
     """Embedders by the names of manifests."""
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel: ...
 
 
-def with_model(models: Models, manifest: Manifest) -> tuple[Manifest, EmbeddingModel, list[str]]:
+def with_model(
+    models: ModelLookup, manifest: Manifest
+) -> tuple[Manifest, EmbeddingModel, list[str]]:
     """The manifest with a model that is to be had here, that model, and what the manifest came without for it.
 
     A refresh pins the version of a model that is installed. A later release has another one, and must be able to
@@ -30,12 +33,12 @@ def with_model(models: Models, manifest: Manifest) -> tuple[Manifest, EmbeddingM
     try:
         return manifest, models.model_of(manifest), []
     except Invalid:
-        loose = manifest.model_copy(update={"embedder_version": None, "dims": None})
-        model = models.model_of(loose)
-        wanted = {"embedder_version": manifest.embedder_version, "dims": manifest.dims}
-        told = [f"{key} {pinned}" for key, pinned in wanted.items() if pinned is not None]
+        unpinned = manifest.model_copy(update={"embedder_version": None, "dims": None})
+        model = models.model_of(unpinned)
+        given_pins = {"embedder_version": manifest.embedder_version, "dims": manifest.dims}
+        pins = [f"{key} {pinned}" for key, pinned in given_pins.items() if pinned is not None]
         there = f"{model.embedder} is {model.version} with {model.dims} dimensions, all was embedded anew"
-        return loose, model, [f"{' and '.join(told)} ({there})"]
+        return unpinned, model, [f"{' and '.join(pins)} ({there})"]
 
 
 async def found(

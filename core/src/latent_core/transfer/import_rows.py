@@ -8,18 +8,18 @@ from uuid import UUID
 
 import orjson
 
+from latent_core.bm25 import postings
+from latent_core.bm25.analyser import analyse, term_vector
+from latent_core.bm25.packing import KeywordColumns
+from latent_core.bm25.signature import signatures
+from latent_core.bm25.vector_fields import read_vectors
+from latent_core.db.copying import int_field, json_field, text_field, texts_field, time_field
+from latent_core.db.transfer.import_rows import chunk_head, signature_row
 from latent_core.domain import versions
 from latent_core.domain.errors import Invalid
-from latent_core.keywords import postings
-from latent_core.keywords.analyser import analyse, term_vector
-from latent_core.keywords.packing import Columns
-from latent_core.keywords.signature import signatures
-from latent_core.keywords.vector_fields import read_vectors
-from latent_core.registry.copying import int_field, json_field, text_field, texts_field, time_field
-from latent_core.registry.importing import chunk_head, signature_row
-from latent_core.transfer.batches import Batch, Part
-from latent_core.transfer.import_choice import Step, Target
+from latent_core.transfer.batches import ArchiveBatch, ArchivePart
 from latent_core.transfer.records import ChunkRecord
+from latent_core.transfer.selection import ImportTarget, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Drafts:
     lengths: list[int]
 
 
-def draft_rows(target: Target, batch: Batch) -> list[Drafts]:
+def draft_rows(target: ImportTarget, batch: ArchiveBatch) -> list[Drafts]:
     """Drafts of a batch, part by part. ``Invalid`` for chunks and pages that belong to none of its documents."""
     languages = {record.doc_id: record.language for record in batch.documents}
     _check_members(batch, languages.keys())
     return [_draft(target, part, languages) for part in batch.parts if part.chunks]
 
 
-def _check_members(batch: Batch, own: AbstractSet[UUID]) -> None:
+def _check_members(batch: ArchiveBatch, own: AbstractSet[UUID]) -> None:
     if any(page.doc_id not in own for page in batch.pages):
         raise Invalid(f"a page in batch {batch.number} of the archive belongs to no document of it")
     if any(chunk.doc_id not in own for part in batch.parts for chunk in part.chunks):
@@ -51,7 +51,7 @@ def _check_members(batch: Batch, own: AbstractSet[UUID]) -> None:
         )
 
 
-def _draft(target: Target, part: Part, languages: Mapping[UUID, str]) -> Drafts:
+def _draft(target: ImportTarget, part: ArchivePart, languages: Mapping[UUID, str]) -> Drafts:
     chunks = part.chunks
     anew = not target.same_space or part.vectors is None
     tsvs, lengths = [chunk.tsv for chunk in chunks], [chunk.length for chunk in chunks]
@@ -67,7 +67,7 @@ def _draft(target: Target, part: Part, languages: Mapping[UUID, str]) -> Drafts:
     )
 
 
-def _tail(target: Target, chunk: ChunkRecord, length: int, *, anew: bool) -> bytes:
+def _tail(target: ImportTarget, chunk: ChunkRecord, length: int, *, anew: bool) -> bytes:
     provenance = chunk.provenance
     if anew:
         space = target.container.space
@@ -102,21 +102,21 @@ def _tail(target: Target, chunk: ChunkRecord, length: int, *, anew: bool) -> byt
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StepRows:
     """Rows of a step, ready to be copied; made outside the transaction, since that takes a while."""
 
     docs: list[UUID]
     """The document of each of the rows that follow."""
     chunks: list[bytes]
     signatures: list[bytes]
-    columns: Columns
-    packed: postings.Prepared
+    columns: KeywordColumns
+    packed: postings.PreparedPostings
     """Of all ``columns``: most often all documents of a step are taken."""
-    likenesses: list[bytes]
-    unjudged: list[tuple[UUID, int]]
+    duplicates: list[bytes]
+    dedup_pending: list[tuple[UUID, int]]
 
 
-def write_rows(target: Target, step: Step, drafts: Sequence[Drafts]) -> Written:
+def write_rows(target: ImportTarget, step: Step, drafts: Sequence[Drafts]) -> StepRows:
     """Chunks as rows, with their terms; the drafts are of all chunks that the step has read."""
     first = drafts[0].first if drafts else 0
     tails = [tail for one in drafts for tail in one.tails]
@@ -125,33 +125,35 @@ def write_rows(target: Target, step: Step, drafts: Sequence[Drafts]) -> Written:
     columns, vectors = _columns(step, drafts, places)
     docs = [one.document.doc_id for one in step.chunks]
     container_id = target.container.id
-    written = Written(docs, [], [], columns, postings.prepare(container_id, columns), [], [])
+    written = StepRows(docs, [], [], columns, postings.prepare(container_id, columns), [], [])
     named = text_field(container_id)
     rows = zip(step.chunks, places, step.windows, vectors, strict=True)
     for one, place, windows, vector in rows:
         document = one.document
-        head = chunk_head(document.doc_id, document.generation, one.id, named, one.ord, windows)
+        head = chunk_head(
+            document.doc_id, document.generation, one.id, named, one.chunk_no, windows
+        )
         written.chunks.append(head + tails[place] + vector)
-        written.signatures.append(signature_row(named, one.ord, bits[place]))
+        written.signatures.append(signature_row(named, one.chunk_no, bits[place]))
         chunk = one.chunk
         if target.founded and target.same_space and chunk.signature is not None:
             original = "\\N" if chunk.original is None else chunk.original
-            row = f"{container_id}\t{one.ord}\t\\\\x{chunk.signature}\t{original}\n"
-            written.likenesses.append(row.encode())
+            row = f"{container_id}\t{one.chunk_no}\t\\\\x{chunk.signature}\t{original}\n"
+            written.duplicates.append(row.encode())
         else:
-            written.unjudged.append((one.document.doc_id, one.ord))
+            written.dedup_pending.append((one.document.doc_id, one.chunk_no))
     return written
 
 
 def _columns(
     step: Step, drafts: Sequence[Drafts], places: Sequence[int]
-) -> tuple[Columns, list[bytes]]:
+) -> tuple[KeywordColumns, list[bytes]]:
     """Terms of a step's chunks, and their term vectors as fields: of all at once, so that each term is looked up once."""
     tsvs = [tsv for one in drafts for tsv in one.tsvs]
     lengths = [length for one in drafts for length in one.lengths]
     counted, vectors = read_vectors([tsvs[place] for place in places])
-    columns = Columns(
-        [one.ord for one in step.chunks],
+    columns = KeywordColumns(
+        [one.chunk_no for one in step.chunks],
         [lengths[place] for place in places],
         [one.document.record.language for one in step.chunks],
         counted,

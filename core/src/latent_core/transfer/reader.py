@@ -19,7 +19,7 @@ import zstandard
 from pydantic import ValidationError
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest import Manifest, parse_manifest
+from latent_core.domain.manifest.model import Manifest, parse_manifest
 from latent_core.transfer.records import (
     BATCH,
     FORMAT,
@@ -38,21 +38,21 @@ BLOCK: Final = 512
 PIECE: Final = 256 * 1024
 PACKED_PIECE: Final = 4096
 """Unpacked at once: 128 MB at the very most."""
-MOST_WINDOW: Final = 2**27
+MAX_WINDOW: Final = 2**27
 """Bytes the decompressor may keep: zstd's own limit for streams of strangers."""
 MEGABYTE: Final = 1024 * 1024
-MOST_SMALL: Final = 16 * MEGABYTE
+MAX_SMALL: Final = 16 * MEGABYTE
 """Of the header, the manifest and the golden queries."""
-MOST_PART: Final = 256 * MEGABYTE
+MAX_PART: Final = 256 * MEGABYTE
 """Of the lines or the vectors of one part: they are held in memory. Ours have some megabytes."""
-MOST_INDEX: Final = 512 * MEGABYTE
-MOST_RATIO: Final = 250
+MAX_INDEX: Final = 512 * MEGABYTE
+MAX_RATIO: Final = 250
 """A file that unfolds to more is no archive of ours but a trap for whoever reads it."""
 FREE_OF_RATIO: Final = 1024 * MEGABYTE
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """One member; its bytes are read before the next one is asked for."""
 
     name: str
@@ -65,12 +65,12 @@ class ArchiveReader:
     """Members in their order. ``Invalid`` says at which byte of the unpacked file something is wrong."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._unpacked = _Unpacked(file)
+        self._unpacked = _FrameReader(file)
         self._offset = 0
         self._left = 0
         self._name = "its beginning"
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ArchiveMember]:
         while (member := self._next()) is not None:
             yield member
         if self._read(1):
@@ -87,10 +87,10 @@ class ArchiveReader:
             self._left -= len(piece)
             yield piece
 
-    def whole(self, most: int) -> bytes:
-        """The current member, at most ``most`` bytes long."""
-        if self._left > most:
-            raise self.wrong(f"has {self._left} bytes, more than the {most} it may have")
+    def whole(self, max_bytes: int) -> bytes:
+        """The current member, at most ``max_bytes`` bytes long."""
+        if self._left > max_bytes:
+            raise self.wrong(f"has {self._left} bytes, more than the {max_bytes} it may have")
         return b"".join(self.pieces())
 
     def wrong(self, what: str) -> Invalid:
@@ -102,7 +102,7 @@ class ArchiveReader:
             member=self._name,
         )
 
-    def _next(self) -> Member | None:
+    def _next(self) -> ArchiveMember | None:
         for _ in self.pieces():
             pass  # what nobody wanted
         self._exactly(-self._offset % BLOCK)
@@ -118,7 +118,7 @@ class ArchiveReader:
         if info.type != tarfile.REGTYPE or not _is_ours(info.name) or info.size < 0:
             raise self.wrong(f"'{info.name[:80]}' is no member that an archive has")
         self._name, self._left = info.name, info.size
-        return Member(info.name, info.size, self._offset)
+        return ArchiveMember(info.name, info.size, self._offset)
 
     def _exactly(self, size: int) -> bytes:
         data = self._read(size)
@@ -136,12 +136,12 @@ class ArchiveReader:
                 f"it is damaged near byte {self._unpacked.place} of the file ({exc})"
             ) from exc
         self._offset += len(data)
-        if self._offset > FREE_OF_RATIO + MOST_RATIO * self._unpacked.place:
-            raise self.wrong(f"it unfolds to more than {MOST_RATIO} times its length")
+        if self._offset > FREE_OF_RATIO + MAX_RATIO * self._unpacked.place:
+            raise self.wrong(f"it unfolds to more than {MAX_RATIO} times its length")
         return data
 
 
-class _Unpacked:
+class _FrameReader:
     """The contents of a file of zstd frames, read in pieces: knows, as the library's own reader does not, whether
     the last frame was whole, and whether every byte is as it was written."""
 
@@ -151,7 +151,7 @@ class _Unpacked:
         self._left = max(0, file.tell() - SEAL.size)
         file.seek(0)
         self._digest = hashlib.sha256()
-        self._zstd = zstandard.ZstdDecompressor(max_window_size=MOST_WINDOW)
+        self._zstd = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
         self._frame: zstandard.ZstdDecompressionObj | None = None
         self._packed = memoryview(b"")
         self._taken = 0
@@ -219,24 +219,24 @@ def _is_ours(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class ArchiveOpening:
     """What an archive says of itself before anything was verified."""
 
     header: Header
     manifest: Manifest
 
 
-def read_opening(file: IO[bytes]) -> Opening:
+def read_opening(file: IO[bytes]) -> ArchiveOpening:
     """Header and manifest only: quick, and not yet proof of anything."""
     reader = ArchiveReader(file)
     members = iter(reader)
     expect(reader, members, HEADER)
-    header = header_in(reader, reader.whole(MOST_SMALL))
+    header = header_in(reader, reader.whole(MAX_SMALL))
     expect(reader, members, MANIFEST)
-    return Opening(header, manifest_in(reader, reader.whole(MOST_SMALL)))
+    return ArchiveOpening(header, manifest_in(reader, reader.whole(MAX_SMALL)))
 
 
-def expect(reader: ArchiveReader, members: Iterator[Member], name: str) -> Member:
+def expect(reader: ArchiveReader, members: Iterator[ArchiveMember], name: str) -> ArchiveMember:
     """The next member, which must have this name."""
     member = next(members, None)
     if member is None or member.name != name:
@@ -245,16 +245,16 @@ def expect(reader: ArchiveReader, members: Iterator[Member], name: str) -> Membe
 
 
 def header_in(reader: ArchiveReader, data: bytes) -> Header:
-    said = json_in(reader, data)
-    if not isinstance(said, dict) or said.get("format") != FORMAT:
+    fields = json_in(reader, data)
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise reader.wrong("it is no exported container")
-    version = said.get("format_version")
+    version = fields.get("format_version")
     if version != FORMAT_VERSION:
         raise reader.wrong(
             f"its format has version {version!r}, and this release reads version {FORMAT_VERSION}"
         )
     try:
-        return Header.model_validate(said)
+        return Header.model_validate(fields)
     except ValidationError as exc:
         raise reader.wrong(f"its header cannot be understood ({exc.errors()[0]['msg']})") from exc
 

@@ -5,7 +5,7 @@ manifest.json  [golden.json]
 batches/000000/blobs/<sha256>      bytes that the batch's documents refer to, each once in the archive
 batches/000000/documents.jsonl     whole documents: their chunks, pages and vectors stand in the same batch
 batches/000000/pages.jsonl
-batches/000000/chunks-0000.jsonl   numbered through the whole archive, in the order of their ords
+batches/000000/chunks-0000.jsonl   numbered through the whole archive, in the order of their chunk_nos
 batches/000000/vectors-0000.f32    one row a window of those chunks, float32, little-endian
 index.json                         name, length, lines and SHA-256 of every member before it, and the totals
 COMPLETE                           SHA-256 of index.json; without it the file is a part of an archive
@@ -24,7 +24,7 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from latent_core.domain.chunk import BlockType, Modality, SourceType
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 
 FORMAT: Final = "latent-container"
 FORMAT_VERSION: Final = 1
@@ -133,7 +133,7 @@ class DocumentRecord(_Record):
 class ChunkRecord(_Record):
     doc_id: UUID
     n: Count
-    """Its number in the archive, in the order of the ords."""
+    """Its number in the archive, in the order of the chunk_nos."""
     ordinal: Count
     modality: Modality
     source_type: SourceType
@@ -204,12 +204,12 @@ class Totals(_Record):
     batches: Count = 0
 
 
-class Index(_Record):
+class ArchiveIndex(_Record):
     members: list[MemberRecord]
     totals: Totals
 
 
-class Contents(BaseModel):
+class VerifiedArchive(BaseModel):
     """An archive that was read to its end and found whole."""
 
     header: Header

@@ -7,16 +7,16 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from latent_core.db.connection import Connection
+from latent_core.db.transfer import archives
 from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import NO_CONTAINER, PRIORITY_NORMAL, JobKind, NewJob
 from latent_core.queue.enqueue import enqueue
-from latent_core.registry import archives
-from latent_core.registry.connection import Connection
 
 
-class Policy(StrEnum):
+class ImportPolicy(StrEnum):
     """What becomes of a document that the container has already."""
 
     SKIP = "skip"
@@ -25,13 +25,13 @@ class Policy(StrEnum):
     """The one whose source was modified later; where that is not known, that was fetched later."""
 
 
-def policy_of(asked: Policy | None, *, merge: bool) -> Policy:
+def policy_of(asked: ImportPolicy | None, *, merge: bool) -> ImportPolicy:
     """``Invalid`` when one is asked for that would have no effect."""
     if asked is not None and not merge:
         raise Invalid(
             "policy says what becomes of documents that are there already: give merge, too, or leave it out"
         )
-    return asked or Policy.SKIP
+    return asked or ImportPolicy.SKIP
 
 
 class ImportPayload(BaseModel):
@@ -44,7 +44,7 @@ class ImportPayload(BaseModel):
     target: str
     """The container that takes it in."""
     merge: bool = False
-    policy: Policy = Policy.SKIP
+    policy: ImportPolicy = ImportPolicy.SKIP
     next_batch: int = 0
     chunks_read: int = 0
     """Of all batches before it: the number of its first chunk."""

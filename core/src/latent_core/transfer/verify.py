@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from latent_core.domain.errors import Invalid
 from latent_core.transfer.reader import (
-    MOST_INDEX,
-    MOST_PART,
-    MOST_SMALL,
+    MAX_INDEX,
+    MAX_PART,
+    MAX_SMALL,
+    ArchiveMember,
     ArchiveReader,
-    Member,
     expect,
     header_in,
     json_in,
@@ -27,11 +27,11 @@ from latent_core.transfer.records import (
     INDEX,
     MANIFEST,
     MARKER,
-    Contents,
+    ArchiveIndex,
     Header,
-    Index,
     MemberRecord,
     Totals,
+    VerifiedArchive,
 )
 
 VECTOR_NUMBER_BYTES = 4
@@ -46,7 +46,7 @@ class Verification:
         self._counted: dict[str, int] = {}
         self._batch = -1
 
-    def steps(self) -> Iterator[Contents | None]:
+    def steps(self) -> Iterator[VerifiedArchive | None]:
         """None after each member, for whoever wants to look up between them, and at last the contents.
 
         ``Invalid`` names what is wrong and where.
@@ -61,7 +61,9 @@ class Verification:
         for member in members:
             if member.name == INDEX:
                 totals = self._end(members)
-                yield Contents(header=header, manifest=manifest, golden=golden, totals=totals)
+                yield VerifiedArchive(
+                    header=header, manifest=manifest, golden=golden, totals=totals
+                )
                 return
             if member.name == GOLDEN:
                 golden = json_in(reader, self._kept(GOLDEN))
@@ -73,19 +75,19 @@ class Verification:
         raise reader.wrong("it has no index")
 
     def _kept(self, name: str) -> bytes:
-        data = self._reader.whole(MOST_SMALL)
+        data = self._reader.whole(MAX_SMALL)
         self._note(name, len(data), hashlib.sha256(data).hexdigest(), 0)
         return data
 
-    def _hash(self, member: Member, header: Header) -> None:
+    def _hash(self, member: ArchiveMember, header: Header) -> None:
         matched = BATCH.fullmatch(member.name)
         if matched is None:
             raise self._reader.wrong(f"'{member.name}' stands where it must not")
         batch, listed, part, _, blob = matched.groups()
         self._follow(int(batch))
-        if blob is None and member.size > MOST_PART:
+        if blob is None and member.size > MAX_PART:
             raise self._reader.wrong(
-                f"'{member.name}' has {member.size} bytes; {MOST_PART} are the most"
+                f"'{member.name}' has {member.size} bytes; {MAX_PART} are the most"
             )
         digest, lines = hashlib.sha256(), 0
         for piece in self._reader.pieces():
@@ -103,7 +105,7 @@ class Verification:
             raise self._reader.wrong(f"batch {batch} follows batch {self._batch}")
         self._batch = batch
 
-    def _count(self, kind: str, member: Member, header: Header, lines: int) -> None:
+    def _count(self, kind: str, member: ArchiveMember, header: Header, lines: int) -> None:
         number = lines
         if kind == "blobs":
             number = 1
@@ -116,30 +118,30 @@ class Verification:
     def _note(self, name: str, size: int, sha256: str, records: int) -> None:
         self._seen.append(MemberRecord(name=name, bytes=size, sha256=sha256, records=records))
 
-    def _end(self, members: Iterator[Member]) -> Totals:
+    def _end(self, members: Iterator[ArchiveMember]) -> Totals:
         """Index and marker, against what was read."""
         reader = self._reader
-        data = reader.whole(MOST_INDEX)
+        data = reader.whole(MAX_INDEX)
         try:
-            index = Index.model_validate_json(data)
+            index = ArchiveIndex.model_validate_json(data)
         except ValidationError as exc:
             raise reader.wrong(
                 f"the index cannot be understood ({exc.errors()[0]['msg']})"
             ) from exc
         self._compare(index)
         expect(reader, members, MARKER)
-        if reader.whole(MOST_SMALL).strip() != hashlib.sha256(data).hexdigest().encode():
+        if reader.whole(MAX_SMALL).strip() != hashlib.sha256(data).hexdigest().encode():
             raise reader.wrong("the marker is not that of the index")
         if next(members, None) is not None:
             raise reader.wrong("a member follows the marker")
         return index.totals
 
-    def _compare(self, index: Index) -> None:
-        for told, seen in zip(index.members, self._seen, strict=False):
-            if told != seen:
+    def _compare(self, index: ArchiveIndex) -> None:
+        for expected_member, seen in zip(index.members, self._seen, strict=False):
+            if expected_member != seen:
                 raise Invalid(
                     f"the archive cannot be imported: '{seen.name}' is not what the index says of "
-                    f"'{told.name}' ({_difference(told, seen)}); export it again, or use another copy",
+                    f"'{expected_member.name}' ({_difference(expected_member, seen)}); export it again, or use another copy",
                     member=seen.name,
                 )
         if len(index.members) != len(self._seen):
@@ -153,9 +155,9 @@ class Verification:
             )
 
 
-def _difference(told: MemberRecord, seen: MemberRecord) -> str:
+def _difference(expected_member: MemberRecord, seen: MemberRecord) -> str:
     for field in ("name", "bytes", "records", "sha256"):
-        expected, found = getattr(told, field), getattr(seen, field)
+        expected, found = getattr(expected_member, field), getattr(seen, field)
         if expected != found:
             return f"its {field}: {found}, not {expected}"
     return "nothing"

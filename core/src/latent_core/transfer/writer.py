@@ -20,7 +20,7 @@ from latent_core.transfer.records import (
     SEAL,
     SEAL_BYTES,
     SEAL_MAGIC,
-    Index,
+    ArchiveIndex,
     MemberRecord,
     Totals,
 )
@@ -38,7 +38,7 @@ class ArchiveWriter:
     """
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._out = _Digested(file)
+        self._out = _HashingFile(file)
         compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
         self._zstd = compressor.stream_writer(cast(IO[bytes], self._out), closefd=False)
         self._members: list[MemberRecord] = []
@@ -91,7 +91,9 @@ class ArchiveWriter:
     def close(self) -> Totals:
         """Write the index, then the marker."""
         totals = Totals(**self._counted)
-        index = orjson.dumps(Index(members=self._members, totals=totals).model_dump(mode="json"))
+        index = orjson.dumps(
+            ArchiveIndex(members=self._members, totals=totals).model_dump(mode="json")
+        )
         self.end_frame()
         self.add(INDEX, index)
         self.add(MARKER, hashlib.sha256(index).hexdigest().encode() + b"\n")
@@ -123,7 +125,7 @@ def seal(sha256: bytes) -> bytes:
     return SEAL.pack(SEAL_MAGIC, SEAL_BYTES, sha256)
 
 
-class _Digested:
+class _HashingFile:
     """A file that knows the hash and length of what was written to it."""
 
     def __init__(self, file: IO[bytes]) -> None:

@@ -13,9 +13,9 @@ from latent_core.vectors.port import Points
 def checked_points(points: Points) -> NDArray[np.float32]:
     """The vectors of ``points``; ``Invalid`` for uneven columns and for what is no number."""
     vectors = np.ascontiguousarray(points.vectors, dtype=np.float32)
-    lengths = {len(points.ids), len(points.doc_ids), len(points.generations), len(points.ords)}
+    lengths = {len(points.ids), len(points.doc_ids), len(points.generations), len(points.chunk_nos)}
     if vectors.ndim != 2 or lengths != {len(vectors)}:
-        raise Invalid("points need one vector, document, generation and ord each")
+        raise Invalid("points need one vector, document, generation and chunk_no each")
     if not np.isfinite(vectors).all():
         raise Invalid("vectors hold finite numbers only")
     return vectors

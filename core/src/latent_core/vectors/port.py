@@ -22,14 +22,14 @@ class Points:
     vectors: Matrix
     doc_ids: Sequence[UUID]
     generations: Sequence[int]
-    ords: Sequence[int]
+    chunk_nos: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class VectorHits:
-    """Nearest points, best first. Several points may share an ord (windows of one chunk)."""
+    """Nearest points, best first. Several points may share an chunk_no (windows of one chunk)."""
 
-    ords: NDArray[np.int64]
+    chunk_nos: NDArray[np.int64]
     scores: NDArray[np.float32]
     """Cosine similarity, -1..1."""
 
@@ -39,11 +39,11 @@ class StoredPoint:
     id: PointId
     doc_id: UUID
     generation: int
-    ord: int
+    chunk_no: int
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CollectionLayout:
     """How a server keeps a collection (manifest key ``vectors``). The embedded engine is one process on one
     disk and searches a coarse copy with rescoring by itself, so that it has nothing to choose."""
 
@@ -60,7 +60,9 @@ class VectorIndex(Protocol):
     Writes are durable, and visible to searches, when they return (DESIGN §7.1).
     """
 
-    async def create_collection(self, name: str, dims: int, layout: Layout = Layout()) -> None:
+    async def create_collection(
+        self, name: str, dims: int, layout: CollectionLayout = CollectionLayout()
+    ) -> None:
         """Create ``name`` unless it is there already with the same ``dims`` (else ``Conflict``).
 
         One that is there takes over what of ``layout`` can be changed in place.

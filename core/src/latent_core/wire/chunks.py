@@ -19,8 +19,8 @@ class ChunkView(BaseModel):
     source_uri: str
     file_hash: str | None
     """SHA-256 of the document's bytes; of a record, of what it says."""
-    ord: int
-    ordinal: int
+    chunk_no: int
+    position: int
     modality: str
     source_type: str
     block_type: str
@@ -54,7 +54,7 @@ class ChunkAnswer(Envelope):
 class SizeClass(BaseModel):
     """Of a histogram; the last one has no end."""
 
-    at_least: int
+    lower_bound: int
     below: int | None
     chunks: int
 

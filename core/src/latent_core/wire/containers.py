@@ -14,7 +14,7 @@ class ContainerList(PagedEnvelope):
     next_cursor: str | None = None
 
 
-class Description(Envelope, ContainerDescription):
+class DescribedContainer(Envelope, ContainerDescription):
     pass
 
 

@@ -7,10 +7,10 @@ from typing import Literal
 from pydantic import BaseModel
 
 
-class Health(BaseModel):
+class HealthAnswer(BaseModel):
     status: Literal["ok"] = "ok"
 
 
-class Readiness(BaseModel):
+class ReadinessAnswer(BaseModel):
     status: Literal["ok", "degraded"]
     services: dict[str, Literal["ok", "down"]]

@@ -21,7 +21,7 @@ class JobAnswer(Envelope):
     job: JobView
 
 
-class JobPage(PagedEnvelope):
+class JobList(PagedEnvelope):
     jobs: list[JobView]
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import Field
 
 from latent_core.domain.envelope import Envelope
-from latent_core.domain.pdf_status import PdfStatus, PdfTotals, Selected
+from latent_core.domain.pdf_status import PdfStatus, PdfTotals, SelectedDocument
 from latent_core.wire.base import PagedEnvelope, RequestBody
 from latent_core.wire.fields import ContainerId
 
@@ -32,4 +32,4 @@ class ProcessAnswer(Envelope):
     container_id: str
     queued: int
     """Documents that a job works on now."""
-    documents: list[Selected]
+    documents: list[SelectedDocument]

@@ -45,7 +45,7 @@ class RollbackBody(RequestBody):
 class RollbackAnswer(Envelope):
     """What one step back did."""
 
-    given_up: ModelView | None
+    aborted: ModelView | None
     """A build that was never switched to."""
     was: ModelView | None
     now: ModelView

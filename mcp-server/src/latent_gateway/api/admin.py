@@ -7,16 +7,17 @@ from typing import Final
 
 from fastapi import APIRouter, Response
 
+from latent_core.db import audit, containers
+from latent_core.db.doctor import checks
 from latent_core.doctor.examine import Doctor
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import Invalid, TimedOut
-from latent_core.domain.findings import Difference, DoctorReport
+from latent_core.domain.findings import DoctorReport, StoreDifference
 from latent_core.domain.token import Scope
-from latent_core.registry import audit, checks, containers
 from latent_core.wire.doctor import DoctorAnswer, DoctorBody
-from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
+from latent_gateway.envelope import json_answer
 from latent_gateway.manifest_sync import read_folder
 
 router = APIRouter(tags=["admin"])
@@ -34,16 +35,16 @@ async def doctor(
     One run at a time; the next is a ``Conflict`` until it has ended.
     """
     access.require(caller, Scope.ADMIN)
-    wanted = None
+    container_ids = None
     async with shared.stack.db.transaction() as conn:
         if body.container_id is not None:
-            wanted = [(await access.owned(conn, caller, body.container_id)).id]
+            container_ids = [(await access.owned(conn, caller, body.container_id)).id]
         elif not caller.is_owner:
-            wanted = [c.id for c in await access.all_owned(conn, caller)]
+            container_ids = [c.id for c in await access.all_owned(conn, caller)]
     try:
         # The deadline stands outside: what it breaks off gives the lock back.
         async with asyncio.timeout(LONGEST_SECONDS), checks.alone(shared.stack.db):
-            report = await _examined(shared, caller.name, body, wanted, request_id)
+            report = await _examined(shared, caller.name, body, container_ids, request_id)
     except TimeoutError as exc:
         raise TimedOut(
             f"the stores were not compared within {LONGEST_SECONDS:g} s: name one container, or leave out deep"
@@ -52,7 +53,11 @@ async def doctor(
 
 
 async def _examined(
-    shared: Gateway, principal: str, body: DoctorBody, wanted: list[str] | None, request_id: str
+    shared: Gateway,
+    principal: str,
+    body: DoctorBody,
+    container_ids: list[str] | None,
+    request_id: str,
 ) -> DoctorReport:
     stack = shared.stack
     lease = shared.settings.lease_seconds
@@ -65,8 +70,8 @@ async def _examined(
         deep=body.deep,
         alone=alone,
     )
-    report = await examined.examine(wanted)
-    await _note_files(shared, report, whole=wanted is None)
+    report = await examined.examine(container_ids)
+    await _note_files(shared, report, whole=container_ids is None)
     if body.repair and not report.clean:
         repairer = Repairer(
             stack.db,
@@ -101,7 +106,7 @@ async def _note_files(shared: Gateway, report: DoctorReport, *, whole: bool) -> 
                 if getattr(manifest, key) != getattr(container.manifest, key)
             )
             report.containers[manifest.id].notes.append(
-                Difference(
+                StoreDifference(
                     kind="manifest",
                     object=path.name,
                     message=f"differs from what is in force in {', '.join(keys)}: "

@@ -6,18 +6,18 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 
+from latent_core.db import audit
+from latent_core.db.audit import AuditQuery
+from latent_core.db.connection import Connection
 from latent_core.domain import cursors
 from latent_core.domain.audit import AuditLine
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
-from latent_core.registry import audit
-from latent_core.registry.audit import Asked
-from latent_core.registry.connection import Connection
 from latent_core.wire.audit import AuditPage
-from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["access"])
 
@@ -40,21 +40,21 @@ async def read(
     The owner of the installation also sees those of tokens and of containers that are no more.
     """
     access.require(caller, Scope.ADMIN)
-    asked = Asked(cursors.decode_int(cursor, LAST), limit + 1, principal, action)
+    query = AuditQuery(cursors.decode_int(cursor, LAST), limit + 1, principal, action)
     async with shared.stack.db.reading() as conn:
-        found = await _lines(conn, caller, container_id, asked)
+        found = await _lines(conn, caller, container_id, query)
     more = cursors.encode(found[limit - 1].id) if len(found) > limit else None
     return json_answer(AuditPage(audit=found[:limit], next_cursor=more), request_id)
 
 
 async def _lines(
-    conn: Connection, caller: Principal, container_id: str | None, asked: Asked
+    conn: Connection, caller: Principal, container_id: str | None, query: AuditQuery
 ) -> list[AuditLine]:
     if caller.is_owner:
         owned = [c.id for c in await access.all_owned(conn, caller)]
-        return await audit.whole(conn, owned, container_id, asked)
+        return await audit.whole(conn, owned, container_id, query)
     if container_id is None:
         owned = [c.id for c in await access.all_owned(conn, caller)]
     else:
         owned = [(await access.owned(conn, caller, container_id)).id]
-    return await audit.of_containers(conn, owned, asked)
+    return await audit.of_containers(conn, owned, query)

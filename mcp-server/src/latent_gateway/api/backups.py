@@ -8,6 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
+from latent_core.db import audit
+from latent_core.db.connection import Connection
+from latent_core.db.transfer import archives
 from latent_core.domain import cursors
 from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import NotFound
@@ -15,13 +18,11 @@ from latent_core.domain.ids import Sha256
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.ingest.delete import enqueue_collection
-from latent_core.registry import archives, audit
-from latent_core.registry.connection import Connection
-from latent_core.transfer.reader import Opening, read_opening
+from latent_core.transfer.reader import ArchiveOpening, read_opening
 from latent_core.transfer.requests import (
     ExportPayload,
     ImportPayload,
-    Policy,
+    ImportPolicy,
     policy_of,
     request_export,
 )
@@ -35,7 +36,6 @@ from latent_core.wire.transfers import (
     BackupRemoved,
     ImportAnswer,
 )
-from latent_gateway.answers import json_answer
 from latent_gateway.api.transfers import (
     begin_import,
     is_whole,
@@ -45,6 +45,7 @@ from latent_gateway.api.transfers import (
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, RequestId, Shared, SignedLinks
+from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["backups"])
 
@@ -55,7 +56,7 @@ class RestoreBody(RequestBody):
     container_id: Annotated[Text, Field(max_length=64)] | None = None
     """Default that of the backup."""
     merge: bool = False
-    policy: Policy | None = None
+    policy: ImportPolicy | None = None
     """Of a merge; default ``skip``."""
 
 
@@ -76,8 +77,10 @@ async def list_backups(
         ids = [*own, *gone]
         if container_id is not None and container_id not in ids:
             raise access.unknown(container_id)
-        wanted = ids if container_id is None else [container_id]
-        found = await archives.listed(conn, ArchiveKind.BACKUP, wanted, limit + 1, before=before)
+        container_ids = ids if container_id is None else [container_id]
+        found = await archives.listed(
+            conn, ArchiveKind.BACKUP, container_ids, limit + 1, before=before
+        )
     more = cursors.encode(found[limit - 1].id) if len(found) > limit else None
     seen = [one for one in found[:limit] if one.container_id in gone or reaches(caller, own, one)]
     return json_answer(BackupList(backups=seen, next_cursor=more), request_id)
@@ -89,7 +92,7 @@ async def make(body: BackupBody, shared: Shared, caller: Caller, request_id: Req
     async with shared.stack.db.transaction() as conn:
         container = await access.owned(conn, caller, body.container_id)
         await shared.quotas.check_queue(conn, caller)
-        await shared.stack.room.check(conn)
+        await shared.stack.capacity.check(conn)
         job_id = await request_export(
             conn, container.id, ExportPayload(kept=True), principal=caller.name
         )
@@ -169,7 +172,7 @@ async def restore(
     access.require(caller, Scope.ADMIN)
     async with shared.stack.db.transaction() as conn:
         await shared.quotas.check_queue(conn, caller)
-        await shared.stack.room.check(conn)
+        await shared.stack.capacity.check(conn)
         found = await _owned(conn, caller, backup_id)
     opening = await _opening(shared, found)
     payload = ImportPayload(
@@ -187,10 +190,10 @@ async def restore(
     )
 
 
-async def _opening(shared: Shared, archive: ArchiveView) -> Opening:
+async def _opening(shared: Shared, archive: ArchiveView) -> ArchiveOpening:
     path = await shared.stack.blobs.local_copy(Sha256(archive.sha256))
 
-    def read() -> Opening:
+    def read() -> ArchiveOpening:
         with path.open("rb") as file:
             return read_opening(file)
 

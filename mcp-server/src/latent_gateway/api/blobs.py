@@ -10,8 +10,8 @@ from fastapi.responses import StreamingResponse
 
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
-from latent_gateway.conditional import IfNoneMatch, has_match
 from latent_gateway.context import Shared
+from latent_gateway.middleware.conditional import IfNoneMatch, has_match
 
 router = APIRouter(tags=["blobs"])
 
@@ -49,14 +49,14 @@ async def read(
     headers = _headers(type, disposition, filename) | {"ETag": tag}
     if has_match(if_none_match, tag):
         return Response(status_code=304, headers=headers)
-    wanted = _range(range, size)
-    if wanted is None:
+    byte_range = _range(range, size)
+    if byte_range is None:
         return StreamingResponse(
             shared.stack.blobs.stream(blob),
             media_type=type,
             headers={**headers, "Content-Length": str(size)},
         )
-    start, end = wanted
+    start, end = byte_range
     if start >= end:
         return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{size}"})
     headers |= {

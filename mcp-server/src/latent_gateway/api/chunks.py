@@ -9,20 +9,20 @@ from uuid import UUID
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
+from latent_core.db.documents import chunk_listing
+from latent_core.db.documents.chunk_listing import (
+    CHARACTER_STEPS,
+    TOKEN_STEPS,
+    ChunkListing,
+    ChunkRow,
+    ChunkSelection,
+    Sizes,
+)
 from latent_core.domain import cursors
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
 from latent_core.domain.hit import PlaceView
 from latent_core.domain.text import Text, unsound
-from latent_core.registry import inspection
-from latent_core.registry.inspection import (
-    CHARACTER_STEPS,
-    TOKEN_STEPS,
-    ChunkRow,
-    Found,
-    Sizes,
-    Wanted,
-)
 from latent_core.wire.chunks import (
     ChunkAnswer,
     ChunkPage,
@@ -32,15 +32,15 @@ from latent_core.wire.chunks import (
     SizeClass,
     SizesAnswer,
 )
-from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["chunks"])
 
 SECONDS: Final = 2.0
 """A list that takes longer ends early, with a cursor to go on."""
-MOST_FIELDS: Final = 20
+MAX_FIELDS: Final = 20
 _FIELD: Final = "meta."
 
 
@@ -66,7 +66,7 @@ async def list_chunks(
     ``source_uri`` is a beginning; ``meta`` a JSON object that theirs must contain, and ``meta.<field>=<value>``
     asks for single fields.
     """
-    wanted = Wanted(
+    selection = ChunkSelection(
         doc_id=doc_id,
         uri_prefix=source_uri,
         source_type=None if source_type is None else source_type.value,
@@ -79,19 +79,19 @@ async def list_chunks(
     after = cursors.decode_int(cursor, -1)
     async with shared.stack.db.reading() as conn:
         container = await access.readable_one(conn, caller, container_id)
-        found = await inspection.find(
-            conn, container.id, wanted, after=after, limit=limit, seconds=SECONDS
+        found = await chunk_listing.find(
+            conn, container.id, selection, after=after, limit=limit, seconds=SECONDS
         )
     return json_answer(_page(found), request_id)
 
 
-def _page(found: Found) -> ChunkPage:
+def _page(found: ChunkListing) -> ChunkPage:
     cursor = None if found.more_after is None else cursors.encode(found.more_after)
     chunks = [view(row) for row in found.rows]
     if found.in_time:
         return ChunkPage(chunks=chunks, next_cursor=cursor)
-    told = f"the list was ended after {SECONDS:g} s; more may follow: go on with next_cursor"
-    issue = Issue(code=IssueCode.TIMEOUT, message=told)
+    summary = f"the list was ended after {SECONDS:g} s; more may follow: go on with next_cursor"
+    issue = Issue(code=IssueCode.TIMEOUT, message=summary)
     return ChunkPage(chunks=chunks, next_cursor=cursor, partial=True, issues=[issue])
 
 
@@ -118,8 +118,8 @@ def _fields(request: Request) -> dict[str, str]:
         if name.startswith(_FIELD)
     ]
     fields = dict(given)
-    if len(given) > MOST_FIELDS or len(fields) < len(given):
-        raise Invalid(f"meta.<field>: name each field once, and at most {MOST_FIELDS} of them")
+    if len(given) > MAX_FIELDS or len(fields) < len(given):
+        raise Invalid(f"meta.<field>: name each field once, and at most {MAX_FIELDS} of them")
     wrong = unsound(fields)
     if wrong is not None:
         raise Invalid(f"meta.{wrong[0]}: {wrong[1]}")
@@ -137,7 +137,7 @@ async def sizes(
     """How long the visible chunks are, in tokens and in characters, by source type."""
     async with shared.stack.db.reading() as conn:
         container = await access.readable_one(conn, caller, container_id)
-        found = await inspection.sizes(conn, container.id, doc_id)
+        found = await chunk_listing.sizes(conn, container.id, doc_id)
     total = next((_sizes(one) for one in found if one.source_type is None), None)
     kinds = {one.source_type: _sizes(one) for one in found if one.source_type is not None}
     return json_answer(SizesAnswer(total=total, by_source_type=kinds), request_id)
@@ -161,7 +161,7 @@ def _distribution(
         p50=found.row[f"{measure}_p50"],
         p95=found.row[f"{measure}_p95"],
         max=found.row[f"{measure}_max"],
-        histogram=[SizeClass(at_least=low, below=high, chunks=n) for low, high, n in bounds],
+        histogram=[SizeClass(lower_bound=low, below=high, chunks=n) for low, high, n in bounds],
     )
 
 
@@ -172,7 +172,7 @@ async def show(
     """One chunk, whole."""
     async with shared.stack.db.reading() as conn:
         container = await access.readable_one(conn, caller, container_id)
-        row = await inspection.one(conn, container.id, chunk_id)
+        row = await chunk_listing.one(conn, container.id, chunk_id)
     if row is None:
         raise NotFound(
             f"container '{container_id}' has no chunk '{chunk_id}'", chunk_id=str(chunk_id)
@@ -186,8 +186,8 @@ def view(row: ChunkRow) -> ChunkView:
         doc_id=row.doc_id,
         source_uri=row.uri,
         file_hash=row.sha256,
-        ord=row.ord,
-        ordinal=row.ordinal,
+        chunk_no=row.chunk_no,
+        position=row.position,
         modality=row.modality,
         source_type=row.source_type,
         block_type=row.block_type,

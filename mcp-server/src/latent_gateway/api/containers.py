@@ -7,34 +7,34 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 
+from latent_core.db import audit, containers, embed_usage
+from latent_core.db.containers import Container
 from latent_core.domain import cursors
 from latent_core.domain.container import ContainerSummary
 from latent_core.domain.errors import Issue, IssueCode, PreconditionFailed
-from latent_core.domain.manifest import parse_manifest
-from latent_core.domain.offer import check_offered
+from latent_core.domain.manifest.availability import check_offered
+from latent_core.domain.manifest.model import parse_manifest
 from latent_core.domain.text import Text
 from latent_core.ingest import containers as founding
+from latent_core.ingest.dedup import enqueue_dedup
 from latent_core.ingest.delete import delete_container
-from latent_core.ingest.likenesses import judge_anew
-from latent_core.registry import audit, containers, embed_usage
-from latent_core.registry.containers import Container
 from latent_core.wire.containers import (
     ContainerCreated,
     ContainerList,
     ContainerStateAnswer,
     ContainerUpdated,
-    Description,
+    DescribedContainer,
     ManifestBody,
     StateBody,
 )
 from latent_core.wire.jobs import JobAccepted
-from latent_gateway.answers import PreconditionRequired, json_answer
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
-from latent_gateway.conditional import IfNoneMatch, tagged_answer, version_of
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
+from latent_gateway.envelope import PreconditionRequired, json_answer
 from latent_gateway.manifest_files import forget_template, write_files
-from latent_gateway.warm import warm
+from latent_gateway.middleware.conditional import IfNoneMatch, tagged_answer, version_of
+from latent_gateway.preload import warm
 
 router = APIRouter(tags=["containers"])
 
@@ -71,7 +71,7 @@ async def list_containers(
     return json_answer(answer, request_id)
 
 
-@router.get("/v1/containers/describe", response_model=Description)
+@router.get("/v1/containers/describe", response_model=DescribedContainer)
 async def describe(
     container_id: Annotated[Text, Query(max_length=64)],
     shared: Shared,
@@ -84,7 +84,7 @@ async def describe(
     return tagged_answer(body, request_id, if_none_match, version=body.etag)
 
 
-async def description(shared: Gateway, caller: Principal, container_id: str) -> Description:
+async def description(shared: Gateway, caller: Principal, container_id: str) -> DescribedContainer:
     """What ``describe`` answers; ``NotFound`` when the principal may not read the container."""
     async with shared.stack.db.transaction() as conn:
         container = await access.readable_one(conn, caller, container_id)
@@ -100,7 +100,7 @@ async def description(shared: Gateway, caller: Principal, container_id: str) -> 
         made_by["missing"] = f"{missing}. Until then it is searched by keywords only"
     if usage.texts:
         made_by["usage"] = asdict(usage)
-    return Description(
+    return DescribedContainer(
         manifest=container.manifest.model_dump(mode="json"),
         sizes=sizes,
         last_ingest_at=last,
@@ -122,7 +122,7 @@ async def create(
     manifest = parse_manifest(body.manifest)
     access.check_creation(caller, manifest.id)
     access.check_kept(caller, manifest)
-    told = check_offered(manifest, shared.settings.blob_bucket)
+    offer_issues = check_offered(manifest, shared.settings.blob_bucket)
     stack = shared.stack
     container = await founding.create(
         stack.db,
@@ -135,7 +135,7 @@ async def create(
     files = await write_files(shared.settings.manifests, manifest)
     background.add_task(warm, stack, container.space)
     answer = ContainerCreated(
-        container=summary(container), etag=container.etag, files=files, issues=told
+        container=summary(container), etag=container.etag, files=files, issues=offer_issues
     )
     return json_answer(answer, request_id, status=201, headers={"ETag": f'"{container.etag}"'})
 
@@ -155,7 +155,7 @@ async def change(
             "name the version you change: If-Match with the ETag that describe gave"
         )
     manifest = parse_manifest(body.manifest)
-    told = check_offered(manifest, shared.settings.blob_bucket)
+    offer_issues = check_offered(manifest, shared.settings.blob_bucket)
     async with shared.stack.db.transaction() as conn:
         current = await access.changed_alone(conn, caller, container_id)
         access.check_kept(caller, manifest)
@@ -175,10 +175,10 @@ async def change(
             request_id=request_id,
         )
         if manifest.dedup != current.manifest.dedup:
-            await judge_anew(conn, container_id, principal=caller.name)
+            await enqueue_dedup(conn, container_id, principal=caller.name)
         container = await access.owned(conn, caller, container_id)
     answer = ContainerUpdated(
-        container=summary(container), etag=etag, changed=etag != current.etag, issues=told
+        container=summary(container), etag=etag, changed=etag != current.etag, issues=offer_issues
     )
     return json_answer(answer, request_id, headers={"ETag": f'"{etag}"'})
 
@@ -226,8 +226,8 @@ async def delete(
         )
     shared.stack.wake()
     golden = await forget_template(shared.settings.manifests, container.id)
-    told = [_golden_stay(container.id, golden)] if golden else []
-    return json_answer(JobAccepted(job_id=job_id, issues=told), request_id, status=202)
+    offer_issues = [_golden_stay(container.id, golden)] if golden else []
+    return json_answer(JobAccepted(job_id=job_id, issues=offer_issues), request_id, status=202)
 
 
 def _golden_stay(container_id: str, names: list[str]) -> Issue:

@@ -11,10 +11,10 @@ from latent_core.domain.query import (
     SearchResponse,
 )
 from latent_core.wire.doc_search import DOCUMENTS, DocSearchBody
-from latent_gateway.answers import json_answer
 from latent_gateway.api import search
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared, SignedLinks
+from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["search"])
 
@@ -24,19 +24,19 @@ async def doc_search(
     body: DocSearchBody, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
 ) -> Response:
     """Find documents of some formats, in all containers unless some are named."""
-    wanted = body.containers
-    if wanted is None:
+    container_ids = body.containers
+    if container_ids is None:
         async with shared.stack.db.reading() as conn:
-            wanted = [c.id for c in await access.all_searchable(conn, caller)]
-    if not wanted:
+            container_ids = [c.id for c in await access.all_searchable(conn, caller)]
+    if not container_ids:
         raise NotFound("there is no container that may be read; create one first")
     request = SearchRequest(
-        containers=wanted[:MAX_CONTAINERS],
+        containers=container_ids[:MAX_CONTAINERS],
         query=body.query,
         top_k=body.limit,
         filters={"source_type": {"in": [f.value for f in body.formats or DOCUMENTS]}},
     )
     answer = await search.find(request, shared, caller, request_id, links)
     if body.containers is None:
-        answer = search.of_all(answer, len(wanted))
+        answer = search.of_all(answer, len(container_ids))
     return json_answer(answer, request_id)

@@ -7,18 +7,19 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
+from latent_core.db import audit
+from latent_core.db.documents import documents
 from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.text import Text
 from latent_core.ingest.delete import delete_documents, delete_records
-from latent_core.processes.crash import crash_point
-from latent_core.registry import audit, documents
+from latent_core.runtime.failpoint import failpoint
 from latent_core.wire.documents import DocumentAnswer, DocumentPage
 from latent_core.wire.jobs import JobAccepted
-from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
-from latent_gateway.conditional import IfNoneMatch, tagged_answer
 from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.envelope import json_answer
+from latent_gateway.middleware.conditional import IfNoneMatch, tagged_answer
 
 router = APIRouter(tags=["documents"])
 
@@ -107,8 +108,8 @@ async def delete(
             object_=found.source_uri,
             request_id=request_id,
         )
-        crash_point("delete.before_commit")
-    crash_point("delete.after_commit")
+        failpoint("delete.before_commit")
+    failpoint("delete.after_commit")
     await delete_records(
         shared.stack.db,
         container.id,

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from latent_core.wire.health import Health, Readiness
+from latent_core.wire.health import HealthAnswer, ReadinessAnswer
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, Shared
 
@@ -16,7 +16,7 @@ router = APIRouter(tags=["health"])
 
 
 DEGRADED: Final[dict[int | str, dict[str, Any]]] = {
-    503: {"description": "A backing service does not answer", "model": Readiness}
+    503: {"description": "A backing service does not answer", "model": ReadinessAnswer}
 }
 TEXT: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -27,12 +27,12 @@ TEXT: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @router.get("/healthz")
-async def healthz() -> Health:
+async def healthz() -> HealthAnswer:
     """The process answers."""
-    return Health()
+    return HealthAnswer()
 
 
-@router.get("/readyz", response_model=Readiness, responses=DEGRADED)
+@router.get("/readyz", response_model=ReadinessAnswer, responses=DEGRADED)
 async def readyz(shared: Shared) -> Response:
     """Every backing service answers."""
     up = await shared.gauges.services()

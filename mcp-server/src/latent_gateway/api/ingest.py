@@ -12,6 +12,9 @@ from uuid import UUID
 
 from fastapi import APIRouter, Response
 
+from latent_core.db import audit, uploads
+from latent_core.db.connection import Connection
+from latent_core.db.documents.documents import SourceInfo
 from latent_core.domain.chunk import Modality
 from latent_core.domain.doc_meta import accepted_meta, given_digest
 from latent_core.domain.errors import Forbidden, Invalid, NotFound
@@ -20,19 +23,16 @@ from latent_core.domain.recipe import recipe
 from latent_core.domain.text import trouble
 from latent_core.domain.web_address import WebAddress
 from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, accept
-from latent_core.registry import audit, uploads
-from latent_core.registry.connection import Connection
-from latent_core.registry.documents import Source
 from latent_core.settings import Settings
 from latent_core.wire.documents import AddAnswer, AddBody
 from latent_core.wire.fields import MAX_URI_BYTES
-from latent_gateway.answers import json_answer
 from latent_gateway.api.uploads import guess_mime, safe_filename
 from latent_gateway.api.web import check_fetchable, page_name
 from latent_gateway.auth import access
 from latent_gateway.auth.access import Writable
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
+from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["ingest"])
 
@@ -40,7 +40,7 @@ CORPUS_NAMES: Final = (".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True, slots=True)
-class Bytes:
+class SourceBytes:
     """Where the bytes of a source are."""
 
     filename: str
@@ -67,7 +67,7 @@ async def accept_source(
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, body.container_id)
         await shared.quotas.check_queue(conn, caller)
-        await shared.stack.room.check(conn)
+        await shared.stack.capacity.check(conn)
         # The container first, then the upload's row: everybody's order of locks.
         await access.held(conn, container)
         if isinstance(reference, WebAddress):
@@ -96,7 +96,7 @@ async def accept_source(
         )
         accepted = await accept(
             conn,
-            Source(container.id, uri, source.mime),
+            SourceInfo(container.id, uri, source.mime),
             payload,
             kind=_kind(name, source.mime),
             principal=caller.name,
@@ -174,16 +174,16 @@ def _canonical(uri: str) -> str:
     return uri
 
 
-def _page(container: Writable, address: WebAddress, settings: Settings) -> Bytes:
+def _page(container: Writable, address: WebAddress, settings: Settings) -> SourceBytes:
     """Its bytes are fetched by the job."""
     check_fetchable(address, container.manifest, settings)
     name = page_name(address)
-    return Bytes(name, guess_mime(name, None), url=str(address), default_uri=str(address))
+    return SourceBytes(name, guess_mime(name, None), url=str(address), default_uri=str(address))
 
 
 async def _bytes(
     conn: Connection, container: Writable, reference: str, roots: tuple[Path, ...]
-) -> Bytes:
+) -> SourceBytes:
     try:
         upload_id = UUID(reference)
     except ValueError:
@@ -193,16 +193,16 @@ async def _bytes(
         raise NotFound(
             f"file_ref '{reference}' is no upload of container '{container.id}'; upload the file first"
         )
-    return Bytes(upload.filename, upload.mime, sha256=upload.sha256)
+    return SourceBytes(upload.filename, upload.mime, sha256=upload.sha256)
 
 
-def _below_roots(reference: str, roots: tuple[Path, ...]) -> Bytes:
+def _below_roots(reference: str, roots: tuple[Path, ...]) -> SourceBytes:
     """A regular file below one of the roots, links resolved; the same answer for what is elsewhere and what is not there."""
     for root in roots:
         path = _file_below(root, reference)
         if path is not None:
             relative = path.relative_to(root).as_posix()
-            return Bytes(
+            return SourceBytes(
                 path.name,
                 guess_mime(path.name, None),
                 path=str(path),

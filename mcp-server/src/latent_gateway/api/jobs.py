@@ -12,6 +12,9 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
+from latent_core.db import audit, containers
+from latent_core.db.connection import Connection
+from latent_core.db.spaces import spaces
 from latent_core.domain import cursors
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, NotFound, RateLimited, Unauthorized
@@ -19,14 +22,11 @@ from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope as TokenScope
 from latent_core.queue import admin
-from latent_core.registry import audit, containers, spaces
-from latent_core.registry.connection import Connection
-from latent_core.wire.jobs import JobAnswer, JobPage, RequeueAnswer, RequeueBody
-from latent_gateway.answers import json_answer, waiting_headers
-from latent_gateway.api.server_events import (
+from latent_core.wire.jobs import JobAnswer, JobList, RequeueAnswer, RequeueBody
+from latent_gateway.api.sse import (
     KEEP_ALIVE,
     LONGEST_STREAM_SECONDS,
-    Counted,
+    CountedStream,
     Rhythm,
     described,
     written,
@@ -34,13 +34,16 @@ from latent_gateway.api.server_events import (
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
+from latent_gateway.envelope import json_answer, waiting_headers
 
 router = APIRouter(tags=["jobs"])
 
 FINAL: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
-ASKED_BY_ADMINS: Final = frozenset({JobKind.REFRESH, JobKind.EVAL, JobKind.EXPORT, JobKind.IMPORT})
+REQUESTED_BY_ADMINS: Final = frozenset(
+    {JobKind.REFRESH, JobKind.EVAL, JobKind.EXPORT, JobKind.IMPORT}
+)
 """Who may not begin one may not end it either, nor begin it again."""
-MOST_CHOSEN: Final = 100
+MAX_CHOSEN: Final = 100
 """By one request for certain jobs."""
 REQUEUED_AT_ONCE: Final = 200
 """By one request for all that failed."""
@@ -60,19 +63,19 @@ async def visible_job(
 
     To change one that takes scope admin to begin takes that scope too.
     """
-    asked_id = job_id if 0 < job_id < 2**63 else 0
-    job = await _or_none(conn, asked_id)
-    asked = None if job is None else job.container_id
-    by = await admin.asked_by(conn, asked_id)
-    seen = await access.job_seen(conn, caller, asked, to_change=to_change, asked_by=by)
+    requested_id = job_id if 0 < job_id < 2**63 else 0
+    job = await _or_none(conn, requested_id)
+    job_container = None if job is None else job.container_id
+    by = await admin.requested_by(conn, requested_id)
+    seen = await access.job_seen(conn, caller, job_container, to_change=to_change, requested_by=by)
     if job is None or not seen:
         raise _unknown(job_id)
-    if to_change and job.kind in ASKED_BY_ADMINS:
+    if to_change and job.kind in REQUESTED_BY_ADMINS:
         access.require(caller, TokenScope.ADMIN)
     return job
 
 
-@router.get("/v1/jobs", response_model=JobPage)
+@router.get("/v1/jobs", response_model=JobList)
 async def list_jobs(
     shared: Shared,
     caller: Caller,
@@ -80,7 +83,7 @@ async def list_jobs(
     container_id: Annotated[Text | None, Query(max_length=64)] = None,
     status: Annotated[list[JobState] | None, Query()] = None,
     job_id: Annotated[
-        list[Annotated[int, Field(gt=0, lt=2**63)]] | None, Query(max_length=MOST_CHOSEN)
+        list[Annotated[int, Field(gt=0, lt=2**63)]] | None, Query(max_length=MAX_CHOSEN)
     ] = None,
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
@@ -90,11 +93,11 @@ async def list_jobs(
         ids = await access.jobs_of(conn, caller, container_id)
         if job_id is not None:
             chosen = await admin.chosen(conn, job_id, container_ids=ids, states=status)
-            return json_answer(JobPage(jobs=chosen, next_cursor=None), request_id)
+            return json_answer(JobList(jobs=chosen, next_cursor=None), request_id)
         found = await admin.list_jobs(
             conn, container_ids=ids, states=status, limit=limit, cursor=cursor
         )
-    return json_answer(JobPage(jobs=found.jobs, next_cursor=found.next_cursor), request_id)
+    return json_answer(JobList(jobs=found.jobs, next_cursor=found.next_cursor), request_id)
 
 
 @router.get("/v1/jobs/{job_id}", response_model=JobAnswer)
@@ -121,7 +124,7 @@ async def events(
         else 0
     )
     shared.streams.take(caller)
-    return Counted(_stream(shared, caller, job_id, after), shared.streams, caller)
+    return CountedStream(_stream(shared, caller, job_id, after), shared.streams, caller)
 
 
 async def _stream(
@@ -144,7 +147,7 @@ async def _stream(
             return
         for event in fresh:
             after = event.id
-            yield written(event.event, _told(event, job), event.id)
+            yield written(event.event, _event_data(event, job), event.id)
         if job != shown and not fresh:
             yield written("progress", {"job": job.model_dump(mode="json")})
         if rhythm.looked(now(), changed=job != shown or bool(fresh)):
@@ -166,7 +169,7 @@ async def _or_none(conn: Connection, job_id: int) -> JobView | None:
         return None
 
 
-def _told(event: JobEvent, job: JobView) -> dict[str, object]:
+def _event_data(event: JobEvent, job: JobView) -> dict[str, object]:
     return {
         "event": event.event,
         "at": event.at.isoformat(),
@@ -209,14 +212,14 @@ async def requeue_failed(
     As many as the queue takes; ``remaining`` tells of the others, and ``Retry-After`` when to come back for them.
     """
     # A refresh that failed is begun again one by one: there may be only one.
-    but = {JobKind.REFRESH} if TokenScope.ADMIN in caller.scopes else ASKED_BY_ADMINS
+    but = {JobKind.REFRESH} if TokenScope.ADMIN in caller.scopes else REQUESTED_BY_ADMINS
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, body.container_id)
         await access.held(conn, container)
         found = await admin.dead_letters(
             conn, container.id, limit=REQUEUED_AT_ONCE, cursor=body.cursor, but=but
         )
-        again = _Again(container.id, request_id, body.cursor)
+        again = RequeueRun(container.id, request_id, body.cursor)
         for job_id in found:
             if not await again.try_one(conn, shared, caller, job_id):
                 again.remaining = await admin.count_dead_letters(
@@ -231,7 +234,7 @@ async def requeue_failed(
 
 
 @dataclass(slots=True)
-class _Again:
+class RequeueRun:
     """What became of failed jobs of one container, in one transaction."""
 
     container_id: str
@@ -271,7 +274,7 @@ class _Again:
 
     def answer(self, *, more: bool) -> Response:
         full = self.full
-        told = RequeueAnswer(
+        requeued = RequeueAnswer(
             job_ids=self.moved,
             left=self.left,
             remaining=self.remaining,
@@ -280,7 +283,7 @@ class _Again:
             issues=[full.issue()] if full is not None else [],
         )
         headers = waiting_headers(full) if full is not None else None
-        return json_answer(told, self.request_id, status=202, headers=headers)
+        return json_answer(requeued, self.request_id, status=202, headers=headers)
 
 
 async def _check_open(conn: Connection, job: JobView) -> None:

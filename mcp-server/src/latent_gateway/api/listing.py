@@ -9,28 +9,29 @@ from uuid import UUID
 
 from fastapi import APIRouter, Response
 
+from latent_core.db import audit
+from latent_core.db.documents import folder_listings
+from latent_core.db.documents.folder_listings import LastJob, StoredFile, UriSpan
 from latent_core.domain.errors import Invalid, Issue, IssueCode
 from latent_core.domain.ids import document_id
 from latent_core.domain.recipe import recipe
 from latent_core.ingest.delete import delete_documents, delete_records
-from latent_core.registry import audit, listings
-from latent_core.registry.listings import LastJob, Listed, Span
 from latent_core.wire.listing import ListedFile, ListingAnswer, ListingBody, RefusedFile
-from latent_gateway.answers import json_answer
 from latent_gateway.api.ingest import file_uri
 from latent_gateway.auth import access
 from latent_gateway.auth.access import Writable
 from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["ingest"])
 
-MOST_DELETIONS: Final = 5000
-"""A listing; each has its rows, ords and postings to bury."""
+MAX_DELETIONS: Final = 5000
+"""A listing; each has its rows, chunk_nos and postings to bury."""
 DELETIONS_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class VanishedDocument:
     """A document that the folder holds no more."""
 
     doc_id: UUID
@@ -48,27 +49,29 @@ async def listing(
         files: dict[UUID, ListedFile] = {
             document_id(container.id, f"{span.prefix}{f.path}"): f for f in body.files
         }
-        known = await listings.known(conn, list(files))
+        known = await folder_listings.known(conn, list(files))
         looked = body.delete_vanished or body.count_vanished
-        limit = MOST_DELETIONS + 1 if looked else 0
-        found = await listings.vanished(conn, container.id, span, list(files), limit)
-    wanted = compare(files, known, recipe(container.manifest))
-    if wanted.touched:
+        limit = MAX_DELETIONS + 1 if looked else 0
+        found = await folder_listings.vanished(conn, container.id, span, list(files), limit)
+    comparison = compare(files, known, recipe(container.manifest))
+    if comparison.touched:
         async with shared.stack.db.transaction() as conn:
-            await listings.touch(conn, wanted.touched, {d: known[d].sha256 for d in wanted.touched})
-    gone = [Gone(doc_id, uri) for doc_id, uri in found]
+            await folder_listings.touch(
+                conn, comparison.touched, {d: known[d].sha256 for d in comparison.touched}
+            )
+    gone = [VanishedDocument(doc_id, uri) for doc_id, uri in found]
     jobs: list[int] = []
     batches = list(deletions(gone)) if body.delete_vanished else []
     for batch in batches:
         jobs += await _delete(shared, caller, container, batch, request_id)
-    partial = body.delete_vanished and len(gone) > MOST_DELETIONS
+    partial = body.delete_vanished and len(gone) > MAX_DELETIONS
     answer = ListingAnswer(
-        need=wanted.need,
-        hash=wanted.unsure,
-        refused=wanted.refused,
-        unchanged=wanted.unchanged,
-        open_jobs=wanted.open_jobs,
-        vanished=min(len(gone), MOST_DELETIONS),
+        need=comparison.need,
+        hash=comparison.unsure,
+        refused=comparison.refused,
+        unchanged=comparison.unchanged,
+        open_jobs=comparison.open_jobs,
+        vanished=min(len(gone), MAX_DELETIONS),
         deleted=[one.uri for batch in batches for one in batch],
         delete_jobs=jobs,
         partial=partial,
@@ -77,10 +80,10 @@ async def listing(
     return json_answer(answer, request_id)
 
 
-def span_of(body: ListingBody) -> Span:
+def span_of(body: ListingBody) -> UriSpan:
     """The part of the root that the listing speaks of; ``Invalid`` when a file lies outside of it."""
     prefix = file_uri(f"{body.root}/")
-    span = Span(
+    span = UriSpan(
         prefix,
         None if body.after is None else f"{prefix}{body.after}",
         None if body.through is None else f"{prefix}{body.through}",
@@ -94,21 +97,21 @@ def span_of(body: ListingBody) -> Span:
     return span
 
 
-def deletions(gone: Sequence[Gone]) -> Iterator[Sequence[Gone]]:
+def deletions(gone: Sequence[VanishedDocument]) -> Iterator[Sequence[VanishedDocument]]:
     """What one listing deletes, a transaction each; the rest waits for the next listing."""
-    for start in range(0, min(len(gone), MOST_DELETIONS), DELETIONS_AT_ONCE):
-        yield gone[start : min(start + DELETIONS_AT_ONCE, MOST_DELETIONS)]
+    for start in range(0, min(len(gone), MAX_DELETIONS), DELETIONS_AT_ONCE):
+        yield gone[start : min(start + DELETIONS_AT_ONCE, MAX_DELETIONS)]
 
 
 def _more_vanished() -> Issue:
     return Issue(
         code=IssueCode.POLICY,
-        message=f"a listing deletes at most {MOST_DELETIONS} documents; more have vanished: send it again",
+        message=f"a listing deletes at most {MAX_DELETIONS} documents; more have vanished: send it again",
     )
 
 
 @dataclass(slots=True)
-class Wanted:
+class ListingComparison:
     need: list[str] = field(default_factory=list)
     """Paths to send."""
     unsure: list[str] = field(default_factory=list)
@@ -123,62 +126,74 @@ class Wanted:
     """Of those unchanged files whose job is still to come."""
 
 
-def compare(files: dict[UUID, ListedFile], known: dict[UUID, Listed], recipe_now: str) -> Wanted:
+def compare(
+    files: dict[UUID, ListedFile], known: dict[UUID, StoredFile], recipe_now: str
+) -> ListingComparison:
     """Two gates, size and time, then the hash; passed over for what would be made otherwise now.
 
     What was last asked for counts before what is live: a file whose job is open is not sent twice, one
     that was refused is not sent again until something has changed.
     """
-    wanted = Wanted()
+    comparison = ListingComparison()
     for doc_id, file in files.items():
         stored = known.get(doc_id)
         job = stored.job if stored else None
         if stored is None:
-            wanted.need.append(file.path)
+            comparison.need.append(file.path)
         elif job is not None and (job.open or job.refused):
-            _by_job(wanted, file, job, recipe_now)
+            _by_job(comparison, file, job, recipe_now)
         else:
-            _by_document(wanted, doc_id, file, stored, recipe_now)
-    return wanted
+            _by_document(comparison, doc_id, file, stored, recipe_now)
+    return comparison
 
 
-def _by_job(wanted: Wanted, file: ListedFile, job: LastJob, recipe_now: str) -> None:
+def _by_job(comparison: ListingComparison, file: ListedFile, job: LastJob, recipe_now: str) -> None:
     same_meta = job.given_meta == file.meta_sha256
     same_bytes = job.mtime_ns == file.mtime_ns or (
         file.sha256 is not None and file.sha256 == job.sha256
     )
     if not same_meta or (job.refused and job.recipe != recipe_now):
-        wanted.need.append(file.path)
+        comparison.need.append(file.path)
     elif not same_bytes:
         unsure = file.sha256 is None and job.sha256 is not None
-        (wanted.unsure if unsure else wanted.need).append(file.path)
+        (comparison.unsure if unsure else comparison.need).append(file.path)
     elif job.refused:
-        wanted.refused.append(RefusedFile(path=file.path, reason=job.refused, job_id=job.job_id))
+        comparison.refused.append(
+            RefusedFile(path=file.path, reason=job.refused, job_id=job.job_id)
+        )
     else:
-        wanted.unchanged += 1
-        wanted.open_jobs.append(job.job_id)
+        comparison.unchanged += 1
+        comparison.open_jobs.append(job.job_id)
 
 
 def _by_document(
-    wanted: Wanted, doc_id: UUID, file: ListedFile, stored: Listed, recipe_now: str
+    comparison: ListingComparison,
+    doc_id: UUID,
+    file: ListedFile,
+    stored: StoredFile,
+    recipe_now: str,
 ) -> None:
     same_making = stored.recipe == recipe_now and stored.given_meta == file.meta_sha256
     same_bytes = stored.bytes == file.bytes and stored.has_original
     if not stored.live or not same_making or not same_bytes:
-        wanted.need.append(file.path)
+        comparison.need.append(file.path)
     elif stored.mtime_ns == file.mtime_ns:
-        wanted.unchanged += 1
+        comparison.unchanged += 1
     elif file.sha256 is None:
-        wanted.unsure.append(file.path)
+        comparison.unsure.append(file.path)
     elif file.sha256 == stored.sha256:
-        wanted.unchanged += 1
-        wanted.touched[doc_id] = file.mtime_ns
+        comparison.unchanged += 1
+        comparison.touched[doc_id] = file.mtime_ns
     else:
-        wanted.need.append(file.path)
+        comparison.need.append(file.path)
 
 
 async def _delete(
-    shared: Shared, caller: Caller, container: Writable, gone: Sequence[Gone], request_id: str
+    shared: Shared,
+    caller: Caller,
+    container: Writable,
+    gone: Sequence[VanishedDocument],
+    request_id: str,
 ) -> list[int]:
     """Delete in one transaction; answers its job."""
     async with shared.stack.db.transaction() as conn:

@@ -1,89 +1,147 @@
-"""``GET /v1/documents/{doc_id}/pages/{page}/pdf``: one page of a PDF as a file of its own."""
+"""Pages of documents: their text and links to their images, one or all."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from latent_core.domain.errors import IngestFailed, NotFound
-from latent_core.domain.job import JobState
-from latent_core.ingest.page_pdf import request_page_pdf
-from latent_core.registry import page_pdfs
-from latent_core.registry.connection import Connection
-from latent_core.registry.page_pdfs import PageSource
-from latent_core.wire.pages import PagePdfAnswer
-from latent_gateway.answers import json_answer
+from latent_core.db.connection import Connection
+from latent_core.db.documents import documents, pages
+from latent_core.db.documents.pages import NO_IMAGE, MissingImage
+from latent_core.domain import cursors
+from latent_core.domain.document import DocumentView
+from latent_core.domain.errors import NotFound
+from latent_core.wire.pages import ListedPage, PageAnswer, PagesPage, PageView
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
 from latent_gateway.links import BlobLinks
-from latent_gateway.waiting import ended
+from latent_gateway.middleware.conditional import IfNoneMatch, tagged_answer
 
 router = APIRouter(tags=["documents"])
 
-WAIT_MS: Final = 10_000
-MOST_WAIT_MS: Final = 60_000
+
+@router.get("/v1/documents/{doc_id}/pages", response_model=PagesPage)
+async def list_pages(
+    doc_id: UUID,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    links: SignedLinks,
+    limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Pages of the live generation in order, with links to their images and what those hold."""
+    after = min(cursors.decode_int(cursor, 0), 2**31 - 1)
+    async with shared.stack.db.transaction() as conn:
+        document = await readable_document(conn, caller, doc_id)
+        drawn = await _lack(
+            conn, document
+        )  # before its pages: those of a job that is done are all there
+        rows = await pages.listed(conn, doc_id, after=after, limit=limit + 1)
+        lack = drawn if drawn.drawing or not _complete(rows) else None
+    answer = PagesPage(
+        doc_id=doc_id,
+        container_id=document.container_id,
+        source_uri=document.source_uri,
+        source_type=document.source_type,
+        page_images="ready" if lack is None else lack.state,
+        page_images_cause=None if lack is None else lack.cause,
+        pages=[_listed(row, links, lack) for row in rows[:limit]],
+        next_cursor=cursors.encode(rows[limit - 1]["page"]) if len(rows) > limit else None,
+    )
+    return tagged_answer(answer, request_id, if_none_match)
 
 
-@router.get("/v1/documents/{doc_id}/pages/{page}/pdf", response_model=PagePdfAnswer)
-async def page_pdf(
+@router.get("/v1/documents/{doc_id}/pages/{page}", response_model=PageAnswer)
+async def show_page(
     doc_id: UUID,
     page: int,
     shared: Shared,
     caller: Caller,
     request_id: RequestId,
     links: SignedLinks,
-    wait_ms: Annotated[int, Query(ge=0, le=MOST_WAIT_MS)] = WAIT_MS,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """A link to the page's own PDF. It is made when it is first asked for: 202 with the job while it is not there."""
+    """One page of the live generation: its text and a link to its image."""
+    found = await page_of(shared, caller, doc_id, page)
+    return tagged_answer(PageAnswer(page=_view(found, links)), request_id, if_none_match)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPage:
+    """A visible page, its document, and what becomes of its image where that is not there."""
+
+    row: Mapping[str, Any]
+    document: DocumentView
+    lack: MissingImage | None
+
+
+async def page_of(shared: Gateway, caller: Principal, doc_id: UUID, page: int) -> FoundPage:
+    """A page of the live generation; ``NotFound`` when there is none that the principal may read."""
     async with shared.stack.db.transaction() as conn:
-        source = await _readable(conn, caller, doc_id, page)
-        job_id = None
-        if source.made is None:
-            await shared.quotas.check_queue(conn, caller)
-            job_id = await request_page_pdf(conn, doc_id, source, principal=caller.name)
-    if job_id is not None:
-        shared.stack.wake()
-        source = await _made(shared, doc_id, source, job_id, wait_ms / 1000)
-    ready = source.made is not None
-    answer = PagePdfAnswer(
-        page=page,
-        page_pdf="ready" if ready else "pending",
-        pdf_uri=_link(links, source),
-        job_id=None if ready else job_id,
+        document = await readable_document(conn, caller, doc_id)
+        row = await pages.one(conn, doc_id, page) if 0 < page < 2**31 else None
+        lack = None if row and _complete([row]) else await _lack(conn, document)
+    if row is None:
+        raise NotFound(f"document '{doc_id}' has no page {page}", doc_id=str(doc_id), page=page)
+    return FoundPage(row, document, lack)
+
+
+def _view(found: FoundPage, links: BlobLinks) -> PageView:
+    row, lack = found.row, found.lack
+    return PageView(
+        page=row["page"],
+        pages=row["pages"],
+        text=row["text"],
+        width=row["width"],
+        height=row["height"],
+        page_uri=_link(row, links),
+        page_image="ready" if lack is None else lack.state,
+        page_image_cause=None if lack is None else lack.cause,
     )
-    return json_answer(answer, request_id, status=200 if ready else 202)
 
 
-def _link(links: BlobLinks, source: PageSource) -> str | None:
-    if source.made is None:
-        return None
-    return links.link(source.made.sha256, source.made.mime, "inline", source.made.filename)
-
-
-async def _readable(conn: Connection, caller: Principal, doc_id: UUID, page: int) -> PageSource:
+async def readable_document(conn: Connection, caller: Principal, doc_id: UUID) -> DocumentView:
     """The same answer for a document that is not there and one in a container that may not be read."""
-    found = await page_pdfs.source(conn, doc_id, page if 0 < page < 2**31 else 0)
+    found = await documents.view(conn, doc_id)
     container = await access.readable_of(conn, caller, found.container_id if found else None)
     if found is None or container is None:
         raise NotFound(f"document '{doc_id}' does not exist or may not be read", doc_id=str(doc_id))
-    if not found.exists:
-        raise NotFound(f"document '{doc_id}' has no page {page}", doc_id=str(doc_id), page=page)
     return found
 
 
-async def _made(
-    shared: Gateway, doc_id: UUID, source: PageSource, job_id: int, seconds: float
-) -> PageSource:
-    """The page once the job has made its PDF, or as it is when the time is up. ``IngestFailed`` says why it cannot be."""
-    job = await ended(shared.stack, job_id, seconds)
-    async with shared.stack.db.transaction() as conn:
-        found = await page_pdfs.source(conn, doc_id, source.page)
-    if found is not None and found.made is not None:
-        return found
-    if job is not None and job.state is JobState.FAILED:
-        cause = job.cause.message if job.cause else f"job {job_id} failed"
-        raise IngestFailed(cause, doc_id=str(doc_id), page=source.page, job_id=job_id)
-    return source  # not in time, or the document changed meanwhile, or the job was cancelled
+def _complete(rows: Sequence[Mapping[str, Any]]) -> bool:
+    return bool(rows) and all(row["image_sha256"] for row in rows)
+
+
+async def _lack(conn: Connection, document: DocumentView) -> MissingImage:
+    """What becomes of images that are not there. Records of a corpus have no pages."""
+    if document.parent_id is not None:
+        return NO_IMAGE
+    return (await pages.lacks(conn, [document.doc_id])).get(document.doc_id, NO_IMAGE)
+
+
+def _link(row: Mapping[str, Any], links: BlobLinks) -> str | None:
+    if not row["image_sha256"]:
+        return None
+    return links.page_image(row["image_sha256"], row["mime"], row["filename"])
+
+
+def _listed(row: Mapping[str, Any], links: BlobLinks, lack: MissingImage | None) -> ListedPage:
+    uri = _link(row, links)
+    return ListedPage(
+        page=row["page"],
+        page_uri=uri,
+        page_image="ready" if uri or lack is None else lack.state,
+        sha256=row["image_sha256"],
+        bytes=row["bytes"],
+        mime=row["mime"],
+        width=row["width"],
+        height=row["height"],
+    )

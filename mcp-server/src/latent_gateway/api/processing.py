@@ -10,25 +10,25 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
+from latent_core.db import audit
+from latent_core.db.connection import Connection
+from latent_core.db.documents import documents, pdf_status
 from latent_core.domain import cursors
 from latent_core.domain.errors import Forbidden, Invalid, NotFound, Unauthorized
 from latent_core.domain.pdf_status import (
     Action,
     PdfState,
     PdfStatus,
-    Selected,
+    SelectedDocument,
 )
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.ingest.processing import process
-from latent_core.registry import audit, documents, pdf_status
-from latent_core.registry.connection import Connection
 from latent_core.wire.processing import PdfStatusPage, ProcessAnswer, ProcessBody
-from latent_gateway.answers import json_answer
-from latent_gateway.api.server_events import (
+from latent_gateway.api.sse import (
     KEEP_ALIVE,
     LONGEST_STREAM_SECONDS,
-    Counted,
+    CountedStream,
     Rhythm,
     described,
     written,
@@ -36,6 +36,7 @@ from latent_gateway.api.server_events import (
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
+from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["admin"])
 
@@ -59,7 +60,7 @@ async def status_of_pdfs(
     after = _after(cursor)
     access.require(caller, Scope.ADMIN)
     async with shared.stack.db.reading() as conn:
-        ids = await _asked(conn, caller, container_id)
+        ids = await _container_ids(conn, caller, container_id)
         totals = await pdf_status.totals(conn, ids) if after is None else None
         found = await pdf_status.listed(conn, ids, states=status, after=after, limit=limit + 1)
     more = cursors.encode(found[limit - 1].doc_id) if len(found) > limit else None
@@ -67,7 +68,9 @@ async def status_of_pdfs(
     return json_answer(answer, request_id)
 
 
-async def _asked(conn: Connection, caller: Principal, container_id: str | None) -> list[str]:
+async def _container_ids(
+    conn: Connection, caller: Principal, container_id: str | None
+) -> list[str]:
     if container_id is None:
         return [container.id for container in await access.all_owned(conn, caller)]
     return [(await access.owned(conn, caller, container_id)).id]
@@ -106,16 +109,16 @@ async def process_selected(
         return json_answer(answer, request_id, status=202)
     shared.streams.take(caller)
     answer.request_id = request_id
-    return Counted(_followed(shared, caller, answer), shared.streams, caller)
+    return CountedStream(_followed(shared, caller, answer), shared.streams, caller)
 
 
 async def _begun(
     shared: Gateway, caller: Principal, container_id: str, doc_ids: Sequence[UUID], request_id: str
-) -> list[Selected]:
+) -> list[SelectedDocument]:
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, container_id, scope=Scope.ADMIN)
         await shared.quotas.check_queue(conn, caller)
-        await shared.stack.room.check(conn)
+        await shared.stack.capacity.check(conn)
         await access.held(conn, container)
         own = await documents.of_container(conn, container.id, doc_ids)
         for doc_id in doc_ids:
@@ -145,7 +148,7 @@ async def _followed(
     It ends as well when the caller may see them no more: a stream of hours is as good as many requests.
     """
     yield written("accepted", accepted.model_dump(mode="json"))
-    wanted = [one.doc_id for one in accepted.documents if one.action is not Action.REFUSED]
+    accepted_ids = [one.doc_id for one in accepted.documents if one.action is not Action.REFUSED]
     now = asyncio.get_running_loop().time
     until, rhythm = now() + LONGEST_STREAM_SECONDS, Rhythm(now())
     shown: Mapping[UUID, PdfStatus] = {}
@@ -154,7 +157,7 @@ async def _followed(
             caller = await shared.tokens.renewed(caller)
             async with shared.stack.db.transaction() as conn:
                 container = await access.owned(conn, caller, accepted.container_id)
-                seen = await pdf_status.of_documents(conn, container.id, wanted)
+                seen = await pdf_status.of_documents(conn, container.id, accepted_ids)
         except (Unauthorized, Forbidden, NotFound):
             return
         fresh = [one for doc_id, one in seen.items() if shown.get(doc_id) != one]

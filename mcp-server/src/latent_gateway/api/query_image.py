@@ -15,33 +15,34 @@ from time import perf_counter
 from typing import Any, Final
 from uuid import UUID
 
+from latent_core.db import uploads
+from latent_core.db.documents import chunk_texts, image_texts, pages
+from latent_core.db.uploads import Upload
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.embedder_name import reads_images
 from latent_core.domain.errors import Invalid, Issue, IssueCode, LatentError, NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobState
+from latent_core.domain.manifest.embedder_name import reads_images
 from latent_core.domain.query import SearchRequest
-from latent_core.embedding.picture import media_type
-from latent_core.ingest.read_image import MOST_CHARS, request_reading
-from latent_core.registry import image_texts, pages, texts, uploads
-from latent_core.registry.uploads import Upload
-from latent_core.search.query_image import QueryImage, Seen
+from latent_core.ingest.read_image import MAX_CHARS, request_reading
+from latent_core.models.embedding.picture import media_type
+from latent_core.search.query_image import EmbeddedQueryImage, QueryImage
 from latent_core.search.readable import Readable
-from latent_gateway.api.page_images import page_of, readable_document
+from latent_gateway.api.pages import page_of, readable_document
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Gateway
-from latent_gateway.waiting import ended
+from latent_gateway.job_wait import ended
 
 _PAGE: Final = re.compile(r"page://([^/]{1,64})/([0-9]{1,9})")
 _DOCUMENT: Final = "document://"
-MOST_BYTES: Final = 20 * 1024 * 1024
+MAX_BYTES: Final = 20 * 1024 * 1024
 """Of an uploaded picture that embedders are sent."""
 _QUOTES: Final = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\u00ab\u00bb', " "))
 """What stands in quotes is a phrase that every hit must say; a picture asks for nothing like it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _ImageReference:
     """What ``image_ref`` names: its text, where that is stored; its picture, where it was drawn or uploaded."""
 
     text: str | None
@@ -50,14 +51,14 @@ class _Found:
 
 
 async def query_image(
-    shared: Gateway, caller: Principal, asked: SearchRequest, searched: Mapping[str, Readable]
+    shared: Gateway, caller: Principal, request: SearchRequest, searched: Mapping[str, Readable]
 ) -> QueryImage:
     """What ``image_ref`` names. ``NotFound`` alike for what is not there and what may not be read."""
     begun = perf_counter()
-    ref = asked.image_ref or ""
+    ref = request.image_ref or ""
     found = await _found(shared, caller, ref, searched)
     looking = [reads_images(container.space.embedder) for container in searched.values()]
-    picture, issue = await _picture(shared, found, asked.query) if any(looking) else (None, None)
+    picture, issue = await _picture(shared, found, request.query) if any(looking) else (None, None)
     text = found.text or ""
     if found.upload is not None and not (picture is not None and all(looking)):
         text, unread = await _of_upload(shared, caller, found.upload)
@@ -74,28 +75,30 @@ async def query_image(
 
 async def _found(
     shared: Gateway, caller: Principal, ref: str, searched: Mapping[str, Readable]
-) -> _Found:
+) -> _ImageReference:
     page = _PAGE.fullmatch(ref)
     if page is not None:
         row = (await page_of(shared, caller, _id(page[1], ref), int(page[2]))).row
-        return _Found(str(row["text"]), row["image_sha256"])
+        return _ImageReference(str(row["text"]), row["image_sha256"])
     named = _id(ref.removeprefix(_DOCUMENT), ref)
     async with shared.stack.db.reading() as conn:
         upload = await uploads.among(conn, list(searched), named)
     if upload is not None:
-        return _Found(None, upload.sha256, upload)
+        return _ImageReference(None, upload.sha256, upload)
     return await _of_document(shared, caller, named)
 
 
-async def _picture(shared: Gateway, found: _Found, words: str) -> tuple[Seen | None, Issue | None]:
+async def _picture(
+    shared: Gateway, found: _ImageReference, words: str
+) -> tuple[EmbeddedQueryImage | None, Issue | None]:
     """The bytes that embedders are sent. An upload is sent as it is: nothing is decoded here."""
     if found.sha256 is None:
         return None, None
     upload = found.upload
-    if upload is not None and upload.bytes > MOST_BYTES:
+    if upload is not None and upload.bytes > MAX_BYTES:
         return None, _issue(
             IssueCode.INVALID,
-            f"'{upload.filename}' is larger than what an embedder is sent of a query ({MOST_BYTES} bytes): scale it "
+            f"'{upload.filename}' is larger than what an embedder is sent of a query ({MAX_BYTES} bytes): scale it "
             "down",
         )
     try:
@@ -103,7 +106,7 @@ async def _picture(shared: Gateway, found: _Found, words: str) -> tuple[Seen | N
         media_type(image)
     except LatentError as error:  # of another format, or lost, or the store is away
         return None, _issue(error.code, error.message)
-    return Seen(image, found.sha256, words), None
+    return EmbeddedQueryImage(image, found.sha256, words), None
 
 
 def _id(written: str, ref: str) -> UUID:
@@ -116,7 +119,7 @@ def _id(written: str, ref: str) -> UUID:
         ) from exc
 
 
-async def _of_document(shared: Gateway, caller: Principal, doc_id: UUID) -> _Found:
+async def _of_document(shared: Gateway, caller: Principal, doc_id: UUID) -> _ImageReference:
     async with shared.stack.db.transaction() as conn:
         try:
             document = await readable_document(conn, caller, doc_id)
@@ -125,11 +128,11 @@ async def _of_document(shared: Gateway, caller: Principal, doc_id: UUID) -> _Fou
                 f"image_ref '{doc_id}' is no upload to the searched containers and no document that may be read",
                 image_ref=str(doc_id),
             ) from exc
-        text = "\n".join(await texts.beginning(conn, doc_id, MOST_CHARS))
+        text = "\n".join(await chunk_texts.beginning(conn, doc_id, MAX_CHARS))
         if document.source_type != SourceType.IMAGE:
-            return _Found(text, None)  # no picture of it is the whole
+            return _ImageReference(text, None)  # no picture of it is the whole
         row = await pages.one(conn, doc_id, 1)
-        return _Found(text, row["image_sha256"] if row is not None else None)
+        return _ImageReference(text, row["image_sha256"] if row is not None else None)
 
 
 async def _of_upload(
@@ -170,6 +173,6 @@ def _issue(code: IssueCode, message: str, **details: Any) -> Issue:
 def _bounded(text: str) -> str:
     """The beginning, cut at a word, without quotes."""
     plain = text.translate(_QUOTES).strip()
-    if len(plain) <= MOST_CHARS:
+    if len(plain) <= MAX_CHARS:
         return plain
-    return (plain[: MOST_CHARS + 1].rsplit(None, 1) or [""])[0][:MOST_CHARS]
+    return (plain[: MAX_CHARS + 1].rsplit(None, 1) or [""])[0][:MAX_CHARS]

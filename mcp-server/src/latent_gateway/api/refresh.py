@@ -9,17 +9,17 @@ from typing import Any, Final
 import orjson
 from fastapi import APIRouter, Response
 
+from latent_core.db.containers import Space
 from latent_core.domain.golden import GoldenSet
 from latent_core.domain.refresh import (
     ModelView,
     RefreshPayload,
     Strategy,
 )
-from latent_core.evaluation.datasets import read_golden
-from latent_core.processes.crash import crash_point
+from latent_core.eval.datasets import read_golden
+from latent_core.refresh.lifecycle import begin, note_before_rollback, rollback
 from latent_core.refresh.plan import plan
-from latent_core.refresh.refresh import begin, note_before_rollback, rollback
-from latent_core.registry.containers import Space
+from latent_core.runtime.failpoint import failpoint
 from latent_core.wire.refresh import (
     PlanAnswer,
     RefreshAnswer,
@@ -27,14 +27,14 @@ from latent_core.wire.refresh import (
     RollbackAnswer,
     RollbackBody,
 )
-from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
+from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["admin"])
 
-MOST_GOLDEN: Final = 500
+MAX_GOLDEN: Final = 500
 """Queries that a switch is judged by: each is asked some times on both spaces."""
 
 
@@ -63,34 +63,40 @@ async def refreshed(
     """The job, once it is stored; or the plan, and nothing is changed."""
     stack, settings = shared.stack, shared.settings
     async with stack.db.transaction() as conn:
-        asked = access.owned if body.dry_run else access.changeable
-        container = await asked(conn, caller, body.container_id)
+        lookup = access.owned if body.dry_run else access.changeable
+        container = await lookup(conn, caller, body.container_id)
     golden = None
     if body.strategy in (Strategy.PARALLEL, Strategy.DRIFT):
         golden = await asyncio.to_thread(_golden_of, settings.manifests, container.id)
-    wanted = body.request()
+    refresh_request = body.request()
     if body.dry_run:
         queries = len(golden.queries) if golden is not None else 0
-        planned = await plan(stack.db, stack.embedders, settings, container, wanted, queries)
+        planned = await plan(
+            stack.db, stack.embedders, settings, container, refresh_request, queries
+        )
         return PlanAnswer(plan=planned)
-    keep_days = settings.refresh_keep_days if wanted.keep_days is None else wanted.keep_days
+    keep_days = (
+        settings.refresh_keep_days
+        if refresh_request.keep_days is None
+        else refresh_request.keep_days
+    )
     payload = RefreshPayload(
-        strategy=wanted.strategy,
+        strategy=refresh_request.strategy,
         space_id=container.space.id,
-        to=wanted.to,
-        way=wanted.way,
-        force=wanted.force,
+        to=refresh_request.to,
+        way=refresh_request.way,
+        force=refresh_request.force,
         keep_days=keep_days,
         golden=golden,
     )
     async with stack.db.transaction() as conn:
         await shared.quotas.check_queue(conn, caller)
-        await stack.room.check(conn)
+        await stack.capacity.check(conn)
         begun = await begin(
             conn,
             stack.embedders,
             container.id,
-            wanted,
+            refresh_request,
             payload,
             principal=caller.name,
             request_id=request_id,
@@ -118,12 +124,12 @@ async def back(
             principal=caller.name,
             request_id=request_id,
         )
-        crash_point("rollback.before_commit")
-    crash_point("rollback.after_commit")
+        failpoint("rollback.before_commit")
+    failpoint("rollback.after_commit")
     shared.stack.wake()
     now = container.space if done.switched is None else done.switched.new
     answer = RollbackAnswer(
-        given_up=_view(done.given_up) if done.given_up is not None else None,
+        aborted=_view(done.aborted) if done.aborted is not None else None,
         was=_view(done.switched.old) if done.switched is not None else None,
         now=_view(now),
     )
@@ -135,17 +141,17 @@ def _view(space: Space) -> ModelView:
 
 
 def _golden_of(manifests: Path, container_id: str) -> GoldenSet | None:
-    """The golden queries in the manifest folder, at most ``MOST_GOLDEN``; the template without any counts as none."""
+    """The golden queries in the manifest folder, at most ``MAX_GOLDEN``; the template without any counts as none."""
     for file in (manifests / container_id / "eval.json", manifests / f"{container_id}.eval.json"):
         if file.is_file() and _says_something(file):
             golden = read_golden(file)
-            return golden.model_copy(update={"queries": golden.queries[:MOST_GOLDEN]})
+            return golden.model_copy(update={"queries": golden.queries[:MAX_GOLDEN]})
     return None
 
 
 def _says_something(file: Path) -> bool:
     try:
-        said: Any = orjson.loads(file.read_bytes())
+        golden_data: Any = orjson.loads(file.read_bytes())
     except (OSError, ValueError):
         return True  # what is wrong with it is said when it is read
-    return not isinstance(said, dict) or bool(said.get("queries"))
+    return not isinstance(golden_data, dict) or bool(golden_data.get("queries"))

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Response
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.query import MAX_CONTAINERS, SearchRequest, SearchResponse
 from latent_core.search.service import SearchService
-from latent_gateway.answers import json_answer
 from latent_gateway.api.query_image import query_image
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
+from latent_gateway.envelope import json_answer
 from latent_gateway.links import BlobLinks
 
 router = APIRouter(tags=["search"])
@@ -62,9 +62,11 @@ def of_all(answer: SearchResponse, containers: int) -> SearchResponse:
     """What is answered to who asked all of so many ``containers``: told to be partial when one search takes fewer."""
     if containers <= MAX_CONTAINERS:
         return answer
-    left_out = Issue(
+    skipped_containers = Issue(
         code=IssueCode.POLICY,
         message=f"{MAX_CONTAINERS} of the {containers} containers that may be read were searched, which is the most of "
         "one search: name those that matter",
     )
-    return answer.model_copy(update={"partial": True, "issues": [*answer.issues, left_out]})
+    return answer.model_copy(
+        update={"partial": True, "issues": [*answer.issues, skipped_containers]}
+    )

@@ -7,18 +7,18 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Response
 
+from latent_core.db import audit, tokens
+from latent_core.db.connection import Connection
+from latent_core.db.tokens import NewToken
 from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.text import Text
 from latent_core.domain.token import TokenView, check_principal, digest, new_token
-from latent_core.registry import audit, tokens
-from latent_core.registry.connection import Connection
-from latent_core.registry.tokens import NewToken
 from latent_core.wire.tokens import TokenAnswer, TokenBody, TokenCreated, TokenPage
-from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["access"])
 

@@ -9,23 +9,24 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from latent_core.blobs.keeping import store_file
+from latent_core.blobs.writer import store_file
+from latent_core.db import audit, containers
+from latent_core.db.connection import Connection
+from latent_core.db.transfer import archives
 from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import Conflict, Invalid, NotFound
 from latent_core.domain.ids import CONTAINER_SLUG, Sha256
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
-from latent_core.evaluation.datasets import golden_key
-from latent_core.processes.crash import crash_point
-from latent_core.registry import archives, audit, containers
-from latent_core.registry.connection import Connection
+from latent_core.eval.datasets import golden_key
+from latent_core.runtime.failpoint import failpoint
 from latent_core.search.readable import Readable
-from latent_core.transfer.reader import Opening, read_opening
+from latent_core.transfer.reader import ArchiveOpening, read_opening
 from latent_core.transfer.records import MEDIA_TYPE
 from latent_core.transfer.requests import (
     ExportPayload,
     ImportPayload,
-    Policy,
+    ImportPolicy,
     policy_of,
     request_export,
     request_import,
@@ -37,12 +38,12 @@ from latent_core.wire.transfers import (
     ExportBody,
     ImportAnswer,
 )
-from latent_gateway.answers import json_answer
 from latent_gateway.api.uploads import declared_bytes, receive, safe_filename
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
-from latent_gateway.auth.quotas import check_room
+from latent_gateway.auth.quotas import check_capacity
 from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
+from latent_gateway.envelope import json_answer
 from latent_gateway.links import BlobLinks
 
 router = APIRouter(tags=["transfers"])
@@ -79,7 +80,7 @@ async def exported(
     async with shared.stack.db.transaction() as conn:
         container = await access.owned(conn, caller, body.container_id)
         await shared.quotas.check_queue(conn, caller)
-        await shared.stack.room.check(conn)
+        await shared.stack.capacity.check(conn)
         job_id = await request_export(
             conn,
             container.id,
@@ -132,7 +133,7 @@ async def import_archive(
     request_id: RequestId,
     container_id: Annotated[Text | None, Query(max_length=64)] = None,
     merge: bool = False,
-    policy: Policy | None = None,
+    policy: ImportPolicy | None = None,
 ) -> Response:
     """Take an archive's bytes; the job verifies them before anything is stored.
 
@@ -144,9 +145,9 @@ async def import_archive(
     name, declared = safe_filename(filename), declared_bytes(request)
     async with shared.stack.db.transaction() as conn:
         await shared.quotas.check_queue(conn, caller)
-        await shared.stack.room.check(conn)
+        await shared.stack.capacity.check(conn)
         left = await shared.quotas.bytes_left(conn, caller, declared)
-    await check_room(shared.stack.tmp, shared.settings.min_free_bytes, declared)
+    await check_capacity(shared.stack.tmp, shared.settings.min_free_bytes, declared)
     path, sha256, size = await receive(
         request,
         shared.stack.tmp,
@@ -165,9 +166,9 @@ async def import_archive(
         )
         async with shared.stack.db.transaction() as conn:
             await check_import(conn, caller, opening, payload)
-        crash_point("import.before_store")
+        failpoint("import.before_store")
         await store_file(shared.stack.db, shared.stack.blobs, path, sha256)
-        crash_point("import.after_store")
+        failpoint("import.after_store")
     finally:
         await asyncio.to_thread(path.unlink, missing_ok=True)
     async with shared.stack.db.transaction() as conn:
@@ -178,13 +179,13 @@ async def import_archive(
     )
 
 
-def _opening(path: FilePath) -> Opening:
+def _opening(path: FilePath) -> ArchiveOpening:
     with path.open("rb") as file:
         return read_opening(file)
 
 
 async def check_import(
-    conn: Connection, caller: Principal, opening: Opening, payload: ImportPayload
+    conn: Connection, caller: Principal, opening: ArchiveOpening, payload: ImportPayload
 ) -> None:
     """Whether the caller may do it, by what the archive says of itself; ``Conflict`` when the id is taken."""
     if not CONTAINER_SLUG.match(payload.target):
@@ -206,7 +207,7 @@ async def check_import(
 async def begin_import(
     conn: Connection,
     caller: Principal,
-    opening: Opening,
+    opening: ArchiveOpening,
     payload: ImportPayload,
     size: int,
     request_id: str,

@@ -15,15 +15,15 @@ from typing import IO, Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
 
-from latent_core.blobs.keeping import store_file
+from latent_core.blobs.writer import store_file
+from latent_core.db import audit, uploads
 from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, TooLarge
 from latent_core.domain.ids import Sha256
-from latent_core.registry import audit, uploads
 from latent_core.wire.uploads import UploadAnswer, UploadView
-from latent_gateway.answers import json_answer
 from latent_gateway.auth import access
-from latent_gateway.auth.quotas import Meter, check_room
+from latent_gateway.auth.quotas import Meter, check_capacity
 from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["ingest"])
 
@@ -51,8 +51,8 @@ async def upload(
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, container_id)
         left = await shared.quotas.bytes_left(conn, caller, declared)
-        await shared.stack.room.check(conn)
-    await check_room(shared.stack.tmp, shared.settings.min_free_bytes, declared)
+        await shared.stack.capacity.check(conn)
+    await check_capacity(shared.stack.tmp, shared.settings.min_free_bytes, declared)
     metered = shared.quotas.metered(shared.stack.db, caller, left)
     path, sha256, size = await receive(
         request, shared.stack.tmp, shared.settings.max_upload_bytes, metered
@@ -101,9 +101,12 @@ def safe_filename(filename: str) -> str:
 
 def guess_mime(name: str, given: str | None) -> str:
     """What the sender says, unless it says nothing useful; else by the name's ending."""
-    said = (given or "").split(";")[0].strip().lower()
-    if said and said not in ("application/octet-stream", "application/x-www-form-urlencoded"):
-        return said[:255]
+    declared_type = (given or "").split(";")[0].strip().lower()
+    if declared_type and declared_type not in (
+        "application/octet-stream",
+        "application/x-www-form-urlencoded",
+    ):
+        return declared_type[:255]
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 

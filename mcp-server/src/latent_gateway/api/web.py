@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from latent_core.domain.errors import Forbidden, Invalid
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.web_address import WebAddress, check_port
 from latent_core.settings import Settings
 from latent_gateway.api.uploads import safe_filename

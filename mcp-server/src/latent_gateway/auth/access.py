@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NewType
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.containers import Container
+from latent_core.db.spaces import spaces
 from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, Invalid, NotFound
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.token import EVERYBODY, Scope
-from latent_core.registry import containers, spaces
-from latent_core.registry.connection import Connection
-from latent_core.registry.containers import Container
 from latent_core.search.readable import Readable
 from latent_gateway.auth.principal import Principal
 
@@ -28,15 +29,15 @@ NOTHING: Final = ""
 
 
 async def readable(
-    conn: Connection, principal: Principal, wanted: Sequence[str]
+    conn: Connection, principal: Principal, container_ids: Sequence[str]
 ) -> dict[str, Readable]:
     """The wanted containers, each once; ``NotFound`` names the first that may not be read."""
     require(principal, Scope.READ)
-    if not wanted:
+    if not container_ids:
         raise Invalid(
             "containers is empty: name at least one, or ask /v1/containers/list which there are"
         )
-    unique = list(dict.fromkeys(wanted))
+    unique = list(dict.fromkeys(container_ids))
     found = await _known(conn, principal, unique)
     for container_id in unique:
         container = found.get(container_id)
@@ -54,18 +55,18 @@ async def readable_of(
 ) -> Readable | None:
     """The container of something that was found, or (None) was not; both ask the same, and None says neither."""
     require(principal, Scope.READ)
-    asked = NOTHING if container_id is None else container_id
-    container = (await _known(conn, principal, [asked])).get(asked)
+    looked_up = NOTHING if container_id is None else container_id
+    container = (await _known(conn, principal, [looked_up])).get(looked_up)
     if container is None or not _may_see(principal, container):
         return None
     return Readable(container)
 
 
 async def searchable(
-    conn: Connection, principal: Principal, wanted: Sequence[str]
+    conn: Connection, principal: Principal, container_ids: Sequence[str]
 ) -> dict[str, Readable]:
     """As ``readable``; ``Conflict`` names one that is archived."""
-    found = await readable(conn, principal, wanted)
+    found = await readable(conn, principal, container_ids)
     for container in found.values():
         if container.state is ContainerState.ARCHIVED:
             raise closed(container.id, container.state)
@@ -150,19 +151,23 @@ async def job_seen(
     container_id: str | None,
     *,
     to_change: bool,
-    asked_by: tuple[str, str] | None = None,
+    requested_by: tuple[str, str] | None = None,
 ) -> bool:
     """Whether the jobs of a container are shown: to those who may read it, and to those who may add to it.
 
     To change one takes the latter. Jobs of no container, or of one that is deleted, stay with the owner, and are
-    shown to the principal that enqueued them (``asked_by``, with the container that the job is about).
+    shown to the principal that enqueued them (``requested_by``, with the container that the job is about).
     """
     require(principal, *((Scope.INGEST,) if to_change else (Scope.READ, Scope.INGEST)))
-    asked = NOTHING if container_id is None else container_id
-    container = (await _known(conn, principal, [asked])).get(asked)
+    looked_up = NOTHING if container_id is None else container_id
+    container = (await _known(conn, principal, [looked_up])).get(looked_up)
     if container is None:
-        gone = asked not in await containers.find(conn, [asked]) and container_id is not None
-        return gone and (principal.is_owner or (not to_change and _asked(principal, asked_by)))
+        gone = (
+            looked_up not in await containers.find(conn, [looked_up]) and container_id is not None
+        )
+        return gone and (
+            principal.is_owner or (not to_change and _requested_by(principal, requested_by))
+        )
     if _owns(principal, container):
         return True
     if not _may_see(principal, container) or Scope.READ not in principal.scopes:
@@ -245,13 +250,13 @@ def unknown(container_id: str) -> NotFound:
 
 def closed(container_id: str, state: ContainerState) -> Conflict:
     """Of one that is not active."""
-    told = (
+    state_text = (
         "neither searched nor changed"
         if state is ContainerState.ARCHIVED
         else "searched, but not changed"
     )
     return Conflict(
-        f"container '{container_id}' is {state.value}: it is {told}; "
+        f"container '{container_id}' is {state.value}: it is {state_text}; "
         f"its owner opens it again: latent container state {container_id} active",
         container_id=container_id,
         state=state.value,
@@ -259,12 +264,12 @@ def closed(container_id: str, state: ContainerState) -> Conflict:
 
 
 async def _known(
-    conn: Connection, principal: Principal, wanted: Sequence[str]
+    conn: Connection, principal: Principal, container_ids: Sequence[str]
 ) -> dict[str, Container]:
     """Those whose roles name the principal, and which its token is for. What they allow is judged by the caller."""
     within = principal.containers
-    asked = [one if within is None or one in within else NOTHING for one in wanted]
-    return await containers.find(conn, asked, named=[principal.name, EVERYBODY])
+    looked_up = [one if within is None or one in within else NOTHING for one in container_ids]
+    return await containers.find(conn, looked_up, named=[principal.name, EVERYBODY])
 
 
 async def _all(conn: Connection, principal: Principal) -> list[Container]:
@@ -288,10 +293,10 @@ def _only_read(container_id: str) -> Forbidden:
     )
 
 
-def _asked(principal: Principal, asked_by: tuple[str, str] | None) -> bool:
-    if asked_by is None:
+def _requested_by(principal: Principal, requested_by: tuple[str, str] | None) -> bool:
+    if requested_by is None:
         return False
-    name, about = asked_by
+    name, about = requested_by
     return name == principal.name and (
         principal.containers is None or about in principal.containers
     )

@@ -19,15 +19,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from latent_core.db import upload_usage
+from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import OutOfSpace, RateLimited
 from latent_core.queue import admin
-from latent_core.registry import usage
-from latent_core.registry.connection import Connection, Database
 from latent_core.settings import Settings
 from latent_gateway.auth.principal import OWNER, Principal
 
-SECONDS_A_MINUTE: Final = 60.0
-MOST_COUNTED: Final = 10_000
+SECONDS_PER_MINUTE: Final = 60.0
+MAX_COUNTED: Final = 10_000
 """Tokens whose requests are counted; of more, the one longest silent begins anew."""
 DEPTH_SECONDS: Final = 1.0
 """How old the count of the queue may be: at its limit it is not cheap."""
@@ -43,7 +43,7 @@ def identity(principal: Principal) -> str:
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _RequestBucket:
     """Requests that may still come at once; it fills as time goes by."""
 
     left: float
@@ -74,7 +74,7 @@ class Quotas:
         self._jobs = settings.quota_queued_jobs
         self._queue = settings.max_queued_jobs
         self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, _RequestBucket] = OrderedDict()
         self._depth = 0
         self._counted_at: float | None = None
 
@@ -83,10 +83,10 @@ class Quotas:
         if not self._requests or principal.is_owner:
             return
         who, now = identity(principal), self._clock()
-        rate = self._requests / SECONDS_A_MINUTE
-        bucket = self._buckets.setdefault(who, _Bucket(self._requests, now))
+        rate = self._requests / SECONDS_PER_MINUTE
+        bucket = self._buckets.setdefault(who, _RequestBucket(self._requests, now))
         self._buckets.move_to_end(who)
-        if len(self._buckets) > MOST_COUNTED:
+        if len(self._buckets) > MAX_COUNTED:
             self._buckets.popitem(last=False)
         bucket.left = min(float(self._requests), bucket.left + (now - bucket.at) * rate)
         bucket.at = now
@@ -101,14 +101,14 @@ class Quotas:
         """What may still be uploaded today, None without a limit; ``RateLimited`` when ``declared`` is more."""
         if not self._bytes or principal.is_owner:
             return None
-        left = self._bytes - await usage.uploaded_today(conn, identity(principal))
+        left = self._bytes - await upload_usage.uploaded_today(conn, identity(principal))
         if left <= 0 or declared > left:
             raise self.out_of_bytes()
         return left
 
     async def count_upload(self, conn: Connection, principal: Principal, size: int) -> None:
         if self._bytes and not principal.is_owner:
-            await usage.count_upload(conn, identity(principal), size)
+            await upload_usage.count_upload(conn, identity(principal), size)
 
     @asynccontextmanager
     async def metered(
@@ -138,7 +138,7 @@ class Quotas:
             )
         if not self._jobs or principal.name == OWNER:
             return
-        if await admin.queued_by(conn, principal.name, most=self._jobs) >= self._jobs:
+        if await admin.queued_by(conn, principal.name, max_count=self._jobs) >= self._jobs:
             raise RateLimited(
                 f"{self._jobs} of your jobs wait already, which is the most (LLC_QUOTA_QUEUED_JOBS); "
                 "come back when some are done",
@@ -150,17 +150,17 @@ class Quotas:
         now = self._clock()
         if self._counted_at is None or now - self._counted_at > DEPTH_SECONDS:
             self._counted_at = now  # before the wait: who comes meanwhile goes by the last count
-            self._depth = await admin.queued(conn, most=self._queue)
+            self._depth = await admin.queued(conn, max_count=self._queue)
         self._depth += 1
         return self._depth - 1
 
 
-async def check_room(folder: Path, least_free: int, declared: int) -> None:
-    """``OutOfSpace`` when ``declared`` bytes more would leave less than ``least_free`` on the disk of ``folder``."""
-    if not least_free:
+async def check_capacity(folder: Path, min_free: int, declared: int) -> None:
+    """``OutOfSpace`` when ``declared`` bytes more would leave less than ``min_free`` on the disk of ``folder``."""
+    if not min_free:
         return
     free = (await asyncio.to_thread(shutil.disk_usage, folder)).free
-    if free - declared < least_free:
+    if free - declared < min_free:
         raise OutOfSpace(
             "there is too little room in the data directory: an upload must leave LLC_MIN_FREE_BYTES free; "
             "make room, or lower that, then send it again"

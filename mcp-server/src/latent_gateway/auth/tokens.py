@@ -8,25 +8,25 @@ from __future__ import annotations
 import hmac
 from typing import Final
 
+from latent_core.db import tokens
+from latent_core.db.connection import Database
+from latent_core.db.tokens import FoundToken
 from latent_core.domain.errors import Unauthorized
 from latent_core.domain.token import PREFIX, TokenState, TokenView, digest, well_formed
-from latent_core.registry import tokens
-from latent_core.registry.connection import Database
-from latent_core.registry.tokens import FoundToken
-from latent_gateway.auth.attempts import Attempts
+from latent_gateway.auth.failed_attempts import FailedAttempts
 from latent_gateway.auth.principal import Principal
 
 NOT_OURS: Final = "the token is not valid: compare it with the one you were given, LLC_MCP_TOKEN or the data directory's token file"
 MISTYPED: Final = "the token is not whole: one of its characters is wrong or missing; copy it again"
 
 
-class Tokens:
+class TokenRegistry:
     """One of these a gateway."""
 
     def __init__(self, owner_token: str, db: Database) -> None:
         self._owner = digest(owner_token)
         self._db = db
-        self._attempts = Attempts()
+        self._attempts = FailedAttempts()
 
     async def authenticate(self, authorization: str | None, address: str) -> Principal:
         """The principal of an ``Authorization`` header sent from ``address``.

@@ -8,17 +8,18 @@ from uuid import UUID
 import yaml
 from fastapi import Query, Response
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.documents import documents
 from latent_core.domain import cursors
 from latent_core.domain.errors import Conflict, Forbidden, Invalid
 from latent_core.domain.text import Text
-from latent_core.registry import containers, documents
-from latent_core.registry.connection import Connection
 from latent_core.search.readable import Readable
 from latent_gateway.auth import access
+from latent_gateway.console.console_session import ConsoleSession, SignedIn
 from latent_gateway.console.overview import health, jobs_of
 from latent_gateway.console.routing import pages
 from latent_gateway.console.view import page
-from latent_gateway.console.visitor import Visiting, Visitor
 from latent_gateway.context import Shared
 
 router = pages()
@@ -30,13 +31,13 @@ DOCUMENTS: Final = 50
 async def container_page(
     container_id: str,
     shared: Shared,
-    visitor: Visiting,
+    session: SignedIn,
     prefix: Annotated[Text, Query(max_length=4096)] = "",
     cursor: Annotated[str, Query(max_length=128)] = "",
 ) -> Response:
     """Documents in the order of their ids."""
     async with shared.stack.db.reading() as conn:
-        container = await access.readable_one(conn, visitor.principal, container_id)
+        container = await access.readable_one(conn, session.principal, container_id)
         sizes, last = await containers.sizes(conn, container.id)
         found = await documents.page(
             conn,
@@ -46,11 +47,11 @@ async def container_page(
             uri_prefix=prefix or None,
         )
         state = health(await jobs_of(conn, [container.id]), container.id, sizes)
-        closed = await why_closed(conn, visitor, container.id)
+        closed = await why_closed(conn, session, container.id)
     more = cursors.encode(found[DOCUMENTS - 1].doc_id) if len(found) > DOCUMENTS else None
     return page(
         "container.html",
-        visitor,
+        session,
         container=container,
         sizes=sizes,
         last=last,
@@ -59,16 +60,16 @@ async def container_page(
         following=more,
         prefix=prefix,
         closed=closed,
-        owner=visitor.principal.name in container.manifest.acl.roles.owner,
+        owner=session.principal.name in container.manifest.acl.roles.owner,
         manifest=_written(container),
-        most_bytes=shared.settings.max_upload_bytes,
+        max_bytes=shared.settings.max_upload_bytes,
     )
 
 
-async def why_closed(conn: Connection, visitor: Visitor, container_id: str) -> str | None:
+async def why_closed(conn: Connection, session: ConsoleSession, container_id: str) -> str | None:
     """Why this visitor may not add to a container that may be read; None when it may."""
     try:
-        await access.writable(conn, visitor.principal, container_id)
+        await access.writable(conn, session.principal, container_id)
     except (Conflict, Forbidden) as error:
         return error.message
     return None

@@ -9,17 +9,17 @@ from uuid import UUID
 
 from fastapi import Query, Response
 
+from latent_core.db.connection import Connection
+from latent_core.db.documents import chunk_listing, pages as page_rows
+from latent_core.db.documents.chunk_listing import ChunkSelection
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import NotFound
-from latent_core.registry import inspection, pages as page_rows
-from latent_core.registry.connection import Connection
-from latent_core.registry.inspection import Wanted
 from latent_core.wire.chunks import ChunkView
 from latent_gateway.api.chunks import view
-from latent_gateway.api.page_images import FoundPage, page_of, readable_document
+from latent_gateway.api.pages import FoundPage, page_of, readable_document
+from latent_gateway.console.console_session import ConsoleSession, SignedIn
 from latent_gateway.console.routing import pages
 from latent_gateway.console.view import page
-from latent_gateway.console.visitor import Visiting, Visitor
 from latent_gateway.context import Gateway, Shared
 from latent_gateway.links import BlobLinks
 
@@ -32,7 +32,7 @@ SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PageImageView:
     """A page's image, or that there is none."""
 
     page: int
@@ -42,7 +42,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
+class ChunkExcerpt:
     """Some of a document's chunks, in their order."""
 
     found: list[ChunkView]
@@ -55,48 +55,48 @@ class Chunks:
 async def document_page(
     doc_id: UUID,
     shared: Shared,
-    visitor: Visiting,
+    session: SignedIn,
     number: Annotated[int | None, Query(alias="page", ge=1, lt=2**31)] = None,
     chunk: UUID | None = None,
     after: Annotated[int, Query(ge=-1, lt=2**62)] = -1,
 ) -> Response:
     """With ``chunk`` its list begins there, and the page is the one it stands on."""
     async with shared.stack.db.reading() as conn:
-        document = await readable_document(conn, visitor.principal, doc_id)
+        document = await readable_document(conn, session.principal, doc_id)
         chunks = await _chunks(conn, document, chunk, after)
         number = number or _page_of(chunks) or 1
         strip = await page_rows.listed(
             conn, doc_id, after=max(0, number - 1 - THUMBNAILS // 4), limit=THUMBNAILS
         )
         others = document.pages > THUMBNAILS
-    shown = await _page(shared, visitor, document, number)
+    shown = await _page(shared, session, document, number)
     return page(
         "document.html",
-        visitor,
+        session,
         document=document,
         shown=shown,
-        picture=picture(shown.row, visitor.links) if shown else None,
+        picture=picture(shown.row, session.links) if shown else None,
         number=number,
-        strip=[picture(row, visitor.links) for row in strip],
+        strip=[picture(row, session.links) for row in strip],
         others=others,
         chunks=chunks,
         lineage=chunks.found[0].provenance if chunks.found else {},
     )
 
 
-def picture(row: Mapping[str, Any], links: BlobLinks) -> Picture:
+def picture(row: Mapping[str, Any], links: BlobLinks) -> PageImageView:
     """Of a page's row."""
     drawn = row["image_sha256"] and row["mime"]
     uri = links.page_image(row["image_sha256"], row["mime"], row["filename"]) if drawn else None
-    return Picture(row["page"], uri, row["width"], row["height"])
+    return PageImageView(row["page"], uri, row["width"], row["height"])
 
 
 async def _page(
-    shared: Gateway, visitor: Visitor, document: DocumentView, number: int
+    shared: Gateway, session: ConsoleSession, document: DocumentView, number: int
 ) -> FoundPage | None:
     """None for a document without pages (yet)."""
     try:
-        return await page_of(shared, visitor.principal, document.doc_id, number)
+        return await page_of(shared, session.principal, document.doc_id, number)
     except NotFound:
         if number > 1:
             raise
@@ -105,27 +105,27 @@ async def _page(
 
 async def _chunks(
     conn: Connection, document: DocumentView, chosen: UUID | None, after: int
-) -> Chunks:
+) -> ChunkExcerpt:
     """From the chosen one on, else after the number given. One that is gone is passed over in silence:
     the document has changed since."""
     if chosen is not None:
-        row = await inspection.one(conn, document.container_id, chosen)
+        row = await chunk_listing.one(conn, document.container_id, chosen)
         if row is not None and row.doc_id == document.doc_id:
-            after = row.ord - 1
+            after = row.chunk_no - 1
         else:
             chosen = None
-    found = await inspection.find(
+    found = await chunk_listing.find(
         conn,
         document.container_id,
-        Wanted(doc_id=document.doc_id),
+        ChunkSelection(doc_id=document.doc_id),
         after=after,
         limit=CHUNKS,
         seconds=SECONDS,
     )
-    return Chunks([view(row) for row in found.rows], found.more_after, chosen)
+    return ChunkExcerpt([view(row) for row in found.rows], found.more_after, chosen)
 
 
-def _page_of(chunks: Chunks) -> int | None:
+def _page_of(chunks: ChunkExcerpt) -> int | None:
     """Where the chosen chunk stands."""
     first = chunks.found[0] if chunks.found and chunks.chosen else None
     return first.place.page if first is not None else None

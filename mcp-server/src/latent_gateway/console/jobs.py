@@ -8,19 +8,19 @@ from urllib.parse import urlencode
 from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
 
+from latent_core.db.connection import Connection
 from latent_core.domain.errors import Forbidden
 from latent_core.domain.job import JobState
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.queue import admin
-from latent_core.registry.connection import Connection
 from latent_gateway.api import jobs as api
 from latent_gateway.api.jobs import FINAL, visible_job
 from latent_gateway.auth import access
-from latent_gateway.console.live import Drawn, live
+from latent_gateway.console.console_session import ConsoleSession, SignedIn, session_of
+from latent_gateway.console.live_updates import LiveFragment, live
 from latent_gateway.console.routing import pages
 from latent_gateway.console.view import HEADERS, draw, page
-from latent_gateway.console.visitor import Visiting, Visitor, visitor_of
 from latent_gateway.context import Gateway, RequestId, Shared
 
 router = pages()
@@ -38,20 +38,20 @@ Cursor = Annotated[str, Query(max_length=128)]
 @router.get("/console/jobs")
 async def jobs_page(
     shared: Shared,
-    visitor: Visiting,
+    session: SignedIn,
     container: Container = "",
     status: Status = "",
     cursor: Cursor = "",
 ) -> Response:
     """Newest first."""
-    shown = await _list(shared, visitor, container, status, cursor)
-    asked = {"container": container, "status": status, "cursor": cursor}
-    given = urlencode({name: value for name, value in asked.items() if value})
+    shown = await _list(shared, session, container, status, cursor)
+    params = {"container": container, "status": status, "cursor": cursor}
+    given = urlencode({name: value for name, value in params.items() if value})
     return page(
         "jobs.html",
-        visitor,
+        session,
         **shown,
-        asked=asked,
+        params=params,
         states=[state.value for state in JobState],
         stream=f"/console/jobs/live?{given}",
     )
@@ -61,30 +61,30 @@ async def jobs_page(
 async def jobs_live(
     request: Request,
     shared: Shared,
-    visitor: Visiting,
+    session: SignedIn,
     container: Container = "",
     status: Status = "",
     cursor: Cursor = "",
 ) -> Response:
     """The list, whenever it changes. Rights are looked at every time."""
-    await _list(shared, visitor, container, status, cursor)
+    await _list(shared, session, container, status, cursor)
 
-    async def look() -> Drawn:
-        again = await visitor_of(request, shared)
+    async def look() -> LiveFragment:
+        again = await session_of(request, shared)
         shown = await _list(shared, again, container, status, cursor)
-        return Drawn(draw("joblist.html", visitor=again, **shown), ended=False)
+        return LiveFragment(draw("joblist.html", session=again, **shown), ended=False)
 
-    return live(shared, visitor, look)
+    return live(shared, session, look)
 
 
 async def _list(
-    shared: Gateway, visitor: Visitor, container: str, status: str, cursor: str
+    shared: Gateway, session: ConsoleSession, container: str, status: str, cursor: str
 ) -> dict[str, Any]:
     states = [state for state in JobState if state.value == status]
     async with shared.stack.db.reading() as conn:
-        seen = await access.jobs_of(conn, visitor.principal, None)
-        ids = await access.jobs_of(conn, visitor.principal, container) if container else seen
-        own = await _own(conn, visitor)
+        seen = await access.jobs_of(conn, session.principal, None)
+        ids = await access.jobs_of(conn, session.principal, container) if container else seen
+        own = await _own(conn, session)
         found = await admin.list_jobs(
             conn, container_ids=ids, states=states or None, limit=JOBS, cursor=cursor or None
         )
@@ -98,29 +98,29 @@ async def _list(
 
 
 @router.get("/console/jobs/{job_id}")
-async def job_page(job_id: int, shared: Shared, visitor: Visiting) -> Response:
-    shown = await _one(shared, visitor, job_id)
-    return page("job.html", visitor, **shown, stream=f"/console/jobs/{job_id}/live")
+async def job_page(job_id: int, shared: Shared, session: SignedIn) -> Response:
+    shown = await _one(shared, session, job_id)
+    return page("job.html", session, **shown, stream=f"/console/jobs/{job_id}/live")
 
 
 @router.get("/console/jobs/{job_id}/live")
-async def job_live(job_id: int, request: Request, shared: Shared, visitor: Visiting) -> Response:
+async def job_live(job_id: int, request: Request, shared: Shared, session: SignedIn) -> Response:
     """The job, whenever it changes, until it has ended."""
-    await _one(shared, visitor, job_id)
+    await _one(shared, session, job_id)
 
-    async def look() -> Drawn:
-        again = await visitor_of(request, shared)
+    async def look() -> LiveFragment:
+        again = await session_of(request, shared)
         shown = await _one(shared, again, job_id)
-        return Drawn(draw("jobstate.html", visitor=again, **shown), ended=not shown["open"])
+        return LiveFragment(draw("jobstate.html", session=again, **shown), ended=not shown["open"])
 
-    return live(shared, visitor, look)
+    return live(shared, session, look)
 
 
-async def _one(shared: Gateway, visitor: Visitor, job_id: int) -> dict[str, Any]:
+async def _one(shared: Gateway, session: ConsoleSession, job_id: int) -> dict[str, Any]:
     async with shared.stack.db.reading() as conn:
-        job = await visible_job(conn, visitor.principal, job_id)
+        job = await visible_job(conn, session.principal, job_id)
         events = await admin.events(conn, job_id)
-        own = await _own(conn, visitor)
+        own = await _own(conn, session)
     return {
         "job": job,
         "events": events[-EVENTS_SHOWN:],
@@ -129,10 +129,10 @@ async def _one(shared: Gateway, visitor: Visitor, job_id: int) -> dict[str, Any]
     }
 
 
-async def _own(conn: Connection, visitor: Visitor) -> frozenset[str]:
+async def _own(conn: Connection, session: ConsoleSession) -> frozenset[str]:
     """Containers whose jobs this visitor may steer."""
     try:
-        found = await access.all_owned(conn, visitor.principal, scope=Scope.INGEST)
+        found = await access.all_owned(conn, session.principal, scope=Scope.INGEST)
     except Forbidden:  # a token that only reads
         return frozenset()
     return frozenset(c.id for c in found)
@@ -140,17 +140,17 @@ async def _own(conn: Connection, visitor: Visitor) -> frozenset[str]:
 
 @router.post("/console/jobs/{job_id}/cancel")
 async def cancel(
-    job_id: int, shared: Shared, visitor: Visiting, request_id: RequestId
+    job_id: int, shared: Shared, session: SignedIn, request_id: RequestId
 ) -> RedirectResponse:
-    await api.cancel(job_id, shared, visitor.principal, request_id)
+    await api.cancel(job_id, shared, session.principal, request_id)
     return _back(job_id)
 
 
 @router.post("/console/jobs/{job_id}/requeue")
 async def requeue(
-    job_id: int, shared: Shared, visitor: Visiting, request_id: RequestId
+    job_id: int, shared: Shared, session: SignedIn, request_id: RequestId
 ) -> RedirectResponse:
-    await api.requeue(job_id, shared, visitor.principal, request_id)
+    await api.requeue(job_id, shared, session.principal, request_id)
     return _back(job_id)
 
 

@@ -10,16 +10,16 @@ from typing import Annotated, Final
 
 from fastapi import Query, Response
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection
 from latent_core.domain.container import ContainerSizes
 from latent_core.domain.job import JobState
 from latent_core.queue import admin
-from latent_core.registry import containers
-from latent_core.registry.connection import Connection
 from latent_core.search.readable import Readable
 from latent_gateway.auth import access
+from latent_gateway.console.console_session import SignedIn
 from latent_gateway.console.routing import pages
 from latent_gateway.console.view import page
-from latent_gateway.console.visitor import Visiting
 from latent_gateway.context import Shared
 
 router = pages()
@@ -31,7 +31,7 @@ JOBS_COUNTED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class ContainerHealth:
     """What jobs say of a container."""
 
     open: int
@@ -53,22 +53,22 @@ class Card:
     container: Readable
     sizes: ContainerSizes
     last: datetime | None
-    health: Health
+    health: ContainerHealth
 
 
 @router.get("/")
 async def overview(
-    shared: Shared, visitor: Visiting, start: Annotated[int, Query(ge=0, le=1_000_000)] = 0
+    shared: Shared, session: SignedIn, start: Annotated[int, Query(ge=0, le=1_000_000)] = 0
 ) -> Response:
     """Containers in the order of their ids."""
     async with shared.stack.db.reading() as conn:
-        readable = await access.all_readable(conn, visitor.principal)
+        readable = await access.all_readable(conn, session.principal)
         shown = readable[start : start + SHOWN]
         cards = await _cards(conn, shown)
     following = start + SHOWN if start + SHOWN < len(readable) else None
     return page(
         "overview.html",
-        visitor,
+        session,
         cards=cards,
         total=len(readable),
         following=following,
@@ -93,8 +93,10 @@ async def jobs_of(conn: Connection, ids: Sequence[str]) -> Counter[tuple[str, bo
     return Counter((job.container_id, job.state is not JobState.FAILED) for job in found.jobs)
 
 
-def health(found: Counter[tuple[str, bool]], container_id: str, sizes: ContainerSizes) -> Health:
-    return Health(
+def health(
+    found: Counter[tuple[str, bool]], container_id: str, sizes: ContainerSizes
+) -> ContainerHealth:
+    return ContainerHealth(
         open=found[container_id, True],
         failed=found[container_id, False],
         pending=sizes.pending_documents,

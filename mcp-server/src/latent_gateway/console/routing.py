@@ -21,9 +21,9 @@ from latent_core.domain.errors import (
     RateLimited,
     Unauthorized,
 )
-from latent_gateway.answers import waiting_headers
 from latent_gateway.console.origin import check_origin
 from latent_gateway.console.view import FRAGMENT, HEADERS, page
+from latent_gateway.envelope import waiting_headers
 
 SIGN_IN: Final = "/login"
 TITLES: Final = {
@@ -40,7 +40,7 @@ TITLES: Final = {
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class Page(APIRoute):
+class ConsoleRoute(APIRoute):
     """A route whose errors people read."""
 
     @override
@@ -54,27 +54,27 @@ class Page(APIRoute):
             except Unauthorized:
                 return to_sign_in(request)
             except LatentError as error:
-                request.app.state.gateway.stack.room.heard(error)
+                request.app.state.gateway.stack.capacity.heard(error)
                 return failed(error)
             except RequestValidationError:
                 return failed(Invalid("this address cannot be read: go back and follow a link"))
             except HTTPException as error:
-                return failed(_told(error), error.status_code)
+                return failed(_as_latent_error(error), error.status_code)
 
         return shown
 
 
 def pages() -> APIRouter:
     """A router of pages; they are for people, not for the schema."""
-    return APIRouter(include_in_schema=False, route_class=Page)
+    return APIRouter(include_in_schema=False, route_class=ConsoleRoute)
 
 
 def to_sign_in(request: Request) -> Response:
     """To the sign-in page, and back to where a reader wanted to go."""
-    wanted = request.url.path
+    address = request.url.path
     if request.url.query:
-        wanted += f"?{request.url.query}"
-    after = f"?{urlencode({'next': wanted})}" if request.method == "GET" and wanted != "/" else ""
+        address += f"?{request.url.query}"
+    after = f"?{urlencode({'next': address})}" if request.method == "GET" and address != "/" else ""
     if FRAGMENT in request.headers:
         return Response(status_code=401, headers={**HEADERS, "HX-Redirect": SIGN_IN})
     return RedirectResponse(f"{SIGN_IN}{after}", 303, HEADERS)
@@ -91,6 +91,6 @@ def failed(error: LatentError, status: int | None = None) -> Response:
     return answer
 
 
-def _told(error: HTTPException) -> LatentError:
+def _as_latent_error(error: HTTPException) -> LatentError:
     kind = NotFound if error.status_code == 404 else Invalid
     return kind(str(error.detail))

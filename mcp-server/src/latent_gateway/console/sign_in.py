@@ -9,10 +9,10 @@ from fastapi import Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from latent_core.domain.errors import RateLimited, Unauthorized
+from latent_gateway.console.console_session import session_of, signed
 from latent_gateway.console.routing import SIGN_IN, pages
 from latent_gateway.console.session import COOKIE, LASTS_SECONDS
 from latent_gateway.console.view import HEADERS, page
-from latent_gateway.console.visitor import signed, visitor_of
 from latent_gateway.context import Shared
 
 router = pages()
@@ -26,13 +26,13 @@ MAX_TOKEN_CHARS: Final = 512
 async def form(
     request: Request,
     shared: Shared,
-    wanted: Annotated[str, Query(alias="next", max_length=4096)] = "/",
+    next_page: Annotated[str, Query(alias="next", max_length=4096)] = "/",
 ) -> Response:
     try:
-        await visitor_of(request, shared)
+        await session_of(request, shared)
     except Unauthorized:
-        return page("login.html", None, next=landing(wanted), trouble=None)
-    return RedirectResponse(landing(wanted), 303, HEADERS)
+        return page("login.html", None, next=landing(next_page), trouble=None)
+    return RedirectResponse(landing(next_page), 303, HEADERS)
 
 
 @router.post(SIGN_IN)
@@ -40,7 +40,7 @@ async def sign_in(
     request: Request,
     shared: Shared,
     token: Annotated[str, Form(max_length=MAX_TOKEN_CHARS)] = "",
-    wanted: Annotated[str, Form(alias="next", max_length=4096)] = "/",
+    next_page: Annotated[str, Form(alias="next", max_length=4096)] = "/",
 ) -> Response:
     """Exchange a token for a session; the token itself is forgotten at once."""
     try:
@@ -48,12 +48,12 @@ async def sign_in(
     except (Unauthorized, RateLimited) as error:
         trouble = error.message if isinstance(error, RateLimited) else "This token is not valid."
         answer = page(
-            "login.html", None, status=error.status, next=landing(wanted), trouble=trouble
+            "login.html", None, status=error.status, next=landing(next_page), trouble=trouble
         )
         if isinstance(error, RateLimited):
             answer.headers["Retry-After"] = str(error.details.get("retry_after", 2))
         return answer
-    answer = RedirectResponse(landing(wanted), 303, HEADERS)
+    answer = RedirectResponse(landing(next_page), 303, HEADERS)
     answer.set_cookie(
         COOKIE,
         cookie,

@@ -14,12 +14,12 @@ from latent_gateway.console import (
     jobs,
     overview,
     search,
-    sending,
     sign_in,
+    uploads,
 )
 from latent_gateway.console.routing import pages
 
-MODULES: Final = (assets, sign_in, overview, search, container, document, jobs, sending)
+MODULES: Final = (assets, sign_in, overview, search, container, document, jobs, uploads)
 rest = pages()
 
 

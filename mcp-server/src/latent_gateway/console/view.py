@@ -8,9 +8,9 @@ from typing import Any, Final
 from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from latent_gateway.console import words
+from latent_gateway.console import text_format
 from latent_gateway.console.assets import address
-from latent_gateway.console.visitor import Visitor
+from latent_gateway.console.console_session import ConsoleSession
 
 POLICY: Final = "; ".join(
     (
@@ -49,10 +49,10 @@ def templates() -> Environment:
     )
     environment.globals["asset"] = address
     environment.filters |= {
-        name: getattr(words, name)
+        name: getattr(text_format, name)
         for name in ("amount", "size", "moment", "ago", "seconds", "place", "reason", "plain")
     }
-    environment.globals["marked"] = words.marked
+    environment.globals["marked"] = text_format.marked
     return environment
 
 
@@ -61,9 +61,11 @@ def draw(template: str, **shown: Any) -> str:
     return templates().get_template(template).render(**shown)
 
 
-def page(template: str, visitor: Visitor | None, *, status: int = 200, **shown: Any) -> Response:
+def page(
+    template: str, session: ConsoleSession | None, *, status: int = 200, **shown: Any
+) -> Response:
     """A whole page, or a part that htmx puts into one."""
-    content = draw(template, visitor=visitor, **shown)
+    content = draw(template, session=session, **shown)
     return Response(content, status, headers=HEADERS, media_type="text/html")
 
 

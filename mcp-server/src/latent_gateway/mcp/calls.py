@@ -20,7 +20,7 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     shared: Gateway
     caller: Principal
     links: BlobLinks

@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from latent_core.domain.hit import Hit, PlaceView
 from latent_core.domain.query import Detail
-from latent_gateway.mcp.results import Answer, Told, longest, size
-from latent_gateway.mcp.tools.port import Untrusted
+from latent_gateway.mcp.results import IssueSummary, ToolResult, longest, size
+from latent_gateway.mcp.tools.port import UntrustedContent
 
 ENVELOPE_BYTES: Final = 900
 """What an answer holds beside its hits: cursor, advice, a few issues."""
-LEAST_TEXT_BYTES: Final = 120
+MIN_TEXT_BYTES: Final = 120
 """A text of which less would be left is left out."""
 MARK: Final = "..."
 
 
-class Said(Untrusted):
+class CompactContent(UntrustedContent):
     """The words of a hit."""
 
     title: str
@@ -32,14 +32,14 @@ class Said(Untrusted):
     meta: dict[str, Any] = {}
 
 
-class Copy(Answer):
+class DuplicateCopy(ToolResult):
     """Another document that says nearly the same."""
 
     doc_id: str
     score: float
 
 
-class CompactHit(Answer):
+class CompactHit(ToolResult):
     container_id: str
     doc_id: str
     chunk_id: str
@@ -59,12 +59,12 @@ class CompactHit(Answer):
     modified_at: str | None = None
     also_in_document: int = 0
     """Further passages of the same document that matched."""
-    duplicates: list[Copy] = []
+    duplicates: list[DuplicateCopy] = []
     text_truncated: bool = False
-    untrusted_content: Said
+    untrusted_content: CompactContent
 
 
-class Found(Answer):
+class ToolSearchResult(ToolResult):
     """Answer of ``containers_search``."""
 
     hits: list[CompactHit]
@@ -72,18 +72,18 @@ class Found(Answer):
     truncated: bool = False
     next_cursor: str | None = None
     partial: bool = False
-    issues: list[Told] = []
+    issues: list[IssueSummary] = []
     advice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class CompactFit:
     hits: list[CompactHit]
     truncated: bool
     """Hits were left out, or a text was shortened."""
 
 
-def fit(hits: Sequence[Hit], detail: Detail, max_bytes: int) -> Fitted:
+def fit(hits: Sequence[Hit], detail: Detail, max_bytes: int) -> CompactFit:
     """The first of ``hits`` that fit into an answer of ``max_bytes``; at least one, shortened if need be."""
     left = max_bytes - ENVELOPE_BYTES
     kept: list[CompactHit] = []
@@ -92,10 +92,10 @@ def fit(hits: Sequence[Hit], detail: Detail, max_bytes: int) -> Fitted:
         needed = size(shown.compact()) + 1
         if needed > left:
             short = _shortened(shown, left, must=not kept)
-            return Fitted([*kept, short] if short else kept, truncated=True)
+            return CompactFit([*kept, short] if short else kept, truncated=True)
         kept.append(shown)
         left -= needed
-    return Fitted(kept, truncated=False)
+    return CompactFit(kept, truncated=False)
 
 
 def compact(hit: Hit, detail: Detail) -> CompactHit:
@@ -118,9 +118,9 @@ def compact(hit: Hit, detail: Detail) -> CompactHit:
         modified_at=hit.modified_at.isoformat(timespec="seconds") if hit.modified_at else None,
         also_in_document=len(hit.also_in_document),
         duplicates=[
-            Copy(doc_id=str(d.doc_id), score=round(d.score, 4)) for d in hit.duplicates[:5]
+            DuplicateCopy(doc_id=str(d.doc_id), score=round(d.score, 4)) for d in hit.duplicates[:5]
         ],
-        untrusted_content=_said(hit, full),
+        untrusted_content=_compact_content(hit, full),
     )
 
 
@@ -136,8 +136,8 @@ def _lines(place: PlaceView) -> list[int]:
     return [place.line_start, place.line_end or place.line_start]
 
 
-def _said(hit: Hit, full: bool) -> Said:
-    return Said(
+def _compact_content(hit: Hit, full: bool) -> CompactContent:
+    return CompactContent(
         title=hit.title,
         source=hit.source_path,
         snippet="" if full and hit.text else hit.snippet,
@@ -150,31 +150,31 @@ def _said(hit: Hit, full: bool) -> Said:
     )
 
 
-def _shortened(hit: CompactHit, room: int, *, must: bool) -> CompactHit | None:
+def _shortened(hit: CompactHit, budget: int, *, must: bool) -> CompactHit | None:
     """With as much of its text as there is room for; None when that is too little, unless it ``must`` be shown."""
-    said = hit.untrusted_content
-    bare = said.model_copy(
+    content = hit.untrusted_content
+    bare = content.model_copy(
         update={"before": [], "after": [], "meta": {}, "text": "", "snippet": "", "section": ""}
     )
     update = {"text_truncated": True, "duplicates": [], "page_uri": None}
     if must:
         bare = bare.model_copy(
-            update={"title": cut(said.title, 200), "source": cut(said.source, 300)}
+            update={"title": cut(content.title, 200), "source": cut(content.source, 300)}
         )
     short = hit.model_copy(update={**update, "untrusted_content": bare})
-    left = room - size(short.compact()) - len('"snippet":"",')
-    if left < LEAST_TEXT_BYTES and not must:
+    left = budget - size(short.compact()) - len('"snippet":"",')
+    if left < MIN_TEXT_BYTES and not must:
         return None
-    field = "text" if said.text else "snippet"
-    whole = said.text or said.snippet
+    field = "text" if content.text else "snippet"
+    whole = content.text or content.snippet
     texts = {field: cut(whole, max(left, 0))}
     return short.model_copy(update={"untrusted_content": bare.model_copy(update=texts)})
 
 
-def cut(text: str, room: int) -> str:
-    """The beginning of ``text`` that takes at most ``room`` bytes as JSON, quotes not counted; at a whole word."""
-    if size(text) - 2 <= room:
+def cut(text: str, budget: int) -> str:
+    """The beginning of ``text`` that takes at most ``budget`` bytes as JSON, quotes not counted; at a whole word."""
+    if size(text) - 2 <= budget:
         return text
-    head = longest(text, room - len(MARK))
+    head = longest(text, budget - len(MARK))
     word = max(head.rfind(" "), head.rfind("\n"))
     return (head[:word] if word > len(head) // 2 else head) + MARK if head else ""

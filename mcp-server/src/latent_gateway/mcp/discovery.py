@@ -6,9 +6,9 @@ from fastapi import APIRouter, Response
 
 from latent_core.domain.errors import NotFound
 from latent_core.wire.tools import ToolList, ToolView
-from latent_gateway.answers import json_answer
 from latent_gateway.context import Caller, RequestId, Shared
-from latent_gateway.mcp.may import may
+from latent_gateway.envelope import json_answer
+from latent_gateway.mcp.allowed_tools import may
 from latent_gateway.mcp.schema import schema_of
 from latent_gateway.mcp.tools.registry import tools_of
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from latent_core.domain.errors import Forbidden
 from latent_core.settings import Settings
-from latent_gateway.answers import error_answer
+from latent_gateway.envelope import error_answer
 
 PATH: Final = "/mcp"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -26,14 +26,14 @@ ORIGIN: Final = re.compile(r"https?://(?P<host>[^/]+)")
 SHOWN: Final = 100
 
 
-class Misdirected(Forbidden):
+class UnknownHost(Forbidden):
     """The request names a host that this gateway is not known by."""
 
     status = 421
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class GatewayNames:
     """What this gateway is known as, in small letters."""
 
     hosts: frozenset[str]
@@ -50,10 +50,10 @@ class Names:
         return cls(hosts, _small(settings.mcp_allowed_origins))
 
     def check(self, hosts: list[str], origins: list[str]) -> None:
-        """``Misdirected`` or ``Forbidden`` unless one known host is named, and no strange origin."""
+        """``UnknownHost`` or ``Forbidden`` unless one known host is named, and no strange origin."""
         host = hosts[0].lower() if len(hosts) == 1 else ""
         if not self._knows(host):
-            raise Misdirected(
+            raise UnknownHost(
                 f"this gateway is not known as '{_shown(host)}'; if it is to be, name that host in LLC_MCP_ALLOWED_HOSTS"
             )
         if origins and not (len(origins) == 1 and self._admits(origins[0].lower(), host)):
@@ -71,10 +71,10 @@ class Names:
         return parts is not None and (parts["host"] == host or origin in self.origins)
 
 
-class Guard:
+class McpGuard:
     """ASGI middleware around ``/mcp`` and what is below it."""
 
-    def __init__(self, app: ASGIApp, names: Names) -> None:
+    def __init__(self, app: ASGIApp, names: GatewayNames) -> None:
         self._app = app
         self._names = names
 

@@ -16,7 +16,7 @@ from mcp_types import (
     TextContent,
 )
 
-MOST_CHARS: Final = 4_000
+MAX_CHARS: Final = 4_000
 """Of one argument."""
 
 
@@ -36,8 +36,8 @@ class Prompt:
             title=self.title,
             description=self.description,
             arguments=[
-                PromptArgument(name=name, description=told, required=name in self.required)
-                for name, told in self.arguments.items()
+                PromptArgument(name=name, description=description, required=name in self.required)
+                for name, description in self.arguments.items()
             ],
         )
 
@@ -45,10 +45,12 @@ class Prompt:
         """``MCPError`` names what is missing or not known."""
         strange = sorted(set(given) - set(self.arguments))
         missing = sorted(name for name in self.required if not given.get(name, "").strip())
-        long = sorted(name for name, value in given.items() if len(value) > MOST_CHARS)
+        long = sorted(name for name, value in given.items() if len(value) > MAX_CHARS)
         if strange or missing or long:
-            told = f"prompt '{self.name}' takes {', '.join(self.arguments)}, each of at most {MOST_CHARS} characters"
-            raise MCPError(INVALID_PARAMS, f"{told}; required: {', '.join(sorted(self.required))}")
+            description = f"prompt '{self.name}' takes {', '.join(self.arguments)}, each of at most {MAX_CHARS} characters"
+            raise MCPError(
+                INVALID_PARAMS, f"{description}; required: {', '.join(sorted(self.required))}"
+            )
         text = TextContent(type="text", text=self.write(given))
         return GetPromptResult(
             description=self.description, messages=[PromptMessage(role="user", content=text)]

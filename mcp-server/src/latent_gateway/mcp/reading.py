@@ -6,43 +6,43 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from latent_core.db.connection import Connection
+from latent_core.db.documents import chunk_listing
+from latent_core.db.documents.chunk_listing import ChunkRow, ChunkSelection
 from latent_core.domain import cursors
 from latent_core.domain.chunk import Modality, SourceType
 from latent_core.domain.errors import Invalid
-from latent_core.registry import inspection
-from latent_core.registry.connection import Connection
-from latent_core.registry.inspection import ChunkRow, Wanted
 from latent_gateway.mcp.results import longest, size
 
-CHUNKS_A_READ: Final = 50
-MOST_READS: Final = 40
+CHUNKS_PER_READ: Final = 50
+MAX_READS: Final = 40
 SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadPosition:
     """Where reading goes on: a chunk, and how many characters of it were read."""
 
-    ord: int
+    chunk_no: int
     skip: int = 0
 
     def encoded(self) -> str:
-        return cursors.encode(f"{self.ord}:{self.skip}")
+        return cursors.encode(f"{self.chunk_no}:{self.skip}")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     text: str
-    next_place: Place | None
+    next_place: ReadPosition | None
     """None at the end."""
 
 
-def place_of(cursor: str) -> Place:
+def place_of(cursor: str) -> ReadPosition:
     """``Invalid`` for a cursor that is not one of ours."""
-    ord_, _, skip = cursors.decode(cursor).partition(":")
-    if not (ord_.isdecimal() and skip.isdecimal() and len(ord_) < 19 and len(skip) < 10):
+    chunk_no, _, skip = cursors.decode(cursor).partition(":")
+    if not (chunk_no.isdecimal() and skip.isdecimal() and len(chunk_no) < 19 and len(skip) < 10):
         raise Invalid("the cursor is not one of ours: begin again without it")
-    return Place(int(ord_), int(skip))
+    return ReadPosition(int(chunk_no), int(skip))
 
 
 async def read(
@@ -50,31 +50,31 @@ async def read(
     container_id: str,
     doc_id: UUID,
     *,
-    begin: Place | None,
+    begin: ReadPosition | None,
     max_bytes: int,
     page: int | None = None,
-) -> Piece:
+) -> TextPiece:
     """What the document says from ``begin`` on, what neighbouring chunks share only once."""
-    wanted = Wanted(doc_id=doc_id, page=page)
-    written = _Written(max_bytes)
-    after = -1 if begin is None else begin.ord - 1
-    for number in range(MOST_READS):
-        found = await inspection.find(
-            conn, container_id, wanted, after=after, limit=CHUNKS_A_READ, seconds=SECONDS
+    selection = ChunkSelection(doc_id=doc_id, page=page)
+    written = _TextSoFar(max_bytes)
+    after = -1 if begin is None else begin.chunk_no - 1
+    for number in range(MAX_READS):
+        found = await chunk_listing.find(
+            conn, container_id, selection, after=after, limit=CHUNKS_PER_READ, seconds=SECONDS
         )
         if number == 0 and begin is not None:
             _check_unchanged(found.rows, begin)
         for row in found.rows:
-            asked = begin is not None and row.ord == begin.ord
-            if _shows_a_page(row) and not asked:
+            resumes_here = begin is not None and row.chunk_no == begin.chunk_no
+            if _shows_a_page(row) and not resumes_here:
                 continue
-            stopped = written.add(row, begin.skip if begin and asked else 0)
+            stopped = written.add(row, begin.skip if begin and resumes_here else 0)
             if stopped is not None:
-                return Piece(written.text, stopped)
+                return TextPiece(written.text, stopped)
         if found.more_after is None:
-            return Piece(written.text, None)
+            return TextPiece(written.text, None)
         after = found.more_after
-    return Piece(written.text, Place(after + 1))
+    return TextPiece(written.text, ReadPosition(after + 1))
 
 
 def _shows_a_page(row: ChunkRow) -> bool:
@@ -82,15 +82,15 @@ def _shows_a_page(row: ChunkRow) -> bool:
     return (row.modality, row.source_type == SourceType.IMAGE) == (Modality.IMAGE, False)
 
 
-def _check_unchanged(rows: list[ChunkRow], begin: Place) -> None:
+def _check_unchanged(rows: list[ChunkRow], begin: ReadPosition) -> None:
     """Numbers of chunks are never used twice: another first one means that the document is another."""
-    if not rows or rows[0].ord != begin.ord:
+    if not rows or rows[0].chunk_no != begin.chunk_no:
         raise Invalid(
             "the document has changed since this cursor was given: begin again without it"
         )
 
 
-class _Written:
+class _TextSoFar:
     """The text so far."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -102,7 +102,7 @@ class _Written:
     def text(self) -> str:
         return "".join(self._parts)
 
-    def add(self, row: ChunkRow, skip: int) -> Place | None:
+    def add(self, row: ChunkRow, skip: int) -> ReadPosition | None:
         """Take in a chunk; where to go on when it does not fit."""
         shared = skip or (_shared(self._last, row) if self._last else 0)
         between = _between(self._last, row, shared) if self._parts else ""
@@ -117,9 +117,9 @@ class _Written:
         if not self._parts and not taken:
             taken = rest[:1]  # whatever the budget, the reading goes on
         if len(taken) <= len(between):
-            return Place(row.ord, shared)
+            return ReadPosition(row.chunk_no, shared)
         self._parts.append(taken)
-        return Place(row.ord, shared + len(taken) - len(between))
+        return ReadPosition(row.chunk_no, shared + len(taken) - len(between))
 
 
 def _shared(last: ChunkRow, row: ChunkRow) -> int:
@@ -138,8 +138,8 @@ def _between(last: ChunkRow | None, row: ChunkRow, shared: int) -> str:
     return "\n" * min(gap, 2) if 0 <= gap <= 2 else "\n\n"
 
 
-def _beginning(text: str, room: int) -> str:
+def _beginning(text: str, budget: int) -> str:
     """What fits, to the end of a word if there is one."""
-    head = longest(text, room)
+    head = longest(text, budget)
     word = max(head.rfind(" "), head.rfind("\n")) + 1
     return head[:word] if word > len(head) // 2 else head

@@ -19,24 +19,24 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from latent_core.db.documents import documents
 from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid, LatentError, NotFound
-from latent_core.registry import documents
 from latent_gateway.api.containers import description
-from latent_gateway.api.page_images import page_of, readable_document
+from latent_gateway.api.pages import page_of, readable_document
 from latent_gateway.auth import access
-from latent_gateway.mcp.calls import Call
-from latent_gateway.mcp.results import Answer, by_tools
+from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.results import ToolResult, by_tools
 from latent_gateway.mcp.tools.containers import described
-from latent_gateway.mcp.tools.documents import MOST_PAGE, document
-from latent_gateway.mcp.tools.port import UNTRUSTED, Untrusted
+from latent_gateway.mcp.tools.documents import MAX_PAGE, document
+from latent_gateway.mcp.tools.port import UNTRUSTED, UntrustedContent
 
 JSON: Final = "application/json"
 READ_CHARS: Final = 40_000
 """Of one resource: it cannot be asked for in parts."""
 A_PAGE: Final = 100
-MOST_VALUES: Final = 100
-MOST_CONTAINERS: Final = 50
+MAX_VALUES: Final = 100
+MAX_CONTAINERS: Final = 50
 """Looked through to complete a document's id."""
 UUID_PREFIX: Final = re.compile("[0-9a-f-]{0,36}")
 URI: Final = re.compile(
@@ -70,11 +70,11 @@ TEMPLATES: Final = (
 )
 
 
-class PageWords(Untrusted):
+class PageWords(UntrustedContent):
     text: str
 
 
-class Page(Answer):
+class ToolPage(ToolResult):
     """``page://``: no picture in it, since clients would hand that to the model as letters."""
 
     doc_id: str
@@ -87,7 +87,7 @@ class Page(Answer):
     untrusted_content: PageWords
 
 
-async def list_(call: Call, cursor: str | None) -> ListResourcesResult:
+async def list_(call: ToolCall, cursor: str | None) -> ListResourcesResult:
     """The containers, a page of them at a time. Documents are found, not listed."""
     after = "" if cursor is None else _decoded(cursor)
     async with call.shared.stack.db.reading() as conn:
@@ -114,7 +114,7 @@ def _decoded(cursor: str) -> str:
         raise MCPError(INVALID_PARAMS, exc.message) from exc
 
 
-async def read(call: Call, uri: str) -> ReadResourceResult:
+async def read(call: ToolCall, uri: str) -> ReadResourceResult:
     """``MCPError`` with the uri in its data for what is not there, or may not be read."""
     try:
         answer = await _answer(call, uri)
@@ -124,7 +124,7 @@ async def read(call: Call, uri: str) -> ReadResourceResult:
     return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=JSON, text=text)])
 
 
-async def _answer(call: Call, uri: str) -> Answer:
+async def _answer(call: ToolCall, uri: str) -> ToolResult:
     parts = URI.fullmatch(uri)
     if parts is None:
         raise NotFound(
@@ -146,14 +146,14 @@ def _uuid(text: str) -> UUID:
         raise NotFound("that is no id of a document") from exc
 
 
-async def _page(call: Call, doc_id: UUID, page: int) -> Page:
+async def _page(call: ToolCall, doc_id: UUID, page: int) -> ToolPage:
     found = await page_of(call.shared, call.caller, doc_id, page)
     row = found.row
     drawn = bool(row["image_sha256"])
     link = (
         call.links.page_image(row["image_sha256"], row["mime"], row["filename"]) if drawn else None
     )
-    return Page(
+    return ToolPage(
         doc_id=str(doc_id),
         container_id=found.document.container_id,
         page=page,
@@ -166,7 +166,7 @@ async def _page(call: Call, doc_id: UUID, page: int) -> Page:
 
 
 async def complete(
-    call: Call, of: str, argument: str, value: str, known: Mapping[str, str]
+    call: ToolCall, of: str, argument: str, value: str, known: Mapping[str, str]
 ) -> Completion:
     """Values for an argument of a template (by its uri) or of a prompt (by its name)."""
     match of, argument:
@@ -178,37 +178,37 @@ async def complete(
             values = await _pages(call, value, known.get("doc", ""))
         case _:
             values = []
-    shown = values[:MOST_VALUES]
+    shown = values[:MAX_VALUES]
     return Completion(values=shown, total=len(values), has_more=len(values) > len(shown))
 
 
-async def _container_ids(call: Call, prefix: str) -> list[str]:
+async def _container_ids(call: ToolCall, prefix: str) -> list[str]:
     async with call.shared.stack.db.reading() as conn:
         readable = await access.all_readable(conn, call.caller)
     return sorted(c.id for c in readable if c.id.startswith(prefix))
 
 
-async def _document_ids(call: Call, prefix: str) -> list[str]:
+async def _document_ids(call: ToolCall, prefix: str) -> list[str]:
     """Ids that begin so, of the first containers."""
-    wanted = prefix.lower()
-    if not UUID_PREFIX.fullmatch(wanted):
+    typed = prefix.lower()
+    if not UUID_PREFIX.fullmatch(typed):
         return []
-    digits = wanted.replace("-", "")
+    digits = typed.replace("-", "")
     first = int(digits.ljust(32, "0"), 16) if len(digits) <= 32 else 0
     after = UUID(int=first - 1) if first else None
     found: list[str] = []
     async with call.shared.stack.db.reading() as conn:
-        for container in (await access.all_readable(conn, call.caller))[:MOST_CONTAINERS]:
-            rows = await documents.page(conn, container.id, after=after, limit=MOST_VALUES)
-            found += [str(r.doc_id) for r in rows if str(r.doc_id).startswith(wanted)]
+        for container in (await access.all_readable(conn, call.caller))[:MAX_CONTAINERS]:
+            rows = await documents.page(conn, container.id, after=after, limit=MAX_VALUES)
+            found += [str(r.doc_id) for r in rows if str(r.doc_id).startswith(typed)]
     return sorted(found)
 
 
-async def _pages(call: Call, prefix: str, doc: str) -> list[str]:
+async def _pages(call: ToolCall, prefix: str, doc: str) -> list[str]:
     try:
         async with call.shared.stack.db.reading() as conn:
             view = await readable_document(conn, call.caller, UUID(doc))
     except (ValueError, NotFound):
         return []
-    numbers = (str(n) for n in range(1, min(view.pages, MOST_PAGE) + 1))
+    numbers = (str(n) for n in range(1, min(view.pages, MAX_PAGE) + 1))
     return [n for n in numbers if n.startswith(prefix)]

@@ -10,12 +10,12 @@ from pydantic import BaseModel, ValidationError
 
 from latent_core.domain.errors import Issue, IssueCode, LatentError
 
-LEAST_CHARS: Final = 1_000
-MOST_CHARS: Final = 60_000
+MIN_CHARS: Final = 1_000
+MAX_CHARS: Final = 60_000
 DEFAULT_CHARS: Final = 10_000
 """Of one answer, as UTF-8: clients cut or drop longer ones."""
-MOST_PROBLEMS: Final = 10
-MOST_MESSAGE_CHARS: Final = 600
+MAX_PROBLEMS: Final = 10
+MAX_MESSAGE_CHARS: Final = 600
 _BY_TOOLS: Final = {
     "/v1/containers/list": "containers_list",
     "; upload the file first": "; `latent ingest` uploads files",
@@ -23,29 +23,29 @@ _BY_TOOLS: Final = {
 """Remedies that name HTTP routes, and what does the same here."""
 
 
-class Answer(BaseModel):
+class ToolResult(BaseModel):
     """Structured content. What is at its default is left out."""
 
     def compact(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
-class Told(BaseModel):
+class IssueSummary(BaseModel):
     """An issue that does not make the answer an error."""
 
     code: str
     message: str
 
 
-def told(issue: Issue) -> Told:
-    return Told(code=issue.code.value, message=by_tools(issue.message))
+def issue_summary(issue: Issue) -> IssueSummary:
+    return IssueSummary(code=issue.code.value, message=by_tools(issue.message))
 
 
 def by_tools(message: str) -> str:
     """A message with remedies that the reader has."""
     for route, tool in _BY_TOOLS.items():
         message = message.replace(route, tool)
-    return message[:MOST_MESSAGE_CHARS]
+    return message[:MAX_MESSAGE_CHARS]
 
 
 def size(content: Any) -> int:
@@ -53,16 +53,16 @@ def size(content: Any) -> int:
     return len(orjson.dumps(content))
 
 
-def longest(text: str, room: int) -> str:
-    """The longest beginning of ``text`` that takes at most ``room`` bytes as JSON, quotes not counted."""
-    low, high = 0, min(len(text), max(room, 0))
+def longest(text: str, max_bytes: int) -> str:
+    """The longest beginning of ``text`` that takes at most ``max_bytes`` bytes as JSON, quotes not counted."""
+    low, high = 0, min(len(text), max(max_bytes, 0))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if size(text[:middle]) - 2 <= room else (low, middle - 1)
+        low, high = (middle, high) if size(text[:middle]) - 2 <= max_bytes else (low, middle - 1)
     return text[:low]
 
 
-def answered(answer: Answer) -> CallToolResult:
+def answered(answer: ToolResult) -> CallToolResult:
     content = answer.compact()
     return CallToolResult(
         content=[TextContent(type="text", text=orjson.dumps(content).decode())],
@@ -72,12 +72,14 @@ def answered(answer: Answer) -> CallToolResult:
 
 def failed(error: LatentError) -> CallToolResult:
     """The cause and the remedy in both places: some clients show the text of an error, some the structure."""
-    told: dict[str, Any] = {"code": error.code.value, "message": by_tools(error.message)}
+    error_fields: dict[str, Any] = {"code": error.code.value, "message": by_tools(error.message)}
     if error.transient:
-        told["retry"] = True
+        error_fields["retry"] = True
     return CallToolResult(
-        content=[TextContent(type="text", text=f"{told['code']}: {told['message']}")],
-        structured_content={"error": told},
+        content=[
+            TextContent(type="text", text=f"{error_fields['code']}: {error_fields['message']}")
+        ],
+        structured_content={"error": error_fields},
         is_error=True,
     )
 
@@ -89,7 +91,7 @@ def code_of(result: CallToolResult) -> IssueCode:
 
 def problems(exc: ValidationError) -> str:
     """What is wrong with arguments, without repeating them."""
-    return "; ".join(_problem(error) for error in exc.errors(include_url=False)[:MOST_PROBLEMS])
+    return "; ".join(_problem(error) for error in exc.errors(include_url=False)[:MAX_PROBLEMS])
 
 
 def _problem(error: Any) -> str:

@@ -50,15 +50,15 @@ from latent_core.domain.errors import (
     TimedOut,
     Unavailable,
 )
-from latent_core.tracing import span
+from latent_core.telemetry.tracing import span
 from latent_gateway import context
 from latent_gateway.context import Gateway
 from latent_gateway.mcp import resources
-from latent_gateway.mcp.calls import Call
+from latent_gateway.mcp.allowed_tools import may
+from latent_gateway.mcp.calls import ToolCall
 from latent_gateway.mcp.guard import PATH
-from latent_gateway.mcp.may import may
 from latent_gateway.mcp.prompts import PROMPTS
-from latent_gateway.mcp.results import Answer, answered, code_of, failed, problems
+from latent_gateway.mcp.results import ToolResult, answered, code_of, failed, problems
 from latent_gateway.mcp.tools.port import Tool
 from latent_gateway.mcp.tools.registry import tools_of
 
@@ -199,11 +199,11 @@ class Surface:
             )
         return CompleteResult(completion=completion)
 
-    async def _called(self, ctx: Context) -> Call:
+    async def _called(self, ctx: Context) -> ToolCall:
         request = ctx.request
         if request is None:
             raise MCPError(INVALID_PARAMS, "this server is spoken to over HTTP")
-        return Call(
+        return ToolCall(
             shared=self._shared,
             caller=await context.principal(request),
             links=await context.links(request, self._shared),
@@ -221,7 +221,7 @@ class _Route(Route):
         return match, {**child, "route": self}
 
 
-async def run_tool(tool: Tool, call: Call, given: dict[str, Any]) -> CallToolResult:
+async def run_tool(tool: Tool, call: ToolCall, given: dict[str, Any]) -> CallToolResult:
     """What the tool answers within its deadline; every error as a result that says what to do."""
     try:
         arguments = tool.arguments.model_validate(given)
@@ -230,7 +230,7 @@ async def run_tool(tool: Tool, call: Call, given: dict[str, Any]) -> CallToolRes
     except ValidationError as exc:
         return failed(Invalid(problems(exc)))
     except StoreFull as exc:
-        call.shared.stack.room.heard(exc)
+        call.shared.stack.capacity.heard(exc)
         return failed(exc)
     except LatentError as exc:
         return failed(exc)
@@ -240,9 +240,9 @@ async def run_tool(tool: Tool, call: Call, given: dict[str, Any]) -> CallToolRes
         )
     except Exception:  # the outermost frame of a tool: it logs and answers
         logger.exception("tool_failed", extra={"request_id": call.request_id, "tool": tool.name})
-        told = f"the gateway could not answer; its log says why under request {call.request_id}"
-        return failed(Unavailable(told))
-    return answered(answer) if isinstance(answer, Answer) else answer
+        message = f"the gateway could not answer; its log says why under request {call.request_id}"
+        return failed(Unavailable(message))
+    return answered(answer) if isinstance(answer, ToolResult) else answer
 
 
 @asynccontextmanager

@@ -10,19 +10,19 @@ from __future__ import annotations
 from typing import Final
 
 from latent_core.domain.chunk import DraftChunk, SourceType
-from latent_core.embedding.port import Tokenizer
-from latent_workers.chunk.code import Windows, chunk_code
+from latent_core.models.embedding.port import Tokenizer
+from latent_workers.chunk.code import WindowLimits, chunk_code
 from latent_workers.chunk.counting import WordCounter
-from latent_workers.chunk.planning import Limits, Planner
+from latent_workers.chunk.planning import ChunkLimits, ChunkPlanner
 from latent_workers.chunk.structure import chunk_structure
-from latent_workers.chunk.writing import Writer
-from latent_workers.parse.parsed import Parsed
+from latent_workers.chunk.writing import ChunkWriter
+from latent_workers.parse.parsed import ParsedDocument
 
 _STRUCTURED: Final = (SourceType.YAML, SourceType.JSON)
 
 
 def chunk(
-    parsed: Parsed,
+    parsed: ParsedDocument,
     *,
     source_type: SourceType,
     budget_tokens: int,
@@ -42,14 +42,14 @@ def chunk(
     """
     counter = tokenizer if isinstance(tokenizer, WordCounter) else WordCounter(tokenizer)
     if source_type is SourceType.CODE:
-        return chunk_code(parsed, Windows(code_lines, code_overlap), budget_tokens, counter)
+        return chunk_code(parsed, WindowLimits(code_lines, code_overlap), budget_tokens, counter)
     if source_type in _STRUCTURED and "documents" in parsed.meta:
         return chunk_structure(parsed, source_type, budget_tokens, counter)
-    limits = Limits(
+    limits = ChunkLimits(
         budget=budget_tokens,
         overlap=int(budget_tokens * overlap),
         table_rows=table_rows,
         whole_fences=source_type not in _STRUCTURED,
     )
-    plans = Planner(parsed, limits, counter).plans()
-    return Writer(parsed, budget_tokens, counter).write(plans, source_type)
+    plans = ChunkPlanner(parsed, limits, counter).plans()
+    return ChunkWriter(parsed, budget_tokens, counter).write(plans, source_type)

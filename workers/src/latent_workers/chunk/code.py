@@ -10,18 +10,18 @@ from itertools import accumulate, islice, takewhile
 from operator import sub
 from typing import Any, Final
 
-from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType
+from latent_core.domain.chunk import BlockType, DraftChunk, SourcePlace, SourceType
 from latent_core.domain.ids import content_hash
 from latent_workers.chunk.counting import WordCounter
 from latent_workers.chunk.headings import under
-from latent_workers.parse.lines import Lines
-from latent_workers.parse.parsed import Block, Parsed
+from latent_workers.parse.parsed import ParsedDocument, TextBlock
+from latent_workers.parse.text.lines import Lines
 
 CHARS_PER_LINE: Final = 120
 """A window holds so many characters for each line it may have: generated code has lines of any length."""
 _OVERLAP_SHARE: Final = 4
 """The overlap takes at most one part in so many of those characters."""
-_MOST_SYMBOLS: Final = 50
+_MAX_SYMBOLS: Final = 50
 _BLANK, _ANYWHERE = 98, 99
 """Ranks below those of all definitions."""
 _BREAKS: Final = re.compile(r"[\s;,{}()\[\]]")
@@ -30,7 +30,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class WindowLimits:
     """Most lines of a window, and lines that neighbours share."""
 
     lines: int
@@ -47,7 +47,7 @@ class Windows:
 
 
 def chunk_code(
-    parsed: Parsed, limits: Windows, budget_tokens: int, counter: WordCounter
+    parsed: ParsedDocument, limits: WindowLimits, budget_tokens: int, counter: WordCounter
 ) -> list[DraftChunk]:
     """Chunks in the order of the text. The embedder reads a window under the name of the definition in whose
     middle it begins; not under that of the file, or a renamed file would be embedded anew."""
@@ -85,7 +85,7 @@ def _meta(language: str | None, symbols: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    place: Place
+    place: SourcePlace
     above: tuple[str, ...]
     """The definition that began before it."""
     symbols: tuple[str, ...]
@@ -95,7 +95,7 @@ class _Window:
 class _Cutter:
     """The windows of one file, over its rows: lines, and the pieces of lines too long for a window."""
 
-    def __init__(self, parsed: Parsed, limits: Windows) -> None:
+    def __init__(self, parsed: ParsedDocument, limits: WindowLimits) -> None:
         self._text = parsed.text
         self._limits = limits
         self._blocks = parsed.blocks
@@ -125,7 +125,7 @@ class _Cutter:
         for first, after in self.spans():
             line, last = self._numbers[first], self._numbers[after - 1]
             inside = self._inside(line, last)
-            place = Place(
+            place = SourcePlace(
                 offset_start=self._rows[first][0],
                 offset_end=self._rows[after - 1][1],
                 line_start=line,
@@ -133,7 +133,7 @@ class _Cutter:
                 heading_path=_common(inside),
             )
             symbols = (_symbol(block) for block in inside if _begins(block, line))
-            yield _Window(place, _above(inside, line), tuple(islice(symbols, _MOST_SYMBOLS)))
+            yield _Window(place, _above(inside, line), tuple(islice(symbols, _MAX_SYMBOLS)))
 
     def spans(self) -> Iterator[Span]:
         """First row and the row after the last of each window; no window lies within its neighbour."""
@@ -153,11 +153,11 @@ class _Cutter:
 
     def _furthest(self, first: int) -> int:
         """The row after the last that a window may hold; it holds at least one."""
-        most = min(first + self._limits.lines, len(self._rows))
-        room = self._sizes[first] + self._limits.chars
-        while most - 1 > first and self._sizes[most] - 1 > room:
-            most -= 1
-        return most
+        last_row = min(first + self._limits.lines, len(self._rows))
+        max_tokens = self._sizes[first] + self._limits.chars
+        while last_row - 1 > first and self._sizes[last_row] - 1 > max_tokens:
+            last_row -= 1
+        return last_row
 
     def _end(self, first: int, fresh: int) -> int:
         """Where a window ends that must reach beyond row ``fresh``: with the file, else in its last third
@@ -172,9 +172,9 @@ class _Cutter:
 
     def _shared(self, after: int) -> int:
         """Rows at the end of a window that the next one begins with."""
-        room = self._limits.chars // _OVERLAP_SHARE
+        max_tokens = self._limits.chars // _OVERLAP_SHARE
         first = max(0, after - self._limits.shared)
-        while first < after and self._sizes[after] - self._sizes[first] > room:
+        while first < after and self._sizes[after] - self._sizes[first] > max_tokens:
             first += 1
         return after - first
 
@@ -187,7 +187,7 @@ class _Cutter:
                 ranks[bisect_left(self._numbers, block.line_start or 1)] = block.level
         return ranks
 
-    def _inside(self, first: int, last: int) -> list[Block]:
+    def _inside(self, first: int, last: int) -> list[TextBlock]:
         """The blocks that hold some of the lines ``first`` to ``last``."""
         at = max(0, bisect_right(self._firsts, first) - 1)
         after = bisect_right(self._firsts, last)
@@ -199,37 +199,37 @@ def _sizes(rows: Sequence[Span]) -> list[int]:
     return [0, *accumulate(end - start + 1 for start, end in rows)]
 
 
-def _begins(block: Block, line: int) -> bool:
+def _begins(block: TextBlock, line: int) -> bool:
     """Whether a definition begins with ``block``, on ``line`` or below."""
     return block.level is not None and bool(block.heading_path) and (block.line_start or 0) >= line
 
 
-def _symbol(block: Block) -> str:
+def _symbol(block: TextBlock) -> str:
     return ".".join(block.heading_path)
 
 
-def _above(inside: Sequence[Block], line: int) -> tuple[str, ...]:
+def _above(inside: Sequence[TextBlock], line: int) -> tuple[str, ...]:
     if not inside:
         return ()
     path = inside[0].heading_path
     return path[:-1] if _begins(inside[0], line) else path
 
 
-def _common(blocks: Sequence[Block]) -> tuple[str, ...]:
+def _common(blocks: Sequence[TextBlock]) -> tuple[str, ...]:
     """The definition that all of ``blocks`` lie in."""
     paths = [block.heading_path for block in blocks]
     same = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
     return tuple(parts[0] for parts in same)
 
 
-def _pieces(text: str, line: Span, most: int) -> list[Span]:
-    """The line, cut into pieces of at most ``most`` characters where it is longer: after white space or
+def _pieces(text: str, line: Span, last_row: int) -> list[Span]:
+    """The line, cut into pieces of at most ``last_row`` characters where it is longer: after white space or
     punctuation, if the last half of a piece has any."""
     start, end = line
     pieces: list[Span] = []
-    while end - start > most:
-        cut = start + most
-        marks = [match.end() for match in _BREAKS.finditer(text, start + most // 2, cut)]
+    while end - start > last_row:
+        cut = start + last_row
+        marks = [match.end() for match in _BREAKS.finditer(text, start + last_row // 2, cut)]
         cut = marks[-1] if marks else cut
         pieces.append((start, cut))
         start = cut

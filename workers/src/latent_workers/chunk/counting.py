@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Final
 
-from latent_core.embedding.port import Tokenizer
+from latent_core.models.embedding.port import Tokenizer
 
 CHARS_PER_TOKEN: Final = 16
 """Text counts as at least one token for so many characters, since some tokenizers take a word of any
@@ -18,7 +18,7 @@ Split = tuple[list[str], int]
 """Words of a text, and the number of its marks."""
 
 _BATCH_CHARS: Final = 500_000
-_MOST_WORDS: Final = 300_000
+_MAX_WORDS: Final = 300_000
 _WORDS_AT_ONCE: Final = 512
 _MARKS: Final = string.punctuation.encode()
 _APART: Final = str.maketrans(dict.fromkeys(string.punctuation, " "))
@@ -78,7 +78,7 @@ class WordCounter:
         for start in range(0, len(unknown), _WORDS_AT_ONCE):
             some = unknown[start : start + _WORDS_AT_ONCE]
             known.update(zip(some, self._apart(some), strict=True))
-        if len(known) > _MOST_WORDS:
+        if len(known) > _MAX_WORDS:
             self._words = {}
 
     def _apart(self, words: Sequence[str]) -> Iterator[int]:

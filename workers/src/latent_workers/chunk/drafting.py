@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from latent_core.domain.chunk import DraftChunk, SourceType
-from latent_core.domain.manifest import Chunker
-from latent_core.embedding.port import Tokenizer
+from latent_core.domain.manifest.model import Chunker
+from latent_core.models.embedding.port import Tokenizer
 from latent_workers.chunk.chunker import chunk
 from latent_workers.chunk.image import image_chunk, with_name
-from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.parsed import ParsedDocument
 
 
 def drafts_of(
-    parsed: Parsed, source_type: SourceType, settings: Chunker, counter: Tokenizer, window: int
-) -> tuple[Parsed, list[DraftChunk]]:
+    parsed: ParsedDocument,
+    source_type: SourceType,
+    settings: Chunker,
+    counter: Tokenizer,
+    window: int,
+) -> tuple[ParsedDocument, list[DraftChunk]]:
     """The drafts, and the text they are of: an image without words is its name. Blocking."""
     if source_type is SourceType.IMAGE:
         named = with_name(parsed)

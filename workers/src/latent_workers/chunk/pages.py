@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from latent_core.domain.chunk import BlockType, DraftChunk, Modality, Place, SourceType
+from latent_core.domain.chunk import BlockType, DraftChunk, Modality, SourcePlace, SourceType
 from latent_core.domain.ids import Sha256, content_hash
-from latent_core.embedding.port import Tokenizer
+from latent_core.models.embedding.port import Tokenizer
 from latent_workers.chunk.sections import has_words
-from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.parsed import ParsedDocument
 
 
 def page_chunks(
-    parsed: Parsed, pictures: Mapping[int, Sha256], source_type: SourceType, tokenizer: Tokenizer
+    parsed: ParsedDocument,
+    pictures: Mapping[int, Sha256],
+    source_type: SourceType,
+    tokenizer: Tokenizer,
 ) -> list[DraftChunk]:
     """A chunk for each page in ``pictures``. Its text is the page's, by which words find it, too; a page without
     words is called by the document's title and its number."""
@@ -28,7 +31,7 @@ def page_chunks(
                 DraftChunk(
                     text=text,
                     embed_text=text,
-                    place=Place(start, end, page=page.number, page_end=page.number),
+                    place=SourcePlace(start, end, page=page.number, page_end=page.number),
                     source_type=source_type,
                     block_type=BlockType.PARAGRAPH,
                     content_hash=content_hash(text),

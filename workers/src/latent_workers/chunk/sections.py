@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from latent_core.domain.chunk import BlockType
-from latent_workers.parse.parsed import Block
+from latent_workers.parse.parsed import TextBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,22 +16,22 @@ class Section:
 
     path: tuple[str, ...]
     page: int | None
-    blocks: tuple[Block, ...]
+    blocks: tuple[TextBlock, ...]
     headings: tuple[tuple[int, str], ...]
     """Where each heading stands, and its words."""
 
-    def block_at(self, offset: int) -> Block:
+    def block_at(self, offset: int) -> TextBlock:
         """The block that holds ``offset``, or the next one."""
         place = bisect_right(self.blocks, offset, key=lambda block: block.offset_end)
         return self.blocks[min(place, len(self.blocks) - 1)]
 
 
-def sections(blocks: Sequence[Block]) -> Iterator[Section]:
+def sections(blocks: Sequence[TextBlock]) -> Iterator[Section]:
     """Cut ``blocks`` at pages, and at headings once there is something to cut off.
 
     A block that runs over to another page belongs to the one where it starts.
     """
-    current: list[Block] = []
+    current: list[TextBlock] = []
     filled = False
     for block in blocks:
         if current and (block.page != current[0].page or (filled and _opens(block, current))):
@@ -48,13 +48,13 @@ def has_words(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
-def _opens(block: Block, current: Sequence[Block]) -> bool:
+def _opens(block: TextBlock, current: Sequence[TextBlock]) -> bool:
     return block.kind is BlockType.HEADING or (
         block.heading_path != current[-1].heading_path and has_words(block.text)
     )
 
 
-def _section(blocks: list[Block]) -> Section:
+def _section(blocks: list[TextBlock]) -> Section:
     inside = next((block for block in blocks if block.kind is not BlockType.HEADING), blocks[-1])
     headings = tuple(
         (block.offset_start, block.heading_path[-1])

@@ -18,7 +18,7 @@ _SENTENCE_END: Final = re.compile(
 )
 _ITEM: Final = re.compile(r"(?:\r\n|\n|\r)(?=[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t])")
 _WORD: Final = re.compile(r"\S+")
-_MOST_TOKENISED: Final = 50_000
+_MAX_TOKENISED: Final = 50_000
 """A longer word is no word, and is cut by length alone."""
 _ROW_MARKS: Final = ("|", "\t")
 
@@ -26,7 +26,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PackingPiece:
     """An atom of packing."""
 
     start: int
@@ -49,13 +49,13 @@ class Cutter:
     grain: int
     """Tokens of a run of words: small, so that two chunks can share the last run."""
 
-    def cut(self, whole: Piece, limit: int) -> list[Piece]:
+    def cut(self, whole: PackingPiece, limit: int) -> list[PackingPiece]:
         """The pieces of ``whole``, which together hold all of it but white space."""
         return list(self._refine(whole, _patterns(whole, self.text), limit))
 
     def _refine(
-        self, piece: Piece, patterns: Sequence[re.Pattern[str]], limit: int
-    ) -> Iterator[Piece]:
+        self, piece: PackingPiece, patterns: Sequence[re.Pattern[str]], limit: int
+    ) -> Iterator[PackingPiece]:
         if piece.cost <= limit:
             yield piece
         elif not patterns:
@@ -64,10 +64,10 @@ class Cutter:
             for part in self._counted(_parts(self.text, piece, patterns[0]), piece.kind):
                 yield from self._refine(part, patterns[1:], limit)
 
-    def _runs(self, piece: Piece, limit: int) -> Iterator[Piece]:
+    def _runs(self, piece: PackingPiece, limit: int) -> Iterator[PackingPiece]:
         """Runs of words of about ``grain`` tokens."""
         words = (match.span() for match in _WORD.finditer(self.text, piece.start, piece.end))
-        run: Piece | None = None
+        run: PackingPiece | None = None
         for word in self._counted(words, piece.kind):
             if word.cost > limit:
                 if run:
@@ -75,7 +75,7 @@ class Cutter:
                 run = None
                 yield from self._anywhere(word, limit)
             elif run and run.cost + word.cost <= self.grain:
-                run = Piece(run.start, word.end, run.kind, run.tokens + word.tokens)
+                run = PackingPiece(run.start, word.end, run.kind, run.tokens + word.tokens)
             else:
                 if run:
                     yield run
@@ -83,13 +83,13 @@ class Cutter:
         if run:
             yield run
 
-    def _anywhere(self, word: Piece, limit: int) -> Iterator[Piece]:
+    def _anywhere(self, word: PackingPiece, limit: int) -> Iterator[PackingPiece]:
         """A word over the limit, cut between its tokens, and by length where one token is too long."""
         text = self.text[word.start : word.end]
         size = min(limit, self.grain)
         marks = (
             [at for at, _ in self.counter.offsets(text)[size::size]]
-            if len(text) <= _MOST_TOKENISED
+            if len(text) <= _MAX_TOKENISED
             else []
         )
         stride = size * CHARS_PER_TOKEN
@@ -100,14 +100,14 @@ class Cutter:
         )
         yield from self._counted(spans, word.kind)
 
-    def _counted(self, spans: Iterable[Span], kind: BlockType) -> Iterator[Piece]:
+    def _counted(self, spans: Iterable[Span], kind: BlockType) -> Iterator[PackingPiece]:
         found = list(spans)
         counts = self.counter.count([self.text[start:end] for start, end in found])
         for (start, end), tokens in zip(found, counts, strict=True):
-            yield Piece(start, end, kind, tokens)
+            yield PackingPiece(start, end, kind, tokens)
 
 
-def _patterns(piece: Piece, text: str) -> tuple[re.Pattern[str], ...]:
+def _patterns(piece: PackingPiece, text: str) -> tuple[re.Pattern[str], ...]:
     if piece.kind is BlockType.LIST:
         return (_ITEM, _LINE_END, _SENTENCE_END)
     if piece.kind is BlockType.CODE or _is_rows(text[piece.start : piece.end]):
@@ -122,7 +122,7 @@ def _is_rows(text: str) -> bool:
     return marked * 2 > len(lines)
 
 
-def _parts(text: str, piece: Piece, pattern: re.Pattern[str]) -> Iterator[Span]:
+def _parts(text: str, piece: PackingPiece, pattern: re.Pattern[str]) -> Iterator[Span]:
     """Between the matches of ``pattern``, each part without white space at its end."""
     start, end = piece.start, piece.end
     for match in (*pattern.finditer(text, start, end), None):

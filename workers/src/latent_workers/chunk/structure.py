@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final
 
-from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType
+from latent_core.domain.chunk import BlockType, DraftChunk, SourcePlace, SourceType
 from latent_core.domain.ids import content_hash
 from latent_workers.chunk.counting import WordCounter, cost_of
 from latent_workers.chunk.headings import SEPARATOR, fitting
 from latent_workers.chunk.packing import pack
 from latent_workers.chunk.sections import has_words
-from latent_workers.chunk.splitting import Cutter, Piece
-from latent_workers.parse.lines import Lines
-from latent_workers.parse.parsed import Block, Parsed
-from latent_workers.parse.structure import key_path
+from latent_workers.chunk.splitting import Cutter, PackingPiece
+from latent_workers.parse.parsed import ParsedDocument, TextBlock
+from latent_workers.parse.structured.tree import key_path
+from latent_workers.parse.text.lines import Lines
 
 _ALONE_SHARE: Final = 4
 """A value of one part in so many of the budget is not packed with others."""
-_MOST_SECTIONS: Final = 64
+_MAX_SECTIONS: Final = 64
 """Documents of more named values are tables: their small values are packed."""
 
 Path = tuple[str, ...]
@@ -32,7 +32,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _ChunkPart:
     """A chunk before it is written: blocks, or pieces of one, by their offsets."""
 
     path: Path
@@ -60,20 +60,20 @@ class _Item:
 
 
 def chunk_structure(
-    parsed: Parsed, source_type: SourceType, budget_tokens: int, counter: WordCounter
+    parsed: ParsedDocument, source_type: SourceType, budget_tokens: int, counter: WordCounter
 ) -> list[DraftChunk]:
     """Chunks in the order of the text, each within the budget."""
     sections = _Sections(parsed, budget_tokens, counter)
     parts = _glued(list(sections.parts()), sections)
-    return list(_Writer(parsed, source_type, sections).write(parts))
+    return list(_StructureWriter(parsed, source_type, sections).write(parts))
 
 
 class _Sections:
     """Plans one file."""
 
-    def __init__(self, parsed: Parsed, budget: int, counter: WordCounter) -> None:
+    def __init__(self, parsed: ParsedDocument, budget: int, counter: WordCounter) -> None:
         self.text = parsed.text
-        self.blocks: Sequence[Block] = parsed.blocks
+        self.blocks: Sequence[TextBlock] = parsed.blocks
         self.budget = budget
         self.counter = counter
         self.several = parsed.meta.get("documents", 1) > 1
@@ -84,7 +84,7 @@ class _Sections:
         self._cutter = Cutter(parsed.text, counter, max(1, budget // 8))
         self._contexts: dict[Path, tuple[tuple[str, ...], int]] = {}
 
-    def parts(self) -> Iterator[_Part]:
+    def parts(self) -> Iterator[_ChunkPart]:
         yield from self._section((), range(len(self.blocks)))
 
     def context(self, path: Path) -> tuple[tuple[str, ...], int]:
@@ -93,21 +93,21 @@ class _Sections:
             self._contexts[path] = fitting(path, self.budget, self.counter)
         return self._contexts[path]
 
-    def room(self, path: Path) -> int:
+    def max_tokens(self, path: Path) -> int:
         return self.budget - self.context(path)[1]
 
     def cost(self, atoms: range) -> int:
         return self._costs[atoms.stop] - self._costs[atoms.start]
 
-    def part(self, path: Path, atoms: range) -> _Part:
+    def part(self, path: Path, atoms: range) -> _ChunkPart:
         blocks = self.blocks[atoms.start : atoms.stop]
         spans = tuple((block.offset_start, block.offset_end) for block in blocks)
         heading = all(block.kind is BlockType.HEADING for block in blocks)
-        return _Part(path, spans, self.cost(atoms), heading)
+        return _ChunkPart(path, spans, self.cost(atoms), heading)
 
-    def _section(self, path: Path, atoms: range) -> Iterator[_Part]:
+    def _section(self, path: Path, atoms: range) -> Iterator[_ChunkPart]:
         top = len(path) <= self.several
-        if self.cost(atoms) <= self.room(path) and not (top and len(atoms) > 1):
+        if self.cost(atoms) <= self.max_tokens(path) and not (top and len(atoms) > 1):
             if atoms:
                 yield self.part(path, atoms)
         elif len(atoms) == 1:
@@ -115,15 +115,15 @@ class _Sections:
         else:
             yield from self._children(path, list(self._items(path, atoms)), top)
 
-    def _children(self, path: Path, items: Sequence[_Item], top: bool) -> Iterator[_Part]:
-        room = self.room(path)
-        sections = top and sum(not item.own for item in items) <= _MOST_SECTIONS
+    def _children(self, path: Path, items: Sequence[_Item], top: bool) -> Iterator[_ChunkPart]:
+        max_tokens = self.max_tokens(path)
+        sections = top and sum(not item.own for item in items) <= _MAX_SECTIONS
         run: list[_Item] = []
         cost = 0
         for item in items:
             size = self.cost(item.atoms)
-            alone = size > room or (not item.own and self._stands_alone(item, size, sections))
-            if run and (alone or cost + size > room):
+            alone = size > max_tokens or (not item.own and self._stands_alone(item, size, sections))
+            if run and (alone or cost + size > max_tokens):
                 yield self._run(path, run)
                 run, cost = [], 0
             if alone:
@@ -134,7 +134,7 @@ class _Sections:
         if run:
             yield self._run(path, run)
 
-    def _run(self, path: Path, run: Sequence[_Item]) -> _Part:
+    def _run(self, path: Path, run: Sequence[_Item]) -> _ChunkPart:
         atoms = range(run[0].atoms.start, run[-1].atoms.stop)
         values = [item for item in run if not self._is_heading(item)]
         # One value alone is called by its own name.
@@ -166,23 +166,23 @@ class _Sections:
         path = self.blocks[at].heading_path
         return len(path) > depth and path[depth] == key
 
-    def _cut(self, path: Path, atoms: range) -> Iterator[_Part]:
+    def _cut(self, path: Path, atoms: range) -> Iterator[_ChunkPart]:
         """A block over budget, cut at its lines."""
         block, tokens = self.blocks[atoms.start], self._tokens[atoms.start]
-        whole = Piece(block.offset_start, block.offset_end, BlockType.CODE, tokens)
-        pieces = self._cutter.cut(whole, self.room(path))
-        for run in pack(pieces, self.room(path), 0):
+        whole = PackingPiece(block.offset_start, block.offset_end, BlockType.CODE, tokens)
+        pieces = self._cutter.cut(whole, self.max_tokens(path))
+        for run in pack(pieces, self.max_tokens(path), 0):
             spans = tuple((piece.start, piece.end) for piece in run)
-            yield _Part(path, spans, sum(piece.cost for piece in run))
+            yield _ChunkPart(path, spans, sum(piece.cost for piece in run))
 
 
-def _glued(parts: Sequence[_Part], sections: _Sections) -> list[_Part]:
+def _glued(parts: Sequence[_ChunkPart], sections: _Sections) -> list[_ChunkPart]:
     """Headings go with what follows, and what has no words with a neighbour, as far as they fit."""
-    glued: list[_Part] = []
+    glued: list[_ChunkPart] = []
     for part in reversed(parts):
         below = glued[-1] if glued else None
-        loose = part.heading or not has_words(sections.text[part.start : part.end])
-        if below and loose and _fit(part, below, below.path, sections):
+        mergeable = part.heading or not has_words(sections.text[part.start : part.end])
+        if below and mergeable and _fit(part, below, below.path, sections):
             glued[-1] = _both(part, below, below.path, heading=below.heading)
         elif below and _wordless(below, sections) and _fit(part, below, part.path, sections):
             glued[-1] = _both(part, below, part.path, heading=part.heading)
@@ -191,30 +191,32 @@ def _glued(parts: Sequence[_Part], sections: _Sections) -> list[_Part]:
     return glued[::-1]
 
 
-def _wordless(part: _Part, sections: _Sections) -> bool:
+def _wordless(part: _ChunkPart, sections: _Sections) -> bool:
     return not has_words(sections.text[part.start : part.end])
 
 
-def _fit(one: _Part, other: _Part, path: Path, sections: _Sections) -> bool:
+def _fit(one: _ChunkPart, other: _ChunkPart, path: Path, sections: _Sections) -> bool:
     if sections.several and one.path[:1] != other.path[:1]:
         return False
-    return one.cost + other.cost <= sections.room(path)
+    return one.cost + other.cost <= sections.max_tokens(path)
 
 
-def _both(one: _Part, other: _Part, path: Path, *, heading: bool) -> _Part:
-    return _Part(path, one.spans + other.spans, one.cost + other.cost, heading)
+def _both(one: _ChunkPart, other: _ChunkPart, path: Path, *, heading: bool) -> _ChunkPart:
+    return _ChunkPart(path, one.spans + other.spans, one.cost + other.cost, heading)
 
 
-class _Writer:
+class _StructureWriter:
     """Writes the chunks of one file."""
 
-    def __init__(self, parsed: Parsed, source_type: SourceType, sections: _Sections) -> None:
+    def __init__(
+        self, parsed: ParsedDocument, source_type: SourceType, sections: _Sections
+    ) -> None:
         self._text = parsed.text
         self._source_type = source_type
         self._sections = sections
         self._lines = Lines(parsed.text)
 
-    def write(self, parts: Sequence[_Part]) -> Iterator[DraftChunk]:
+    def write(self, parts: Sequence[_ChunkPart]) -> Iterator[DraftChunk]:
         """A tokenizer that counts a whole as more than its parts makes a part too long: then it is halved,
         and read without its headings when it cannot be."""
         texts = [self._reading(part) for part in parts]
@@ -230,12 +232,12 @@ class _Writer:
                 bare = self._text[part.start : part.end]
                 yield self._draft(part, bare, self._sections.counter.count([bare])[0])
 
-    def _reading(self, part: _Part) -> str:
+    def _reading(self, part: _ChunkPart) -> str:
         headings = SEPARATOR.join(self._sections.context(part.path)[0])
         text = self._text[part.start : part.end]
         return f"{headings}\n\n{text}" if headings else text
 
-    def _draft(self, part: _Part, embed_text: str, tokens: int) -> DraftChunk:
+    def _draft(self, part: _ChunkPart, embed_text: str, tokens: int) -> DraftChunk:
         text = self._text[part.start : part.end]
         keys = part.path[self._sections.several :]
         meta: dict[str, Any] = {}
@@ -244,7 +246,7 @@ class _Writer:
         return DraftChunk(
             text=text,
             embed_text=embed_text,
-            place=Place(
+            place=SourcePlace(
                 offset_start=part.start,
                 offset_end=part.end,
                 line_start=self._lines.at(part.start),

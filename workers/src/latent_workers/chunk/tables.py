@@ -21,13 +21,13 @@ _MARKED: Final = re.compile(r"[*`_<\\\[]")
 _MAX_CELL_CHARS = 400
 _LINES_AT_ONCE = 8
 _ID_CHARS = 16
-_MOST_HEADER: Final = 32
+_MAX_HEADER: Final = 32
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MarkdownTable:
     """Rows by their offsets; the header is the first row and its delimiter, if it has them."""
 
     text: str
@@ -48,7 +48,7 @@ class Table:
 class RowGroup:
     """Rows ``first`` to ``last`` of a table, from 0. The first group also holds the header."""
 
-    table: Table
+    table: MarkdownTable
     first: int
     last: int
     number: int | None = None
@@ -64,15 +64,17 @@ class RowGroup:
         return lines[0][0], lines[-1][1]
 
 
-def read(text: str, start: int, end: int) -> Table:
+def read(text: str, start: int, end: int) -> MarkdownTable:
     lines = tuple(match.span() for match in _LINE.finditer(text, start, end))
     has_header = len(lines) > 1 and _DELIMITER.fullmatch(text, *lines[1]) is not None
     top = 2 if has_header else 0
-    return Table(text, lines[:top], lines[top:])
+    return MarkdownTable(text, lines[:top], lines[top:])
 
 
-def groups(table: Table, max_rows: int, room: int, counter: WordCounter) -> Iterator[RowGroup]:
-    """Groups of at most ``max_rows`` rows that fit ``room`` tokens with the header; at least one row.
+def groups(
+    table: MarkdownTable, max_rows: int, max_tokens: int, counter: WordCounter
+) -> Iterator[RowGroup]:
+    """Groups of at most ``max_rows`` rows that fit ``max_tokens`` tokens with the header; at least one row.
 
     A header takes at most half of the room for rows: what the embedder reads is fitted in any case. One of
     many times the room is not repeated, or a table of nothing but header would grow with its rows.
@@ -81,8 +83,8 @@ def groups(table: Table, max_rows: int, room: int, counter: WordCounter) -> Iter
     lines = [*table.header[:1], *table.rows]
     costs = counter.count([table.text[slice(*line)] for line in lines])
     head_cost = costs.pop(0) if table.header else 0
-    repeated = table.head if head_cost <= _MOST_HEADER * room else ""
-    cuts = _cuts(costs, max_rows, room - min(head_cost, room // 2))
+    repeated = table.head if head_cost <= _MAX_HEADER * max_tokens else ""
+    cuts = _cuts(costs, max_rows, max_tokens - min(head_cost, max_tokens // 2))
     if len(cuts) == 1:
         yield RowGroup(table, 0, len(costs) - 1)
         return
@@ -90,19 +92,19 @@ def groups(table: Table, max_rows: int, room: int, counter: WordCounter) -> Iter
         yield RowGroup(table, first, after - 1, number, repeated if first else "")
 
 
-def _cuts(costs: Sequence[int], max_rows: int, room: int) -> list[int]:
+def _cuts(costs: Sequence[int], max_rows: int, max_tokens: int) -> list[int]:
     """Numbers of the rows that begin a group."""
     cuts = [0]
     total = 0
     for index, cost in enumerate(costs):
-        if index > cuts[-1] and (total + cost > room or index - cuts[-1] >= max_rows):
+        if index > cuts[-1] and (total + cost > max_tokens or index - cuts[-1] >= max_rows):
             cuts.append(index)
             total = 0
         total += cost
     return cuts
 
 
-def identity(table: Table, path: Sequence[str], occurrence: int) -> str:
+def identity(table: MarkdownTable, path: Sequence[str], occurrence: int) -> str:
     """Id of a table in its document: the same for all its groups, and when rows are added."""
     named = "\n".join([*path, table.head, str(occurrence)])
     return hashlib.sha256(named.encode("utf-8")).hexdigest()[:_ID_CHARS]
@@ -138,33 +140,33 @@ def summary(group: RowGroup, context: Iterable[str]) -> Iterator[str]:
         yield ", ".join(value for value in cells(table.text[start:end]) if value)
 
 
-def fitted(lines: Iterable[str], room: int, counter: WordCounter) -> str:
+def fitted(lines: Iterable[str], max_tokens: int, counter: WordCounter) -> str:
     """As many of ``lines`` as fit; the first that does not is shortened by words."""
     kept: list[str] = []
-    left = room
-    wanted = iter(lines)
-    while left >= 0 and (batch := list(islice(wanted, _LINES_AT_ONCE))):
+    left = max_tokens
+    remaining_lines = iter(lines)
+    while left >= 0 and (batch := list(islice(remaining_lines, _LINES_AT_ONCE))):
         for line, cost in zip(batch, counter.count(batch), strict=True):
             kept.append(line if cost <= left else _shortened(line, left, counter))
             left -= cost
             if left < 0:
                 break
-    return _surely("\n".join(filter(None, kept)), room, counter)
+    return _surely("\n".join(filter(None, kept)), max_tokens, counter)
 
 
-def _shortened(line: str, room: int, counter: WordCounter) -> str:
+def _shortened(line: str, max_tokens: int, counter: WordCounter) -> str:
     words = line.split()
     kept = 0
     for cost in counter.count(words):
-        if cost > room:
+        if cost > max_tokens:
             break
-        room -= cost
+        max_tokens -= cost
         kept += 1
     return " ".join(words[:kept])
 
 
-def _surely(text: str, room: int, counter: WordCounter) -> str:
+def _surely(text: str, max_tokens: int, counter: WordCounter) -> str:
     """For tokenizers that count a whole as more than its parts."""
-    while text and (count := counter.count([text])[0]) > room:
-        text = text[: len(text) * room // count].rstrip()
+    while text and (count := counter.count([text])[0]) > max_tokens:
+        text = text[: len(text) * max_tokens // count].rstrip()
     return text

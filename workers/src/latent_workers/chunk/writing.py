@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as Counts
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from latent_core.domain.chunk import BlockType, DraftChunk, Place, SourceType
+from latent_core.domain.chunk import BlockType, DraftChunk, SourcePlace, SourceType
 from latent_core.domain.ids import content_hash
 from latent_workers.chunk import tables
 from latent_workers.chunk.counting import WordCounter
-from latent_workers.chunk.planning import Plan
-from latent_workers.chunk.splitting import Piece
-from latent_workers.parse.lines import Lines
+from latent_workers.chunk.planning import ChunkPlan
+from latent_workers.chunk.splitting import PackingPiece
 from latent_workers.parse.page_places import PagePlaces
-from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.text.lines import Lines
 
 _SEPARATOR = " > "
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PlanText:
     """What the embedder reads of a plan, and its tokens."""
 
-    plan: Plan
+    plan: ChunkPlan
     text: str
     tokens: int
 
 
-class Writer:
+class ChunkWriter:
     """Writes the chunks of one document."""
 
-    def __init__(self, parsed: Parsed, budget: int, counter: WordCounter) -> None:
+    def __init__(self, parsed: ParsedDocument, budget: int, counter: WordCounter) -> None:
         self._text = parsed.text
         self._budget = budget
         self._counter = counter
@@ -41,7 +41,7 @@ class Writer:
         self._lines = Lines(parsed.text) if numbered else None
         self._pages = PagePlaces(parsed.pages)
 
-    def write(self, plans: Sequence[Plan], source_type: SourceType) -> list[DraftChunk]:
+    def write(self, plans: Sequence[ChunkPlan], source_type: SourceType) -> list[DraftChunk]:
         drafts: list[DraftChunk] = []
         written = 0
         for reading in self._readings(plans):
@@ -51,10 +51,10 @@ class Writer:
                 written = reading.plan.end
         return drafts
 
-    def _readings(self, plans: Sequence[Plan]) -> list[Reading]:
+    def _readings(self, plans: Sequence[ChunkPlan]) -> list[PlanText]:
         """Readings within the budget. A tokenizer that counts a whole as more than its parts makes a
         plan too long: then it is halved."""
-        readings: list[Reading] = []
+        readings: list[PlanText] = []
         for reading in self._counted(plans):
             if reading.tokens <= self._budget:
                 readings.append(reading)
@@ -64,34 +64,34 @@ class Writer:
                 readings.append(self._bare(reading))
         return readings
 
-    def _counted(self, plans: Sequence[Plan]) -> Iterator[Reading]:
+    def _counted(self, plans: Sequence[ChunkPlan]) -> Iterator[PlanText]:
         """Pieces of an additive tokenizer are counted already; all else is counted in one go."""
         above = [self._headings(plan) for plan in plans]
         texts = [self._text_of(plan, heads) for plan, heads in zip(plans, above, strict=True)]
         known = [self._counter.additive and _is_spaced(plan.pieces) for plan in plans]
-        asked = [
+        texts_to_count = [
             heads if is_known else text
             for heads, text, is_known in zip(above, texts, known, strict=True)
         ]
-        counts = self._counter.count(asked)
+        counts = self._counter.count(texts_to_count)
         for plan, text, is_known, count in zip(plans, texts, known, counts, strict=True):
             pieces = sum(piece.tokens for piece in plan.pieces) if is_known else 0
-            yield Reading(plan, text, count + pieces)
+            yield PlanText(plan, text, count + pieces)
 
-    def _bare(self, reading: Reading) -> Reading:
+    def _bare(self, reading: PlanText) -> PlanText:
         """Without the headings, if that brings it within the budget."""
         if reading.plan.group is not None:
             return reading
         text = self._text_of(reading.plan, "")
         (tokens,) = self._counter.count([text])
-        return Reading(reading.plan, text, tokens) if tokens <= self._budget else reading
+        return PlanText(reading.plan, text, tokens) if tokens <= self._budget else reading
 
-    def _headings(self, plan: Plan) -> str:
+    def _headings(self, plan: ChunkPlan) -> str:
         """The headings above a chunk that do not stand in it."""
         inside = {text for at, text in plan.section.headings if plan.start <= at < plan.end}
         return _SEPARATOR.join(part for part in plan.context if part not in inside)
 
-    def _text_of(self, plan: Plan, headings: str) -> str:
+    def _text_of(self, plan: ChunkPlan, headings: str) -> str:
         if plan.group is not None:
             above = [_SEPARATOR.join(plan.context), plan.caption]
             lines = tables.summary(plan.group, filter(None, above))
@@ -100,7 +100,7 @@ class Writer:
         text = self._text[plan.pieces[0].start : plan.pieces[-1].end]
         return f"{headings}\n\n{text}" if headings else text
 
-    def _draft(self, reading: Reading, source_type: SourceType) -> DraftChunk:
+    def _draft(self, reading: PlanText, source_type: SourceType) -> DraftChunk:
         plan = reading.plan
         repeated = plan.group.repeated if plan.group else ""
         text = repeated + self._text[plan.start : plan.end]
@@ -116,11 +116,11 @@ class Writer:
             meta=meta,
         )
 
-    def _place(self, plan: Plan) -> Place:
+    def _place(self, plan: ChunkPlan) -> SourcePlace:
         lines, pages, page = self._lines, self._pages, plan.section.page
         paged = page is not None and bool(pages)
         block = plan.section.block_at(plan.start)
-        return Place(
+        return SourcePlace(
             offset_start=plan.start,
             offset_end=plan.end,
             line_start=lines.at(plan.start) if lines else None,
@@ -135,23 +135,23 @@ class Writer:
         )
 
 
-def _is_spaced(pieces: Sequence[Piece]) -> bool:
+def _is_spaced(pieces: Sequence[PackingPiece]) -> bool:
     """Whether white space stands between all pieces: only then do their counts add up."""
     return bool(pieces) and all(one.end < other.start for one, other in pairwise(pieces))
 
 
-def _halves(plan: Plan) -> Iterator[Plan]:
+def _halves(plan: ChunkPlan) -> Iterator[ChunkPlan]:
     middle = len(plan.pieces) // 2
     first, second = plan.pieces[:middle], plan.pieces[middle:]
     yield replace(plan, end=first[-1].end, pieces=first)
     yield replace(plan, start=second[0].start, pieces=second)
 
 
-def _block_type(plan: Plan) -> BlockType:
+def _block_type(plan: ChunkPlan) -> BlockType:
     """The kind that most of the chunk is; headings alone are a paragraph."""
     if plan.group is not None:
         return BlockType.TABLE
-    sizes: Tally[BlockType] = Tally()
+    sizes: Counts[BlockType] = Counts()
     for piece in plan.pieces:
         if piece.kind is not BlockType.HEADING:
             sizes[piece.kind] += piece.end - piece.start

@@ -19,11 +19,11 @@ from latent_workers.fetch.web import Download, WebFetcher
 
 logger = logging.getLogger(__name__)
 
-MOST_REQUESTS: Final = 200
+MAX_REQUESTS: Final = 200
 """Of one page; what it asks for beyond them fails."""
 SETTLE_SECONDS: Final = 5.0
 """How long a page that never falls silent is waited for."""
-MOST_CHARACTERS: Final = 20_000_000
+MAX_CHARACTERS: Final = 20_000_000
 
 _NEEDED: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that decide the text; pictures, fonts and films do not."""
@@ -56,8 +56,8 @@ async def rendered(
     except playwright.Error as exc:
         reason = str(exc).partition("\n")[0][:300]
         raise IngestFailed(f"{download.url} could not be rendered: {reason}") from exc
-    if len(content) > MOST_CHARACTERS:
-        raise IngestFailed(f"{download.url} renders to more than {MOST_CHARACTERS} characters")
+    if len(content) > MAX_CHARACTERS:
+        raise IngestFailed(f"{download.url} renders to more than {MAX_CHARACTERS} characters")
     return content
 
 
@@ -96,8 +96,8 @@ class _Answers:
     async def answer(self, route: Any) -> None:
         self.requests += 1
         request = route.request
-        wanted = request.method == "GET" and request.resource_type in _NEEDED
-        if not wanted or self.requests > MOST_REQUESTS:
+        is_needed = request.method == "GET" and request.resource_type in _NEEDED
+        if not is_needed or self.requests > MAX_REQUESTS:
             await route.abort()
             return
         try:

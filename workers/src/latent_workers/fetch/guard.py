@@ -17,7 +17,7 @@ from latent_core.domain.errors import Forbidden, IngestFailed, TimedOut, Unavail
 from latent_core.domain.web_address import WebAddress, check_port
 
 RESOLVE_SECONDS: Final = 15.0
-MOST_ADDRESSES: Final = 64
+MAX_ADDRESSES: Final = 64
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Addresses of a host, as text, the best first. Raises what ``socket.getaddrinfo`` raises."""
@@ -64,7 +64,7 @@ async def system_resolver(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-class Guard:
+class AddressGuard:
     """Says where a request for an address may connect to. A name is resolved once for each request.
 
     ``allowed``: origins (``WebAddress.origin``) the operator vouches for, whatever they resolve to.
@@ -84,7 +84,7 @@ class Guard:
         found = await self._addresses(address)
         if not found:
             raise IngestFailed(f"the host '{address.host}' has no address; check the URL")
-        if len(found) > MOST_ADDRESSES:
+        if len(found) > MAX_ADDRESSES:
             raise Forbidden(f"the host '{address.host}' has {len(found)} addresses: too many")
         if address.origin not in self._allowed and not all(map(is_public, found)):
             raise not_public(address)

@@ -12,12 +12,12 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Final
 
-from latent_core.blobs.keeping import store_file
+from latent_core.blobs.writer import store_file
 from latent_core.domain.errors import IngestFailed, OutOfSpace, TooLarge
 from latent_core.domain.ids import Sha256
 from latent_core.ingest.accept import IngestPayload
-from latent_core.queue.amend import amend
 from latent_core.queue.context import JobContext
+from latent_core.queue.payload_update import amend
 from latent_workers.deps import Deps
 
 PIECE: Final = 1024 * 1024

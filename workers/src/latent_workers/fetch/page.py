@@ -9,18 +9,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from latent_core.blobs.keeping import store_file
+from latent_core.blobs.writer import store_file
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.ids import Sha256
 from latent_core.domain.web_address import WebAddress
 from latent_core.ingest.accept import IngestPayload, Validators
-from latent_core.queue.amend import amend
 from latent_core.queue.context import JobContext
+from latent_core.queue.payload_update import amend
 from latent_workers.deps import Deps
-from latent_workers.fetch.answers import moment_of
 from latent_workers.fetch.browser import rendered
-from latent_workers.fetch.guard import Guard
-from latent_workers.fetch.naming import HEAD_BYTES, named, plain_type
+from latent_workers.fetch.file_names import HEAD_BYTES, named, plain_type
+from latent_workers.fetch.guard import AddressGuard
+from latent_workers.fetch.responses import moment_of
 from latent_workers.fetch.web import Download, WebFetcher
 
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
@@ -97,7 +97,7 @@ async def _rendered(deps: Deps, fetcher: WebFetcher, download: Download) -> Down
 def web_fetcher(deps: Deps) -> WebFetcher:
     settings = deps.settings
     return WebFetcher(
-        Guard(deps.resolve, settings.fetch_allow),
+        AddressGuard(deps.resolve, settings.fetch_allow),
         deps.stack.tmp,
         limit=settings.max_upload_bytes,
         seconds=settings.fetch_seconds,

@@ -30,17 +30,17 @@ from latent_core.domain.ids import Sha256
 from latent_core.domain.text import trouble
 from latent_core.domain.web_address import WebAddress
 from latent_core.ingest.accept import Validators
-from latent_workers.fetch import answers
-from latent_workers.fetch.guard import Guard
-from latent_workers.fetch.inflate import ACCEPTED, inflater_for
+from latent_workers.fetch import responses
+from latent_workers.fetch.decompress import ACCEPTED, inflater_for
+from latent_workers.fetch.guard import AddressGuard
 
 USER_AGENT: Final = "latent-containers/0.1 (fetches single pages at its user's request)"
-MOST_REDIRECTS: Final = 3
-MOST_CONNECTIONS: Final = 4
+MAX_REDIRECTS: Final = 3
+MAX_CONNECTIONS: Final = 4
 """Addresses of a host that are tried when they do not answer."""
 CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 30.0
-MOST_VALIDATOR: Final = 512
+MAX_VALIDATOR: Final = 512
 
 _ACCEPT: Final = "text/html,application/xhtml+xml,application/pdf;q=0.9,*/*;q=0.8"
 _TIMEOUT: Final = {
@@ -76,7 +76,7 @@ class WebFetcher:
 
     def __init__(
         self,
-        guard: Guard,
+        guard: AddressGuard,
         folder: Path,
         *,
         limit: int,
@@ -111,38 +111,38 @@ class WebFetcher:
     async def _follow(
         self, address: WebAddress, known: Validators | None, checkpoint: Checkpoint
     ) -> Download | None:
-        for _ in range(MOST_REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             await checkpoint()
-            async with self._asked(address, known) as response:
-                location = answers.redirect(response)
+            async with self._requested(address, known) as response:
+                location = responses.redirect(response)
                 if location is None:
-                    if _was_given(known, address) and answers.unchanged(response):
+                    if _was_given(known, address) and responses.unchanged(response):
                         return None
-                    answers.check(response, address)
+                    responses.check(response, address)
                     return await self._download(response, address, checkpoint)
             address = _redirected(address, location)
         raise IngestFailed(
-            f"{address} was reached by more than {MOST_REDIRECTS} redirects; use the address they lead to"
+            f"{address} was reached by more than {MAX_REDIRECTS} redirects; use the address they lead to"
         )
 
     @asynccontextmanager
-    async def _asked(
+    async def _requested(
         self, address: WebAddress, known: Validators | None
     ) -> AsyncIterator[httpx.Response]:
         """The beginning of an answer, from the first of the host's addresses that takes the connection."""
         ips = await self._guard.admit(address)
         headers = _headers(address, known)
-        for last, ip in _marked(ips[:MOST_CONNECTIONS]):
+        for last, ip in _marked(ips[:MAX_CONNECTIONS]):
             transport = httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False)
             async with transport:
                 try:
                     response = await transport.handle_async_request(_request(address, ip, headers))
                 except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
-                    if not last and answers.certificate_trouble(exc) is None:
+                    if not last and responses.certificate_trouble(exc) is None:
                         continue
-                    raise answers.no_connection(address, exc) from exc
+                    raise responses.no_connection(address, exc) from exc
                 except httpx.HTTPError as exc:
-                    raise answers.broken(address, exc) from exc
+                    raise responses.broken(address, exc) from exc
                 try:
                     yield response
                 finally:
@@ -186,7 +186,7 @@ class WebFetcher:
                 if not await asyncio.to_thread(sink.take, piece):
                     raise self._too_large(address)
         except httpx.HTTPError as exc:
-            raise answers.broken(address, exc) from exc
+            raise responses.broken(address, exc) from exc
         await asyncio.to_thread(sink.close)
         return Sha256(sink.digest.hexdigest()), sink.size
 
@@ -278,6 +278,6 @@ def _redirected(address: WebAddress, location: str) -> WebAddress:
 
 def _line(value: str | None) -> str | None:
     """A header that can be kept and sent back."""
-    if value is None or not value or len(value) > MOST_VALIDATOR or trouble(value) is not None:
+    if value is None or not value or len(value) > MAX_VALIDATOR or trouble(value) is not None:
         return None
     return value if value.isascii() else None

@@ -7,18 +7,18 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from latent_core.bm25.compaction import RULES, compact as merge
+from latent_core.bm25.packing import MAX_CHUNK_NO
+from latent_core.db.connection import Connection
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
-from latent_core.keywords.compaction import RULES, compact as merge
-from latent_core.keywords.packing import MAX_ORD
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
-from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
 
-ALL_THAT_IS_DEAD: Final = replace(RULES, dead_chunks=1, dead_share=MAX_ORD)
+ALL_THAT_IS_DEAD: Final = replace(RULES, dead_chunks=1, dead_share=MAX_CHUNK_NO)
 """However few they are."""
 
 
@@ -36,8 +36,8 @@ async def compact(ctx: JobContext, deps: Deps) -> None:
     report = await merge(deps.stack.db, ctx.job.container_id, ctx.checkpoint, rules)
     if report.skipped and payload.forget:
         raise Unavailable("another compaction is at work; deleted postings go after it")
-    told = {"dropped_chunks": report.dropped_chunks, "rows": report.rows_after}
-    await ctx.transact(lambda conn: finish(conn, ctx.job, result=told))
+    result = {"dropped_chunks": report.dropped_chunks, "rows": report.rows_after}
+    await ctx.transact(lambda conn: finish(conn, ctx.job, result=result))
 
 
 async def enqueue_forgetting(

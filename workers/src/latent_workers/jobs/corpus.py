@@ -13,57 +13,58 @@ from uuid import UUID
 
 import orjson
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.containers import Container
+from latent_core.db.documents import documents, records
+from latent_core.db.documents.documents import Attempt, LiveGeneration, SourceInfo
+from latent_core.db.documents.pages import BlobRef
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.doc_meta import published_meta
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_core.domain.ids import Sha256, document_id
-from latent_core.domain.manifest import Manifest
+from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest.accept import IngestPayload
 from latent_core.ingest.compaction import enqueue_if_needed
+from latent_core.ingest.dedup import enqueue_dedup_pending
 from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
     enqueue_collection,
     enqueue_purges,
 )
-from latent_core.ingest.likenesses import enqueue_judging
-from latent_core.ingest.publish import Published, Staged, publish
-from latent_core.processes.crash import crash_point
-from latent_core.queue.comeback import requeue_with
+from latent_core.ingest.publish import PublicationResult, StagedGeneration, publish
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import containers, documents, records
-from latent_core.registry.connection import Connection
-from latent_core.registry.containers import Container
-from latent_core.registry.documents import Attempt, Live, Source
-from latent_core.registry.pages import BlobRef
+from latent_core.queue.requeue import requeue_with
+from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch, stored
 from latent_workers.fetch.page import awaits_fetch, fetch_page
-from latent_workers.jobs.archived import unless_archived
-from latent_workers.jobs.given_up import swept_if_given_up
-from latent_workers.jobs.make import Made, fingerprint, make, recipe_of, stage
-from latent_workers.parse import jsonl
-from latent_workers.parse.registry import Detected
+from latent_workers.ingest.archived_containers import unless_archived
+from latent_workers.ingest.cleanup import cleanup_on_failure
+from latent_workers.ingest.prepare import PreparedDocument, fingerprint, make, recipe_of, stage
+from latent_workers.parse.registry import DetectedType
 from latent_workers.parse.run import read_records
+from latent_workers.parse.structured import jsonl
 
-RECORDS_A_BATCH: Final = 256
-BYTES_A_BATCH: Final = 8 * 1024 * 1024
-FAILURES_TOLD: Final = 20
+RECORDS_PER_BATCH: Final = 256
+BYTES_PER_BATCH: Final = 8 * 1024 * 1024
+MAX_REPORTED_FAILURES: Final = 20
 """A batch: more bad lines are counted, not listed."""
 
-NOTHING: Final = Published(frozenset(), frozenset())
-RECORD: Final = Detected(SourceType.TEXT, "text/plain")
+NOTHING: Final = PublicationResult(frozenset(), frozenset())
+RECORD: Final = DetectedType(SourceType.TEXT, "text/plain")
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class CorpusBatch:
     """One batch of one corpus."""
 
     container: Container
     corpus: UUID
     payload: IngestPayload
     original: Original
-    batch: jsonl.Batch
+    batch: jsonl.RecordBatch
 
 
 async def corpus(ctx: JobContext, deps: Deps) -> None:
@@ -72,13 +73,13 @@ async def corpus(ctx: JobContext, deps: Deps) -> None:
     if container is None:
         return
     staged: list[tuple[UUID, int]] = []
-    async with swept_if_given_up(ctx, deps, staged):
-        turn = await _read(ctx, deps, container)
-        await _tell_failures(ctx, turn.batch)
-        await _records(ctx, deps, turn, staged)
+    async with cleanup_on_failure(ctx, deps, staged):
+        corpus_batch = await _read(ctx, deps, container)
+        await _tell_failures(ctx, corpus_batch.batch)
+        await _records(ctx, deps, corpus_batch, staged)
 
 
-async def _read(ctx: JobContext, deps: Deps, container: Container) -> Turn:
+async def _read(ctx: JobContext, deps: Deps, container: Container) -> CorpusBatch:
     if ctx.job.doc_id is None:
         raise IngestFailed(f"job {ctx.job.id} names no document")
     payload = IngestPayload.model_validate(ctx.job.payload)
@@ -91,19 +92,21 @@ async def _read(ctx: JobContext, deps: Deps, container: Container) -> Turn:
         original.path,
         offset=payload.offset,
         line=payload.line,
-        max_records=RECORDS_A_BATCH,
-        max_bytes=BYTES_A_BATCH,
+        max_records=RECORDS_PER_BATCH,
+        max_bytes=BYTES_PER_BATCH,
     )
     checked = _checked(container.manifest, payload.meta, batch)
-    return Turn(container, ctx.job.doc_id, payload, original, checked)
+    return CorpusBatch(container, ctx.job.doc_id, payload, original, checked)
 
 
-def _checked(manifest: Manifest, said: dict[str, Any], batch: jsonl.Batch) -> jsonl.Batch:
+def _checked(
+    manifest: Manifest, meta_given: dict[str, Any], batch: jsonl.RecordBatch
+) -> jsonl.RecordBatch:
     """A record whose meta the container's schema does not allow is a failure, as a line that is none."""
     records, failures = [], list(batch.failures)
     for record in batch.records:
         try:
-            published_meta(manifest, record.meta, said)
+            published_meta(manifest, record.meta, meta_given)
             records.append(record)
         except IngestFailed as exc:
             failures.append(jsonl.RecordFailure(record.line, exc.message, record.id))
@@ -111,8 +114,8 @@ def _checked(manifest: Manifest, said: dict[str, Any], batch: jsonl.Batch) -> js
     return replace(batch, records=tuple(records), failures=tuple(failures))
 
 
-async def _tell_failures(ctx: JobContext, batch: jsonl.Batch) -> None:
-    for failure in batch.failures[:FAILURES_TOLD]:
+async def _tell_failures(ctx: JobContext, batch: jsonl.RecordBatch) -> None:
+    for failure in batch.failures[:MAX_REPORTED_FAILURES]:
         await ctx.warn(
             Issue(
                 code=IssueCode.INGEST_FAIL,
@@ -120,43 +123,43 @@ async def _tell_failures(ctx: JobContext, batch: jsonl.Batch) -> None:
                 details={"line": failure.line, "external_id": failure.id},
             )
         )
-    if len(batch.failures) > FAILURES_TOLD:
+    if len(batch.failures) > MAX_REPORTED_FAILURES:
         await ctx.warn(
             Issue(
                 code=IssueCode.INGEST_FAIL,
-                message=f"{len(batch.failures) - FAILURES_TOLD} more lines from line {batch.failures[FAILURES_TOLD].line} on",
+                message=f"{len(batch.failures) - MAX_REPORTED_FAILURES} more lines from line {batch.failures[MAX_REPORTED_FAILURES].line} on",
             )
         )
 
 
 async def _records(
-    ctx: JobContext, deps: Deps, turn: Turn, staging: list[tuple[UUID, int]]
+    ctx: JobContext, deps: Deps, corpus_batch: CorpusBatch, staging: list[tuple[UUID, int]]
 ) -> None:
-    wanted = _last_of_each(turn)
-    attempts = await _begin(ctx, deps, turn, wanted)
+    latest = _last_of_each(corpus_batch)
+    attempts = await _begin(ctx, deps, corpus_batch, latest)
     if attempts is None:
         await ctx.transact(lambda conn: _overtaken(conn, ctx, deps))
         return
-    model = deps.embedder(turn.container.space).model
-    work: list[tuple[Attempt, Made, jsonl.Record, str]] = []
-    for source, record in wanted:
+    model = deps.embedder(corpus_batch.container.space).model
+    work: list[tuple[Attempt, PreparedDocument, jsonl.Record, str]] = []
+    for source, record in latest:
         attempt = attempts.get(source.doc_id)
         printed = fingerprint(
-            turn.container,
+            corpus_batch.container,
             model,
             _content_hash(record),
             RECORD,
-            _record_payload(turn.payload, record),
+            _record_payload(corpus_batch.payload, record),
         )
-        if attempt is None or (attempt.fingerprint == printed and not turn.payload.rebuild):
+        if attempt is None or (attempt.fingerprint == printed and not corpus_batch.payload.rebuild):
             continue
-        made = await make(deps, turn.container, jsonl.parsed(record), SourceType.TEXT)
+        made = await make(deps, corpus_batch.container, jsonl.parsed(record), SourceType.TEXT)
         if made.drafts:
             work.append((attempt, made, record, printed))
     staging += [(attempt.doc_id, attempt.generation) for attempt, _, _, _ in work]
-    staged = await stage(ctx, deps, turn.container, [(a, m) for a, m, _, _ in work])
+    staged = await stage(ctx, deps, corpus_batch.container, [(a, m) for a, m, _, _ in work])
     ready = [
-        Staged(
+        StagedGeneration(
             doc_id=attempt.doc_id,
             generation=attempt.generation,
             live=made.live(
@@ -165,21 +168,23 @@ async def _records(
                 size=len(record.text.encode()),
                 mime=RECORD.mime,
                 fingerprint=printed,
-                meta=published_meta(turn.container.manifest, record.meta, turn.payload.meta),
-                recipe=recipe_of(turn.container),
+                meta=published_meta(
+                    corpus_batch.container.manifest, record.meta, corpus_batch.payload.meta
+                ),
+                recipe=recipe_of(corpus_batch.container),
             ),
             chunks=there.chunks,
             written=there.written,
-            made_by=turn.container.space.made_by,
-            provenance=made.provenance(turn.container, SourceType.TEXT),
-            request=turn.payload.request,
-            fetched_at=turn.original.fetched_at,
-            modified_at=turn.original.modified_at,
+            made_by=corpus_batch.container.space.made_by,
+            provenance=made.provenance(corpus_batch.container, SourceType.TEXT),
+            request=corpus_batch.payload.request,
+            fetched_at=corpus_batch.original.fetched_at,
+            modified_at=corpus_batch.original.modified_at,
         )
         for (attempt, made, record, printed), there in zip(work, staged, strict=True)
     ]
     await ctx.checkpoint()
-    await _commit(ctx, deps, turn, ready)
+    await _commit(ctx, deps, corpus_batch, ready)
 
 
 async def _overtaken(conn: Connection, ctx: JobContext, deps: Deps) -> None:
@@ -193,66 +198,75 @@ async def _overtaken(conn: Connection, ctx: JobContext, deps: Deps) -> None:
 
 def _content_hash(record: jsonl.Record) -> Sha256:
     """Of all a record says; the line it stands in does not matter."""
-    said = [record.id, record.title, record.text, record.meta]
-    return Sha256(hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest())
+    meta_given = [record.id, record.title, record.text, record.meta]
+    return Sha256(hashlib.sha256(orjson.dumps(meta_given, option=orjson.OPT_SORT_KEYS)).hexdigest())
 
 
 def _record_payload(payload: IngestPayload, record: jsonl.Record) -> IngestPayload:
     return payload.model_copy(update={"filename": record.title})
 
 
-def _last_of_each(turn: Turn) -> list[tuple[Source, jsonl.Record]]:
+def _last_of_each(corpus_batch: CorpusBatch) -> list[tuple[SourceInfo, jsonl.Record]]:
     """The batch's records by document; of two with one id the last one stands."""
-    found: dict[UUID, tuple[Source, jsonl.Record]] = {}
-    for record in turn.batch.records:
-        source = Source(
-            turn.container.id,
-            _record_uri(turn, record.id),
+    found: dict[UUID, tuple[SourceInfo, jsonl.Record]] = {}
+    for record in corpus_batch.batch.records:
+        source = SourceInfo(
+            corpus_batch.container.id,
+            _record_uri(corpus_batch, record.id),
             RECORD.mime,
             external_id=record.id,
-            parent_id=turn.corpus,
+            parent_id=corpus_batch.corpus,
         )
         found[source.doc_id] = (source, record)
     return sorted(found.values(), key=lambda pair: pair[1].line)
 
 
 async def _begin(
-    ctx: JobContext, deps: Deps, turn: Turn, wanted: list[tuple[Source, jsonl.Record]]
+    ctx: JobContext,
+    deps: Deps,
+    corpus_batch: CorpusBatch,
+    latest: list[tuple[SourceInfo, jsonl.Record]],
 ) -> dict[UUID, Attempt] | None:
     """Rows and fresh generations for the batch; None when the corpus was deleted or added anew."""
-    request = turn.payload.request
-    unread = {_record_uri(turn, f.id) for f in turn.batch.failures if f.id is not None}
-    sources = [source for source, _ in wanted]
+    request = corpus_batch.payload.request
+    unread = {
+        _record_uri(corpus_batch, f.id) for f in corpus_batch.batch.failures if f.id is not None
+    }
+    sources = [source for source, _ in latest]
     async with deps.stack.db.transaction() as conn:
         await hold(conn, ctx.job)
-        if not await _still_wanted(conn, turn):
+        if not await _still_current(conn, corpus_batch):
             return None
-        await records.accept(conn, sources, turn.corpus, request)
-        await records.keep(conn, [document_id(turn.container.id, uri) for uri in unread], request)
+        await records.accept(conn, sources, corpus_batch.corpus, request)
+        await records.keep(
+            conn, [document_id(corpus_batch.container.id, uri) for uri in unread], request
+        )
         return await documents.take_generations(conn, [s.doc_id for s in sources], request)
 
 
-def _record_uri(turn: Turn, record_id: str) -> str:
-    return f"{turn.payload.uri}#{record_id}"
+def _record_uri(corpus_batch: CorpusBatch, record_id: str) -> str:
+    return f"{corpus_batch.payload.uri}#{record_id}"
 
 
-async def _still_wanted(conn: Connection, turn: Turn) -> bool:
-    if await containers.hold(conn, turn.container.id) is None:
+async def _still_current(conn: Connection, corpus_batch: CorpusBatch) -> bool:
+    if await containers.hold(conn, corpus_batch.container.id) is None:
         return False
-    return await documents.still_wanted(conn, turn.corpus, turn.payload.request)
+    return await documents.still_current(conn, corpus_batch.corpus, corpus_batch.payload.request)
 
 
-async def _commit(ctx: JobContext, deps: Deps, turn: Turn, ready: list[Staged]) -> None:
+async def _commit(
+    ctx: JobContext, deps: Deps, corpus_batch: CorpusBatch, ready: list[StagedGeneration]
+) -> None:
     """Publish the batch and move on, in one transaction."""
-    batch = turn.batch
+    batch = corpus_batch.batch
     done = batch.next_offset >= batch.total_bytes
-    payload = turn.payload.model_copy(
+    payload = corpus_batch.payload.model_copy(
         update={
             "offset": batch.next_offset,
             "line": batch.next_line,
-            "records": turn.payload.records + len(batch.records),
-            "failures": turn.payload.failures + len(batch.failures),
-            "nameless": turn.payload.nameless + sum(f.id is None for f in batch.failures),
+            "records": corpus_batch.payload.records + len(batch.records),
+            "failures": corpus_batch.payload.failures + len(batch.failures),
+            "nameless": corpus_batch.payload.nameless + sum(f.id is None for f in batch.failures),
         }
     )
     await ctx.progress(batch.next_offset, batch.total_bytes, f"{payload.records} records")
@@ -260,44 +274,50 @@ async def _commit(ctx: JobContext, deps: Deps, turn: Turn, ready: list[Staged]) 
         ctx.fence()
     )  # a fresh lease: the heartbeat waits while the transaction holds the job's row
 
-    async def write(conn: Connection) -> Published:
+    async def write(conn: Connection) -> PublicationResult:
         await hold(conn, ctx.job)
-        wanted = await _still_wanted(conn, turn)
-        whole = await _whole(conn, turn, payload) if wanted and done else None
+        latest = await _still_current(conn, corpus_batch)
+        whole = await _whole(conn, corpus_batch, payload) if latest and done else None
         given = [*ready, whole] if whole else ready
-        published = await publish(conn, turn.container.id, given) if wanted else NOTHING
-        vanished = turn.corpus in published.flipped and payload.request > 1 and not payload.nameless
-        await _purge(conn, ctx, deps, turn, given, published.flipped, vanished=vanished)
-        await enqueue_if_needed(conn, turn.container.id)
-        await enqueue_judging(conn, turn.container.id, principal=ctx.job.principal)
-        if done or not wanted:
+        published = await publish(conn, corpus_batch.container.id, given) if latest else NOTHING
+        vanished = (
+            corpus_batch.corpus in published.now_live
+            and payload.request > 1
+            and not payload.nameless
+        )
+        await _purge(conn, ctx, deps, corpus_batch, given, published.now_live, vanished=vanished)
+        await enqueue_if_needed(conn, corpus_batch.container.id)
+        await enqueue_dedup_pending(conn, corpus_batch.container.id, principal=ctx.job.principal)
+        if done or not latest:
             await finish(conn, ctx.job, warnings=_summary(payload))
         else:
             await requeue_with(conn, ctx.job, payload.model_dump(mode="json"))
-        crash_point("corpus.before_commit")
+        failpoint("corpus.before_commit")
         return published
 
     published = await ctx.transact(write)
-    crash_point("corpus.after_commit")
-    deps.stack.metrics.published.inc(len(published.flipped))
+    failpoint("corpus.after_commit")
+    deps.stack.metrics.published.inc(len(published.now_live))
 
 
-async def _whole(conn: Connection, turn: Turn, payload: IngestPayload) -> Staged | None:
+async def _whole(
+    conn: Connection, corpus_batch: CorpusBatch, payload: IngestPayload
+) -> StagedGeneration | None:
     """The corpus itself, which becomes live with its last batch, without chunks of its own: listings know it by its hash."""
     if payload.records == 0:
         raise IngestFailed(
             f'\'{payload.filename}\' holds no record: a line is {{"_id", "title", "text", …}}'
         )
-    attempts = await documents.take_generations(conn, [turn.corpus], payload.request)
-    attempt = attempts.get(turn.corpus)
+    attempts = await documents.take_generations(conn, [corpus_batch.corpus], payload.request)
+    attempt = attempts.get(corpus_batch.corpus)
     if attempt is None:
         return None
-    original = turn.original
+    original = corpus_batch.original
     mime = "application/x-ndjson"
-    return Staged(
-        doc_id=turn.corpus,
+    return StagedGeneration(
+        doc_id=corpus_batch.corpus,
         generation=attempt.generation,
-        live=Live(
+        live=LiveGeneration(
             title=payload.filename,
             source_type=SourceType.JSON.value,
             sha256=original.sha256,
@@ -307,7 +327,7 @@ async def _whole(conn: Connection, turn: Turn, payload: IngestPayload) -> Staged
             chunks=0,
             mime=mime,
             meta=payload.meta,
-            recipe=recipe_of(turn.container),
+            recipe=recipe_of(corpus_batch.container),
             given_meta=payload.given_meta,
         ),
         chunks=(),
@@ -324,22 +344,22 @@ async def _purge(
     conn: Connection,
     ctx: JobContext,
     deps: Deps,
-    turn: Turn,
-    given: list[Staged],
-    flipped: frozenset[UUID],
+    corpus_batch: CorpusBatch,
+    given: list[StagedGeneration],
+    now_live: frozenset[UUID],
     *,
     vanished: bool,
 ) -> None:
     """What is older than the flipped generations, what was refused, and at the end the records that vanished."""
-    below = [(s.doc_id, s.generation) for s in given if s.doc_id in flipped and s.generation > 1]
-    only = [(s.doc_id, s.generation) for s in given if s.doc_id not in flipped]
+    below = [(s.doc_id, s.generation) for s in given if s.doc_id in now_live and s.generation > 1]
+    only = [(s.doc_id, s.generation) for s in given if s.doc_id not in now_live]
     if below or only or vanished:
         await enqueue_purges(
             conn,
-            turn.container.id,
+            corpus_batch.container.id,
             below=below,
             only=only,
-            records=[(turn.corpus, turn.payload.request)] if vanished else (),
+            records=[(corpus_batch.corpus, corpus_batch.payload.request)] if vanished else (),
             principal=ctx.job.principal,
             lease_seconds=deps.settings.lease_seconds,
             twice=ctx.job.attempts > 1 or bool(only),

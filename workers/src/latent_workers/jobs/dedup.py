@@ -14,23 +14,24 @@ from typing import Any, Final
 
 import numpy as np
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.containers import Container
+from latent_core.db.documents import duplicates
+from latent_core.db.documents.duplicates import PendingRange, Signatures
 from latent_core.domain.chunk import BlockType, Modality
 from latent_core.domain.ids import PointId, point_id
 from latent_core.domain.vector import Vector
-from latent_core.queue.comeback import requeue_with
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import containers, likenesses
-from latent_core.registry.connection import Connection
-from latent_core.registry.containers import Container
-from latent_core.registry.likenesses import Pending, Signatures
+from latent_core.queue.requeue import requeue_with
+from latent_workers.dedup import NeighbourFinder, alike, judge, sign, words
 from latent_workers.deps import Deps
-from latent_workers.jobs import emptied
-from latent_workers.likeness import Nearby, alike, judge, sign, words
+from latent_workers.ingest import collection_missing
 
-ORDS_A_TURN: Final = 2048
-RANGES_A_LOOK: Final = 500
-CHUNKS_A_STEP: Final = 128
+CHUNK_NOS_PER_STEP: Final = 2048
+RANGES_PER_LOOK: Final = 500
+CHUNKS_PER_STEP: Final = 128
 """Compared between two looks at the lease."""
 
 
@@ -38,7 +39,7 @@ CHUNKS_A_STEP: Final = 128
 class Subject:
     """A visible chunk, as judging sees it."""
 
-    ord: int
+    chunk_no: int
     points: tuple[PointId, ...]
     """One a window."""
     same_as: str | None
@@ -51,7 +52,7 @@ class Subject:
         windows = range(row["windows"])
         table = row["block_type"] == BlockType.TABLE.value
         return cls(
-            ord=row["ord"],
+            chunk_no=row["chunk_no"],
             points=tuple(point_id(row["id"], row["generation"], w) for w in windows),
             same_as=row["content_hash"] if table else None,
             original=row["original"],
@@ -59,18 +60,18 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class DedupWindow:
     """What one turn is about."""
 
-    done: list[Pending]
+    done: list[PendingRange]
     """Ranges it covers."""
-    shorter: Pending | None
+    shorter: PendingRange | None
     """What is left of the last range, when it covers only a part."""
-    ords: list[int]
+    chunk_nos: list[int]
 
 
 @dataclass(slots=True)
-class Verdicts:
+class DedupVerdicts:
     """What a turn found out."""
 
     signed: dict[int, bytes] = field(default_factory=dict)
@@ -84,60 +85,64 @@ async def dedup(ctx: JobContext, deps: Deps) -> None:
     if container is None:
         return
     window = await ctx.transact(lambda conn: _begin(conn, ctx))
-    verdicts = await _Turn(ctx, deps, container).judge(window.ords)
+    verdicts = await _DedupStep(ctx, deps, container).judge(window.chunk_nos)
     await ctx.checkpoint()
     await ctx.transact(lambda conn: _end(conn, ctx, window, verdicts))
 
 
-async def _begin(conn: Connection, ctx: JobContext) -> Window:
+async def _begin(conn: Connection, ctx: JobContext) -> DedupWindow:
     """Choose the window. What repeats chunks in it, which may be gone, is judged anew."""
     container_id = ctx.job.container_id
     await hold(conn, ctx.job)
     if await containers.hold(conn, container_id) is None:
-        return Window([], None, [])
-    pending = await likenesses.pending(conn, container_id, RANGES_A_LOOK)
+        return DedupWindow([], None, [])
+    pending = await duplicates.pending(conn, container_id, RANGES_PER_LOOK)
     window = _window(pending)
-    await likenesses.drop_dead(conn, container_id, window.ords)
-    freed = await likenesses.release(conn, container_id, window.ords)
-    await likenesses.leave(conn, container_id, _uncovered(freed, pending))
+    await duplicates.drop_dead(conn, container_id, window.chunk_nos)
+    freed = await duplicates.release(conn, container_id, window.chunk_nos)
+    await duplicates.leave(conn, container_id, _uncovered(freed, pending))
     return window
 
 
-def _window(pending: Sequence[Pending]) -> Window:
-    """The lowest ords that are pending, at most ``ORDS_A_TURN`` of them."""
-    window = Window([], None, [])
+def _window(pending: Sequence[PendingRange]) -> DedupWindow:
+    """The lowest chunk_nos that are pending, at most ``CHUNK_NOS_PER_STEP`` of them."""
+    window = DedupWindow([], None, [])
     for one in pending:
-        room = ORDS_A_TURN - len(window.ords)
-        if one.last - one.first >= room:
-            window.ords.extend(range(one.first, one.first + room))
-            return Window(window.done, Pending(one.id, one.first + room, one.last), window.ords)
-        window.ords.extend(range(one.first, one.last + 1))
+        remaining = CHUNK_NOS_PER_STEP - len(window.chunk_nos)
+        if one.last - one.first >= remaining:
+            window.chunk_nos.extend(range(one.first, one.first + remaining))
+            return DedupWindow(
+                window.done, PendingRange(one.id, one.first + remaining, one.last), window.chunk_nos
+            )
+        window.chunk_nos.extend(range(one.first, one.last + 1))
         window.done.append(one)
     return window
 
 
-def _uncovered(ords: Sequence[int], pending: Sequence[Pending]) -> list[int]:
-    return [o for o in ords if not any(one.first <= o <= one.last for one in pending)]
+def _uncovered(chunk_nos: Sequence[int], pending: Sequence[PendingRange]) -> list[int]:
+    return [o for o in chunk_nos if not any(one.first <= o <= one.last for one in pending)]
 
 
-async def _end(conn: Connection, ctx: JobContext, window: Window, verdicts: Verdicts) -> None:
+async def _end(
+    conn: Connection, ctx: JobContext, window: DedupWindow, verdicts: DedupVerdicts
+) -> None:
     """Note the verdicts and what is left to do. Whatever repeats a chunk that is no original is judged again."""
     container_id = ctx.job.container_id
     await hold(conn, ctx.job)
     if await containers.hold(conn, container_id) is None:
         await finish(conn, ctx.job)
         return
-    await likenesses.keep(conn, container_id, verdicts.signed, verdicts.originals)
-    freed = await likenesses.release(conn, container_id, list(verdicts.originals))
-    await likenesses.leave(conn, container_id, freed)
-    await likenesses.settle(conn, window.done, window.shorter)
-    if await likenesses.waiting(conn, container_id):
+    await duplicates.keep(conn, container_id, verdicts.signed, verdicts.originals)
+    freed = await duplicates.release(conn, container_id, list(verdicts.originals))
+    await duplicates.leave(conn, container_id, freed)
+    await duplicates.settle(conn, window.done, window.shorter)
+    if await duplicates.waiting(conn, container_id):
         await requeue_with(conn, ctx.job, {})
     else:
         await finish(conn, ctx.job)
 
 
-class _Turn:
+class _DedupStep:
     """Compares the chunks of one window with what they may be like."""
 
     def __init__(self, ctx: JobContext, deps: Deps, container: Container) -> None:
@@ -148,29 +153,32 @@ class _Turn:
         self._collection = container.space.collection(Modality.TEXT.value)
         self._threshold = container.manifest.dedup.semantic_threshold
 
-    async def judge(self, ords: Sequence[int]) -> Verdicts:
-        subjects = await self._subjects(ords)
+    async def judge(self, chunk_nos: Sequence[int]) -> DedupVerdicts:
+        subjects = await self._subjects(chunk_nos)
         firsts = await self._vectors([s.points[:1] for s in subjects.values()])
-        wanted = [s for s in subjects.values() if s.points[0] in firsts]
-        if not wanted:
-            return Verdicts()
+        subjects_to_judge = [s for s in subjects.values() if s.points[0] in firsts]
+        if not subjects_to_judge:
+            return DedupVerdicts()
         signed = await asyncio.to_thread(
-            sign, np.stack([firsts[subject.points[0]] for subject in wanted])
+            sign, np.stack([firsts[subject.points[0]] for subject in subjects_to_judge])
         )
         async with self._db.transaction() as conn:
-            judged = await likenesses.signatures(conn, self._container.id)
-        nearby = Nearby(_joined(judged, wanted, signed), self._threshold)
+            judged = await duplicates.signatures(conn, self._container.id)
+        nearby = NeighbourFinder(_joined(judged, subjects_to_judge, signed), self._threshold)
         near: dict[int, list[int]] = {}
         known: dict[int, int] = {}
-        for start in range(0, len(wanted), CHUNKS_A_STEP):
+        for start in range(0, len(subjects_to_judge), CHUNKS_PER_STEP):
             await self._ctx.checkpoint()
-            step = slice(start, start + CHUNKS_A_STEP)
-            ords_of_step = [subject.ord for subject in wanted[step]]
-            candidates = await asyncio.to_thread(nearby.of_each, ords_of_step, words(signed[step]))
-            near |= await self._compared(wanted[step], candidates, known)
+            step = slice(start, start + CHUNKS_PER_STEP)
+            chunk_nos_of_step = [subject.chunk_no for subject in subjects_to_judge[step]]
+            candidates = await asyncio.to_thread(
+                nearby.of_each, chunk_nos_of_step, words(signed[step])
+            )
+            near |= await self._compared(subjects_to_judge[step], candidates, known)
         verdicts = judge(near, known)
-        return Verdicts(
-            {s.ord: row.tobytes() for s, row in zip(wanted, signed, strict=True)}, verdicts
+        return DedupVerdicts(
+            {s.chunk_no: row.tobytes() for s, row in zip(subjects_to_judge, signed, strict=True)},
+            verdicts,
         )
 
     async def _compared(
@@ -180,16 +188,18 @@ class _Turn:
         known: dict[int, int],
     ) -> dict[int, list[int]]:
         """Those of the candidates that are visible and really alike; notes the verdicts on them."""
-        others = await self._subjects({ord_ for found in candidates.values() for ord_ in found})
-        known.update((s.ord, s.original) for s in others.values() if s.original is not None)
-        involved = [s for s in subjects if candidates[s.ord]]
+        others = await self._subjects(
+            {chunk_no for found in candidates.values() for chunk_no in found}
+        )
+        known.update((s.chunk_no, s.original) for s in others.values() if s.original is not None)
+        involved = [s for s in subjects if candidates[s.chunk_no]]
         vectors = await self._vectors([s.points for s in [*involved, *others.values()]])
 
         def compare() -> dict[int, list[int]]:
             return {
-                s.ord: [
+                s.chunk_no: [
                     o
-                    for o in candidates[s.ord]
+                    for o in candidates[s.chunk_no]
                     if o in others and self._alike(s, others[o], vectors)
                 ]
                 for s in subjects
@@ -206,34 +216,36 @@ class _Turn:
             [vectors[p] for p in one.points], [vectors[p] for p in other.points], self._threshold
         )
 
-    async def _subjects(self, ords: Sequence[int] | set[int]) -> dict[int, Subject]:
-        if not ords:
+    async def _subjects(self, chunk_nos: Sequence[int] | set[int]) -> dict[int, Subject]:
+        if not chunk_nos:
             return {}
         async with self._db.transaction() as conn:
-            rows = await likenesses.subjects(
+            rows = await duplicates.subjects(
                 conn,
                 self._container.id,
-                sorted(ords),
-                stored_in=self._container.space.stored_in,
+                sorted(chunk_nos),
+                collection_id=self._container.space.collection_id,
             )
-        return {row["ord"]: Subject.of(row) for row in rows}
+        return {row["chunk_no"]: Subject.of(row) for row in rows}
 
     async def _vectors(self, points: Sequence[Sequence[PointId]]) -> dict[PointId, Vector]:
-        wanted = list(dict.fromkeys(point for some in points for point in some))
-        if not wanted:
+        subjects_to_judge = list(dict.fromkeys(point for some in points for point in some))
+        if not subjects_to_judge:
             return {}
-        with emptied.comes_back():
-            return await self._index.vectors(self._collection, wanted)
+        with collection_missing.requeued():
+            return await self._index.vectors(self._collection, subjects_to_judge)
 
 
 def _joined(
-    judged: Signatures, wanted: Sequence[Subject], signed: np.ndarray[Any, np.dtype[np.uint8]]
+    judged: Signatures,
+    subjects_to_judge: Sequence[Subject],
+    signed: np.ndarray[Any, np.dtype[np.uint8]],
 ) -> Signatures:
     """All signatures, those of this window instead of older ones of the same chunks."""
-    mine = np.array([s.ord for s in wanted], dtype=np.int64)
-    older = ~np.isin(judged.ords, mine)
+    mine = np.array([s.chunk_no for s in subjects_to_judge], dtype=np.int64)
+    older = ~np.isin(judged.chunk_nos, mine)
     return Signatures(
-        ords=np.concatenate([judged.ords[older], mine]),
+        chunk_nos=np.concatenate([judged.chunk_nos[older], mine]),
         originals=np.concatenate([judged.originals[older], np.full(len(mine), -1, np.int64)]),
         bits=np.concatenate([judged.bits[older], words(signed)]),
     )

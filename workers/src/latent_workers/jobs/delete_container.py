@@ -5,19 +5,21 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
+from latent_core.bm25 import postings
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.doctor import deletion_proofs
+from latent_core.db.transfer import archives
 from latent_core.domain.errors import NotFound, Unavailable
 from latent_core.ingest.containers import check_gone
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.ingest.purge import purge_container
-from latent_core.keywords import postings
-from latent_core.processes.crash import crash_point
 from latent_core.queue import admin
-from latent_core.queue.amend import amend
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
+from latent_core.queue.payload_update import amend
 from latent_core.queue.retention import forget_container
-from latent_core.registry import archives, containers, proofs
-from latent_core.registry.connection import Connection
+from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
 from latent_workers.jobs.purge import kept_words
 
@@ -52,10 +54,10 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
             principal=ctx.job.principal,
             delay_seconds=LEASES_TO_WAIT * deps.settings.lease_seconds,
         )
-        crash_point("drop.before_commit")
+        failpoint("drop.before_commit")
 
     await ctx.transact(write)
-    crash_point("drop.after_commit")
+    failpoint("drop.after_commit")
 
 
 async def _proof(ctx: JobContext, deps: Deps) -> dict[str, Any]:
@@ -66,8 +68,8 @@ async def _proof(ctx: JobContext, deps: Deps) -> dict[str, Any]:
         return {**counted, "attempt": ctx.job.attempts}
     async with deps.stack.db.transaction() as conn:
         spaces = await containers.spaces(conn, container_id)
-        found = await proofs.of_container(conn, container_id)
-        kept = await archives.holding(conn, container_id)
+        found = await deletion_proofs.of_container(conn, container_id)
+        kept = await archives.containing(conn, container_id)
     for collection in dict.fromkeys(space.collection() for space in spaces):
         with suppress(NotFound):  # an attempt before this one dropped it
             points += await deps.stack.vectors.count(collection)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
-from latent_core.refresh.refresh import may_be_dropped, remove_space
+from latent_core.refresh.lifecycle import may_be_dropped, remove_space
+from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
 
 
@@ -15,6 +15,6 @@ async def drop_space(ctx: JobContext, deps: Deps) -> None:
     async with stack.db.transaction() as conn:
         space = await may_be_dropped(conn, ctx.job.container_id, space_id)
     if space is not None:
-        crash_point("space.before_drop")
+        failpoint("space.before_drop")
         await remove_space(stack.db, stack.vectors, space, ctx.checkpoint)
-        crash_point("space.after_drop")
+        failpoint("space.after_drop")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.transfer import archives
 from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import archives, containers
-from latent_core.registry.connection import Connection
-from latent_core.transfer.exporting import Exported, Wanted
+from latent_core.runtime.failpoint import failpoint
+from latent_core.transfer.exporting import ExportOptions, FinishedArchive
 from latent_core.transfer.requests import ExportPayload
 from latent_workers.deps import Deps
-from latent_workers.jobs.given_up import room_of_its_own, swept_if_given_up
+from latent_workers.ingest.cleanup import cleanup_on_failure, private_folder
 from latent_workers.transfer.archives import (
     archive_name,
     lacking_words,
@@ -31,13 +32,15 @@ async def export(ctx: JobContext, deps: Deps) -> None:
     if payload.verify is not None:
         await _verify(ctx, deps, payload.verify)
         return
-    wanted = Wanted(vectors=payload.vectors, blobs=payload.blobs, golden=payload.golden)
-    async with swept_if_given_up(ctx, deps), room_of_its_own():
-        exported = await make_archive(ctx, deps, wanted)
+    options = ExportOptions(vectors=payload.vectors, blobs=payload.blobs, golden=payload.golden)
+    async with cleanup_on_failure(ctx, deps), private_folder():
+        exported = await make_archive(ctx, deps, options)
         await _record(ctx, deps, payload, exported)
 
 
-async def _record(ctx: JobContext, deps: Deps, payload: ExportPayload, exported: Exported) -> None:
+async def _record(
+    ctx: JobContext, deps: Deps, payload: ExportPayload, exported: FinishedArchive
+) -> None:
     container_id = ctx.job.container_id
     options = {"vectors": payload.vectors, "blobs": payload.blobs}
 
@@ -51,7 +54,7 @@ async def _record(ctx: JobContext, deps: Deps, payload: ExportPayload, exported:
             size=exported.size,
             filename=archive_name(container_id, ctx.job.id),
             job_id=ctx.job.id,
-            totals=exported.told(),
+            totals=exported.totals_with_gaps(),
             contents_key=exported.contents_key,
             **options,
         )
@@ -59,17 +62,17 @@ async def _record(ctx: JobContext, deps: Deps, payload: ExportPayload, exported:
             await _retain(conn, container_id)
         else:
             await archives.supersede(conn, container_id, archive_id, **options)
-        result = _result(archive_id, exported.size, exported.told())
+        result = _result(archive_id, exported.size, exported.totals_with_gaps())
         await finish(conn, ctx.job, warnings=lacking_words(exported), result=result)
         # The archives that this one supersedes, and what attempts before this one stored.
         lease = deps.settings.lease_seconds
         await enqueue_collection(
             conn, principal=ctx.job.principal, delay_seconds=LEASES_TO_WAIT * lease
         )
-        crash_point("export.before_commit")
+        failpoint("export.before_commit")
 
     await ctx.transact(write)
-    crash_point("export.after_commit")
+    failpoint("export.after_commit")
 
 
 async def _retain(conn: Connection, container_id: str) -> None:

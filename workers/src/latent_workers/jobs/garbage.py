@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from latent_core.db.blobs import garbage as rows
+from latent_core.db.connection import Connection
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.ingest.purge import purge_blobs
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
-from latent_core.registry import garbage as rows
-from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
 
 A_DAY: Final = 86_400.0

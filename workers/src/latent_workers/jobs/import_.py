@@ -8,28 +8,29 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from latent_core.db import containers
+from latent_core.db.containers import Container
+from latent_core.db.transfer import import_rows as rows
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.ids import Sha256
-from latent_core.domain.manifest import Manifest
-from latent_core.domain.offer import settled
-from latent_core.embedding.port import EmbeddingModel
+from latent_core.domain.manifest.availability import settled
+from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest.abandon import purge_abandoned
 from latent_core.ingest.containers import layout_of
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_removal
-from latent_core.processes.crash import crash_point
-from latent_core.queue.amend import amend
+from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import hold
-from latent_core.registry import containers, importing as rows
-from latent_core.registry.containers import Container
+from latent_core.queue.payload_update import amend
+from latent_core.runtime.failpoint import failpoint
 from latent_core.transfer import import_container as founding
-from latent_core.transfer.import_choice import Target
-from latent_core.transfer.reader import Opening, read_opening
+from latent_core.transfer.reader import ArchiveOpening, read_opening
 from latent_core.transfer.records import Header
 from latent_core.transfer.requests import FRESH, ImportPayload
+from latent_core.transfer.selection import ImportTarget
 from latent_workers.deps import Deps
-from latent_workers.jobs.given_up import room_of_its_own, was_the_last
+from latent_workers.ingest.cleanup import private_folder, was_the_last
 from latent_workers.transfer.archives import verify_archive
 from latent_workers.transfer.import_steps import Steps
 
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 async def import_(ctx: JobContext, deps: Deps) -> None:
     """One attempt. A container that it made stays unseen until the last step, and is removed when none follows."""
     payload = ImportPayload.model_validate(ctx.job.payload)
-    async with _removed_if_given_up(ctx, deps, payload), room_of_its_own():
+    async with _removed_if_given_up(ctx, deps, payload), private_folder():
         path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
         opening = await asyncio.to_thread(_opening, path)
         if payload.next_batch == 0:
@@ -48,29 +49,33 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
             total = contents.totals.chunks
         else:
             total = None  # verified by the attempt that began
-        manifest, left_out = settled(opening.manifest, deps.settings.blob_bucket)
+        manifest, skipped_images = settled(opening.manifest, deps.settings.blob_bucket)
         manifest = manifest.model_copy(update={"id": payload.target})
         if payload.merge:
-            container, left_out = await _there(deps, payload), []
+            container, skipped_images = await _there(deps, payload), []
         else:
             manifest, model, unlike = founding.with_model(deps.stack.embedders, manifest)
             container, payload = await _made(ctx, deps, manifest, model, payload)
-            left_out += unlike
-        target = Target(container, opening.header, payload, _same_space(container, opening.header))
-        await Steps(ctx, deps, target, total, left_out).run(path)
+            skipped_images += unlike
+        target = ImportTarget(
+            container, opening.header, payload, _same_space(container, opening.header)
+        )
+        await Steps(ctx, deps, target, total, skipped_images).run(path)
 
 
-def _opening(path: Path) -> Opening:
+def _opening(path: Path) -> ArchiveOpening:
     with path.open("rb") as file:
         return read_opening(file)
 
 
 def _same_space(container: Container, header: Header) -> bool:
     """Whether the archive's vectors are what this container's embedder would make."""
-    space, told = container.space, header.space
+    space, exported_space = container.space, header.space
     own = (space.embedder, space.version, space.dims)
     return (
-        header.vectors and not space.is_adapted and own == (told.embedder, told.version, told.dims)
+        header.vectors
+        and not space.is_adapted
+        and own == (exported_space.embedder, exported_space.version, exported_space.dims)
     )
 
 
@@ -96,11 +101,11 @@ async def _made(
             )
             await amend(conn, ctx.job, payload.model_dump(mode="json"))
         container = await founding.hidden(conn, manifest)
-    crash_point("import.before_collection")
+    failpoint("import.before_collection")
     await stack.vectors.create_collection(
         container.space.collection(), container.space.dims, layout_of(manifest)
     )
-    crash_point("import.after_collection")
+    failpoint("import.after_collection")
     return container, payload
 
 

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.containers import Container
+from latent_core.db.documents import documents, pages
+from latent_core.db.documents.documents import Attempt
+from latent_core.db.documents.pages import BlobRef
 from latent_core.domain.chunk import Modality, SourceType
 from latent_core.domain.doc_meta import published_meta
 from latent_core.domain.errors import (
@@ -16,55 +22,50 @@ from latent_core.domain.errors import (
     IssueCode,
 )
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
-from latent_core.embedding.port import Guarded
 from latent_core.ingest.accept import IngestPayload
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.ingest.publish import Staged
-from latent_core.processes.crash import crash_point
+from latent_core.ingest.publish import StagedGeneration
+from latent_core.models.embedding.port import UnreachableAware
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
-from latent_core.registry import containers, documents, pages
-from latent_core.registry.connection import Connection
-from latent_core.registry.containers import Container
-from latent_core.registry.documents import Attempt
-from latent_core.registry.pages import BlobRef
+from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
 from latent_workers.fetch.original import Original, fetch
 from latent_workers.fetch.page import awaits_fetch, fetch_page
-from latent_workers.jobs.archived import unless_archived
-from latent_workers.jobs.drawing import RenderPayload
-from latent_workers.jobs.given_up import swept_if_given_up
-from latent_workers.jobs.make import (
-    Made,
-    Stored,
+from latent_workers.ingest.archived_containers import unless_archived
+from latent_workers.ingest.cleanup import cleanup_on_failure
+from latent_workers.ingest.embedded_images import with_pictures
+from latent_workers.ingest.page_drawing import RenderPayload
+from latent_workers.ingest.prepare import (
+    PreparedDocument,
+    StoredGeneration,
     embed,
     fingerprint,
     fingerprint_of_scans,
     make,
     recipe_of,
 )
-from latent_workers.jobs.pictures import with_pictures
-from latent_workers.jobs.refetch import detected_in, known_page, told_date
+from latent_workers.ingest.publishing import ReadyGeneration
+from latent_workers.ingest.refetch import detected_in, known_page, source_date
 from latent_workers.ocr.scans import Scan, read_scans
-from latent_workers.parse.charsets import charset_of
-from latent_workers.parse.parsed import Parsed
-from latent_workers.parse.registry import Detected
+from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.registry import DetectedType
 from latent_workers.parse.run import parse_file
-from latent_workers.publishing import Ready
+from latent_workers.parse.web.charsets import charset_of
 
 UNREAD: Final = "-unread"
 """Ends the recipe of what has pages nobody could read: a listing asks for it again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class IngestContext:
     """What an attempt knows before it parses."""
 
     container: Container
     payload: IngestPayload
     original: Original
-    detected: Detected
+    detected: DetectedType
     attempt: Attempt
     fingerprint: str
     ocr: str
@@ -78,8 +79,8 @@ class Work:
     @property
     def validators(self) -> dict[str, Any] | None:
         """Of a page, as its document keeps them."""
-        said = self.payload.validators
-        return None if said is None else said.model_dump(mode="json")
+        stored_validators = self.payload.validators
+        return None if stored_validators is None else stored_validators.model_dump(mode="json")
 
 
 async def ingest(ctx: JobContext, deps: Deps) -> None:
@@ -88,7 +89,7 @@ async def ingest(ctx: JobContext, deps: Deps) -> None:
     if container is None:
         return
     staged: list[tuple[UUID, int]] = []
-    async with swept_if_given_up(ctx, deps, staged):
+    async with cleanup_on_failure(ctx, deps, staged):
         await _ingest(ctx, deps, container, staged)
 
 
@@ -98,7 +99,7 @@ async def _ingest(
     payload = IngestPayload.model_validate(ctx.job.payload)
     doc_id = _document(ctx)
     embedder = deps.embedder(container.space)
-    if isinstance(embedder, Guarded):
+    if isinstance(embedder, UnreachableAware):
         embedder.raise_if_unreachable()
     if awaits_fetch(payload):
         known = await known_page(deps, container, doc_id, payload)
@@ -116,14 +117,14 @@ async def _ingest(
         return
     staged.append((doc_id, attempt.generation))
     ocr = (await deps.ocr.engine()).key
-    work = Work(container, payload, original, detected, attempt, printed, ocr)
+    work = IngestContext(container, payload, original, detected, attempt, printed, ocr)
     same = attempt.fingerprint in (printed, work.fingerprint_of_scans) and not payload.rebuild
     if same and await _unchanged(ctx, work):
         return
     await _publish(ctx, deps, work, await _made(ctx, deps, work))
 
 
-def _check_taken(container: Container, detected: Detected, name: str) -> None:
+def _check_taken(container: Container, detected: DetectedType, name: str) -> None:
     is_text = detected.source_type is not SourceType.IMAGE
     if is_text and Modality.TEXT not in container.manifest.modalities:
         raise IngestFailed(
@@ -140,12 +141,12 @@ def _document(ctx: JobContext) -> UUID:
 
 async def _overtaken(ctx: JobContext, deps: Deps) -> None:
     """The document was deleted, or something newer was asked for: this job has nothing to do."""
-    told = Issue(
+    empty_text = Issue(
         code=IssueCode.CONFLICT, message="the document was deleted or added anew in the meantime"
     )
 
     async def write(conn: Connection) -> None:
-        await finish(conn, ctx.job, warnings=[told])
+        await finish(conn, ctx.job, warnings=[empty_text])
         await enqueue_collection(
             conn,
             principal=ctx.job.principal,
@@ -155,7 +156,7 @@ async def _overtaken(ctx: JobContext, deps: Deps) -> None:
     await ctx.transact(write)
 
 
-async def _unchanged(ctx: JobContext, work: Work) -> bool:
+async def _unchanged(ctx: JobContext, work: IngestContext) -> bool:
     """Nothing that decides the chunks has changed: note the fetch, embed nothing."""
 
     async def write(conn: Connection) -> None:
@@ -174,7 +175,7 @@ async def _unchanged(ctx: JobContext, work: Work) -> bool:
             validators=work.validators,
         )
         if not same:
-            raise _Changed
+            raise _LiveGenerationChanged
         # An import without blobs, or one that lacked this, left the document without it.
         await pages.refer_live(conn, work.attempt.doc_id, _original_ref(work))
         live = await pages.lacking_images(conn, work.attempt.doc_id)
@@ -185,7 +186,7 @@ async def _unchanged(ctx: JobContext, work: Work) -> bool:
     return True
 
 
-class _Changed(Conflict):
+class _LiveGenerationChanged(Conflict):
     """What was live when the attempt began is not live any more: the job is tried again.
 
     Not ``Unavailable``, for which ``transact`` would only run the same transaction again.
@@ -197,7 +198,7 @@ class _Changed(Conflict):
         super().__init__("the document changed while it was compared; it is tried again")
 
 
-async def _made(ctx: JobContext, deps: Deps, work: Work) -> Made:
+async def _made(ctx: JobContext, deps: Deps, work: IngestContext) -> PreparedDocument:
     parsed = await parse_file(
         deps.sandbox,
         work.original.path,
@@ -239,13 +240,15 @@ async def _made(ctx: JobContext, deps: Deps, work: Work) -> Made:
     return made
 
 
-def _nothing_found(name: str, parsed: Parsed) -> str:
-    told = f"'{name}' holds no text that could be found again"
+def _nothing_found(name: str, parsed: ParsedDocument) -> str:
+    empty_text = f"'{name}' holds no text that could be found again"
     unread = [w.message for w in parsed.warnings if "unread_pages" in w.details]
-    return f"{told}. {unread[0]}" if unread else told
+    return f"{empty_text}. {unread[0]}" if unread else empty_text
 
 
-async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
+async def _publish(
+    ctx: JobContext, deps: Deps, work: IngestContext, made: PreparedDocument
+) -> None:
     (stored,), store = await embed(
         ctx,
         deps,
@@ -253,7 +256,7 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
         [(work.attempt, made)],
         on_progress=lambda n, total: _progress(ctx, n, total),
     )
-    ready = Ready(
+    ready = ReadyGeneration(
         ctx,
         _staged(work, made, stored),
         store,
@@ -261,13 +264,15 @@ async def _publish(ctx: JobContext, deps: Deps, work: Work, made: Made) -> None:
         drawing=_render(ctx, work, work.attempt.generation) if made.drawn is None else None,
     )
     published = await deps.publishing.publish(work.container.id, ready)
-    crash_point("ingest.after_commit")
-    deps.stack.metrics.published.inc(work.attempt.doc_id in published.flipped)
+    failpoint("ingest.after_commit")
+    deps.stack.metrics.published.inc(work.attempt.doc_id in published.now_live)
 
 
-def _staged(work: Work, made: Made, stored: Stored) -> Staged:
+def _staged(
+    work: IngestContext, made: PreparedDocument, stored: StoredGeneration
+) -> StagedGeneration:
     payload = work.payload
-    return Staged(
+    return StagedGeneration(
         doc_id=work.attempt.doc_id,
         generation=work.attempt.generation,
         live=made.live(
@@ -275,7 +280,7 @@ def _staged(work: Work, made: Made, stored: Stored) -> Staged:
             sha256=work.original.sha256,
             size=work.original.bytes,
             mime=work.detected.mime,
-            fingerprint=_fingerprint(work, made.parsed, left_out=stored.left_out),
+            fingerprint=_fingerprint(work, made.parsed, skipped_images=stored.skipped_images),
             meta=published_meta(work.container.manifest, made.parsed.meta, payload.meta),
             recipe=recipe_of(work.container) + (UNREAD if _lacks_engine(made.parsed) else ""),
             given_meta=payload.given_meta,
@@ -287,7 +292,8 @@ def _staged(work: Work, made: Made, stored: Stored) -> Staged:
         provenance=made.provenance(work.container, work.detected.source_type),
         request=payload.request,
         fetched_at=work.original.fetched_at,
-        modified_at=work.original.modified_at or told_date(made.parsed, work.detected.source_type),
+        modified_at=work.original.modified_at
+        or source_date(made.parsed, work.detected.source_type),
         mtime_ns=work.original.mtime_ns,
         pages=made.page_rows(),
         refs=[
@@ -297,7 +303,7 @@ def _staged(work: Work, made: Made, stored: Stored) -> Staged:
     )
 
 
-def _original_ref(work: Work) -> BlobRef:
+def _original_ref(work: IngestContext) -> BlobRef:
     return BlobRef("original", 0, work.original.sha256, work.detected.mime, work.payload.filename)
 
 
@@ -307,14 +313,14 @@ async def _progress(ctx: JobContext, done: int, total: int) -> None:
         await ctx.progress(done, total)
 
 
-def _lacks_engine(parsed: Parsed) -> bool:
+def _lacks_engine(parsed: ParsedDocument) -> bool:
     """Scanned pages that nothing here can read: listings ask for the file until something can. A page that an
     engine failed on is tried again only when the file is added again by itself."""
     return bool(parsed.scanned_pages) and parsed.ocr is None
 
 
-def _fingerprint(work: Work, parsed: Parsed, *, left_out: bool) -> str:
-    if left_out:
+def _fingerprint(work: IngestContext, parsed: ParsedDocument, *, skipped_images: bool) -> str:
+    if skipped_images:
         return fingerprint_of_scans(work.fingerprint, "pictures left out")  # they are tried again
     if not parsed.scanned_pages:
         return work.fingerprint
@@ -323,7 +329,7 @@ def _fingerprint(work: Work, parsed: Parsed, *, left_out: bool) -> str:
     return work.fingerprint_of_scans
 
 
-def _render(ctx: JobContext, work: Work, generation: int) -> NewJob:
+def _render(ctx: JobContext, work: IngestContext, generation: int) -> NewJob:
     return NewJob(
         kind=JobKind.RENDER,
         container_id=work.container.id,
@@ -336,7 +342,7 @@ def _render(ctx: JobContext, work: Work, generation: int) -> NewJob:
     )
 
 
-def _drawing(work: Work, generation: int) -> RenderPayload:
+def _drawing(work: IngestContext, generation: int) -> RenderPayload:
     return RenderPayload(
         generation=generation,
         sha256=work.original.sha256,

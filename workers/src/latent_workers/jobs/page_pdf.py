@@ -5,24 +5,24 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from uuid import UUID
 
-from latent_core.blobs.keeping import store
+from latent_core.blobs.writer import store
+from latent_core.db.connection import Connection
+from latent_core.db.documents import page_pdfs, pages
+from latent_core.db.documents.page_pdfs import PagePdfFile
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.ids import Sha256
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.ingest.page_pdf import PDF, PagePdfPayload
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import page_pdfs, pages
-from latent_core.registry.connection import Connection
-from latent_core.registry.page_pdfs import Made
 from latent_workers.deps import Deps
-from latent_workers.jobs.given_up import swept_if_given_up
+from latent_workers.ingest.cleanup import cleanup_on_failure
 from latent_workers.render.run import page_pdf as taken_out
 
 
 async def page_pdf(ctx: JobContext, deps: Deps) -> None:
     """Take the page out, store it and note it, as long as its generation is live."""
-    async with swept_if_given_up(ctx, deps):
+    async with cleanup_on_failure(ctx, deps):
         await _page_pdf(ctx, deps)
 
 
@@ -32,8 +32,8 @@ async def _page_pdf(ctx: JobContext, deps: Deps) -> None:
         raise IngestFailed(f"job {ctx.job.id} names no document")
     doc_id = ctx.job.doc_id
     async with deps.stack.db.transaction() as conn:
-        wanted = await page_pdfs.wanted(conn, doc_id, payload.generation, payload.page)
-    if not wanted:
+        is_requested = await page_pdfs.is_requested(conn, doc_id, payload.generation, payload.page)
+    if not is_requested:
         return  # it is there already, or something newer is
     path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
     data = await taken_out(deps.sandbox, path, name=payload.filename, number=payload.page)
@@ -51,7 +51,7 @@ async def _note(
         await hold(conn, ctx.job)
         live = await pages.is_live(conn, doc_id, payload.generation)
         if live:
-            made = Made(sha256, PDF, _filename(payload))
+            made = PagePdfFile(sha256, PDF, _filename(payload))
             await page_pdfs.note(conn, doc_id, payload.generation, payload.page, made)
         await finish(conn, ctx.job)
         if not live or ctx.job.attempts > 1:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
+from latent_core.db.connection import Connection
+from latent_core.db.doctor import deletion_proofs
+from latent_core.db.transfer import archives
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.job import JobState
 from latent_core.ingest.delete import (
@@ -13,20 +16,18 @@ from latent_core.ingest.delete import (
     delete_records,
     enqueue_collection,
 )
-from latent_core.ingest.purge import Purged, count_points, purge_points, purge_rows
-from latent_core.processes.crash import crash_point
-from latent_core.queue.amend import amend
-from latent_core.queue.comeback import requeue_with
+from latent_core.ingest.purge import PurgeResult, count_points, purge_points, purge_rows
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import archives, proofs
-from latent_core.registry.connection import Connection
+from latent_core.queue.payload_update import amend
+from latent_core.queue.requeue import requeue_with
+from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
 from latent_workers.jobs.compact import enqueue_forgetting
 
-ADDED_UP: Final = ("points", *(field for field in asdict(Purged())))
+ADDED_UP: Final = ("points", *(field for field in asdict(PurgeResult())))
 LONGEST_WAIT_SECONDS: Final = 30.0
-MOST_NAMED: Final = 100
+MAX_NAMED: Final = 100
 
 
 async def purge(ctx: JobContext, deps: Deps) -> None:
@@ -49,9 +50,9 @@ async def purge(ctx: JobContext, deps: Deps) -> None:
         return
     resumed = payload.points is not None
     payload = await _counted(ctx, deps, payload)
-    crash_point("purge.before_points")
+    failpoint("purge.before_points")
     points = await purge_points(stack.db, stack.vectors, container_id, payload, ctx.checkpoint)
-    crash_point("purge.after_points")
+    failpoint("purge.after_points")
     if resumed:
         points = max(points, payload.points or 0)
 
@@ -69,7 +70,7 @@ async def purge(ctx: JobContext, deps: Deps) -> None:
             proof["collection_job"] = await enqueue_collection(
                 conn, principal=ctx.job.principal, delay_seconds=LEASES_TO_WAIT * lease
             )
-        warnings = await _told(conn, ctx, payload, proof)
+        warnings = await _complete_proof(conn, ctx, payload, proof)
         if payload.forget:
             proof["compaction_job"] = await enqueue_forgetting(
                 conn,
@@ -78,16 +79,16 @@ async def purge(ctx: JobContext, deps: Deps) -> None:
                 delay_seconds=LEASES_TO_WAIT * lease,
             )
         await finish(conn, ctx.job, warnings=warnings, result=proof)
-        crash_point("purge.before_commit")
+        failpoint("purge.before_commit")
 
     await ctx.transact(write)
-    crash_point("purge.after_commit")
+    failpoint("purge.after_commit")
 
 
 async def _waits_for_records(ctx: JobContext, deps: Deps, payload: PurgePayload) -> bool:
     """Put the job back, with all its attempts, while purges of its records are open."""
     async with deps.stack.db.transaction() as conn:
-        found = await proofs.of_records(conn, ctx.job.container_id, ctx.job.id)
+        found = await deletion_proofs.of_records(conn, ctx.job.container_id, ctx.job.id)
     if not any(one["state"] in (JobState.QUEUED, JobState.RUNNING) for one in found):
         return False
     later = payload.model_copy(update={"looks": payload.looks + 1})
@@ -116,21 +117,23 @@ async def _counted(ctx: JobContext, deps: Deps, payload: PurgePayload) -> PurgeP
     return counted
 
 
-async def _told(
+async def _complete_proof(
     conn: Connection, ctx: JobContext, payload: PurgePayload, proof: dict[str, Any]
 ) -> list[Issue]:
     """Add to the proof of a deletion what its records' purges removed, and the archives that may still hold it."""
     if not payload.forget or payload.of is not None:
         return []
     found = (
-        await proofs.of_records(conn, ctx.job.container_id, ctx.job.id) if payload.records else []
+        await deletion_proofs.of_records(conn, ctx.job.container_id, ctx.job.id)
+        if payload.records
+        else []
     )  # a look at all jobs of the container, which a deletion without records can do without
     for name in ADDED_UP:
         proof[name] += sum((one["result"] or {}).get(name, 0) for one in found)
     if found:
-        proof["record_jobs"] = [one["id"] for one in found[:MOST_NAMED]]
+        proof["record_jobs"] = [one["id"] for one in found[:MAX_NAMED]]
     doc_ids = [doc_id for doc_id, _ in payload.below]
-    proof["archives_kept"] = await archives.holding(conn, ctx.job.container_id, doc_ids)
+    proof["archives_kept"] = await archives.containing(conn, ctx.job.container_id, doc_ids)
     failed = [one["id"] for one in found if one["state"] != JobState.DONE]
     warnings = kept_words(proof["archives_kept"])
     if failed:

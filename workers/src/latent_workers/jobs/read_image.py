@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from latent_core.db.connection import Connection
+from latent_core.db.documents import image_texts
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.ids import Sha256
-from latent_core.ingest.read_image import MOST_CHARS, ReadImagePayload
+from latent_core.ingest.read_image import MAX_CHARS, ReadImagePayload
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import image_texts
-from latent_core.registry.connection import Connection
 from latent_workers.deps import Deps
 from latent_workers.ocr.engine import NoEngine
 from latent_workers.ocr.merge import BLOCK_BREAK
@@ -29,7 +29,7 @@ async def read_image(ctx: JobContext, deps: Deps) -> None:
     reading = await deps.ocr.read(
         engine, path, name=payload.filename, source_type=SourceType.IMAGE, page=1
     )
-    text = BLOCK_BREAK.join(reading.paragraphs)[:MOST_CHARS]
+    text = BLOCK_BREAK.join(reading.paragraphs)[:MAX_CHARS]
 
     async def write(conn: Connection) -> None:
         await hold(conn, ctx.job)

@@ -10,28 +10,29 @@ from __future__ import annotations
 
 from typing import Final
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.containers import Space
+from latent_core.db.spaces import space_points, spaces
 from latent_core.domain.errors import Conflict, NotFound
 from latent_core.domain.refresh import RefreshPayload, SpaceState, Strategy
 from latent_core.ingest.containers import etag, layout_of
-from latent_core.ingest.likenesses import judge_anew
-from latent_core.processes.crash import crash_point
+from latent_core.ingest.dedup import enqueue_dedup
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
-from latent_core.refresh.refresh import NotComplete, named_like, require_active
-from latent_core.registry import containers, space_points, spaces
-from latent_core.registry.connection import Connection
-from latent_core.registry.containers import Space
+from latent_core.refresh.lifecycle import NotComplete, named_like, require_active
+from latent_core.runtime.failpoint import failpoint
 from latent_core.search.plan import SearchTarget
 from latent_workers.deps import Deps
-from latent_workers.jobs.refresh_drift import drift
-from latent_workers.jobs.refresh_fill import Filling, with_version
-from latent_workers.jobs.refresh_reparse import reparse
-from latent_workers.jobs.refresh_work import (
-    MOST_SWITCHES,
-    Refresh,
+from latent_workers.ingest.skipped_images import skipped_image_warnings
+from latent_workers.refresh.drift import drift
+from latent_workers.refresh.fill import SpaceFill, with_version
+from latent_workers.refresh.reparse import reparse
+from latent_workers.refresh.work import (
+    MAX_SWITCHES,
+    RefreshJob,
     switch_when_complete,
 )
-from latent_workers.jobs.unseen import unseen_words
 
 ANY_TEXT: Final = "does it answer"
 
@@ -43,7 +44,7 @@ async def refresh(ctx: JobContext, deps: Deps) -> None:
         container = await containers.get(conn, ctx.job.container_id)
     if container is None:
         raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
-    work = Refresh(ctx, deps, container, payload)
+    work = RefreshJob(ctx, deps, container, payload)
     if (
         not payload.mapped_only
     ):  # what replaces mapped vectors by and by changes nothing that is seen
@@ -59,15 +60,15 @@ async def refresh(ctx: JobContext, deps: Deps) -> None:
             await reparse(work)
 
 
-async def parallel(work: Refresh) -> None:
+async def parallel(work: RefreshJob) -> None:
     """Beside the live space, until nothing is missing; then the gates, then the switch."""
     space = await work.space()
     if space.state is SpaceState.LIVE:
         return  # the switch was committed, and only its answer was lost
-    crash_point("refresh.before_collection")
+    failpoint("refresh.before_collection")
     await create_collection(work, space)
-    crash_point("refresh.after_collection")
-    filling = Filling(work.ctx, work.deps, space)
+    failpoint("refresh.after_collection")
+    filling = SpaceFill(work.ctx, work.deps, space)
     await filling.run()
     await filling.verify()
     report = await work.judge(
@@ -76,57 +77,57 @@ async def parallel(work: Refresh) -> None:
     await switch_when_complete(work, filling, space, report)
 
 
-async def inplace(work: Refresh) -> None:
+async def inplace(work: RefreshJob) -> None:
     """The live space again, every document; with ``force`` into an empty collection."""
     space = await work.space()
     payload, vectors = work.payload, work.deps.stack.vectors
     if payload.mapped_only:
-        await Filling(work.ctx, work.deps, space, mapped_only=True).run()
+        await SpaceFill(work.ctx, work.deps, space, mapped_only=True).run()
         return
     if space.state is not SpaceState.LIVE:
         raise Conflict(f"space {space.id} is not the live one any more: begin the refresh again")
     version = payload.to.version if payload.to is not None else None
-    if payload.force and not payload.emptied:
+    if payload.force and not payload.collection_cleared:
         await _require_answer(work, with_version(space, version))
         async with work.deps.stack.db.reading() as conn:
-            await work.deps.stack.room.check(conn)  # or there would be none to make it again
+            await work.deps.stack.capacity.check(conn)  # or there would be none to make it again
         await work.ctx.checkpoint()
-        crash_point("inplace.before_drop")
+        failpoint("inplace.before_drop")
         await vectors.drop_collection(space.collection())
-        crash_point("inplace.after_drop")
+        failpoint("inplace.after_drop")
         await create_collection(work, space)  # at once: meanwhile it is searched
-        work = await work.amended(emptied=True)
+        work = await work.amended(collection_cleared=True)
     await create_collection(work, space)
-    filling = Filling(
+    filling = SpaceFill(
         work.ctx,
         work.deps,
         with_version(space, version),
         rewrite=True,
-        emptied=payload.force,
+        collection_cleared=payload.force,
     )
     await filling.run()
     await filling.verify()
-    for _ in range(MOST_SWITCHES):
+    for _ in range(MAX_SWITCHES):
         await work.ctx.fence()
         try:
-            crash_point("inplace.before_commit")
+            failpoint("inplace.before_commit")
             await work.ctx.transact(lambda conn: _rewritten(conn, work, space, version))
         except NotComplete:
             await filling.run()
             continue
-        crash_point("inplace.after_commit")
+        failpoint("inplace.after_commit")
         return
     raise NotComplete("documents come in faster than they are embedded; it is tried again later")
 
 
-async def create_collection(work: Refresh, space: Space) -> None:
+async def create_collection(work: RefreshJob, space: Space) -> None:
     """As the manifest wants it now; one that is there stays as it is."""
     await work.deps.stack.vectors.create_collection(
         space.collection(), space.dims, layout_of(work.container.manifest)
     )
 
 
-async def _require_answer(work: Refresh, space: Space) -> None:
+async def _require_answer(work: RefreshJob, space: Space) -> None:
     """What is emptied can be filled again: its embedder is installed and set up, and embeds a text right now."""
     vectors = await work.deps.embedder(space).embed_documents([ANY_TEXT])
     if vectors.shape != (1, space.dims):
@@ -136,13 +137,13 @@ async def _require_answer(work: Refresh, space: Space) -> None:
         )
 
 
-async def _rewritten(conn: Connection, work: Refresh, space: Space, version: str | None) -> None:
-    unseen = await space_points.unseen(conn, work.container.id, space.stored_in)
+async def _rewritten(conn: Connection, work: RefreshJob, space: Space, version: str | None) -> None:
+    without_points = await space_points.without_points(conn, work.container.id, space.collection_id)
     await finish(
         conn,
         work.ctx.job,
-        warnings=unseen_words(unseen),
-        result={"space_id": space.id, "version": version, "left_out": unseen},
+        warnings=skipped_image_warnings(without_points),
+        result={"space_id": space.id, "version": version, "skipped_images": without_points},
     )
     if not await spaces.lock(conn, work.container.id):
         raise NotFound(f"container '{work.container.id}' does not exist any more")
@@ -151,11 +152,11 @@ async def _rewritten(conn: Connection, work: Refresh, space: Space, version: str
         require_active(container)
     # Nothing is published from here on: what came in since the last look has vectors of the version before.
     if await space_points.missing(
-        conn, work.container.id, space.stored_in, limit=1, job_id=work.ctx.job.id
+        conn, work.container.id, space.collection_id, limit=1, job_id=work.ctx.job.id
     ):
         raise NotComplete("documents came in meanwhile; they are embedded as well")
     if version is not None and version != space.version and container is not None:
         await spaces.set_version(conn, space.id, version)
         manifest = named_like(container.manifest, with_version(space, version))
         await spaces.point(conn, container.id, space.id, manifest.model_dump_json(), etag(manifest))
-    await judge_anew(conn, work.container.id, principal=work.ctx.job.principal)
+    await enqueue_dedup(conn, work.container.id, principal=work.ctx.job.principal)

@@ -6,24 +6,25 @@ from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.documents import chunks, pages
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.processes.crash import crash_point
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import chunks, containers, pages
-from latent_core.registry.connection import Connection
+from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
-from latent_workers.jobs.drawing import Drawn, RenderPayload, draw
-from latent_workers.jobs.given_up import swept_if_given_up
+from latent_workers.ingest.cleanup import cleanup_on_failure
+from latent_workers.ingest.page_drawing import DrawnPages, RenderPayload, draw
 
-PAGES_A_BATCH: Final = 16
+PAGES_PER_BATCH: Final = 16
 
 
 async def render(ctx: JobContext, deps: Deps) -> None:
     """Draw the pages of a generation and note them, some at a time, as long as it is live."""
-    async with swept_if_given_up(ctx, deps):
+    async with cleanup_on_failure(ctx, deps):
         await _render(ctx, deps)
 
 
@@ -38,14 +39,14 @@ async def _render(ctx: JobContext, deps: Deps) -> None:
         )
     if container is None or not live:
         return  # something newer has its own render job
-    batch = Drawn()
+    batch = DrawnPages()
     async with aclosing(draw(ctx, deps, container.manifest, payload)) as drawn:
         async for page in drawn:
             batch.add(*page)
-            if len(batch.rows) == PAGES_A_BATCH:
+            if len(batch.rows) == PAGES_PER_BATCH:
                 if not await _note(ctx, deps, ctx.job.doc_id, payload, batch):
                     return
-                batch = Drawn()
+                batch = DrawnPages()
     await _note(ctx, deps, ctx.job.doc_id, payload, batch, last=True)
 
 
@@ -54,7 +55,7 @@ async def _note(
     deps: Deps,
     doc_id: UUID,
     payload: RenderPayload,
-    batch: Drawn,
+    batch: DrawnPages,
     *,
     last: bool = False,
 ) -> bool:
@@ -76,9 +77,9 @@ async def _note(
                 principal=ctx.job.principal,
                 delay_seconds=LEASES_TO_WAIT * deps.settings.lease_seconds,
             )
-        crash_point("render.before_commit")
+        failpoint("render.before_commit")
         return live
 
     noted = await ctx.transact(write)
-    crash_point("render.after_commit")
+    failpoint("render.after_commit")
     return noted

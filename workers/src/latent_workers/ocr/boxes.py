@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from latent_workers.ocr.words import Word
+from latent_workers.ocr.words import OcrWord
 
 _COLUMN: Final = 8.0
 """Least width of a column's usual line, in line heights: what is narrower is a cell of a table,
@@ -32,7 +32,7 @@ class Box:
         return (self.top + self.bottom) / 2
 
 
-def in_order(boxes: Sequence[Box]) -> Iterator[Word]:
+def in_order(boxes: Sequence[Box]) -> Iterator[OcrWord]:
     """Each box with its paragraph and line."""
     if not boxes:
         return
@@ -46,7 +46,7 @@ def in_order(boxes: Sequence[Box]) -> Iterator[Word]:
             number += 1
             reach = max(box.bottom for box in row)
             for box in row:
-                yield Word(box.text, box.confidence, paragraph, number)
+                yield OcrWord(box.text, box.confidence, paragraph, number)
 
 
 def _regions(boxes: list[Box], line: float) -> Iterator[list[Box]]:

@@ -10,8 +10,9 @@ from PIL import Image
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
-from latent_workers.parse import mupdf, picture
-from latent_workers.parse.pdf import open_document
+from latent_workers.parse.image import picture
+from latent_workers.parse.pdf import mupdf
+from latent_workers.parse.pdf.parser import open_document
 from latent_workers.render import raster
 
 DPI: Final = 300
@@ -21,14 +22,14 @@ pixels, and engines are trained on thirty."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class PageScan:
     """Mode ``L``. ``dpi`` is None where it is anybody's guess."""
 
     image: Image.Image
     dpi: int | None
 
 
-def draw(file: BinaryIO, name: str, source_type: SourceType, page: int) -> Drawing:
+def draw(file: BinaryIO, name: str, source_type: SourceType, page: int) -> PageScan:
     """``IngestFailed`` when the page cannot be drawn."""
     if source_type is SourceType.PDF:
         return _of_pdf(file, name, page)
@@ -36,10 +37,10 @@ def draw(file: BinaryIO, name: str, source_type: SourceType, page: int) -> Drawi
         image = picture.opened(file)
         image.draft("L", (raster.MAX_EDGE // 4, raster.MAX_EDGE // 4))
         gray = picture.flat(picture.upright(image)).convert("L")
-    return Drawing(_scaled(gray), None)
+    return PageScan(_scaled(gray), None)
 
 
-def _of_pdf(file: BinaryIO, name: str, number: int) -> Drawing:
+def _of_pdf(file: BinaryIO, name: str, number: int) -> PageScan:
     document = open_document(file, name)
     try:
         with mupdf.reading():
@@ -54,7 +55,7 @@ def _of_pdf(file: BinaryIO, name: str, number: int) -> Drawing:
         raise IngestFailed(f"page {number} of '{name}' cannot be drawn") from exc
     finally:
         mupdf.load().TOOLS.store_shrink(100)
-    return Drawing(image, max(70, round(scale * raster.POINTS_PER_INCH)))
+    return PageScan(image, max(70, round(scale * raster.POINTS_PER_INCH)))
 
 
 def _scaled(image: Image.Image) -> Image.Image:

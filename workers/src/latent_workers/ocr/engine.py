@@ -26,16 +26,16 @@ _VERSION: Final = re.compile(r"tesseract v?(\d[\w.\-]*)")
 _LANGUAGE: Final = re.compile(r"[A-Za-z][\w/\-]{1,40}")
 _NO_LANGUAGES: Final = frozenset({"osd", "equ", "snum"})
 _USUAL: Final = "eng"
-_MOST_LANGUAGES: Final = 4
+_MAX_LANGUAGES: Final = 4
 """Each costs about as much time as the first; a machine with all of them installed did not choose."""
-_BESIDE: Final = ("lib", "lib64", "share/tessdata", "share/tesseract-ocr", "Cellar")
+_LIBRARY_FOLDERS: Final = ("lib", "lib64", "share/tessdata", "share/tesseract-ocr", "Cellar")
 """Of a prefix of its own, such as that of conda or Homebrew; not all of ``share``, which may be a user's."""
 _ANSWER_SECONDS: Final = 15.0
 _ANSWER_CHARS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class OcrEngine:
     """An OCR engine of this machine."""
 
     kind: Kind
@@ -56,8 +56,8 @@ class Engine:
             return ()
         named = Path(self.program).absolute()
         found = {named, named.resolve()}
-        beside = {path.parent.parent / part for path in found for part in _BESIDE}
-        return tuple(sorted(found | beside))
+        bundled = {path.parent.parent / part for path in found for part in _LIBRARY_FOLDERS}
+        return tuple(sorted(found | bundled))
 
     @property
     def key(self) -> str:
@@ -76,11 +76,11 @@ class NoEngine:
         return "none"
 
 
-async def find(choice: Choice, languages: str | None = None) -> Engine | NoEngine:
+async def find(choice: Choice, languages: str | None = None) -> OcrEngine | NoEngine:
     """Look for the engine that ``choice`` names; ``languages`` (``eng+deu``) are for Tesseract."""
     if choice == "off":
         return NoEngine("OCR is turned off (LLC_OCR=off)")
-    found: Engine | None = None
+    found: OcrEngine | None = None
     if choice in ("auto", "tesseract"):
         found = await _tesseract(languages)
     if found is None and choice in ("auto", "rapidocr"):
@@ -94,28 +94,28 @@ async def find(choice: Choice, languages: str | None = None) -> Engine | NoEngin
     )
 
 
-async def _tesseract(languages: str | None) -> Engine | None:
+async def _tesseract(languages: str | None) -> OcrEngine | None:
     program = await asyncio.to_thread(shutil.which, TESSERACT)
     if program is None:
         return None
-    told = _VERSION.search(await _said(program, "--version"))
-    if told is None:
+    version_match = _VERSION.search(await _program_output(program, "--version"))
+    if version_match is None:
         logger.warning("tesseract_does_not_answer", extra={"program": program})
         return None
-    return Engine("tesseract", told[1], program, languages or await _languages(program))
+    return OcrEngine("tesseract", version_match[1], program, languages or await _languages(program))
 
 
 async def _languages(program: str) -> str:
     """Those that are installed, if they are few: installing one says that it is wanted."""
-    said = await _said(program, "--list-langs")
-    names = [line.strip() for line in said.splitlines()[1:]]
+    output = await _program_output(program, "--list-langs")
+    names = [line.strip() for line in output.splitlines()[1:]]
     known = sorted(n for n in names if _LANGUAGE.fullmatch(n) and n not in _NO_LANGUAGES)
-    if not known or len(known) > _MOST_LANGUAGES:
+    if not known or len(known) > _MAX_LANGUAGES:
         return _USUAL
     return "+".join(sorted(known, key=lambda name: (name != _USUAL, name)))
 
 
-async def _said(program: str, option: str) -> str:
+async def _program_output(program: str, option: str) -> str:
     """What the program prints; empty when it does not run or does not end."""
     pipe = asyncio.subprocess.PIPE
     try:
@@ -141,10 +141,10 @@ async def _said(program: str, option: str) -> str:
     return answer[:_ANSWER_CHARS].decode("utf-8", "replace")
 
 
-def _rapidocr() -> Engine | None:
+def _rapidocr() -> OcrEngine | None:
     """Known by its metadata: to import it costs a gigabyte, which only its child shall have."""
     try:
         version, _ = map(importlib.metadata.version, _PACKAGES)
     except importlib.metadata.PackageNotFoundError:
         return None
-    return Engine("rapidocr", version)
+    return OcrEngine("rapidocr", version)

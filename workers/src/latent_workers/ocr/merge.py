@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import Final
 
 from latent_core.domain.chunk import BlockType
-from latent_workers.ocr.reading import Reading
-from latent_workers.parse.parsed import Block, Parsed, ParsedPage
+from latent_workers.ocr.reading import OcrText
+from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
 
 BLOCK_BREAK: Final = "\n\n"
 
 
-def merged(parsed: Parsed, readings: Mapping[int, Reading]) -> tuple[Parsed, tuple[int, ...]]:
+def merged(
+    parsed: ParsedDocument, readings: Mapping[int, OcrText]
+) -> tuple[ParsedDocument, tuple[int, ...]]:
     """``parsed`` with the text of ``readings``, and the pages whose text that is now.
 
     A page keeps its own text when OCR read less of it.
@@ -24,7 +26,7 @@ def merged(parsed: Parsed, readings: Mapping[int, Reading]) -> tuple[Parsed, tup
 
 
 class _Merger:
-    def __init__(self, parsed: Parsed, readings: Mapping[int, Reading]) -> None:
+    def __init__(self, parsed: ParsedDocument, readings: Mapping[int, OcrText]) -> None:
         self._parsed = parsed
         self.readings = {
             page.number: readings[page.number]
@@ -34,7 +36,7 @@ class _Merger:
         self._pages = tuple(self._with_text(page) for page in parsed.pages)
         self._old, self._new = _starts(parsed.pages), _starts(self._pages)
 
-    def parsed(self) -> Parsed:
+    def parsed(self) -> ParsedDocument:
         text = self._text()
         kept = [piece for block in self._parsed.blocks for piece in self._kept(block, text)]
         blocks = sorted([*kept, *self._read(kept)], key=lambda block: block.offset_start)
@@ -59,7 +61,7 @@ class _Merger:
             done = start + len(page.text)
         return "".join([*parts, old[done:]])
 
-    def _kept(self, block: Block, text: str) -> Iterator[Block]:
+    def _kept(self, block: TextBlock, text: str) -> Iterator[TextBlock]:
         """What is left of a block: all of it, or, of one that runs over pages, the parts on pages that
         keep their text."""
         first, last = self._page_at(block.offset_start), self._page_at(block.offset_end - 1)
@@ -73,7 +75,7 @@ class _Merger:
         if run:
             yield self._moved(block, run, text)
 
-    def _moved(self, block: Block, pages: Sequence[int], text: str) -> Block:
+    def _moved(self, block: TextBlock, pages: Sequence[int], text: str) -> TextBlock:
         first, last = pages[0], pages[-1]
         start = max(block.offset_start, self._old[first])
         end = min(block.offset_end, self._old[last] + len(self._parsed.pages[last].text))
@@ -88,7 +90,7 @@ class _Merger:
             page_end=self._pages[last].number if last > first else None,
         )
 
-    def _read(self, kept: Sequence[Block]) -> Iterator[Block]:
+    def _read(self, kept: Sequence[TextBlock]) -> Iterator[TextBlock]:
         """Paragraphs of OCR, under the headings of what stands before them."""
         starts = [block.offset_start for block in kept]
         for page, offset in zip(self._pages, self._new, strict=True):
@@ -96,7 +98,7 @@ class _Merger:
                 continue
             before = bisect_right(starts, offset) - 1
             for paragraph in self.readings[page.number].paragraphs:
-                yield Block(
+                yield TextBlock(
                     kind=BlockType.PARAGRAPH,
                     text=paragraph,
                     offset_start=offset,
@@ -119,7 +121,7 @@ def _starts(pages: Sequence[ParsedPage]) -> list[int]:
     return starts
 
 
-def _says_more(reading: Reading, page: ParsedPage) -> bool:
+def _says_more(reading: OcrText, page: ParsedPage) -> bool:
     """Letters count: what is there may be the codes of a font that nobody can read."""
     return sum(map(_letters, reading.paragraphs)) > _letters(page.text)
 

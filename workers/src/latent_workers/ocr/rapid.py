@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from latent_workers.ocr.boxes import Box, in_order
-from latent_workers.ocr.drawing import Drawing
-from latent_workers.ocr.reading import Reading
+from latent_workers.ocr.drawing import PageScan
+from latent_workers.ocr.reading import OcrText
 from latent_workers.ocr.words import reading_of
 
 _TALL: Final = 1.5
@@ -20,7 +20,7 @@ _SURE: Final = 0.8
 """Confidence of a page below which it is tried upside down."""
 
 
-def read(drawn: Drawing) -> Reading:
+def read(drawn: PageScan) -> OcrText:
     image = drawn.image
     boxes = list(_boxes(image))
     if sum(map(_is_tall, boxes)) * 2 > len(boxes):

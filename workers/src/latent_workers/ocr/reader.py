@@ -10,8 +10,8 @@ from typing import Final, Self
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
-from latent_workers.ocr.engine import Choice, Engine, Kind, NoEngine, find
-from latent_workers.ocr.reading import Reading
+from latent_workers.ocr.engine import Choice, Kind, NoEngine, OcrEngine, find
+from latent_workers.ocr.reading import OcrText
 from latent_workers.sandbox.budget import MIB, Budget
 from latent_workers.sandbox.pool import Sandbox
 from latent_workers.sandbox.profile import Profile
@@ -35,7 +35,7 @@ PROFILES: Final[Mapping[Kind, Profile]] = {
 }
 
 
-def _sandbox(engine: Engine) -> Sandbox:
+def _sandbox(engine: OcrEngine) -> Sandbox:
     profile = replace(PROFILES[engine.kind], reads=engine.places)
     return Sandbox(children=CHILDREN[engine.kind], profile=profile, tasks_per_child=100)
 
@@ -52,13 +52,13 @@ class PageReader:
         languages: str | None = None,
         *,
         budget: Budget | None = None,
-        sandbox: Callable[[Engine], Sandbox] = _sandbox,
+        sandbox: Callable[[OcrEngine], Sandbox] = _sandbox,
     ) -> None:
         self._choice = choice
         self._languages = languages
         self._budget = budget
         self._make_sandbox = sandbox
-        self._engine: Engine | None = None
+        self._engine: OcrEngine | None = None
         self._sandboxes: dict[Kind, Sandbox] = {}
 
     async def __aenter__(self) -> Self:
@@ -73,21 +73,21 @@ class PageReader:
         for sandbox in self._sandboxes.values():
             await sandbox.close()
 
-    async def engine(self) -> Engine | NoEngine:
+    async def engine(self) -> OcrEngine | NoEngine:
         """The engine; as long as there is none it is looked for again, so that one may be installed."""
         if self._engine is not None:
             return self._engine
         found = await find(self._choice, self._languages)
-        if isinstance(found, Engine):
+        if isinstance(found, OcrEngine):
             self._engine = found
         return found
 
-    def at_a_time(self, engine: Engine) -> int:
+    def at_a_time(self, engine: OcrEngine) -> int:
         return CHILDREN[engine.kind]
 
     async def read(
-        self, engine: Engine, file: Path, *, name: str, source_type: SourceType, page: int
-    ) -> Reading:
+        self, engine: OcrEngine, file: Path, *, name: str, source_type: SourceType, page: int
+    ) -> OcrText:
         """Read one page. ``IngestFailed`` says why it cannot be read."""
         label = f"OCR ({engine.label})"
         arguments = {
@@ -102,6 +102,6 @@ class PageReader:
         budget = self._budget or BUDGETS[engine.kind]
         item = await sandbox.run("ocr_page", arguments, files=[file], budget=budget, label=label)
         try:
-            return Reading.model_validate_json(item.value)
+            return OcrText.model_validate_json(item.value)
         except ValueError as exc:
             raise IngestFailed(f"{label} gave an answer that does not hold together") from exc

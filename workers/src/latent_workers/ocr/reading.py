@@ -10,7 +10,7 @@ Paragraph = Annotated[str, Field(max_length=100_000)]
 """Lines, joined by line breaks."""
 
 
-class Reading(BaseModel):
+class OcrText(BaseModel):
     """Paragraphs in the order they are read; no text is an answer, too."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

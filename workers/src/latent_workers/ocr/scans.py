@@ -10,16 +10,16 @@ from typing import Any, Final
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
-from latent_workers.ocr.engine import Engine, NoEngine
+from latent_workers.ocr.engine import NoEngine, OcrEngine
 from latent_workers.ocr.merge import merged
 from latent_workers.ocr.reader import PageReader
-from latent_workers.ocr.reading import Reading
-from latent_workers.parse.parsed import OcrRead, Parsed
+from latent_workers.ocr.reading import OcrText
+from latent_workers.parse.parsed import OcrRead, ParsedDocument
 
-FAILURES_IN_A_ROW: Final = 3
+CONSECUTIVE_FAILURES: Final = 3
 """After so many pages that cost the engine its limits or its life, the rest is not tried."""
-_MOST_LISTED: Final = 20
-_MOST_REASONS: Final = 5
+_MAX_LISTED: Final = 20
+_MAX_REASONS: Final = 5
 _WITHOUT_TEXT: Final = "pages_without_text"
 
 Tell = Callable[[int, int], Awaitable[None]]
@@ -45,12 +45,14 @@ class Scan:
 class Outcome:
     """What became of each page."""
 
-    readings: dict[int, Reading] = field(default_factory=dict)
+    readings: dict[int, OcrText] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
     untried: Sequence[int] = ()
 
 
-async def read_scans(reader: PageReader, scan: Scan, parsed: Parsed, tell: Tell) -> Parsed:
+async def read_scans(
+    reader: PageReader, scan: Scan, parsed: ParsedDocument, tell: Tell
+) -> ParsedDocument:
     """``parsed`` with the text of its scanned pages, and warnings that name those that were not read."""
     pages = parsed.scanned_pages
     if not pages:
@@ -62,23 +64,23 @@ async def read_scans(reader: PageReader, scan: Scan, parsed: Parsed, tell: Tell)
     whole, replaced = merged(parsed, outcome.readings)
     complete = not outcome.failures and not outcome.untried
     read = replace(whole, ocr=OcrRead(engine.label, replaced, complete))
-    return _warned(_told_of_blanks(read, outcome), _warnings(scan, outcome))
+    return _warned(_warn_of_blank_pages(read, outcome), _warnings(scan, outcome))
 
 
 async def _read(
-    reader: PageReader, engine: Engine, scan: Scan, pages: Sequence[int], tell: Tell
+    reader: PageReader, engine: OcrEngine, scan: Scan, pages: Sequence[int], tell: Tell
 ) -> Outcome:
     outcome, step, bad = Outcome(), reader.at_a_time(engine), 0
     for start in range(0, len(pages), step):
         await tell(start, len(pages))
         some = pages[start : start + step]
         for page, result in zip(some, await _together(reader, engine, scan, some), strict=True):
-            if isinstance(result, Reading):
+            if isinstance(result, OcrText):
                 outcome.readings[page], bad = result, 0
             else:
                 outcome.failures[page] = result.message
                 bad += "reason" in result.details  # a page that cannot be drawn cost nothing
-        if bad >= FAILURES_IN_A_ROW:
+        if bad >= CONSECUTIVE_FAILURES:
             outcome.untried = pages[start + step :]
             break
     await tell(len(pages), len(pages))
@@ -86,9 +88,9 @@ async def _read(
 
 
 async def _together(
-    reader: PageReader, engine: Engine, scan: Scan, pages: Sequence[int]
-) -> list[Reading | IngestFailed]:
-    async def one(page: int) -> Reading | IngestFailed:
+    reader: PageReader, engine: OcrEngine, scan: Scan, pages: Sequence[int]
+) -> list[OcrText | IngestFailed]:
+    async def one(page: int) -> OcrText | IngestFailed:
         try:
             return await reader.read(
                 engine, scan.file, name=scan.name, source_type=scan.source_type, page=page
@@ -99,7 +101,7 @@ async def _together(
     return list(await asyncio.gather(*map(one, pages)))
 
 
-def _told_of_blanks(parsed: Parsed, outcome: Outcome) -> Parsed:
+def _warn_of_blank_pages(parsed: ParsedDocument, outcome: Outcome) -> ParsedDocument:
     """The parser called pages without text that have some now; what is left was looked at twice."""
     read = set(outcome.readings)
     kept, blank = [], [page for page, reading in outcome.readings.items() if not reading.paragraphs]
@@ -123,13 +125,13 @@ def _warnings(scan: Scan, outcome: Outcome) -> Iterator[Issue]:
     by_reason: dict[str, list[int]] = {}
     for page, reason in outcome.failures.items():
         by_reason.setdefault(reason, []).append(page)
-    for reason, pages in list(by_reason.items())[:_MOST_REASONS]:
+    for reason, pages in list(by_reason.items())[:_MAX_REASONS]:
         yield _unread(scan, pages, reason)
-    if left := [page for pages in list(by_reason.values())[_MOST_REASONS:] for page in pages]:
+    if left := [page for pages in list(by_reason.values())[_MAX_REASONS:] for page in pages]:
         yield _unread(scan, sorted(left), "for various reasons")
     if outcome.untried:
         yield _unread(
-            scan, outcome.untried, f"not tried after {FAILURES_IN_A_ROW} failures in a row"
+            scan, outcome.untried, f"not tried after {CONSECUTIVE_FAILURES} failures in a row"
         )
 
 
@@ -137,7 +139,7 @@ def _unread(scan: Scan, pages: Sequence[int], why: str) -> Issue:
     return _issue(f"The text of {scan.of(pages)} was not read: {why}.", unread_pages=list(pages))
 
 
-def _warned(parsed: Parsed, warnings: Iterator[Issue] | Sequence[Issue]) -> Parsed:
+def _warned(parsed: ParsedDocument, warnings: Iterator[Issue] | Sequence[Issue]) -> ParsedDocument:
     return replace(parsed, warnings=(*parsed.warnings, *warnings))
 
 
@@ -146,6 +148,6 @@ def _issue(message: str, **details: Any) -> Issue:
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:_MOST_LISTED]))
-    left = len(numbers) - _MOST_LISTED
+    shown = ", ".join(map(str, numbers[:_MAX_LISTED]))
+    left = len(numbers) - _MAX_LISTED
     return f"{shown} and {left} more" if left > 0 else shown

@@ -7,20 +7,20 @@ from typing import Any, BinaryIO
 
 from latent_core.domain.chunk import SourceType
 from latent_workers.ocr import drawing, tesseract
-from latent_workers.ocr.engine import Engine
-from latent_workers.ocr.reading import Reading
-from latent_workers.sandbox.frames import Output
+from latent_workers.ocr.engine import OcrEngine
+from latent_workers.ocr.reading import OcrText
+from latent_workers.sandbox.frames import TaskOutput
 
 
-def page(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
-    """``engine, name, source_type, page`` and the file; gives one ``Reading``."""
-    engine = Engine(**arguments["engine"])
+def page(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
+    """``engine, name, source_type, page`` and the file; gives one ``OcrText``."""
+    engine = OcrEngine(**arguments["engine"])
     source_type = SourceType(arguments["source_type"])
     drawn = drawing.draw(files[0], arguments["name"], source_type, arguments["page"])
-    yield Output(_read(engine, drawn).model_dump())
+    yield TaskOutput(_read(engine, drawn).model_dump())
 
 
-def _read(engine: Engine, drawn: drawing.Drawing) -> Reading:
+def _read(engine: OcrEngine, drawn: drawing.PageScan) -> OcrText:
     if engine.kind == "tesseract":
         return tesseract.read(engine, drawn)
     from latent_workers.ocr import rapid

@@ -13,10 +13,10 @@ from typing import IO, Final
 from PIL import Image
 
 from latent_core.domain.errors import IngestFailed
-from latent_workers.ocr.drawing import Drawing
-from latent_workers.ocr.engine import Engine
-from latent_workers.ocr.reading import Reading
-from latent_workers.ocr.words import Word, reading_of
+from latent_workers.ocr.drawing import PageScan
+from latent_workers.ocr.engine import OcrEngine
+from latent_workers.ocr.reading import OcrText
+from latent_workers.ocr.words import OcrWord, reading_of
 from latent_workers.sandbox.budget import MIB
 
 # Threads of its own make it six times slower on two cores.
@@ -25,14 +25,14 @@ _COLUMNS: Final = 12
 _WORD_LEVEL: Final = "5"
 _HEADER: Final = "level\t"
 _PIECE: Final = 65_536
-_MOST_OUTPUT: Final = 16 * MIB
+_MAX_OUTPUT: Final = 16 * MIB
 _JOIN_SECONDS: Final = 5.0
 _SURE: Final = 0.6
 """Confidence of a page below which it is tried upside down."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TesseractRun:
     """A run of Tesseract."""
 
     status: int
@@ -40,7 +40,7 @@ class Ended:
     complaint: str
 
 
-def read(engine: Engine, drawn: Drawing) -> Reading:
+def read(engine: OcrEngine, drawn: PageScan) -> OcrText:
     """``IngestFailed`` says how Tesseract failed."""
     words = _words_on(engine, drawn)
     reading = reading_of(words)
@@ -51,7 +51,7 @@ def read(engine: Engine, drawn: Drawing) -> Reading:
     return max(reading, reading_of(_words_on(engine, turned)), key=lambda one: one.confidence)
 
 
-def _words_on(engine: Engine, drawn: Drawing) -> list[Word]:
+def _words_on(engine: OcrEngine, drawn: PageScan) -> list[OcrWord]:
     # psm 1 finds out how the page is turned; psm 3 reads turned pages as nothing.
     options = ["--psm", "1", "-l", engine.languages or "eng"]
     if drawn.dpi is not None:
@@ -62,7 +62,7 @@ def _words_on(engine: Engine, drawn: Drawing) -> list[Word]:
     return list(_words(ended.output.decode("utf-8", "replace")))
 
 
-def _run(command: Sequence[str], picture: bytes) -> Ended:
+def _run(command: Sequence[str], picture: bytes) -> TesseractRun:
     """No time limit here: the parent ends the whole process group, and the CPU limit is inherited. Nothing
     is killed either, which a child of the sandbox may not do: what says too much loses its listener."""
     pipe = subprocess.PIPE
@@ -83,7 +83,7 @@ def _run(command: Sequence[str], picture: bytes) -> Ended:
     status = process.wait()
     for thread in threads:
         thread.join(_JOIN_SECONDS)
-    return Ended(status, output, complaint[-500:].decode("utf-8", "replace"))
+    return TesseractRun(status, output, complaint[-500:].decode("utf-8", "replace"))
 
 
 def _feed(stdin: IO[bytes] | None, picture: bytes) -> None:
@@ -107,9 +107,9 @@ def _read_some(stdout: IO[bytes] | None) -> bytes:
         with stdout:
             while part := stdout.read(_PIECE):
                 output += part
-                if len(output) > _MOST_OUTPUT:
+                if len(output) > _MAX_OUTPUT:
                     raise IngestFailed(
-                        f"Tesseract gave more than {_MOST_OUTPUT // MIB} MB of output",
+                        f"Tesseract gave more than {_MAX_OUTPUT // MIB} MB of output",
                         reason="output",
                     )
     return bytes(output)
@@ -120,7 +120,7 @@ def _pgm(image: Image.Image) -> bytes:
     return b"P5 %d %d 255\n" % image.size + image.tobytes()
 
 
-def _failure(ended: Ended) -> IngestFailed:
+def _failure(ended: TesseractRun) -> IngestFailed:
     complaint = " ".join(ended.complaint.split())[-200:]
     if ended.status == -signal.SIGXCPU:
         return IngestFailed("Tesseract used up its CPU time", reason="cpu")
@@ -134,7 +134,7 @@ def _failure(ended: Ended) -> IngestFailed:
     )
 
 
-def _words(tsv: str) -> Iterator[Word]:
+def _words(tsv: str) -> Iterator[OcrWord]:
     """Rows of words; columns: level, page, block, paragraph, line, word, left, top, width, height,
     confidence (0 to 100), text."""
     lines = tsv.split("\n")
@@ -149,4 +149,4 @@ def _words(tsv: str) -> Iterator[Word]:
         except ValueError:
             continue
         if text := cells[11].strip():
-            yield Word(text, confidence, (cells[2], cells[3]), cells[4])
+            yield OcrWord(text, confidence, (cells[2], cells[3]), cells[4])

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from latent_workers.ocr.reading import Reading
-from latent_workers.parse.decode import clean
+from latent_workers.ocr.reading import OcrText
+from latent_workers.parse.text.decode import clean
 
-LEAST_CONFIDENCE: Final = 0.4
+MIN_CONFIDENCE: Final = 0.4
 """Of a whole paragraph: below, engines read the shapes of a photograph."""
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class OcrWord:
     """A word, or a run of words, with the paragraph and the line it stands in; in reading order."""
 
     text: str
@@ -25,7 +25,7 @@ class Word:
     line: Hashable
 
 
-def reading_of(words: Iterable[Word]) -> Reading:
+def reading_of(words: Iterable[OcrWord]) -> OcrText:
     paragraphs: list[str] = []
     weight = total = 0.0
     replaced = 0
@@ -34,15 +34,15 @@ def reading_of(words: Iterable[Word]) -> Reading:
         letters = sum(len(word.text) for word in members)
         sure = sum(_share(word.confidence) * len(word.text) for word in members)
         text, bad = clean(_joined(members))
-        if sure < LEAST_CONFIDENCE * letters or not any(map(str.isalnum, text)):
+        if sure < MIN_CONFIDENCE * letters or not any(map(str.isalnum, text)):
             continue
         paragraphs.append(text)
         weight, total, replaced = weight + sure, total + letters, replaced + bad
     confidence = weight / total if total else 0.0
-    return Reading(paragraphs=tuple(paragraphs), confidence=round(confidence, 3), replaced=replaced)
+    return OcrText(paragraphs=tuple(paragraphs), confidence=round(confidence, 3), replaced=replaced)
 
 
-def _joined(words: list[Word]) -> str:
+def _joined(words: list[OcrWord]) -> str:
     lines = groupby(words, key=lambda word: word.line)
     return "\n".join(" ".join(word.text for word in line) for _, line in lines)
 

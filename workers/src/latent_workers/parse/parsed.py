@@ -10,7 +10,7 @@ from latent_core.domain.errors import Issue
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TextBlock:
     """A piece of structure; ``text`` is exactly ``Parsed.text[offset_start:offset_end]``."""
 
     kind: BlockType
@@ -56,13 +56,13 @@ class OcrRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedDocument:
     """Offsets are characters into ``text``. Blocks stand in order, do not overlap, and together hold
     every line that is not blank."""
 
     text: str
     title: str | None = None
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[TextBlock, ...] = ()
     pages: tuple[ParsedPage, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[Issue, ...] = ()

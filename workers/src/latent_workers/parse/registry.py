@@ -33,19 +33,19 @@ class Parser:
 
 
 PARSERS: Final[Mapping[SourceType, Parser]] = {
-    SourceType.TEXT: Parser("latent_workers.parse.text", "text"),
-    SourceType.MARKDOWN: Parser("latent_workers.parse.markdown", "Markdown"),
-    SourceType.PDF: Parser("latent_workers.parse.pdf", "PDF"),
-    SourceType.CODE: Parser("latent_workers.parse.code", "source code"),
-    SourceType.YAML: Parser("latent_workers.parse.yaml_file", "YAML"),
-    SourceType.JSON: Parser("latent_workers.parse.json_file", "JSON"),
-    SourceType.IMAGE: Parser("latent_workers.parse.image", "image"),
-    SourceType.WEB: Parser("latent_workers.parse.web", "HTML"),
+    SourceType.TEXT: Parser("latent_workers.parse.text.parser", "text"),
+    SourceType.MARKDOWN: Parser("latent_workers.parse.text.markdown", "Markdown"),
+    SourceType.PDF: Parser("latent_workers.parse.pdf.parser", "PDF"),
+    SourceType.CODE: Parser("latent_workers.parse.code.parser", "source code"),
+    SourceType.YAML: Parser("latent_workers.parse.structured.yaml_file", "YAML"),
+    SourceType.JSON: Parser("latent_workers.parse.structured.json_file", "JSON"),
+    SourceType.IMAGE: Parser("latent_workers.parse.image.parser", "image"),
+    SourceType.WEB: Parser("latent_workers.parse.web.parser", "HTML"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Detected:
+class DetectedType:
     """What a file is. ``corpus``: JSONL, one document a line, read by ``jsonl``."""
 
     source_type: SourceType
@@ -65,7 +65,7 @@ def supported() -> str:
     return f"supported are {', '.join(names)} and JSONL corpora"
 
 
-def detect(name: str, head: bytes, mime: str | None = None) -> Detected:
+def detect(name: str, head: bytes, mime: str | None = None) -> DetectedType:
     """Source type of a file by its name, its first ``HEAD_BYTES`` bytes and the type it came with.
 
     ``IngestFailed`` names what the file is when nothing here reads it, and when it is empty.
@@ -74,9 +74,9 @@ def detect(name: str, head: bytes, mime: str | None = None) -> Detected:
         raise IngestFailed(f"'{name}' is empty")
     kind = signatures.recognise(head)
     if kind == signatures.PDF:
-        return Detected(SourceType.PDF, "application/pdf")
+        return DetectedType(SourceType.PDF, "application/pdf")
     if kind in signatures.IMAGES:
-        return Detected(SourceType.IMAGE, signatures.IMAGES[kind])
+        return DetectedType(SourceType.IMAGE, signatures.IMAGES[kind])
     by_name = _by_name(name) or _by_mime(mime)
     if kind is None and by_name is not None and by_name.source_type is SourceType.PDF:
         return by_name  # broken at the start; the parser may still repair it
@@ -86,23 +86,23 @@ def detect(name: str, head: bytes, mime: str | None = None) -> Detected:
         raise IngestFailed(
             f"'{name}' is {signatures.refine(kind, name)}; {supported()}", detected=kind
         )
-    return by_name or Detected(SourceType.TEXT, "text/plain")
+    return by_name or DetectedType(SourceType.TEXT, "text/plain")
 
 
-def _by_name(name: str) -> Detected | None:
+def _by_name(name: str) -> DetectedType | None:
     path = PurePosixPath(name.lower())
     suffix = path.suffix.removeprefix(".")
     source_type = FILE_NAMES.get(path.name) or EXTENSIONS.get(suffix)
     if source_type is None:
         return None
     if suffix in CORPUS:
-        return Detected(source_type, "application/x-ndjson", corpus=True)
-    return Detected(source_type, MIME_OF_TYPE[source_type])
+        return DetectedType(source_type, "application/x-ndjson", corpus=True)
+    return DetectedType(source_type, MIME_OF_TYPE[source_type])
 
 
-def _by_mime(mime: str | None) -> Detected | None:
+def _by_mime(mime: str | None) -> DetectedType | None:
     plain = (mime or "").partition(";")[0].strip().lower()
     if plain == "application/x-ndjson":
-        return Detected(SourceType.JSON, plain, corpus=True)
+        return DetectedType(SourceType.JSON, plain, corpus=True)
     source_type = MIME_TYPES.get(plain)
-    return Detected(source_type, plain) if source_type else None
+    return DetectedType(source_type, plain) if source_type else None

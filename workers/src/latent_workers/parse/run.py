@@ -11,17 +11,17 @@ from pydantic import TypeAdapter
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
 from latent_workers.parse import wire
-from latent_workers.parse.jsonl import Batch
-from latent_workers.parse.parsed import Parsed
+from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import parser_of
+from latent_workers.parse.structured.jsonl import RecordBatch
 from latent_workers.sandbox.budget import MIB, Budget
-from latent_workers.sandbox.frames import Item
+from latent_workers.sandbox.frames import FrameItem
 from latent_workers.sandbox.pool import Sandbox
 
 T = TypeVar("T")
 PARSE_BUDGET: Final = Budget(cpu_seconds=120, wall_seconds=300, output_bytes=64 * MIB)
 RECORDS_BUDGET: Final = Budget(cpu_seconds=60, wall_seconds=120, memory_bytes=1024 * MIB)
-_BATCH: Final = TypeAdapter(Batch)
+_BATCH: Final = TypeAdapter(RecordBatch)
 
 
 async def parse_file(
@@ -34,7 +34,7 @@ async def parse_file(
     charset: str | None = None,
     sanitize_rules: Sequence[str] = (),
     budget: Budget = PARSE_BUDGET,
-) -> Parsed:
+) -> ParsedDocument:
     """Parse one file (a path, or an open descriptor that stays the caller's).
 
     ``IngestFailed`` says why it cannot be ingested: what the parser said, or how it ended.
@@ -60,7 +60,7 @@ async def read_records(
     max_records: int = 256,
     max_bytes: int = 8 * MIB,
     budget: Budget = RECORDS_BUDGET,
-) -> Batch:
+) -> RecordBatch:
     """The next batch of a JSONL corpus from byte ``offset``, which begins line number ``line``."""
     label = "the JSONL reader"
     arguments = {
@@ -73,7 +73,7 @@ async def read_records(
     return _checked(lambda answer: _BATCH.validate_json(answer.value), item, label)
 
 
-def _checked(check: Callable[[Item], T], item: Item, label: str) -> T:
+def _checked(check: Callable[[FrameItem], T], item: FrameItem, label: str) -> T:
     try:
         return check(item)
     except ValueError as exc:

@@ -6,7 +6,7 @@ import codecs
 from pathlib import PurePosixPath
 from typing import Final
 
-from latent_workers.parse.decode import utf16_without_mark
+from latent_workers.parse.text.decode import utf16_without_mark
 
 PDF: Final = "a PDF"
 IMAGES: Final = {

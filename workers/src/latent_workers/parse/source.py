@@ -9,7 +9,7 @@ from latent_core.domain.chunk import SourceType
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A file, open for reading, with the name it is called by in messages."""
 
     name: str
@@ -20,7 +20,7 @@ class Source:
     charset: str | None = None
     """What the server said a page is written in."""
     sanitize_rules: tuple[str, ...] = ()
-    """Of a page: ``latent_core.domain.manifest.SANITIZE_RULES``."""
+    """Of a page: ``latent_core.domain.manifest.model.SANITIZE_RULES``."""
 
     def read(self) -> bytes:
         return self.file.read()

@@ -8,16 +8,17 @@ from dataclasses import asdict
 from typing import Any, BinaryIO
 
 from latent_core.domain.chunk import SourceType
-from latent_workers.parse import jsonl, wire
+from latent_workers.parse import wire
 from latent_workers.parse.registry import parser_of
-from latent_workers.parse.source import Source
-from latent_workers.sandbox.frames import Output
+from latent_workers.parse.source import SourceFile
+from latent_workers.parse.structured import jsonl
+from latent_workers.sandbox.frames import TaskOutput
 
 
-def parse(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
-    """The fields of ``Source`` and the file; gives one packed ``Parsed``."""
+def parse(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
+    """The fields of ``SourceFile`` and the file; gives one packed ``Parsed``."""
     source_type = SourceType(arguments["source_type"])
-    source = Source(
+    source = SourceFile(
         name=arguments["name"],
         file=files[0],
         source_type=source_type,
@@ -29,6 +30,6 @@ def parse(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Outp
     yield wire.pack(parser.parse(source))
 
 
-def records(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
+def records(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
     """The arguments of ``jsonl.read_batch`` and the file; gives one batch."""
-    yield Output(asdict(jsonl.read_batch(files[0], **arguments)))
+    yield TaskOutput(asdict(jsonl.read_batch(files[0], **arguments)))

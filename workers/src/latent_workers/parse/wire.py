@@ -1,4 +1,4 @@
-"""``Parsed`` on its way out of the child, and the parent's check of it.
+"""``ParsedDocument`` on its way out of the child, and the parent's check of it.
 
 The text travels as the attachment and blocks as offsets into it, so a block cannot contradict the
 text, and no word travels twice.
@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from latent_core.domain.chunk import BlockType
 from latent_core.domain.errors import Issue
-from latent_workers.parse.parsed import Block, Parsed, ParsedPage
-from latent_workers.sandbox.frames import Item, Output
+from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
+from latent_workers.sandbox.frames import FrameItem, TaskOutput
 
 _Span = tuple[NonNegativeInt, NonNegativeInt]
 _Block = tuple[
@@ -33,7 +33,7 @@ _Block = tuple[
 _Page = tuple[PositiveInt, NonNegativeInt, NonNegativeInt, float, float]
 
 
-class _Wire(BaseModel):
+class _ParsedWire(BaseModel):
     """Blocks: kind, start, end, first line, last line, page, number of the heading path, level, last page,
     key path, the one above."""
 
@@ -50,7 +50,7 @@ class _Wire(BaseModel):
     scanned: list[PositiveInt]
 
 
-def pack(parsed: Parsed) -> Output:
+def pack(parsed: ParsedDocument) -> TaskOutput:
     paths: dict[tuple[str, ...], int] = {}
     blocks = [
         (
@@ -79,25 +79,25 @@ def pack(parsed: Parsed) -> Output:
         "pages": list(_pages(parsed)),
         "scanned": list(parsed.scanned_pages),
     }
-    return Output(value, parsed.text.encode("utf-8"))
+    return TaskOutput(value, parsed.text.encode("utf-8"))
 
 
-def _pages(parsed: Parsed) -> Any:
+def _pages(parsed: ParsedDocument) -> Any:
     start = 0
     for page in parsed.pages:
         yield page.number, start, start + len(page.text), page.width, page.height
         start += len(page.text) + 1
 
 
-def unpack(item: Item) -> Parsed:
+def unpack(item: FrameItem) -> ParsedDocument:
     """``ValueError`` when the child's answer does not hold together."""
-    wire = _Wire.model_validate_json(item.value)
+    wire = _ParsedWire.model_validate_json(item.value)
     text = str(item.attachment, "utf-8")
     if "\0" in text:
         raise ValueError("a NUL in the text")
     _check([block[1:3] for block in wire.blocks], len(text))
     _check([page[1:3] for page in wire.pages], len(text))
-    return Parsed(
+    return ParsedDocument(
         text=text,
         title=wire.title,
         blocks=tuple(_block(block, text, wire.paths) for block in wire.blocks),
@@ -122,11 +122,11 @@ def _check(spans: list[_Span], length: int) -> None:
             raise ValueError("places that overlap")
 
 
-def _block(block: _Block, text: str, paths: list[tuple[str, ...]]) -> Block:
+def _block(block: _Block, text: str, paths: list[tuple[str, ...]]) -> TextBlock:
     kind, start, end, line_start, line_end, page, path, level, page_end, key_path, parent = block
     if path >= len(paths):
         raise ValueError("a heading path that does not exist")
-    return Block(
+    return TextBlock(
         kind=kind,
         text=text[start:end],
         offset_start=start,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from latent_workers.render.rows import Row
+from latent_workers.render.rows import SourceRow
 
 _LONG_WORD: Final = re.compile(r"\S{31,}")
 _ROWS_AT_ONCE: Final = 100
@@ -42,17 +42,17 @@ def mark_id(offset: int) -> str:
     return f"o{offset}"
 
 
-def code(rows: Iterable[Row], *, numbered: bool) -> Iterator[Element]:
+def code(rows: Iterable[SourceRow], *, numbered: bool) -> Iterator[Element]:
     """Rows of code in blocks small enough to be laid out one by one."""
-    wanted = iter(rows)
-    batch = list(islice(wanted, _ROWS_AT_ONCE))
+    remaining_rows = iter(rows)
+    batch = list(islice(remaining_rows, _ROWS_AT_ONCE))
     while batch:
-        following = list(islice(wanted, _ROWS_AT_ONCE))
+        following = list(islice(remaining_rows, _ROWS_AT_ONCE))
         yield _code(batch, numbered, last=not following)
         batch = following
 
 
-def _code(rows: list[Row], numbered: bool, *, last: bool) -> Element:
+def _code(rows: list[SourceRow], numbered: bool, *, last: bool) -> Element:
     shown = "".join(
         f'<div id="{mark_id(row.offset)}">{_number(row) if numbered else ""}{row.html or "&#160;"}</div>'
         for row in rows
@@ -62,7 +62,7 @@ def _code(rows: list[Row], numbered: bool, *, last: bool) -> Element:
     return Element(f'<pre class="{look}">{shown}</pre>', marks)
 
 
-def _number(row: Row) -> str:
+def _number(row: SourceRow) -> str:
     return f'<span class="n">{"" if row.line is None else row.line:>5}</span>  '
 
 

@@ -8,14 +8,14 @@ from typing import BinaryIO
 
 from PIL import Image
 
-from latent_workers.parse import picture
+from latent_workers.parse.image import picture
 from latent_workers.render import raster
-from latent_workers.render.page import End, PageInfo, RenderOptions
+from latent_workers.render.page import PageInfo, RenderEnd, RenderOptions
 
 
 def pages(
     file: BinaryIO, name: str, options: RenderOptions
-) -> Iterator[tuple[PageInfo, bytes] | End]:
+) -> Iterator[tuple[PageInfo, bytes] | RenderEnd]:
     """One page, always WebP."""
     edge = min(options.max_edge, raster.MAX_EDGE)
     with picture.reading(name):
@@ -27,4 +27,4 @@ def pages(
         small.convert("RGB").save(buffer, "WEBP", quality=options.quality, method=0)
     info = PageInfo(number=1, total=1, width=small.width, height=small.height, visual=1.0)
     yield info, buffer.getvalue()
-    yield End(pages=1, warnings=[])
+    yield RenderEnd(pages=1, warnings=[])

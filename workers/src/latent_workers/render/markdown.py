@@ -10,10 +10,10 @@ from typing import Final
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from latent_workers.parse.lines import Lines
-from latent_workers.parse.markdown import body_below, front_matter
+from latent_workers.parse.text.lines import Lines
+from latent_workers.parse.text.markdown import body_below, front_matter
 from latent_workers.render.elements import Element, Mark, code, mark_id, softened
-from latent_workers.render.rows import Row, lexer_for, rows
+from latent_workers.render.rows import SourceRow, lexer_for, rows
 
 _ROWS_AT_ONCE: Final = 60
 _MARKED: Final = frozenset({"paragraph_open", "heading_open", "list_item_open", "tr_open", "hr"})
@@ -24,7 +24,7 @@ def elements(text: str) -> Iterator[Element]:
     """Top-level blocks in order."""
     lines = Lines(text)
     _, matter, _ = front_matter(text, lines)
-    writer = _Writer(lines)
+    writer = _HtmlWriter(lines)
     if matter:
         yield from writer.code(1, matter, "yaml")
     for tokens in _blocks(writer.markdown.parse(body_below(text, lines, matter))):
@@ -41,7 +41,7 @@ def _blocks(tokens: Sequence[Token]) -> Iterator[list[Token]]:
             block = []
 
 
-class _Writer:
+class _HtmlWriter:
     """Writes the blocks of one document, with marks in strictly rising order."""
 
     def __init__(self, lines: Lines) -> None:
@@ -67,7 +67,7 @@ class _Writer:
         source = [(self._lines.span(n, n)[0], self._lines.text(n)) for n in numbers]
         plain = lexer_for()
         if language is None or len(source) < 3:
-            shown: Iterable[Row] = rows(source, plain, first)
+            shown: Iterable[SourceRow] = rows(source, plain, first)
         else:
             shown = chain(
                 rows(source[:1], plain, first),

@@ -48,7 +48,7 @@ class PageInfo(BaseModel):
     """How much of it is picture; rendered text is none."""
 
 
-class End(BaseModel):
+class RenderEnd(BaseModel):
     """The last item of a render task."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from PIL import Image
 
-from latent_workers.parse import mupdf
+from latent_workers.parse.pdf import mupdf
 from latent_workers.render.page import RenderOptions
 
 MAX_PIXELS: Final = 16_000_000

@@ -13,18 +13,18 @@ from dataclasses import replace
 from typing import Final
 
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
-from latent_workers.parse.pdf import listed
+from latent_workers.parse.pdf.parser import listed
 from latent_workers.render.page import RenderOptions
 from latent_workers.render.run import RENDER_BUDGET, Pages, RenderedPage
 from latent_workers.sandbox.budget import Budget
 
 ALONE_BUDGET: Final = replace(RENDER_BUDGET, cpu_seconds=60, wall_seconds=120.0)
 """Of one page that has ended a renderer."""
-MOST_ENDED: Final = 20
+MAX_ENDED: Final = 20
 """Renderers that one document may cost …"""
-MOST_IN_A_ROW: Final = 6
+MAX_CONSECUTIVE_FAILURES: Final = 6
 """… and those with no page drawn in between."""
-OF_A_PAGE: Final = frozenset(
+PAGE_SHARE: Final = frozenset(
     {"crash", "killed", "memory", "cpu", "wall", "output", "error", "nonsense"}
 )
 """Why a renderer ended, if that may lie with a page. A refusal is of the file."""
@@ -34,7 +34,7 @@ NAMED: Final = 5
 Render = Callable[[RenderOptions, Budget], AbstractAsyncContextManager[Pages]]
 
 
-class Drawing:
+class PageDrawing:
     """The pages of one file. ``warnings`` are complete once the last page has come."""
 
     def __init__(self, render: Render, options: RenderOptions, *, by_page: bool) -> None:
@@ -58,7 +58,7 @@ class Drawing:
         while not self._over:
             since, self._begun = clock(), self._next
             try:
-                async with self._render(*self._asked()) as drawn:
+                async with self._render(*self._next_part()) as drawn:
                     async for page in drawn:
                         self._next, self._last, self._in_a_row = page.number + 1, page.total, 0
                         self._drawn.add(page.number)
@@ -70,7 +70,7 @@ class Drawing:
                 self._end_badly(error)
         self._tell()
 
-    def _asked(self) -> tuple[RenderOptions, Budget]:
+    def _next_part(self) -> tuple[RenderOptions, Budget]:
         if not self._by_page:
             return self._options, RENDER_BUDGET
         last = self._next if self._alone else None
@@ -78,8 +78,8 @@ class Drawing:
         return part, ALONE_BUDGET if self._alone else RENDER_BUDGET
 
     def _end_well(self, drawn: Pages) -> None:
-        told = [one for one in drawn.warnings if "undrawn_pages" not in one.details]
-        self.warnings += [one for one in told if one not in self.warnings]
+        page_warnings = [one for one in drawn.warnings if "undrawn_pages" not in one.details]
+        self.warnings += [one for one in page_warnings if one not in self.warnings]
         self._last = drawn.last
         if self._alone:
             self._go_on_after(self._begun)
@@ -87,7 +87,7 @@ class Drawing:
             self._over = True
 
     def _end_badly(self, error: IngestFailed) -> None:
-        if not self._by_page or error.details.get("reason") not in OF_A_PAGE:
+        if not self._by_page or error.details.get("reason") not in PAGE_SHARE:
             raise error
         self._ended += 1
         self._in_a_row += 1
@@ -96,7 +96,7 @@ class Drawing:
             return
         self._causes[self._next] = error.message
         self._go_on_after(self._next)
-        enough = self._ended >= MOST_ENDED or self._in_a_row >= MOST_IN_A_ROW
+        enough = self._ended >= MAX_ENDED or self._in_a_row >= MAX_CONSECUTIVE_FAILURES
         self._over |= enough or self._lost_seconds >= RENDER_BUDGET.wall_seconds
         if self._over and not self._drawn:
             raise error
@@ -106,8 +106,8 @@ class Drawing:
         self._over = self._last is not None and self._next > self._last
 
     def _tell(self) -> None:
-        wanted = range(1, (self._last or 0) + 1) if self._by_page else ()
-        undrawn = [page for page in wanted if page not in self._drawn]
+        page_numbers = range(1, (self._last or 0) + 1) if self._by_page else ()
+        undrawn = [page for page in page_numbers if page not in self._drawn]
         if not undrawn:
             return
         causes = [f"page {page}: {why}" for page, why in sorted(self._causes.items())]

@@ -48,7 +48,7 @@ _STYLES: Final[Sequence[tuple[_TokenType, str]]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SourceRow:
     """A visual row: where it stands in the text, its HTML, and its line number if it begins a line."""
 
     offset: int
@@ -69,7 +69,7 @@ def lexer_for(name: str | None = None, language: str | None = None) -> Lexer:
     return TextLexer(stripnl=False, ensurenl=False)
 
 
-def rows(lines: Sequence[tuple[int, str]], lexer: Lexer, first_line: int) -> Iterator[Row]:
+def rows(lines: Sequence[tuple[int, str]], lexer: Lexer, first_line: int) -> Iterator[SourceRow]:
     """Rows of consecutive ``lines``, each with its offset in the text."""
     if not lines:
         return
@@ -103,17 +103,17 @@ def _by_line(words: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]
     yield line
 
 
-def _wrapped(offset: int, words: Sequence[tuple[str, str]], line: int) -> Iterator[Row]:
+def _wrapped(offset: int, words: Sequence[tuple[str, str]], line: int) -> Iterator[SourceRow]:
     """Rows of at most ``COLUMNS`` columns."""
     text = "".join(part for _, part in words)
     if len(text) * 2 <= COLUMNS and "\t" not in text:
-        yield Row(offset, "".join(_span(style, part) for style, part in words), line)
+        yield SourceRow(offset, "".join(_span(style, part) for style, part in words), line)
         return
     starts = list(_row_starts(text))
     cuts = _cut(words, [*starts[1:], len(text)])
     for start, parts in zip(starts, cuts, strict=True):
         shown = "".join(_span(style, part) for style, part in parts)
-        yield Row(offset + start, shown, None if start else line)
+        yield SourceRow(offset + start, shown, None if start else line)
 
 
 def _row_starts(text: str) -> Iterator[int]:

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed, Issue
-from latent_workers.render.page import MIME, End, ImageFormat, PageInfo, RenderOptions
+from latent_workers.render.page import MIME, ImageFormat, PageInfo, RenderEnd, RenderOptions
 from latent_workers.sandbox.budget import MIB, Budget
-from latent_workers.sandbox.frames import Item
+from latent_workers.sandbox.frames import FrameItem
 from latent_workers.sandbox.pool import Sandbox
 
 RENDER_BUDGET: Final = Budget(cpu_seconds=900, wall_seconds=1800, output_bytes=2048 * MIB)
@@ -46,7 +46,7 @@ class RenderedPage:
 class Pages:
     """Pages as they are drawn. ``warnings`` are complete once the last page has come."""
 
-    _items: AsyncIterator[Item]
+    _items: AsyncIterator[FrameItem]
     _format: ImageFormat
     warnings: list[Issue] = field(default_factory=list)
     last: int | None = None
@@ -61,9 +61,9 @@ class Pages:
             if page is not None:
                 yield page
 
-    def _page(self, item: Item) -> RenderedPage | None:
+    def _page(self, item: FrameItem) -> RenderedPage | None:
         if not item.attachment:
-            end = End.model_validate_json(item.value)
+            end = RenderEnd.model_validate_json(item.value)
             self.warnings += end.warnings
             self.last = end.last
             return None

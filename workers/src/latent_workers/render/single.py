@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, BinaryIO, Final
 
 from latent_core.domain.errors import IngestFailed
-from latent_workers.parse import mupdf
-from latent_workers.parse.pdf import open_document
+from latent_workers.parse.pdf import mupdf
+from latent_workers.parse.pdf.parser import open_document
 
 _ACTIONS: Final = ("A", "AA", "Dest", "FS", "Popup", "IRT")
 """Keys of annotations that run, open or carry something else."""
 _OF_DOCUMENT: Final = ("AcroForm", "Names", "OpenAction", "AA")
-_MOST_ANNOTATIONS = 10_000
+_MAX_ANNOTATIONS = 10_000
 
 
 def page_pdf(file: BinaryIO, name: str, number: int) -> bytes:
@@ -36,7 +36,7 @@ def _taken_out(document: Any, number: int) -> bytes:
     for key in _OF_DOCUMENT:
         single.xref_set_key(single.pdf_catalog(), key, "null")
     for index, annotation in enumerate(single[0].annots()):
-        if index >= _MOST_ANNOTATIONS:
+        if index >= _MAX_ANNOTATIONS:
             break
         for key in _ACTIONS:
             single.xref_set_key(annotation.xref, key, "null")

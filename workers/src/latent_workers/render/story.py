@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from latent_core.domain.errors import Issue, IssueCode
-from latent_workers.parse import mupdf
-from latent_workers.parse.lines import Lines
+from latent_workers.parse.pdf import mupdf
+from latent_workers.parse.text.lines import Lines
 from latent_workers.render import raster
 from latent_workers.render.elements import Element
-from latent_workers.render.page import End, PageInfo, RenderOptions
+from latent_workers.render.page import PageInfo, RenderEnd, RenderOptions
 from latent_workers.render.style import CSS, FOOT, MARGIN, PAGE
 
 Drawn = tuple[PageInfo, bytes]
@@ -22,9 +22,9 @@ _RIGHT: Final = PAGE[0] - MARGIN
 _BOTTOM: Final = PAGE[1] - MARGIN - FOOT
 _ENDLESS: Final = 1e6
 _TOLERANCE: Final = 1.0
-_LEAST_LINE: Final = 9.0
+_MIN_LINE: Final = 9.0
 """Points a line takes: what begins lower than this on a page has something above it."""
-_LEAST_ROOM: Final = 24.0
+_MIN_SPACE: Final = 24.0
 """Points at the bottom of a page that are not worth beginning in."""
 
 
@@ -37,7 +37,7 @@ class _Sheet:
     shown: list[Span] = field(default_factory=list)
 
 
-class Layout:
+class StoryLayout:
     """Lays out one document."""
 
     def __init__(self, text: str, name: str, options: RenderOptions) -> None:
@@ -48,18 +48,18 @@ class Layout:
         self._options = options
         self._scale = raster.scale_for(*PAGE, options.dpi)
 
-    def pages(self, elements: Iterable[Element]) -> Iterator[Drawn | End]:
+    def pages(self, elements: Iterable[Element]) -> Iterator[Drawn | RenderEnd]:
         """Each page as soon as it is full, then what was left out."""
         number = 0
         for sheet in self._sheets(elements):
             if number == self._options.max_pages:
-                yield End(pages=number, warnings=[_cut_off(number)])
+                yield RenderEnd(pages=number, warnings=[_cut_off(number)])
                 return
             number += 1
             info = self._info(number, sheet)
             self._foot(sheet, info)
             yield info, raster.encoded(sheet.pixmap, self._options)
-        yield End(pages=number, warnings=[])
+        yield RenderEnd(pages=number, warnings=[])
 
     def _sheets(self, elements: Iterable[Element]) -> Iterator[_Sheet]:
         sheet = self._fresh()
@@ -72,7 +72,7 @@ class Layout:
             more = True
             while more:
                 # MuPDF takes an empty rectangle for an endless one.
-                if _BOTTOM - sheet.y < _LEAST_ROOM:
+                if _BOTTOM - sheet.y < _MIN_SPACE:
                     yield sheet
                     sheet = self._fresh()
                 more, filled = story.place(self._pymupdf.Rect(MARGIN, sheet.y, _RIGHT, _BOTTOM))
@@ -93,7 +93,7 @@ class Layout:
         """Draw what was placed and note its places; ``current`` began on an earlier page."""
         opened = [(top, spans[name]) for name, top, _ in self._opened(story) if name in spans]
         top = opened[0][0] if opened else _ENDLESS
-        if current is not None and top > sheet.y + _LEAST_LINE:
+        if current is not None and top > sheet.y + _MIN_LINE:
             sheet.shown.append(current)
         sheet.shown += [span for _, span in opened]
         self._draw(story, sheet.pixmap)

@@ -6,34 +6,34 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from latent_core.domain.chunk import SourceType
-from latent_workers.parse.decode import decode_filled
-from latent_workers.parse.lines import Lines
-from latent_workers.parse.source import Source
+from latent_workers.parse.source import SourceFile
+from latent_workers.parse.text.decode import decode_filled
+from latent_workers.parse.text.lines import Lines
 from latent_workers.render import elements, image, markdown, pdf, single
-from latent_workers.render.page import End, RenderOptions
+from latent_workers.render.page import RenderEnd, RenderOptions
 from latent_workers.render.rows import lexer_for, rows
-from latent_workers.render.story import Drawn, Layout
-from latent_workers.sandbox.frames import Output
+from latent_workers.render.story import Drawn, StoryLayout
+from latent_workers.sandbox.frames import TaskOutput
 
 
-def pdf_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
+def pdf_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
     """``name``, ``options`` and the PDF."""
     options = RenderOptions.model_validate(arguments["options"])
     return _outputs(pdf.pages(files[0], arguments["name"], options))
 
 
-def picture(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
+def picture(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
     """``name``, ``options`` and the image."""
     options = RenderOptions.model_validate(arguments["options"])
     return _outputs(image.pages(files[0], arguments["name"], options))
 
 
-def page_pdf(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
+def page_pdf(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
     """``name``, ``number`` and the PDF; gives that page as a PDF."""
-    yield Output({}, single.page_pdf(files[0], arguments["name"], arguments["number"]))
+    yield TaskOutput({}, single.page_pdf(files[0], arguments["name"], arguments["number"]))
 
 
-def story_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Output]:
+def story_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
     """``name``, ``source_type``, ``options``, what a web page is read by, and the text file."""
     name, options = arguments["name"], RenderOptions.model_validate(arguments["options"])
     source_type = SourceType(arguments["source_type"])
@@ -41,15 +41,15 @@ def story_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterato
         text = _main_text(arguments, files[0])
     else:
         text = decode_filled(files[0].read(), name).text
-    return _outputs(Layout(text, name, options).pages(elements_of(text, name, source_type)))
+    return _outputs(StoryLayout(text, name, options).pages(elements_of(text, name, source_type)))
 
 
 def _main_text(arguments: dict[str, Any], file: BinaryIO) -> str:
     """A web page as its chunks know it, by line: the Markdown it was read as."""
     # Here, since no other source needs the readers of web pages, which are slow to load.
-    from latent_workers.parse import web
+    from latent_workers.parse.web import parser
 
-    source = Source(
+    source = SourceFile(
         name=arguments["name"],
         file=file,
         source_type=SourceType.WEB,
@@ -57,7 +57,7 @@ def _main_text(arguments: dict[str, Any], file: BinaryIO) -> str:
         charset=arguments["charset"],
         sanitize_rules=tuple(arguments["sanitize_rules"]),
     )
-    return web.parse(source).text
+    return parser.parse(source).text
 
 
 def elements_of(text: str, name: str, source_type: SourceType) -> Iterator[elements.Element]:
@@ -71,10 +71,10 @@ def elements_of(text: str, name: str, source_type: SourceType) -> Iterator[eleme
     return elements.code(rows(source, lexer_for(name), 1), numbered=True)
 
 
-def _outputs(pages: Iterable[Drawn | End]) -> Iterator[Output]:
+def _outputs(pages: Iterable[Drawn | RenderEnd]) -> Iterator[TaskOutput]:
     for page in pages:
-        if isinstance(page, End):
-            yield Output(page.model_dump())
+        if isinstance(page, RenderEnd):
+            yield TaskOutput(page.model_dump())
         else:
             info, pixels = page
-            yield Output(info.model_dump(), pixels)
+            yield TaskOutput(info.model_dump(), pixels)

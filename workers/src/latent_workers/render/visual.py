@@ -14,7 +14,7 @@ from typing import Any, Final
 
 CELLS: Final = 64
 """Each way."""
-MOST_OBJECTS: Final = 200_000
+MAX_OBJECTS: Final = 200_000
 """Of a page that are looked at."""
 SCANNED: Final = 0.5
 """Share of images from which on a page without visible text is a scan; the rest is its margin."""
@@ -24,7 +24,7 @@ TEXT_ON_GROUND: Final = 0.35
 """Share of its cells that have text on them."""
 WHOLE_PAGE: Final = 0.8
 """Share of the page from which on a path is its background or its border."""
-LEAST_PATHS: Final = 3
+MIN_PATHS: Final = 3
 """That make a drawing."""
 UPRIGHT: Final = 2.0
 """Points of height from which on a path is no underline."""
@@ -67,7 +67,7 @@ class _Grid:
 
 
 @dataclass(slots=True)
-class _Drawing:
+class _PathCluster:
     """Paths that touch each other, as far as the grid tells."""
 
     left: int = CELLS
@@ -88,14 +88,14 @@ class _Drawing:
 def visual_share(page: Any) -> float:
     """0 to 1, of a page of PyMuPDF. Objects are told as on the page before it is turned."""
     width, height = page.cropbox.width, page.cropbox.height
-    return share(islice(page.get_bboxlog(), MOST_OBJECTS), width, height)
+    return share(islice(page.get_bboxlog(), MAX_OBJECTS), width, height)
 
 
 def share(objects: Iterable[tuple[str, Box]], width: float, height: float) -> float:
     """The measure, of what is painted on a page of that size: kinds (as MuPDF calls them) and boxes, in points."""
     images, text = _Grid(), _Grid()
     paths: list[tuple[_Span, bool]] = []
-    said = False
+    noted = False
     for kind, box in objects:
         span = _span(box, width, height)
         if span is None:
@@ -104,10 +104,10 @@ def share(objects: Iterable[tuple[str, Box]], width: float, height: float) -> fl
             images.mark(span)
         elif kind in _TEXT:
             text.mark(span)
-            said = True
+            noted = True
         elif kind in _PATHS:
             paths.append((span, box[3] - box[1] >= UPRIGHT))
-    if not said and images.share() >= SCANNED:
+    if not noted and images.share() >= SCANNED:
         return 1.0
     for drawing in _drawings(paths, text):
         images.mark(drawing)
@@ -149,7 +149,7 @@ def _drawings(paths: Sequence[tuple[_Span, bool]], text: _Grid) -> Iterator[_Spa
         wide, high = span.right - span.left, span.bottom - span.top
         count = sum(begun[row][column] for row, column in drawing.cells)
         stands = any(upright.rows[row][column] for row, column in drawing.cells)
-        if wide > 1 and high > 1 and count >= LEAST_PATHS and stands:
+        if wide > 1 and high > 1 and count >= MIN_PATHS and stands:
             yield span
 
 
@@ -160,11 +160,11 @@ def _is_ground(span: _Span, text: _Grid) -> bool:
     return size >= WHOLE_PAGE or text.within(span) >= TEXT_ON_GROUND * span.cells
 
 
-def _parts(grid: _Grid) -> Iterator[_Drawing]:
+def _parts(grid: _Grid) -> Iterator[_PathCluster]:
     """Marked cells that touch, at a corner too."""
     left = {(r, c) for r in range(CELLS) for c in range(CELLS) if grid.rows[r][c]}
     while left:
-        part, waiting = _Drawing(), [left.pop()]
+        part, waiting = _PathCluster(), [left.pop()]
         while waiting:
             row, column = waiting.pop()
             part.add(row, column)

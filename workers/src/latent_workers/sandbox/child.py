@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from latent_core.domain.errors import LatentError
-from latent_core.processes.lifeline import signal_on_parent_death, watch_parent
+from latent_core.runtime.lifeline import signal_on_parent_death, watch_parent
 from latent_workers.sandbox import confine
 from latent_workers.sandbox.frames import (
-    Done,
-    Failed,
-    Kind,
-    Ready,
+    ChildReady,
+    FrameKind,
     Reason,
-    Request,
     Start,
+    TaskDone,
+    TaskFailed,
+    TaskRequest,
     receive_request,
     send,
 )
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
     # exist before the namespace is left.
     signal_on_parent_death()
     watch_parent(int(arguments[1]))
-    send(sock, Kind.READY, Ready(layers=layers).model_dump())
+    send(sock, FrameKind.READY, ChildReady(layers=layers).model_dump())
     while received := receive_request(sock):
         request, fds = received
         outcome = perform(sock, request, fds)
@@ -52,7 +52,9 @@ def main(arguments: list[str]) -> None:
         send(sock, *outcome)
 
 
-def perform(sock: socket.socket, request: Request, fds: list[int]) -> tuple[Kind, dict[str, Any]]:
+def perform(
+    sock: socket.socket, request: TaskRequest, fds: list[int]
+) -> tuple[FrameKind, dict[str, Any]]:
     """Run one task, sending its items; return how it ended."""
     try:
         with ExitStack() as stack:
@@ -61,7 +63,7 @@ def perform(sock: socket.socket, request: Request, fds: list[int]) -> tuple[Kind
                 raise OSError(f"{len(files)} of {request.files} files arrived")
             confine.limit_task(request.cpu_seconds, request.memory_bytes)
             for output in _load(request.function)(request.arguments, files):
-                send(sock, Kind.ITEM, output.value, output.attachment)
+                send(sock, FrameKind.ITEM, output.value, output.attachment)
     except LatentError as error:
         failed = _failed("refused", error.message, details=error.details)
     except MemoryError:
@@ -69,8 +71,8 @@ def perform(sock: socket.socket, request: Request, fds: list[int]) -> tuple[Kind
     except Exception as error:  # noqa: BLE001 - the top of a task: whatever a parser raises is its answer
         failed = _described(error)
     else:
-        return Kind.DONE, Done(resident_bytes=confine.resident_bytes()).model_dump()
-    return Kind.FAILED, failed.model_dump()
+        return FrameKind.DONE, TaskDone(resident_bytes=confine.resident_bytes()).model_dump()
+    return FrameKind.FAILED, failed.model_dump()
 
 
 def _open(fd: int) -> BinaryIO:
@@ -82,7 +84,7 @@ def _load(function: str) -> Task:
     return cast(Task, getattr(importlib.import_module(module), name))
 
 
-def _described(error: Exception) -> Failed:
+def _described(error: Exception) -> TaskFailed:
     # MuPDF and other libraries in C report a failed allocation as an error of their own.
     words = str(error).lower()
     if "malloc" in words or "out of memory" in words or "bad_alloc" in words:
@@ -91,8 +93,10 @@ def _described(error: Exception) -> Failed:
     return _failed("error", f"{type(error).__name__}: {error}"[:500], trace=trace)
 
 
-def _failed(reason: Reason, message: str = "", **more: Any) -> Failed:
-    return Failed(reason=reason, message=message, resident_bytes=confine.resident_bytes(), **more)
+def _failed(reason: Reason, message: str = "", **more: Any) -> TaskFailed:
+    return TaskFailed(
+        reason=reason, message=message, resident_bytes=confine.resident_bytes(), **more
+    )
 
 
 def give_back_memory() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from latent_workers.sandbox import landlock, seccomp
-from latent_workers.sandbox.readable import readable
+from latent_workers.sandbox.readable_paths import readable
 
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from latent_core.domain.errors import IngestFailed
-from latent_workers.sandbox import reasons
+from latent_workers.sandbox import failure_messages
 from latent_workers.sandbox.budget import Budget
-from latent_workers.sandbox.frames import Done, Failed, Item, Kind, Request
+from latent_workers.sandbox.frames import FrameItem, FrameKind, TaskDone, TaskFailed, TaskRequest
 from latent_workers.sandbox.process import Child, ChildDiedError, OutputTooLargeError
 
 M = TypeVar("M", bound=BaseModel)
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SandboxCall:
     """What is asked of a child."""
 
     function: str
@@ -33,29 +33,29 @@ class Call:
 class Conversation:
     """``resident_bytes`` is set once the child has finished the task properly and may be used again."""
 
-    def __init__(self, child: Child, call: Call) -> None:
+    def __init__(self, child: Child, call: SandboxCall) -> None:
         self._child = child
         self._call = call
         self._allowance = call.budget.output_bytes
         self._seconds_left = call.budget.wall_seconds
         self.resident_bytes: int | None = None
 
-    async def items(self, fds: Sequence[int]) -> AsyncGenerator[Item, None]:
+    async def items(self, fds: Sequence[int]) -> AsyncGenerator[FrameItem, None]:
         """Each item as it comes; ``IngestFailed`` says how the task failed."""
         await self._ask(fds)
         while True:
             kind, body, attachment = await self._next()
-            if kind is Kind.ITEM:
-                yield Item(body, attachment)
-            elif kind is Kind.DONE:
-                self.resident_bytes = self._read(Done, body).resident_bytes
+            if kind is FrameKind.ITEM:
+                yield FrameItem(body, attachment)
+            elif kind is FrameKind.DONE:
+                self.resident_bytes = self._read(TaskDone, body).resident_bytes
                 return
             else:
-                raise self._failure(self._read(Failed, body))
+                raise self._failure(self._read(TaskFailed, body))
 
     async def _ask(self, fds: Sequence[int]) -> None:
         call = self._call
-        request = Request(
+        request = TaskRequest(
             function=call.function,
             arguments=call.arguments,
             files=len(fds),
@@ -67,21 +67,21 @@ class Conversation:
         except ChildDiedError as exc:
             raise await self._autopsy() from exc
 
-    async def _next(self) -> tuple[Kind, bytes, bytes]:
+    async def _next(self) -> tuple[FrameKind, bytes, bytes]:
         call, loop = self._call, asyncio.get_running_loop()
-        asked = loop.time()
+        started = loop.time()
         try:
             async with asyncio.timeout(self._seconds_left):
                 frame = await self._child.receive(self._allowance)
         except TimeoutError as exc:
-            raise reasons.of_wall(call.label, call.budget) from exc
+            raise failure_messages.of_wall(call.label, call.budget) from exc
         except OutputTooLargeError as exc:
-            raise reasons.of_output(call.label, call.budget) from exc
+            raise failure_messages.of_output(call.label, call.budget) from exc
         except ChildDiedError as exc:
             raise await self._autopsy() from exc
         except ValueError as exc:
-            raise reasons.of_nonsense(call.label) from exc
-        self._seconds_left -= loop.time() - asked
+            raise failure_messages.of_nonsense(call.label) from exc
+        self._seconds_left -= loop.time() - started
         self._allowance -= len(frame[1]) + len(frame[2])
         return frame
 
@@ -89,9 +89,9 @@ class Conversation:
         try:
             return message.model_validate_json(body)
         except ValidationError as exc:
-            raise reasons.of_nonsense(self._call.label) from exc
+            raise failure_messages.of_nonsense(self._call.label) from exc
 
-    def _failure(self, failed: Failed) -> IngestFailed:
+    def _failure(self, failed: TaskFailed) -> IngestFailed:
         if failed.trace:
             logger.warning(
                 "a parser failed", extra={"task": self._call.label, "trace": failed.trace}
@@ -99,10 +99,12 @@ class Conversation:
         # After a refusal the child is as good as before; after anything else it is not trusted.
         if failed.reason == "refused":
             self.resident_bytes = failed.resident_bytes
-        return reasons.of_answer(self._call.label, self._call.budget, failed)
+        return failure_messages.of_answer(self._call.label, self._call.budget, failed)
 
     async def _autopsy(self) -> IngestFailed:
         status = await self._child.reap()
         extra = {"task": self._call.label, "status": status, "tail": self._child.tail}
         logger.warning("a parser process died", extra=extra)
-        return reasons.of_death(self._call.label, self._call.budget, status, self._child.tail)
+        return failure_messages.of_death(
+            self._call.label, self._call.budget, status, self._child.tail
+        )

@@ -25,7 +25,7 @@ MAX_FILES: Final = 8
 Reason = Literal["refused", "memory", "error"]
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     REQUEST = 0
     READY = 1
     ITEM = 2
@@ -34,7 +34,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class TaskOutput:
     """What a task yields, in the child."""
 
     value: Any
@@ -43,7 +43,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class FrameItem:
     """What arrives in the parent: JSON still to be validated, and its attachment."""
 
     value: bytes
@@ -63,7 +63,7 @@ class Start(_Message):
     reads: list[str]
 
 
-class Request(_Message):
+class TaskRequest(_Message):
     """A task: its function as ``module:name``, its arguments, and the limits the child sets itself."""
 
     function: str
@@ -73,15 +73,15 @@ class Request(_Message):
     memory_bytes: int
 
 
-class Ready(_Message):
+class ChildReady(_Message):
     layers: dict[str, bool | str]
 
 
-class Done(_Message):
+class TaskDone(_Message):
     resident_bytes: int
 
 
-class Failed(_Message):
+class TaskFailed(_Message):
     """Why a task ended early: a refusal meant for the user, memory, or an error of the parser."""
 
     reason: Reason
@@ -91,7 +91,9 @@ class Failed(_Message):
     trace: str = ""
 
 
-def send(sock: socket.socket, kind: Kind, value: Any, attachment: bytes | memoryview = b"") -> None:
+def send(
+    sock: socket.socket, kind: FrameKind, value: Any, attachment: bytes | memoryview = b""
+) -> None:
     """Write one frame to a blocking socket (the child's side)."""
     body = orjson.dumps(value)
     sock.sendall(HEADER.pack(kind, len(body), len(attachment)))
@@ -100,14 +102,14 @@ def send(sock: socket.socket, kind: Kind, value: Any, attachment: bytes | memory
         sock.sendall(attachment)
 
 
-def receive_request(sock: socket.socket) -> tuple[Request, list[int]] | None:
+def receive_request(sock: socket.socket) -> tuple[TaskRequest, list[int]] | None:
     """The next request and its open files, or ``None`` when the parent has closed (the child's side)."""
     first, fds, _, _ = socket.recv_fds(sock, HEADER.size, MAX_FILES)
     if not first:
         return None
     header = first + _exactly(sock, HEADER.size - len(first))
     _, length, _ = HEADER.unpack(header)
-    return Request.model_validate_json(_exactly(sock, length)), list(fds)
+    return TaskRequest.model_validate_json(_exactly(sock, length)), list(fds)
 
 
 def _exactly(sock: socket.socket, size: int) -> bytes:

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from latent_core.domain.errors import Unavailable
-from latent_workers.sandbox import reasons
+from latent_workers.sandbox import failure_messages
 from latent_workers.sandbox.budget import Budget
-from latent_workers.sandbox.conversation import Call, Conversation
-from latent_workers.sandbox.frames import MAX_FILES, Item
+from latent_workers.sandbox.conversation import Conversation, SandboxCall
+from latent_workers.sandbox.frames import MAX_FILES, FrameItem
 from latent_workers.sandbox.inputs import opened
 from latent_workers.sandbox.process import Child
 from latent_workers.sandbox.profile import PARSING, Profile
@@ -50,7 +50,7 @@ class Sandbox:
         self._idle: dict[Child, asyncio.TimerHandle] = {}
         self._leaving: set[asyncio.Task[Any]] = set()
         self._closed = False
-        self._told = False
+        self._warned = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,7 +71,7 @@ class Sandbox:
         files: Sequence[Path | int] = (),
         budget: Budget = _DEFAULT_BUDGET,
         label: str | None = None,
-    ) -> Item:
+    ) -> FrameItem:
         """The single item of ``task``. ``label`` names the task in errors ("the PDF parser").
 
         ``files`` are given to the child opened read-only; a number is an open descriptor that stays
@@ -80,7 +80,7 @@ class Sandbox:
         async with self.stream(task, arguments, files=files, budget=budget, label=label) as items:
             found = [item async for item in items]
         if len(found) != 1:
-            raise reasons.of_nonsense(label or task)
+            raise failure_messages.of_nonsense(label or task)
         return found[0]
 
     def stream(
@@ -91,11 +91,13 @@ class Sandbox:
         files: Sequence[Path | int] = (),
         budget: Budget = _DEFAULT_BUDGET,
         label: str | None = None,
-    ) -> AbstractAsyncContextManager[AsyncIterator[Item]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[FrameItem]]:
         """The items of ``task`` as they come; leaving the block early ends the child."""
         if len(files) > MAX_FILES:
             raise ValueError(f"at most {MAX_FILES} files a task")
-        call = Call(self._tasks[task], dict(arguments), budget, label or f"the task '{task}'")
+        call = SandboxCall(
+            self._tasks[task], dict(arguments), budget, label or f"the task '{task}'"
+        )
         return self._converse(call, files)
 
     async def layers(self) -> dict[str, bool | str]:
@@ -115,8 +117,8 @@ class Sandbox:
 
     @asynccontextmanager
     async def _converse(
-        self, call: Call, files: Sequence[Path | int]
-    ) -> AsyncIterator[AsyncIterator[Item]]:
+        self, call: SandboxCall, files: Sequence[Path | int]
+    ) -> AsyncIterator[AsyncIterator[FrameItem]]:
         async with self._slots, opened(files) as fds:
             child = await self._borrow()
             conversation = Conversation(child, call)
@@ -148,8 +150,8 @@ class Sandbox:
 
     def _tell(self, layers: Mapping[str, bool | str]) -> None:
         """Once: children of a pool are alike."""
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             missing = {name: state for name, state in layers.items() if state is not True}
             logger.info("what confines parsers", extra={"layers": len(layers), "missing": missing})
 

@@ -19,10 +19,10 @@ from latent_workers.sandbox.frames import (
     HEADER,
     MAX_ATTACHMENT_BYTES,
     MAX_JSON_BYTES,
-    Kind,
-    Ready,
-    Request,
+    ChildReady,
+    FrameKind,
     Start,
+    TaskRequest,
 )
 from latent_workers.sandbox.profile import PARSING, Profile
 
@@ -107,10 +107,10 @@ class Child:
             return False
         return False
 
-    async def send(self, request: Request, fds: Sequence[int]) -> None:
+    async def send(self, request: TaskRequest, fds: Sequence[int]) -> None:
         """Send a request with its open files, which the caller still has to close."""
         body = request.model_dump_json().encode()
-        header = HEADER.pack(Kind.REQUEST, len(body), 0)
+        header = HEADER.pack(FrameKind.REQUEST, len(body), 0)
         try:
             sent = socket.send_fds(self._sock, [header], list(fds))
             async with asyncio.timeout(_SEND_SECONDS):
@@ -118,14 +118,14 @@ class Child:
         except (OSError, TimeoutError) as exc:
             raise ChildDiedError from exc
 
-    async def receive(self, allowance: int) -> tuple[Kind, bytes, bytes]:
+    async def receive(self, allowance: int) -> tuple[FrameKind, bytes, bytes]:
         """The next frame: kind, JSON, attachment. At most ``allowance`` bytes."""
         number, json_size, attachment_size = HEADER.unpack(await self._exactly(HEADER.size))
         too_large = json_size > MAX_JSON_BYTES or attachment_size > MAX_ATTACHMENT_BYTES
         if too_large or json_size + attachment_size > allowance:
             raise OutputTooLargeError
         body = await self._exactly(json_size)
-        return Kind(number), body, await self._exactly(attachment_size)
+        return FrameKind(number), body, await self._exactly(attachment_size)
 
     def kill(self) -> None:
         """End the child and whatever it started, now."""
@@ -162,7 +162,7 @@ class Child:
         try:
             async with asyncio.timeout(_START_SECONDS):
                 _, body, _ = await self.receive(MAX_JSON_BYTES)
-            self.layers = Ready.model_validate_json(body).layers
+            self.layers = ChildReady.model_validate_json(body).layers
         except (ChildDiedError, OutputTooLargeError, TimeoutError, ValueError) as exc:
             self.kill()
             status = await self.reap()

@@ -22,7 +22,7 @@ _SECCOMP_MODE_FILTER = 2
 
 _LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
 _EQUAL = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
-_AT_LEAST = 0x35  # BPF_JMP | BPF_JGE | BPF_K
+_MIN_VERSIONS = 0x35  # BPF_JMP | BPF_JGE | BPF_K
 _HAS_BITS = 0x45  # BPF_JMP | BPF_JSET | BPF_K
 _RETURN = 0x06  # BPF_RET | BPF_K
 _ALLOW = 0x7FFF0000
@@ -83,7 +83,7 @@ def _instructions(machine: _Machine, programs: bool) -> list[bytes]:
         _op(_EQUAL, machine.audit, 1, 0),
         _deny(EPERM),
         _op(_LOAD, _NUMBER),
-        _op(_AT_LEAST, _X32_BIT, 0, 1),
+        _op(_MIN_VERSIONS, _X32_BIT, 0, 1),
         _deny(EPERM),
         *[step for number in denied for step in (_op(_EQUAL, number, 0, 1), _deny(EPERM))],
         # glibc falls back from clone3, whose flags a filter cannot read, to clone.

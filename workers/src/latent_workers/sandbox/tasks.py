@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
-from latent_workers.sandbox.frames import Output
+from latent_workers.sandbox.frames import TaskOutput
 
-Task = Callable[[dict[str, Any], Sequence[BinaryIO]], Iterator[Output]]
+Task = Callable[[dict[str, Any], Sequence[BinaryIO]], Iterator[TaskOutput]]
 """Arguments and read-only files in, outputs out one by one."""
 
 TASKS: Final[Mapping[str, str]] = {

@@ -9,23 +9,23 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final
 
-from latent_core.blobs.keeping import store_file
+from latent_core.blobs.writer import store_file
+from latent_core.db import containers
 from latent_core.domain.errors import Issue, IssueCode, NotFound, OutOfSpace
-from latent_core.evaluation.datasets import golden_in
-from latent_core.processes.crash import crash_point
+from latent_core.eval.datasets import golden_in
 from latent_core.queue.context import JobContext
-from latent_core.registry import containers
-from latent_core.transfer.exporting import Export, Exported, Wanted
-from latent_core.transfer.records import SUFFIX, Contents
+from latent_core.runtime.failpoint import failpoint
+from latent_core.transfer.exporting import ArchiveExport, ExportOptions, FinishedArchive
+from latent_core.transfer.records import SUFFIX, VerifiedArchive
 from latent_core.transfer.verify import Verification
 from latent_workers.deps import Deps
-from latent_workers.jobs import emptied
+from latent_workers.ingest import collection_missing
 
-MEMBERS_A_LOOK: Final = 64
+MEMBERS_PER_LOOK: Final = 64
 """Read in a thread between two looks at the lease."""
 
 
-async def make_archive(ctx: JobContext, deps: Deps, wanted: Wanted) -> Exported:
+async def make_archive(ctx: JobContext, deps: Deps, options: ExportOptions) -> FinishedArchive:
     """Write the job's container into an archive and store that as a blob, which nothing refers to yet."""
     stack, container_id = deps.stack, ctx.job.container_id
     async with stack.db.transaction() as conn:
@@ -33,22 +33,22 @@ async def make_archive(ctx: JobContext, deps: Deps, wanted: Wanted) -> Exported:
     if container is None:
         raise NotFound(f"container '{container_id}' does not exist any more")
 
-    async def told(done: int, total: int) -> None:
+    async def on_progress(done: int, total: int) -> None:
         await ctx.progress(done, total, "chunks written")
 
     golden = await asyncio.to_thread(golden_in, deps.settings.manifests, container_id)
-    export = Export(
+    export = ArchiveExport(
         stack.db,
         stack.vectors,
         stack.blobs,
         container,
-        wanted,
+        options,
         checkpoint=ctx.checkpoint,
-        told=told,
+        on_progress=on_progress,
     )
     with NamedTemporaryFile(dir=stack.tmp, prefix="export-") as file:
         try:
-            with emptied.comes_back():
+            with collection_missing.requeued():
                 exported = await export.write(file, golden)
             await asyncio.to_thread(file.flush)
         except OSError as exc:
@@ -56,13 +56,13 @@ async def make_archive(ctx: JobContext, deps: Deps, wanted: Wanted) -> Exported:
                 f"the archive cannot be written ({exc.strerror}): make room in the data directory"
             ) from exc
         await ctx.checkpoint()
-        crash_point("export.before_store")
+        failpoint("export.before_store")
         await store_file(stack.db, stack.blobs, Path(file.name), exported.sha256)
-        crash_point("export.after_store")
+        failpoint("export.after_store")
     return exported
 
 
-def lacking_words(exported: Exported) -> list[Issue]:
+def lacking_words(exported: FinishedArchive) -> list[Issue]:
     """What is not in an archive because it is not here either."""
     if not exported.lacking_blobs:
         return []
@@ -77,7 +77,7 @@ def archive_name(container_id: str, job_id: int) -> str:
     return f"{container_id}-{job_id}{SUFFIX}"
 
 
-async def verify_archive(ctx: JobContext, path: Path, size: int) -> Contents:
+async def verify_archive(ctx: JobContext, path: Path, size: int) -> VerifiedArchive:
     """Read all of an archive; ``Invalid`` says where it is damaged."""
     with path.open("rb") as file:
         steps = Verification(file).steps()
@@ -88,6 +88,6 @@ async def verify_archive(ctx: JobContext, path: Path, size: int) -> Contents:
                 return contents
 
 
-def _some(steps: Iterator[Contents | None]) -> Contents | None:
+def _some(steps: Iterator[VerifiedArchive | None]) -> VerifiedArchive | None:
     """A few members; the contents when the last one was among them."""
-    return next((found for found in islice(steps, MEMBERS_A_LOOK) if found is not None), None)
+    return next((found for found in islice(steps, MEMBERS_PER_LOOK) if found is not None), None)

@@ -13,48 +13,49 @@ from uuid import UUID
 
 import orjson
 
-from latent_core.background import ended
-from latent_core.blobs.keeping import store_file
+from latent_core.blobs.writer import store_file
+from latent_core.db.connection import Connection
+from latent_core.db.spaces import space_points
+from latent_core.db.transfer import archives, import_rows as rows
 from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, OutOfSpace
 from latent_core.domain.ids import Sha256
-from latent_core.domain.left_out import LeftOut
+from latent_core.domain.skipped_images import SkippedImages
 from latent_core.domain.vector import Matrix
 from latent_core.ingest.compaction import enqueue_if_needed
+from latent_core.ingest.dedup import enqueue_dedup_pending
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
-from latent_core.ingest.likenesses import enqueue_judging
-from latent_core.processes.crash import crash_point
-from latent_core.queue.amend import amend, payload_of
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.registry import archives, importing as rows, space_points
-from latent_core.registry.connection import Connection
-from latent_core.transfer import import_choice, import_commit
-from latent_core.transfer.batches import Batch, BlobFile, read_batches
-from latent_core.transfer.import_choice import Step, Taken, Target, numbered
-from latent_core.transfer.import_commit import Committed
-from latent_core.transfer.import_rows import Drafts, Written, draft_rows, write_rows
-from latent_core.transfer.reader import MOST_SMALL, ArchiveReader
+from latent_core.queue.payload_update import amend, payload_of
+from latent_core.runtime.cancel_and_wait import ended
+from latent_core.runtime.failpoint import failpoint
+from latent_core.transfer import import_commit, selection
+from latent_core.transfer.batches import ArchiveBatch, BlobFile, read_batches
+from latent_core.transfer.import_commit import CommittedStep
+from latent_core.transfer.import_rows import Drafts, StepRows, draft_rows, write_rows
+from latent_core.transfer.reader import MAX_SMALL, ArchiveReader
 from latent_core.transfer.records import GOLDEN, ChunkRecord
 from latent_core.transfer.requests import FRESH, ImportPayload
+from latent_core.transfer.selection import ImportTarget, SelectedDocumentRows, Step, numbered
 from latent_workers.deps import Deps
-from latent_workers.jobs import emptied
-from latent_workers.jobs.unseen import kept_of, left_out_of, unseen_words
+from latent_workers.ingest import collection_missing
+from latent_workers.ingest.skipped_images import kept_of, skipped_image_warnings, skipped_images_of
 
-CHUNKS_A_STEP: Final = 5000
+CHUNKS_PER_STEP: Final = 5000
 """The first one is read, and the last one committed, while nothing else is done; larger ones need fewer postings."""
-DOCUMENTS_A_STEP: Final = 2000
+DOCUMENTS_PER_STEP: Final = 2000
 
 
 @dataclass(slots=True)
-class _Read:
+class _StepInput:
     """Batches of one step, and what was made of them already."""
 
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[ArchiveBatch] = field(default_factory=list)
     drafts: list[Drafts] = field(default_factory=list)
     chunks: int = 0
     documents: int = 0
 
-    def add(self, batch: Batch, drafts: Sequence[Drafts]) -> None:
+    def add(self, batch: ArchiveBatch, drafts: Sequence[Drafts]) -> None:
         self.batches.append(batch)
         self.drafts += drafts
         self.chunks += batch.chunks
@@ -62,28 +63,28 @@ class _Read:
 
     @property
     def full(self) -> bool:
-        return self.chunks >= CHUNKS_A_STEP or self.documents >= DOCUMENTS_A_STEP
+        return self.chunks >= CHUNKS_PER_STEP or self.documents >= DOCUMENTS_PER_STEP
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class _ChosenStep:
     """A step whose documents are chosen."""
 
-    read: _Read
+    read: _StepInput
     next_n: int
     """The number of the chunk that follows its last."""
-    taken: list[Taken]
+    taken: list[SelectedDocumentRows]
     skipped: int
-    first_ord: int
+    first_chunk_no: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _StoredStep:
     """A step whose vectors are stored and whose rows are made."""
 
-    begun: _Begun
+    begun: _ChosenStep
     step: Step
-    written: Written
+    written: StepRows
 
     @property
     def ids(self) -> frozenset[UUID]:
@@ -96,9 +97,9 @@ class Steps:
 
     ctx: JobContext
     deps: Deps
-    target: Target
+    target: ImportTarget
     total: int | None
-    left_out: list[str]
+    skipped_images: list[str]
     """Keys of the archive's manifest that would have no effect here."""
     ended: bool = False
     """Nothing more of the archive is wanted."""
@@ -106,14 +107,14 @@ class Steps:
     """Hashes of the blobs that this attempt has stored."""
     next_n: int = field(init=False)
     """The number of the first chunk of the next step."""
-    unseen: LeftOut = field(init=False)
+    skipped_images_of_step: SkippedImages = field(init=False)
     """Pictures that this attempt goes on without."""
-    said: int = 0
+    text_pieces: int = 0
     """Texts that it has embedded."""
 
     def __post_init__(self) -> None:
         self.next_n = self.target.payload.chunks_read
-        self.unseen = left_out_of(self.ctx)
+        self.skipped_images_of_step = skipped_images_of(self.ctx)
 
     async def run(self, path: Path) -> None:
         dims = self.target.header.space.dims
@@ -122,9 +123,9 @@ class Steps:
                 await self._take_in(steps)
         await self._finish(path)
 
-    async def _take_in(self, steps: AsyncIterator[_Read]) -> None:
+    async def _take_in(self, steps: AsyncIterator[_StepInput]) -> None:
         """Each step's vectors are stored while the step before is committed, and the next one is read."""
-        ready: _Ready | None = None
+        ready: _StoredStep | None = None
         try:
             async for read in steps:
                 begun = await self._begin(read, ready.ids if ready else frozenset())
@@ -140,7 +141,7 @@ class Steps:
         if ready:
             await self._commit(ready)
 
-    async def _ahead(self, steps: AsyncIterator[_Read]) -> AsyncGenerator[_Read]:
+    async def _ahead(self, steps: AsyncIterator[_StepInput]) -> AsyncGenerator[_StepInput]:
         """Each step, while the one after it is read already.
 
         Not where a step takes minutes, since its chunks are embedded: blobs that nothing refers to yet are not kept
@@ -151,7 +152,7 @@ class Steps:
                 yield one
             return
 
-        async def following() -> _Read | None:
+        async def following() -> _StepInput | None:
             return await anext(steps, None)
 
         coming = asyncio.create_task(following())
@@ -165,11 +166,11 @@ class Steps:
             if not coming.cancelled():
                 coming.exception()  # told by the step that asked for it, or of no interest any more
 
-    async def _steps(self, file: IO[bytes], dims: int) -> AsyncIterator[_Read]:
+    async def _steps(self, file: IO[bytes], dims: int) -> AsyncIterator[_StepInput]:
         """What a step takes in; its blobs are stored by then."""
         stack = self.deps.stack
         read = read_batches(file, dims, stack.tmp, first=self.target.payload.next_batch)
-        gathered = _Read()
+        gathered = _StepInput()
         while not self.ended and (one := await asyncio.to_thread(self._next, read)) is not None:
             if isinstance(one, BlobFile):
                 await self._store(one)
@@ -177,20 +178,20 @@ class Steps:
             gathered.add(*one)
             if gathered.full:
                 yield gathered
-                gathered = _Read()
+                gathered = _StepInput()
         if gathered.batches and not self.ended:
             yield gathered
 
     def _next(
-        self, read: Iterator[BlobFile | Batch]
-    ) -> BlobFile | tuple[Batch, list[Drafts]] | None:
+        self, read: Iterator[BlobFile | ArchiveBatch]
+    ) -> BlobFile | tuple[ArchiveBatch, list[Drafts]] | None:
         try:
             one = next(read, None)
         except OSError as exc:
             raise OutOfSpace(
                 f"the archive cannot be unpacked ({exc.strerror}): make room in the data directory"
             ) from exc
-        if isinstance(one, Batch):
+        if isinstance(one, ArchiveBatch):
             return one, draft_rows(self.target, one)
         return one
 
@@ -198,46 +199,46 @@ class Steps:
         stack = self.deps.stack
         try:
             await self.ctx.checkpoint()
-            crash_point("import.before_blob")
+            failpoint("import.before_blob")
             await store_file(stack.db, stack.blobs, blob.path, Sha256(blob.sha256))
             self.brought.add(bytes.fromhex(blob.sha256))
-            crash_point("import.after_blob")
+            failpoint("import.after_blob")
         finally:
             await asyncio.to_thread(blob.path.unlink, missing_ok=True)
 
-    async def _begin(self, read: _Read, under_way: AbstractSet[UUID]) -> _Begun:
+    async def _begin(self, read: _StepInput, under_way: AbstractSet[UUID]) -> _ChosenStep:
         """Choose documents. Commits before the first outside write, and not while another step holds the job."""
-        next_n = import_choice.check_numbers(read.batches, self.next_n)
+        next_n = selection.check_numbers(read.batches, self.next_n)
         async with self.deps.stack.db.transaction() as conn:
             await hold(conn, self.ctx.job)
-            taken, skipped, first_ord = await import_choice.begin(
+            taken, skipped, first_chunk_no = await selection.begin(
                 conn, self.target, read.batches, under_way
             )
         self.next_n = next_n
-        return _Begun(read, next_n, taken, skipped, first_ord)
+        return _ChosenStep(read, next_n, taken, skipped, first_chunk_no)
 
-    async def _stored(self, begun: _Begun) -> _Ready:
+    async def _stored(self, begun: _ChosenStep) -> _StoredStep:
         """Vectors in their place, and the rows made, while the vector engine stores them."""
         target, read = self.target, begun.read
         counts, matrix, embedded = await import_commit.vectors_of(
             target, begun.taken, read.batches, self._embed
         )
-        chunks = await asyncio.to_thread(list, numbered(target, begun.taken, begun.first_ord))
+        chunks = await asyncio.to_thread(list, numbered(target, begun.taken, begun.first_chunk_no))
         step = Step(begun.taken, begun.skipped, chunks, matrix, counts, embedded)
         rows_made = asyncio.create_task(asyncio.to_thread(write_rows, target, step, read.drafts))
         try:
-            crash_point("import.before_vectors")
-            with emptied.comes_back():
+            failpoint("import.before_vectors")
+            with collection_missing.requeued():
                 await import_commit.stage(
                     self.deps.stack.vectors, target, step, self.ctx.checkpoint
                 )
-            crash_point("import.after_vectors")
+            failpoint("import.after_vectors")
         except BaseException:
             rows_made.cancel()
             raise
-        return _Ready(begun, step, await rows_made)
+        return _StoredStep(begun, step, await rows_made)
 
-    async def _meanwhile(self, begun: _Begun, ready: _Ready) -> _Ready:
+    async def _meanwhile(self, begun: _ChosenStep, ready: _StoredStep) -> _StoredStep:
         """Store what ``begun`` brings while ``ready`` is committed: each is another process's work."""
         storing = asyncio.create_task(self._stored(begun))
         try:
@@ -247,7 +248,7 @@ class Steps:
             raise
         return await storing
 
-    async def _commit(self, ready: _Ready) -> None:
+    async def _commit(self, ready: _StoredStep) -> None:
         target = self.target
         await self.ctx.fence()  # a fresh lease: the heartbeat waits while the job's row is held
         before = target.payload
@@ -261,12 +262,12 @@ class Steps:
             after = _advanced(before, ready, done)
             await self._follow(conn, done)
             await amend(conn, self.ctx.job, after.model_dump(mode="json"))
-            crash_point("import.before_commit")
+            failpoint("import.before_commit")
             return after
 
         payload = await self.ctx.transact(write)
-        crash_point("import.after_commit")
-        self.target = Target(target.container, target.header, payload, target.same_space)
+        failpoint("import.after_commit")
+        self.target = ImportTarget(target.container, target.header, payload, target.same_space)
         self.deps.stack.metrics.published.inc(payload.documents - before.documents)
         await self.ctx.progress(payload.chunks_read, self.total, "chunks read")
 
@@ -281,18 +282,23 @@ class Steps:
             ]
         )
 
-        async def told(_: int) -> None:
+        async def on_progress(_: int) -> None:
             await self.ctx.checkpoint()
 
         given = [piece for own in pieces for piece in own]
-        crash_point("import.before_embedding")
+        failpoint("import.before_embedding")
         matrix = await deps.embedding.embed(
-            space, given, self.ctx.checkpoint, told, job_id=self.ctx.job.id, left_out=self.unseen
+            space,
+            given,
+            self.ctx.checkpoint,
+            on_progress,
+            job_id=self.ctx.job.id,
+            skipped_images=self.skipped_images_of_step,
         )
-        self.said += sum(isinstance(piece, str) for piece in given)
-        return kept_of(self.unseen, pieces, matrix)
+        self.text_pieces += sum(isinstance(piece, str) for piece in given)
+        return kept_of(self.skipped_images_of_step, pieces, matrix)
 
-    async def _follow(self, conn: Connection, done: Committed) -> None:
+    async def _follow(self, conn: Connection, done: CommittedStep) -> None:
         """What a merge leaves to do; a container that nobody sees yet is looked after at its end."""
         if self.target.founded:
             return
@@ -307,11 +313,11 @@ class Steps:
                 lease_seconds=self.deps.settings.lease_seconds,
             )
         await enqueue_if_needed(conn, container_id)
-        if done.unjudged:
-            await enqueue_judging(conn, container_id, principal=job.principal)
+        if done.dedup_pending:
+            await enqueue_dedup_pending(conn, container_id, principal=job.principal)
 
     async def _finish(self, path: Path) -> None:
-        self.unseen.check(others=self.said)
+        self.skipped_images_of_step.check(others=self.text_pieces)
         payload, job = self.target.payload, self.ctx.job
         container_id = self.target.container.id
         folder = self.deps.settings.manifests
@@ -324,38 +330,44 @@ class Steps:
                     raise Conflict(
                         f"container '{container_id}' was removed while it was imported: import it again"
                     )
-                await enqueue_judging(conn, container_id, principal=job.principal)
+                await enqueue_dedup_pending(conn, container_id, principal=job.principal)
                 await enqueue_if_needed(conn, container_id)
             await archives.forget_import(conn, job.id)
             result = payload.model_dump(include=set(FRESH) - {"next_batch", "chunks_read"})
-            stored_in = self.target.container.space.stored_in
-            unseen = (
-                await space_points.unseen(conn, container_id, stored_in) if payload.embedded else 0
+            collection_id = self.target.container.space.collection_id
+            without_points = (
+                await space_points.without_points(conn, container_id, collection_id)
+                if payload.embedded
+                else 0
             )
             await finish(
                 conn,
                 job,
-                warnings=[*_warnings(payload, self.left_out), *unwritten, *unseen_words(unseen)],
+                warnings=[
+                    *_warnings(payload, self.skipped_images),
+                    *unwritten,
+                    *skipped_image_warnings(without_points),
+                ],
                 result={"container_id": container_id, **result},
             )
             lease = self.deps.settings.lease_seconds
             await enqueue_collection(
                 conn, principal=job.principal, delay_seconds=LEASES_TO_WAIT * lease
             )
-            crash_point("import.before_finish")
+            failpoint("import.before_finish")
 
         await self.ctx.transact(write)
-        crash_point("import.after_finish")
+        failpoint("import.after_finish")
 
 
-def _advanced(before: ImportPayload, ready: _Ready, done: Committed) -> ImportPayload:
+def _advanced(before: ImportPayload, ready: _StoredStep, done: CommittedStep) -> ImportPayload:
     step, begun = ready.step, ready.begun
-    chunks = sum(len(one.chunks) for one in step.taken if one.doc_id in done.flipped)
+    chunks = sum(len(one.chunks) for one in step.taken if one.doc_id in done.now_live)
     return before.model_copy(
         update={
             "next_batch": begun.read.batches[-1].number + 1,
             "chunks_read": begun.next_n,
-            "documents": before.documents + len(done.flipped),
+            "documents": before.documents + len(done.now_live),
             "chunks": before.chunks + chunks,
             "skipped": before.skipped + step.skipped,
             "overtaken": before.overtaken + len(done.refused),
@@ -365,7 +377,7 @@ def _advanced(before: ImportPayload, ready: _Ready, done: Committed) -> ImportPa
     )
 
 
-def _warnings(payload: ImportPayload, left_out: Sequence[str]) -> list[Issue]:
+def _warnings(payload: ImportPayload, skipped_images: Sequence[str]) -> list[Issue]:
     found: list[Issue] = []
     if payload.overtaken:
         message = (
@@ -379,8 +391,8 @@ def _warnings(payload: ImportPayload, left_out: Sequence[str]) -> list[Issue]:
             "search works, their pages cannot be opened"
         )
         found.append(Issue(code=IssueCode.INGEST_FAIL, message=message))
-    if left_out:
-        message = f"the manifest came without {', '.join(left_out)}: not offered here as the archive has it"
+    if skipped_images:
+        message = f"the manifest came without {', '.join(skipped_images)}: not offered here as the archive has it"
         found.append(Issue(code=IssueCode.POLICY, message=message))
     return found
 
@@ -408,7 +420,7 @@ def _write_golden(path: Path, folder: Path, container_id: str) -> None:
         for _, member in zip(range(3), reader, strict=False):  # it stands third, or nowhere
             if member.name == GOLDEN:
                 data = orjson.dumps(
-                    orjson.loads(reader.whole(MOST_SMALL)), option=orjson.OPT_INDENT_2
+                    orjson.loads(reader.whole(MAX_SMALL)), option=orjson.OPT_INDENT_2
                 )
                 file.parent.mkdir(parents=True, exist_ok=True)
                 draft = file.with_name(f".eval.json.{os.getpid()}")

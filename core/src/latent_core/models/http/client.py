@@ -12,10 +12,15 @@ from typing import Any, Final
 import httpx
 import orjson
 
-from latent_core.domain.errors import LatentError, Unreachable, UpstreamError, UpstreamTimeout
+from latent_core.domain.errors import (
+    GatewayUnreachable,
+    LatentError,
+    UpstreamError,
+    UpstreamTimeout,
+)
 from latent_core.domain.service_health import ServiceHealth
 from latent_core.models.http.errors import TRANSIENT, transient_error
-from latent_core.redaction import OwnKey
+from latent_core.telemetry.redaction import OwnKey
 
 CONNECT_SECONDS: Final = 10.0
 MAX_ERROR_BYTES: Final = 64 * 1024
@@ -84,13 +89,15 @@ class ModelHttpClient:
             async with asyncio.timeout(self._seconds):
                 answer = await self._send(request, max_bytes)
         except httpx.ConnectTimeout as exc:
-            raise Unreachable(f"{name} cannot be reached within {CONNECT_SECONDS:g} s") from exc
+            raise GatewayUnreachable(
+                f"{name} cannot be reached within {CONNECT_SECONDS:g} s"
+            ) from exc
         except (TimeoutError, httpx.TimeoutException) as exc:
             raise self.timed_out() from exc
         except httpx.HTTPError as exc:
             why = self._server.key.hidden_in(str(exc)) or type(exc).__name__
             if isinstance(exc, httpx.ConnectError):
-                raise Unreachable(f"{name} cannot be reached: {why}") from exc
+                raise GatewayUnreachable(f"{name} cannot be reached: {why}") from exc
             raise UpstreamError(f"{name} broke off the connection: {why}") from exc
         self._health.succeeded()
         return answer
@@ -119,7 +126,7 @@ class ModelHttpClient:
 
     def _error(self, response: httpx.Response, content: bytes) -> LatentError:
         server = self._server
-        reason = server.key.said(content)
+        reason = server.key.redacted_text(content)
         error = transient_error(server.name, response, reason, transient=server.transient)
         return error or server.refused(response.status_code, reason)
 

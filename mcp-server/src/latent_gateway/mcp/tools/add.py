@@ -11,9 +11,9 @@ from latent_core.domain.text import Meta, Text
 from latent_core.wire.documents import AddBody
 from latent_core.wire.fields import MAX_PATH
 from latent_gateway.api.ingest import accept_source
-from latent_gateway.mcp.calls import Call
-from latent_gateway.mcp.may import Scope
-from latent_gateway.mcp.results import Answer, problems
+from latent_gateway.mcp.allowed_tools import Scope
+from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.results import ToolResult, problems
 from latent_gateway.mcp.tools.containers import ContainerId
 from latent_gateway.mcp.tools.port import Arguments, Tool
 
@@ -34,7 +34,7 @@ class AddArguments(Arguments):
     meta: Annotated[Meta, Field(description="Fields that filters can ask for.")] = {}
 
 
-class Accepted(Answer):
+class ToolAddResult(ToolResult):
     job_id: int
     doc_id: str
     status: str
@@ -42,13 +42,13 @@ class Accepted(Answer):
     advice: str
 
 
-async def add(call: Call, arguments: AddArguments) -> Accepted:
+async def add(call: ToolCall, arguments: AddArguments) -> ToolAddResult:
     try:
         body = AddBody.model_validate(arguments.model_dump(exclude_unset=True, exclude_none=True))
     except ValidationError as exc:
         raise Invalid(problems(exc)) from exc
     added = await accept_source(body, call.shared, call.caller, call.request_id)
-    return Accepted(
+    return ToolAddResult(
         job_id=added.job_id,
         doc_id=str(added.doc_id),
         status=added.status,
@@ -66,7 +66,7 @@ ADD: Final = Tool(
     ),
     scope=Scope.INGEST,
     arguments=AddArguments,
-    answer=Accepted,
+    answer=ToolAddResult,
     run=add,
     open_world=True,
 )

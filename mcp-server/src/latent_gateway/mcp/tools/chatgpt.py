@@ -11,23 +11,23 @@ from uuid import UUID
 
 from pydantic import Field
 
+from latent_core.db.connection import Connection
+from latent_core.db.documents import chunk_listing
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.hit import Hit
 from latent_core.domain.query import MAX_CONTAINERS, MAX_QUERY_CHARS, SearchRequest
-from latent_core.registry import inspection
-from latent_core.registry.connection import Connection
-from latent_gateway.api.page_images import page_of, readable_document
+from latent_gateway.api.pages import page_of, readable_document
 from latent_gateway.api.search import find
 from latent_gateway.auth import access
-from latent_gateway.mcp.calls import Call
-from latent_gateway.mcp.may import Scope
-from latent_gateway.mcp.reading import Piece, Place, read
-from latent_gateway.mcp.results import Answer
+from latent_gateway.mcp.allowed_tools import Scope
+from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.reading import ReadPosition, TextPiece, read
+from latent_gateway.mcp.results import ToolResult
 from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Tool
 
 RESULTS: Final = 10
-MOST_CONTAINERS: Final = 10 * MAX_CONTAINERS
+MAX_CONTAINERS_LISTED: Final = 10 * MAX_CONTAINERS
 """Searched in groups of as many as one search takes."""
 TEXT_BYTES: Final = 50_000
 UUID_TEXT: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -38,21 +38,21 @@ class Query(Arguments):
     query: Annotated[str, Field(max_length=MAX_QUERY_CHARS, description="What is looked for.")]
 
 
-class Result(Answer):
+class ConnectorResult(ToolResult):
     id: str
     title: str
     url: str
 
 
-class Results(Answer):
-    results: list[Result]
+class ConnectorResults(ToolResult):
+    results: list[ConnectorResult]
 
 
 class Identity(Arguments):
     id: Annotated[str, Field(max_length=100, description="id of a result of search.")]
 
 
-class Fetched(Answer):
+class FetchResult(ToolResult):
     id: str
     title: str
     text: str
@@ -60,13 +60,13 @@ class Fetched(Answer):
     metadata: dict[str, str]
 
 
-async def search(call: Call, arguments: Query) -> Results:
+async def search(call: ToolCall, arguments: Query) -> ConnectorResults:
     if not arguments.query.strip():
-        return Results(results=[])
+        return ConnectorResults(results=[])
     async with call.shared.stack.db.reading() as conn:
         readable = [c.id for c in await access.all_searchable(conn, call.caller)]
     hits: list[Hit] = []
-    for start in range(0, min(len(readable), MOST_CONTAINERS), MAX_CONTAINERS):
+    for start in range(0, min(len(readable), MAX_CONTAINERS_LISTED), MAX_CONTAINERS):
         request = SearchRequest(
             containers=readable[start : start + MAX_CONTAINERS],
             query=arguments.query,
@@ -76,15 +76,15 @@ async def search(call: Call, arguments: Query) -> Results:
         answer = await find(request, call.shared, call.caller, call.request_id, call.links)
         hits += answer.hits
     hits.sort(key=lambda hit: -hit.score)
-    return Results(results=[_result(call, hit) for hit in hits[:RESULTS]])
+    return ConnectorResults(results=[_result(call, hit) for hit in hits[:RESULTS]])
 
 
-def _result(call: Call, hit: Hit) -> Result:
+def _result(call: ToolCall, hit: Hit) -> ConnectorResult:
     url = _url(call, hit.container_id, hit.doc_id, hit.source_uri, hit.page_uri)
-    return Result(id=f"{hit.doc_id}:{hit.chunk_id}", title=hit.title, url=url)
+    return ConnectorResult(id=f"{hit.doc_id}:{hit.chunk_id}", title=hit.title, url=url)
 
 
-async def fetch(call: Call, arguments: Identity) -> Fetched:
+async def fetch(call: ToolCall, arguments: Identity) -> FetchResult:
     parts = IDENTITY.fullmatch(arguments.id.strip().lower())
     if parts is None:
         raise Invalid("that is no id: give one of the results of search, as it stands there")
@@ -93,7 +93,7 @@ async def fetch(call: Call, arguments: Identity) -> Fetched:
         view = await readable_document(conn, call.caller, doc_id)
         piece = await _around(conn, view, parts["chunk"])
     link = await _page_link(call, doc_id)
-    return Fetched(
+    return FetchResult(
         id=arguments.id,
         title=view.title or view.source_uri.removeprefix("file:///"),
         text=piece.text,
@@ -107,19 +107,21 @@ async def fetch(call: Call, arguments: Identity) -> Fetched:
     )
 
 
-async def _around(conn: Connection, view: DocumentView, chunk_id: str | None) -> Piece:
+async def _around(conn: Connection, view: DocumentView, chunk_id: str | None) -> TextPiece:
     """The document from its beginning; a long one from the chunk that was found, if that is further on."""
     container_id, doc_id = view.container_id, view.doc_id
     piece = await read(conn, container_id, doc_id, begin=None, max_bytes=TEXT_BYTES)
     if piece.next_place is None or chunk_id is None:
         return piece
-    row = await inspection.one(conn, container_id, UUID(chunk_id))
-    if row is None or row.doc_id != doc_id or row.ord < piece.next_place.ord:
+    row = await chunk_listing.one(conn, container_id, UUID(chunk_id))
+    if row is None or row.doc_id != doc_id or row.chunk_no < piece.next_place.chunk_no:
         return piece
-    return await read(conn, container_id, doc_id, begin=Place(row.ord), max_bytes=TEXT_BYTES)
+    return await read(
+        conn, container_id, doc_id, begin=ReadPosition(row.chunk_no), max_bytes=TEXT_BYTES
+    )
 
 
-async def _page_link(call: Call, doc_id: UUID) -> str | None:
+async def _page_link(call: ToolCall, doc_id: UUID) -> str | None:
     """Of the first page's picture, if there is one."""
     try:
         row = (await page_of(call.shared, call.caller, doc_id, 1)).row
@@ -130,7 +132,7 @@ async def _page_link(call: Call, doc_id: UUID) -> str | None:
     return call.links.page_image(row["image_sha256"], row["mime"], row["filename"])
 
 
-def _url(call: Call, container_id: str, doc_id: UUID, source: str, page_uri: str | None) -> str:
+def _url(call: ToolCall, container_id: str, doc_id: UUID, source: str, page_uri: str | None) -> str:
     """What a person can open: a page where it was fetched, else its picture. Never empty: what has none is not cited."""
     if source.startswith(("https://", "http://")):
         return source
@@ -146,7 +148,7 @@ SEARCH: Final = Tool(
     ),
     scope=Scope.READ,
     arguments=Query,
-    answer=Results,
+    answer=ConnectorResults,
     run=search,
 )
 FETCH: Final = Tool(
@@ -158,6 +160,6 @@ FETCH: Final = Tool(
     ),
     scope=Scope.READ,
     arguments=Identity,
-    answer=Fetched,
+    answer=FetchResult,
     run=fetch,
 )

@@ -8,17 +8,17 @@ from pydantic import Field
 
 from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid
-from latent_core.domain.filters import Column
-from latent_core.domain.manifest import OFFERED_MODES
+from latent_core.domain.filters.model import Column
+from latent_core.domain.manifest.model import OFFERED_MODES
 from latent_core.domain.query import Detail
 from latent_core.domain.text import Text
 from latent_core.search.readable import Readable
-from latent_core.wire.containers import Description
+from latent_core.wire.containers import DescribedContainer
 from latent_gateway.api.containers import description
 from latent_gateway.auth import access
-from latent_gateway.mcp.calls import Call
-from latent_gateway.mcp.may import Scope
-from latent_gateway.mcp.results import DEFAULT_CHARS, Answer, size
+from latent_gateway.mcp.allowed_tools import Scope
+from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.results import DEFAULT_CHARS, ToolResult, size
 from latent_gateway.mcp.tools.port import Arguments, Cursor, MaxChars, Tool
 
 ENVELOPE_BYTES: Final = 300
@@ -33,7 +33,7 @@ class ListArguments(Arguments):
     cursor: Cursor = None
 
 
-class ListedContainer(Answer):
+class ListedContainer(ToolResult):
     id: str
     name: str
     theme: str = ""
@@ -42,13 +42,13 @@ class ListedContainer(Answer):
     state: str
 
 
-class Containers(Answer):
+class ToolContainerList(ToolResult):
     containers: list[ListedContainer]
     next_cursor: str | None = None
     advice: str | None = None
 
 
-async def list_(call: Call, arguments: ListArguments) -> Containers:
+async def list_(call: ToolCall, arguments: ListArguments) -> ToolContainerList:
     async with call.shared.stack.db.reading() as conn:
         readable = await access.all_readable(conn, call.caller)
     after = "" if arguments.cursor is None else _after(arguments.cursor)
@@ -60,10 +60,10 @@ async def list_(call: Call, arguments: ListArguments) -> Containers:
         one = _listed(container)
         left -= size(one.compact()) + 1
         if left < 0 and shown:
-            return Containers(containers=shown, next_cursor=cursors.encode(shown[-1].id))
+            return ToolContainerList(containers=shown, next_cursor=cursors.encode(shown[-1].id))
         shown.append(one)
     advice = None if shown or after else "there are none yet: `latent container create` makes one"
-    return Containers(containers=shown, advice=advice)
+    return ToolContainerList(containers=shown, advice=advice)
 
 
 def _after(cursor: str) -> str:
@@ -93,7 +93,7 @@ class DescribeArguments(Arguments):
     max_chars: MaxChars = DEFAULT_CHARS
 
 
-class Described(Answer):
+class ToolContainerDescription(ToolResult):
     container_id: str
     name: str
     theme: str = ""
@@ -110,15 +110,19 @@ class Described(Answer):
     """Parts of the manifest were left out: ask with a larger max_chars, or detail full."""
 
 
-async def describe(call: Call, arguments: DescribeArguments) -> Described:
+async def describe(call: ToolCall, arguments: DescribeArguments) -> ToolContainerDescription:
     found = await description(call.shared, call.caller, arguments.container_id)
     return described(found, arguments.detail, arguments.max_chars)
 
 
-def described(found: Description, detail: Detail, max_chars: int) -> Described:
+def described(
+    found: DescribedContainer, detail: Detail, max_chars: int
+) -> ToolContainerDescription:
     manifest = found.manifest
-    told = manifest if detail == "full" else {k: manifest[k] for k in OF_INTEREST if k in manifest}
-    answer = Described(
+    shown_manifest = (
+        manifest if detail == "full" else {k: manifest[k] for k in OF_INTEREST if k in manifest}
+    )
+    answer = ToolContainerDescription(
         container_id=manifest["id"],
         name=manifest["name"][:200],
         theme=manifest["theme"][:200],
@@ -128,12 +132,12 @@ def described(found: Description, detail: Detail, max_chars: int) -> Described:
         embedder=found.embedder,
         modes=[mode.value for mode in OFFERED_MODES],
         filters=[*Column],
-        manifest=told,
+        manifest=shown_manifest,
     )
-    while told and size(answer.compact()) > max_chars:
-        largest = max(told, key=lambda key: size(told[key]))
-        told = {key: value for key, value in told.items() if key != largest}
-        answer = answer.model_copy(update={"manifest": told, "truncated": True})
+    while shown_manifest and size(answer.compact()) > max_chars:
+        largest = max(shown_manifest, key=lambda key: size(shown_manifest[key]))
+        shown_manifest = {key: value for key, value in shown_manifest.items() if key != largest}
+        answer = answer.model_copy(update={"manifest": shown_manifest, "truncated": True})
     return answer
 
 
@@ -143,7 +147,7 @@ LIST: Final = Tool(
     description="List the containers that can be searched, with their ids. Begin here when no container id is known.",
     scope=Scope.READ,
     arguments=ListArguments,
-    answer=Containers,
+    answer=ToolContainerList,
     run=list_,
 )
 DESCRIBE: Final = Tool(
@@ -155,6 +159,6 @@ DESCRIBE: Final = Tool(
     ),
     scope=Scope.READ,
     arguments=DescribeArguments,
-    answer=Described,
+    answer=ToolContainerDescription,
     run=describe,
 )

@@ -9,12 +9,12 @@ from pydantic import Field
 
 from latent_core.domain.document import DocumentView
 from latent_core.domain.query import Detail
-from latent_gateway.api.page_images import readable_document
-from latent_gateway.mcp.calls import Call
+from latent_gateway.api.pages import readable_document
+from latent_gateway.mcp.allowed_tools import Scope
+from latent_gateway.mcp.calls import ToolCall
 from latent_gateway.mcp.compact import cut
-from latent_gateway.mcp.may import Scope
-from latent_gateway.mcp.reading import Piece, place_of, read
-from latent_gateway.mcp.results import DEFAULT_CHARS, Answer, size
+from latent_gateway.mcp.reading import TextPiece, place_of, read
+from latent_gateway.mcp.results import DEFAULT_CHARS, ToolResult, size
 from latent_gateway.mcp.tools.port import (
     UNTRUSTED,
     Arguments,
@@ -22,11 +22,11 @@ from latent_gateway.mcp.tools.port import (
     DocId,
     MaxChars,
     Tool,
-    Untrusted,
+    UntrustedContent,
 )
 
 ENVELOPE_BYTES: Final = 300
-MOST_PAGE: Final = 2**31 - 1
+MAX_PAGE: Final = 2**31 - 1
 NAME_SHARE: Final = 12
 META_SHARE: Final = 8
 """Of the room, one part in so many is the most that a name or the meta takes."""
@@ -35,14 +35,14 @@ META_SHARE: Final = 8
 class DocumentArguments(Arguments):
     doc_id: DocId
     page: Annotated[
-        int | None, Field(ge=1, le=MOST_PAGE, description="Only the text of this page.")
+        int | None, Field(ge=1, le=MAX_PAGE, description="Only the text of this page.")
     ] = None
     detail: Annotated[Detail, Field(description="brief: what it is; full: also its text.")] = "full"
     max_chars: MaxChars = DEFAULT_CHARS
     cursor: Cursor = None
 
 
-class DocumentWords(Untrusted):
+class DocumentWords(UntrustedContent):
     title: str | None = None
     source: str
     external_id: str | None = None
@@ -50,7 +50,7 @@ class DocumentWords(Untrusted):
     text: str = ""
 
 
-class Document(Answer):
+class ToolDocument(ToolResult):
     doc_id: str
     container_id: str
     uri: str
@@ -69,7 +69,7 @@ class Document(Answer):
     advice: str | None = None
 
 
-async def get(call: Call, arguments: DocumentArguments) -> Document:
+async def get(call: ToolCall, arguments: DocumentArguments) -> ToolDocument:
     return await document(
         call,
         UUID(arguments.doc_id),
@@ -81,24 +81,24 @@ async def get(call: Call, arguments: DocumentArguments) -> Document:
 
 
 async def document(
-    call: Call,
+    call: ToolCall,
     doc_id: UUID,
     *,
     max_chars: int,
     page: int | None = None,
     cursor: str | None = None,
     text: bool = True,
-) -> Document:
+) -> ToolDocument:
     """What a document is and says; of its text as much as ``max_chars`` hold."""
     begin = None if cursor is None else place_of(cursor)
     async with call.shared.stack.db.reading() as conn:
         view = await readable_document(conn, call.caller, doc_id)
         answer = _about(view, max_chars)
-        room = max_chars - ENVELOPE_BYTES - size(answer.compact())
-        piece = Piece("", None)
+        budget = max_chars - ENVELOPE_BYTES - size(answer.compact())
+        piece = TextPiece("", None)
         if text:
             piece = await read(
-                conn, view.container_id, doc_id, begin=begin, max_bytes=room, page=page
+                conn, view.container_id, doc_id, begin=begin, max_bytes=budget, page=page
             )
     words = answer.untrusted_content.model_copy(update={"text": piece.text})
     more = piece.next_place
@@ -112,11 +112,11 @@ async def document(
     )
 
 
-def _about(view: DocumentView, max_chars: int) -> Document:
+def _about(view: DocumentView, max_chars: int) -> ToolDocument:
     meta = view.meta if size(view.meta) <= max_chars // META_SHARE else {}
     source = view.source_uri.removeprefix("file:///")
     name = max_chars // NAME_SHARE
-    return Document(
+    return ToolDocument(
         doc_id=str(view.doc_id),
         container_id=view.container_id,
         uri=f"document://{view.doc_id}",
@@ -142,7 +142,7 @@ def _moment(value: Any) -> str | None:
     return value.isoformat(timespec="seconds") if value is not None else None
 
 
-def _advice(view: DocumentView, piece: Piece, page: int | None) -> str | None:
+def _advice(view: DocumentView, piece: TextPiece, page: int | None) -> str | None:
     if piece.next_place is not None:
         return "There is more text: go on with next_cursor."
     if piece.text:
@@ -161,6 +161,6 @@ GET: Final = Tool(
     ),
     scope=Scope.READ,
     arguments=DocumentArguments,
-    answer=Document,
+    answer=ToolDocument,
     run=get,
 )

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from latent_core.wire.transfers import ExportBody
 from latent_gateway.api.transfers import exported
-from latent_gateway.mcp.calls import Call
-from latent_gateway.mcp.may import Scope
-from latent_gateway.mcp.results import Answer
+from latent_gateway.mcp.allowed_tools import Scope
+from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.results import ToolResult
 from latent_gateway.mcp.tools.containers import ContainerId
 from latent_gateway.mcp.tools.port import Arguments, Tool
 
@@ -25,7 +25,7 @@ class ExportArguments(Arguments):
     ] = True
 
 
-class Export(Answer):
+class ToolExport(ToolResult):
     container_id: str
     status: str
     url: str | None = None
@@ -37,20 +37,20 @@ class Export(Answer):
     advice: str | None = None
 
 
-async def export(call: Call, arguments: ExportArguments) -> Export:
+async def export(call: ToolCall, arguments: ExportArguments) -> ToolExport:
     body = ExportBody(
         container_id=arguments.container_id, vectors=arguments.vectors, blobs=arguments.blobs
     )
     answer = await exported(call.shared, call.caller, body, call.links, call.request_id)
     archive = answer.archive
     if archive is None:
-        return Export(
+        return ToolExport(
             container_id=arguments.container_id,
             status=answer.status,
             job_id=answer.job_id,
             advice="It is being made: ask jobs_get with wait_seconds, then export again for the link.",
         )
-    return Export(
+    return ToolExport(
         container_id=arguments.container_id,
         status=answer.status,
         url=answer.url,
@@ -69,6 +69,6 @@ EXPORT: Final = Tool(
     ),
     scope=Scope.ADMIN,
     arguments=ExportArguments,
-    answer=Export,
+    answer=ToolExport,
     run=export,
 )

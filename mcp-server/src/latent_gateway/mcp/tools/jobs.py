@@ -10,25 +10,25 @@ from pydantic import Field
 
 from latent_core.domain.job import JobState, JobView
 from latent_gateway.api.jobs import FINAL, visible_job
-from latent_gateway.api.server_events import Rhythm
-from latent_gateway.mcp.calls import Call
+from latent_gateway.api.sse import Rhythm
+from latent_gateway.mcp.allowed_tools import Scope
+from latent_gateway.mcp.calls import ToolCall
 from latent_gateway.mcp.compact import cut
-from latent_gateway.mcp.may import Scope
-from latent_gateway.mcp.results import Answer
-from latent_gateway.mcp.tools.port import Arguments, Tool, Untrusted
+from latent_gateway.mcp.results import ToolResult
+from latent_gateway.mcp.tools.port import Arguments, Tool, UntrustedContent
 
-MOST_WAIT_SECONDS: Final = 50
-MOST_WORDS_BYTES: Final = 1_000
+MAX_WAIT_SECONDS: Final = 50
+MAX_WORDS_BYTES: Final = 1_000
 
 
 class JobArguments(Arguments):
     job_id: Annotated[int, Field(ge=1, lt=2**63)]
     wait_seconds: Annotated[
-        int, Field(ge=0, le=MOST_WAIT_SECONDS, description="Wait for its end as long as this.")
+        int, Field(ge=0, le=MAX_WAIT_SECONDS, description="Wait for its end as long as this.")
     ] = 0
 
 
-class JobWords(Untrusted):
+class JobWords(UntrustedContent):
     """They may quote the source."""
 
     source: str | None = None
@@ -37,7 +37,7 @@ class JobWords(Untrusted):
     warnings: list[str] = []
 
 
-class Job(Answer):
+class Job(ToolResult):
     job_id: int
     kind: str
     container_id: str
@@ -53,27 +53,27 @@ class Job(Answer):
     advice: str | None = None
 
 
-async def get(call: Call, arguments: JobArguments) -> Job:
+async def get(call: ToolCall, arguments: JobArguments) -> Job:
     if not arguments.wait_seconds:
-        return _told(await _look(call, arguments.job_id))
+        return _job_view(await _look(call, arguments.job_id))
     streams = (
         call.shared.streams
     )  # who waits asks the database again and again, as those who watch events
     streams.take(call.caller)
     try:
-        return _told(await _ended(call, arguments.job_id, arguments.wait_seconds))
+        return _job_view(await _ended(call, arguments.job_id, arguments.wait_seconds))
     finally:
         streams.give_back(call.caller)
 
 
-async def _look(call: Call, job_id: int) -> JobView:
+async def _look(call: ToolCall, job_id: int) -> JobView:
     """As the caller's token allows now: who waits may lose it meanwhile."""
     caller = await call.shared.tokens.renewed(call.caller)
     async with call.shared.stack.db.reading() as conn:
         return await visible_job(conn, caller, job_id)
 
 
-async def _ended(call: Call, job_id: int, seconds: float) -> JobView:
+async def _ended(call: ToolCall, job_id: int, seconds: float) -> JobView:
     """The job at its end, or as it is when the time is up."""
     now = asyncio.get_running_loop().time
     until, rhythm, closing = now() + seconds, Rhythm(now()), call.shared.stack.closing
@@ -92,12 +92,12 @@ async def _ended(call: Call, job_id: int, seconds: float) -> JobView:
                 await closing.wait()
 
 
-def _told(job: JobView) -> Job:
+def _job_view(job: JobView) -> Job:
     words = JobWords(
         source=_cut(job.source_uri),
         note=_cut(job.progress_note),
         cause=_cut(job.cause.message) if job.cause else None,
-        warnings=[cut(w.message, MOST_WORDS_BYTES) for w in job.warnings[:3]],
+        warnings=[cut(w.message, MAX_WORDS_BYTES) for w in job.warnings[:3]],
     )
     return Job(
         job_id=job.job_id,
@@ -117,7 +117,7 @@ def _told(job: JobView) -> Job:
 
 
 def _cut(text: str | None) -> str | None:
-    return None if text is None else cut(text, MOST_WORDS_BYTES)
+    return None if text is None else cut(text, MAX_WORDS_BYTES)
 
 
 def _advice(job: JobView) -> str | None:
@@ -140,5 +140,5 @@ GET: Final = Tool(
     arguments=JobArguments,
     answer=Job,
     run=get,
-    seconds=MOST_WAIT_SECONDS + 10.0,
+    seconds=MAX_WAIT_SECONDS + 10.0,
 )

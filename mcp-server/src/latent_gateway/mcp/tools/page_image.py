@@ -13,13 +13,13 @@ from pydantic import Field
 
 from latent_core.domain.errors import NotFound, TooLarge, Unavailable
 from latent_core.domain.ids import Sha256
-from latent_gateway.api.page_images import FoundPage, page_of
-from latent_gateway.mcp.calls import Call
-from latent_gateway.mcp.may import Scope
-from latent_gateway.mcp.tools.documents import MOST_PAGE
+from latent_gateway.api.pages import FoundPage, page_of
+from latent_gateway.mcp.allowed_tools import Scope
+from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.tools.documents import MAX_PAGE
 from latent_gateway.mcp.tools.port import Arguments, DocId, Tool
 
-MOST_BYTES: Final = 3_500_000
+MAX_BYTES: Final = 3_500_000
 """Of a picture; base64 makes a third more of it, and models take 5 MB."""
 WAIT_SECONDS: Final = 10.0
 """For a picture that is still being drawn."""
@@ -28,16 +28,16 @@ SECONDS_BETWEEN_LOOKS: Final = 0.5
 
 class PageArguments(Arguments):
     doc_id: DocId
-    page: Annotated[int, Field(ge=1, le=MOST_PAGE)] = 1
+    page: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 1
 
 
-async def page_image(call: Call, arguments: PageArguments) -> CallToolResult:
+async def page_image(call: ToolCall, arguments: PageArguments) -> CallToolResult:
     doc_id, page = UUID(arguments.doc_id), arguments.page
     found = await _drawn(call, doc_id, page)
     row = found.row
     blob = Sha256(row["image_sha256"])
     stored = await call.shared.stack.blobs.size(blob)
-    if stored is not None and stored > MOST_BYTES:
+    if stored is not None and stored > MAX_BYTES:
         link = call.links.page_image(blob, row["mime"], row["filename"])
         raise TooLarge(f"the picture has {stored} bytes, too many for an answer; open it at {link}")
     data = await call.shared.stack.blobs.get(blob)
@@ -51,7 +51,7 @@ async def page_image(call: Call, arguments: PageArguments) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=caption), picture])
 
 
-async def _drawn(call: Call, doc_id: UUID, page: int) -> FoundPage:
+async def _drawn(call: ToolCall, doc_id: UUID, page: int) -> FoundPage:
     """The page with its picture, waited for while it is being drawn; an error says why there is none."""
     now = asyncio.get_running_loop().time
     begun, closing = now(), call.shared.stack.closing

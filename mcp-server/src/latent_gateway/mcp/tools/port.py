@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 from mcp_types import CallToolResult, Tool as Listed, ToolAnnotations
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from latent_gateway.mcp.calls import Call
-from latent_gateway.mcp.may import Scope
-from latent_gateway.mcp.results import LEAST_CHARS, MOST_CHARS, Answer
+from latent_gateway.mcp.allowed_tools import Scope
+from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.results import MAX_CHARS, MIN_CHARS, ToolResult
 from latent_gateway.mcp.schema import schema_of
 
 SECONDS: Final = 30.0
@@ -22,7 +22,7 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Untrusted(BaseModel):
+class UntrustedContent(BaseModel):
     """Words of documents and of whoever named them, kept apart from ours."""
 
     model_config = ConfigDict(json_schema_extra={"description": UNTRUSTED})
@@ -30,7 +30,7 @@ class Untrusted(BaseModel):
 
 MaxChars = Annotated[
     int,
-    Field(ge=LEAST_CHARS, le=MOST_CHARS, description="Most characters of the answer."),
+    Field(ge=MIN_CHARS, le=MAX_CHARS, description="Most characters of the answer."),
 ]
 Cursor = Annotated[
     str | None,
@@ -63,9 +63,9 @@ class Tool:
     description: str
     scope: Scope
     arguments: type[Arguments]
-    answer: type[Answer] | None
+    answer: type[ToolResult] | None
     """None for pictures, which go without structured content: clients that read it drop the picture."""
-    run: Callable[[Call, Any], Awaitable[Answer | CallToolResult]]
+    run: Callable[[ToolCall, Any], Awaitable[ToolResult | CallToolResult]]
     seconds: float = SECONDS
     """Its deadline."""
     also: Scope | None = None

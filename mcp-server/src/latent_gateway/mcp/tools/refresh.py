@@ -10,17 +10,17 @@ from latent_core.domain.errors import Invalid
 from latent_core.domain.refresh import RefreshPlan, Strategy, Way
 from latent_core.wire.refresh import PlanAnswer, RefreshBody
 from latent_gateway.api.refresh import refreshed
-from latent_gateway.mcp.calls import Call
-from latent_gateway.mcp.may import Scope
-from latent_gateway.mcp.results import Answer, problems
+from latent_gateway.mcp.allowed_tools import Scope
+from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.results import ToolResult, problems
 from latent_gateway.mcp.tools.containers import ContainerId
 from latent_gateway.mcp.tools.port import Arguments, Tool
 
-MOST_NAME: Final = 512
+MAX_NAME: Final = 512
 
 
 class TargetArguments(Arguments):
-    embedder: Annotated[str, Field(max_length=MOST_NAME, description="As in a manifest.")]
+    embedder: Annotated[str, Field(max_length=MAX_NAME, description="As in a manifest.")]
     version: Annotated[str | None, Field(max_length=128)] = None
     dims: Annotated[
         int | None, Field(ge=1, le=65_536, description="A remote embedder's must be given.")
@@ -48,7 +48,7 @@ class RefreshArguments(Arguments):
     ] = None
 
 
-class Refresh(Answer):
+class ToolRefresh(ToolResult):
     container_id: str
     status: str
     job_id: int | None = None
@@ -56,7 +56,7 @@ class Refresh(Answer):
     advice: str
 
 
-async def refresh(call: Call, arguments: RefreshArguments) -> Refresh:
+async def refresh(call: ToolCall, arguments: RefreshArguments) -> ToolRefresh:
     try:
         body = RefreshBody.model_validate(
             arguments.model_dump(mode="json", exclude_unset=True, exclude_none=True)
@@ -65,13 +65,13 @@ async def refresh(call: Call, arguments: RefreshArguments) -> Refresh:
         raise Invalid(problems(exc)) from exc
     answer = await refreshed(call.shared, call.caller, body, call.request_id)
     if isinstance(answer, PlanAnswer):
-        return Refresh(
+        return ToolRefresh(
             container_id=arguments.container_id,
             status=answer.status,
             plan=answer.plan,
             advice="Nothing was changed. Without dry_run it begins.",
         )
-    return Refresh(
+    return ToolRefresh(
         container_id=arguments.container_id,
         status=answer.status,
         job_id=answer.job_id,
@@ -88,6 +88,6 @@ REFRESH: Final = Tool(
     ),
     scope=Scope.ADMIN,
     arguments=RefreshArguments,
-    answer=Refresh,
+    answer=ToolRefresh,
     run=refresh,
 )

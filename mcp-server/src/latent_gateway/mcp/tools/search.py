@@ -8,7 +8,7 @@ import orjson
 from pydantic import BeforeValidator, Field, ValidationError
 
 from latent_core.domain.errors import Invalid, IssueCode
-from latent_core.domain.manifest import OFFERED_MODES, SearchMode
+from latent_core.domain.manifest.model import OFFERED_MODES, SearchMode
 from latent_core.domain.query import (
     MAX_CONTAINERS,
     MAX_NEIGHBOURS,
@@ -23,14 +23,14 @@ from latent_core.domain.query import (
 from latent_core.domain.text import Text
 from latent_core.search.plan import cursor_at, offset_of
 from latent_gateway.api.search import find
-from latent_gateway.mcp.calls import Call
-from latent_gateway.mcp.compact import Found, fit
-from latent_gateway.mcp.may import Scope
-from latent_gateway.mcp.results import DEFAULT_CHARS, problems, told
+from latent_gateway.mcp.allowed_tools import Scope
+from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.compact import ToolSearchResult, fit
+from latent_gateway.mcp.results import DEFAULT_CHARS, issue_summary, problems
 from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Cursor, MaxChars, Tool
 
 DEFAULT_TOP_K: Final = 10
-MOST_ISSUES: Final = 3
+MAX_ISSUES: Final = 3
 OWN: Final = frozenset({"detail", "max_chars"})
 """Arguments that are about the answer, not the question: a page may be asked for with others than the one before."""
 NOTHING: Final = (
@@ -121,22 +121,24 @@ class SearchArguments(Arguments):
 
     def request(self) -> SearchRequest:
         """The question as the service takes it; ``Invalid`` for what only it can tell."""
-        asked = self.model_dump(exclude=set(OWN), exclude_unset=True, exclude_none=True)
+        given_arguments = self.model_dump(exclude=set(OWN), exclude_unset=True, exclude_none=True)
         try:
             return SearchRequest.model_validate(
-                {"top_k": DEFAULT_TOP_K, "diagnostics": False, **asked}
+                {"top_k": DEFAULT_TOP_K, "diagnostics": False, **given_arguments}
             )
         except ValidationError as exc:
             raise Invalid(problems(exc)) from exc
 
 
-async def search(call: Call, arguments: SearchArguments) -> Found:
+async def search(call: ToolCall, arguments: SearchArguments) -> ToolSearchResult:
     request = arguments.request()
     answer = await find(request, call.shared, call.caller, call.request_id, call.links)
     return found(request, answer, arguments.detail, arguments.max_chars)
 
 
-def found(request: SearchRequest, answer: SearchResponse, detail: Detail, max_chars: int) -> Found:
+def found(
+    request: SearchRequest, answer: SearchResponse, detail: Detail, max_chars: int
+) -> ToolSearchResult:
     """The answer within its budget; hits that it keeps out come with the next page."""
     fitted = fit(answer.hits, detail, max_chars)
     next_cursor = answer.next_cursor
@@ -144,13 +146,13 @@ def found(request: SearchRequest, answer: SearchResponse, detail: Detail, max_ch
         next_cursor = cursor_at(request, offset_of(request) + len(fitted.hits))
     issues = [one for one in answer.issues if one.code is not IssueCode.NO_HITS]
     advice = NOTHING if not fitted.hits else MORE if next_cursor or fitted.truncated else None
-    return Found(
+    return ToolSearchResult(
         hits=fitted.hits,
         notice=UNTRUSTED,
         truncated=fitted.truncated,
         next_cursor=next_cursor,
         partial=answer.partial,
-        issues=[told(issue) for issue in issues[:MOST_ISSUES]],
+        issues=[issue_summary(issue) for issue in issues[:MAX_ISSUES]],
         advice=advice,
     )
 
@@ -165,6 +167,6 @@ SEARCH: Final = Tool(
     ),
     scope=Scope.READ,
     arguments=SearchArguments,
-    answer=Found,
+    answer=ToolSearchResult,
     run=search,
 )

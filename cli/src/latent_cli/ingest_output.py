@@ -1,0 +1,62 @@
+"""The report of ``latent ingest`` for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from rich.console import Console
+
+from latent_cli.ingestion import IngestReport
+from latent_cli.jobs_shown import named, show_failed
+from latent_cli.output import amount, safe
+from latent_client import FolderReport
+from latent_core.domain.job import JobState, JobView
+
+
+def show_report(console: Console, report: IngestReport) -> None:
+    for folder in report.folders:
+        for skipped in folder.skipped:
+            console.print(safe(f"skipped: {skipped.path}: {skipped.reason}"))
+        console.print(safe(f"{folder.root}: {', '.join(_summary_parts(folder))}"))
+    if report.waited:
+        show_failed(console, report.jobs)
+        for line in by_type(report):
+            console.print(safe(line))
+    elif report.job_ids:
+        console.print(f"queued: {named(report.job_ids)}; `latent jobs list` shows how they come on")
+
+
+def _summary_parts(folder: FolderReport) -> Iterator[str]:
+    yield amount(folder.files, "file")
+    yield f"{len(folder.added)} sent"
+    under_way = f" ({len(folder.open_jobs)} still under way)" if folder.open_jobs else ""
+    yield f"{folder.unchanged} unchanged{under_way}"
+    if folder.deleted:
+        yield f"{len(folder.deleted)} deleted since they vanished"
+    if folder.kept:
+        yield f"nothing deleted since {folder.kept}"
+    if folder.skipped:
+        yield f"{len(folder.skipped)} skipped"
+    if folder.ignored:
+        yield f"{folder.ignored} ignored by the defaults or .latentignore (--json names them)"
+
+
+def by_type(report: IngestReport) -> list[str]:
+    """A line for each source type: how many documents had which outcome."""
+    counted: dict[str, Counter[str]] = {}
+    for job in report.jobs:
+        kind = _type_of(job, report)
+        counted.setdefault(kind, Counter())[job.state.value] += 1
+    order = [state.value for state in JobState]
+    return [
+        f"{kind}: " + ", ".join(f"{outcomes[state]} {state}" for state in order if outcomes[state])
+        for kind, outcomes in sorted(counted.items())
+    ]
+
+
+def _type_of(job: JobView, report: IngestReport) -> str:
+    """What its parser called it; the ending of its name when no parser came that far."""
+    known = report.source_types.get(job.doc_id) if job.doc_id else None
+    return known or PurePosixPath(job.source_uri or "").suffix.lstrip(".").lower() or "other"

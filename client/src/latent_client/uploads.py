@@ -1,0 +1,123 @@
+"""One file sent: uploaded, then added; refused for the rate of calls it waits as it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from latent_client.sidecars import read_meta, sidecar_of
+from latent_core.domain.errors import Invalid, RateLimited
+from latent_core.wire.documents import AddAnswer
+from latent_core.wire.uploads import UploadView
+
+CONCURRENCY: Final = 4
+RATE_ATTEMPTS: Final = 6
+LONGEST_RATE_PAUSE: Final = 60.0
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class FileUpload:
+    """One file on its way."""
+
+    file: Path
+    source_uri: str
+    mtime_ns: int
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    rebuild: bool = False
+
+
+class SendingClient(Protocol):
+    """The part of ``AsyncClient`` that sends a document."""
+
+    async def upload(self, container_id: str, file: Path) -> UploadView: ...
+
+    async def add(
+        self,
+        container_id: str,
+        *,
+        file_ref: str | None = None,
+        source_uri: str | None = None,
+        modified_at: datetime | None = None,
+        mtime_ns: int | None = None,
+        meta: dict[str, Any] | None = None,
+        rebuild: bool = False,
+    ) -> AddAnswer: ...
+
+
+async def ingest_file(
+    client: SendingClient,
+    container_id: str,
+    file: Path,
+    source_uri: str | None = None,
+    *,
+    meta: Mapping[str, Any] | None = None,
+    rebuild: bool = False,
+) -> AddAnswer:
+    """Send one file; it is the document ``source_uri``, by default ``file:///<its name>``.
+
+    A sidecar beside it is read; ``meta`` wins over it. With ``rebuild`` it is made anew even if unchanged.
+    """
+    if not await asyncio.to_thread(file.is_file):
+        raise Invalid(f"{file} is not a file; name a file or a folder that exists")
+    status = await asyncio.to_thread(file.stat)
+    sidecar = await asyncio.to_thread(sidecar_of, file)
+    sidecar_meta = await asyncio.to_thread(read_meta, sidecar) if sidecar else {}
+    sending = FileUpload(
+        file,
+        source_uri or f"file:///{file.name}",
+        status.st_mtime_ns,
+        {**sidecar_meta, **(meta or {})},
+        rebuild,
+    )
+    return await send(client, container_id, sending)
+
+
+async def send(client: SendingClient, container_id: str, sending: FileUpload) -> AddAnswer:
+    upload = await _rate_limited(lambda: client.upload(container_id, sending.file))
+    return await _rate_limited(
+        lambda: client.add(
+            container_id,
+            file_ref=upload.file_ref,
+            source_uri=sending.source_uri,
+            modified_at=datetime.fromtimestamp(sending.mtime_ns // 1_000_000_000, UTC),
+            mtime_ns=sending.mtime_ns,
+            meta=dict(sending.meta) or None,
+            rebuild=sending.rebuild,
+        )
+    )
+
+
+async def in_parallel(items: Iterable[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
+    """At most CONCURRENCY at a time, results in order; the first error ends all and is raised."""
+    queue = iter(list(enumerate(items)))
+    results: dict[int, R] = {}
+
+    async def worker() -> None:
+        for index, item in queue:
+            results[index] = await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CONCURRENCY):
+                group.create_task(worker())
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [results[index] for index in sorted(results)]
+
+
+async def _rate_limited(call: Callable[[], Awaitable[T]]) -> T:
+    """A call that was refused for its rate was not done: it waits as it is told to."""
+    for _ in range(RATE_ATTEMPTS - 1):
+        try:
+            return await call()
+        except RateLimited as exc:
+            pause = float(exc.details.get("retry_after", 1.0))
+        await asyncio.sleep(min(pause, LONGEST_RATE_PAUSE))
+    return await call()

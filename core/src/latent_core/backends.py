@@ -1,0 +1,146 @@
+"""The backing services: each is a server when its address is given, and embedded otherwise (DESIGN §2).
+
+The clients of Qdrant and S3 servers come with ``latent-core[servers]``. They are imported only when an address is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from latent_core.blobs.files import FileBlobStore
+from latent_core.blobs.port import BlobStore
+from latent_core.domain.errors import Invalid
+from latent_core.runtime.data_directory import DataDirectory
+from latent_core.runtime.postgres import EmbeddedPostgres
+from latent_core.runtime.work_folder import WorkFolder
+from latent_core.settings import Settings
+from latent_core.vectors.edge.index import MIN_FREE_BYTES, EdgeVectorIndex
+from latent_core.vectors.port import VectorIndex
+
+if TYPE_CHECKING:
+    from latent_core.blobs.presigning import Presigner
+    from latent_core.blobs.s3 import S3Address
+
+INSTALL: Final = "pip install 'latent-core[servers]'"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFolders:
+    """Where a process keeps what it has on this machine."""
+
+    path: Path
+    models: Path
+    tmp: Path
+    """For files in motion; on the disk of embedded blobs."""
+    token: str
+    """The owner's."""
+    token_place: str
+    """Where a person finds it."""
+    alone: bool
+    """Something is embedded: no other process may use these stores."""
+
+
+async def open_place(services: AsyncExitStack, settings: Settings) -> ProcessFolders:
+    """The data directory, held; or a folder among others' when every store is a server."""
+    alone = bool(settings.addresses_missing)
+    folder = DataDirectory(settings.data_dir) if alone else WorkFolder(settings.data_dir)
+    await asyncio.to_thread(services.enter_context, folder)
+    given = settings.mcp_token
+    return ProcessFolders(
+        path=folder.path,
+        models=folder.models,
+        tmp=folder.tmp,
+        token=given.get_secret_value() if given else folder.token(),
+        token_place="LLC_MCP_TOKEN" if given else str(folder.path / "token"),
+        alone=alone,
+    )
+
+
+async def open_postgres(services: AsyncExitStack, settings: Settings, place: ProcessFolders) -> str:
+    """Its DSN."""
+    if settings.postgres_dsn is not None:
+        return settings.postgres_dsn.get_secret_value()
+    postgres = await services.enter_async_context(EmbeddedPostgres(place.path))
+    return postgres.dsn
+
+
+async def open_vectors(
+    services: AsyncExitStack, settings: Settings, place: ProcessFolders
+) -> VectorIndex:
+    index: VectorIndex
+    if settings.qdrant_url is not None:
+        with _server_clients():
+            from latent_core.vectors.qdrant.index import QdrantAddress, QdrantVectorIndex
+        address = QdrantAddress(
+            settings.qdrant_url, settings.qdrant_api_key, settings.qdrant_prefix
+        )
+        index = await QdrantVectorIndex.open(address)
+    else:
+        index = await EdgeVectorIndex.open(
+            place.path / "vectors", min_free_bytes=max(MIN_FREE_BYTES, settings.min_free_bytes)
+        )
+    services.push_async_callback(index.close)
+    return index
+
+
+async def open_blobs(
+    services: AsyncExitStack, settings: Settings, place: ProcessFolders
+) -> BlobStore:
+    store: BlobStore
+    if settings.s3_endpoint is not None:
+        with _server_clients():
+            from latent_core.blobs.s3 import S3BlobStore
+        store = await S3BlobStore.open(
+            _s3_address(settings, settings.s3_endpoint), place.tmp / "s3"
+        )
+    else:
+        store = FileBlobStore(place.path / "blobs", place.tmp, min_free=settings.min_free_bytes)
+    services.push_async_callback(store.close)
+    return store
+
+
+def open_presigner(services: AsyncExitStack, settings: Settings) -> Presigner | None:
+    """Signs links straight to the S3 server, where readers can reach it."""
+    if settings.s3_endpoint is None or settings.s3_public_endpoint is None:
+        return None
+    with _server_clients():
+        from latent_core.blobs.presigning import Presigner
+    presigner = Presigner(_s3_address(settings, settings.s3_public_endpoint))
+    services.callback(presigner.close)
+    return presigner
+
+
+@contextmanager
+def _server_clients() -> Iterator[None]:
+    """``Invalid`` with the install command when the block imports a client that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        raise Invalid(
+            f"LLC_QDRANT_URL and LLC_S3_ENDPOINT need packages that are not installed ({exc.name}): {INSTALL}"
+        ) from exc
+
+
+def _s3_address(settings: Settings, endpoint: str) -> S3Address:
+    """``Invalid`` names the keys that are missing."""
+    from latent_core.blobs.s3 import S3Address
+
+    keys = {
+        "LLC_S3_ACCESS_KEY": settings.s3_access_key,
+        "LLC_S3_SECRET_KEY": settings.s3_secret_key,
+    }
+    missing = [name for name, key in keys.items() if key is None]
+    if settings.s3_access_key is None or settings.s3_secret_key is None:
+        raise Invalid(f"LLC_S3_ENDPOINT is given, but not {', '.join(missing)}: set it as well")
+    return S3Address(
+        endpoint,
+        settings.s3_access_key,
+        settings.s3_secret_key,
+        settings.s3_bucket,
+        settings.s3_region,
+    )

@@ -1,0 +1,222 @@
+"""The one analyser: what a text is indexed under, and what a query asks for.
+
+``analyse`` is pure: the same text and language give the same terms on every machine, for documents
+and queries alike (FACTS §1). Words are folded (case, accents), stop words leave but keep their
+position, the rest is stemmed by Snowball; identifiers and scripts without spaces are taken apart by
+``segment``. All forms of a token count: in the term frequency and in the length.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import Stemmer
+
+from latent_core.bm25 import segment
+from latent_core.bm25.language import CODE, DEFAULT, SIMPLE
+from latent_core.bm25.stopwords import STOP_WORDS
+
+MAX_POSITION: Final = 16_383
+"""Postgres knows no higher one in a tsvector: later words share it."""
+MAX_TF: Final = 255
+MAX_LENGTH: Final = 65_535
+MAX_VECTOR_BYTES: Final = 700_000
+"""Of the distinct lexemes of one text: a tsvector holds 1 MB with its positions."""
+SMALL_TEXT: Final = 40_000
+"""Characters that cannot reach ``MAX_VECTOR_BYTES``."""
+
+CACHED_TOKENS: Final = 32_768
+CACHED_LENGTH: Final = 64
+
+_STOP: Final[Mapping[str, frozenset[str]]] = {
+    language: frozenset(map(segment.fold, words)) for language, words in STOP_WORDS.items()
+}
+_LANGUAGES: Final = frozenset(Stemmer.algorithms())
+
+Entry = tuple[int, tuple[tuple[str, int], ...]]
+"""Of a token: the positions it takes, and its lexemes with their offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedText:
+    """What a text is indexed under."""
+
+    positions: Mapping[str, Sequence[int]]
+    """Term to its positions, counted from 1, ascending, at most ``MAX_TF`` of them."""
+    length: int
+    """Terms counted by BM25: every occurrence of every term."""
+
+    @property
+    def tfs(self) -> dict[str, int]:
+        """Term to the number of its occurrences, at most ``MAX_TF``."""
+        return {term: len(places) for term, places in self.positions.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpan:
+    """A token where it stands in its text, with what it is indexed under."""
+
+    start: int
+    end: int
+    terms: tuple[str, ...]
+
+
+def analyse(text: str, language: str) -> AnalysedText:
+    """Terms of ``text`` by the rules of ``language``: a Snowball name or ``code``; any other is ``simple``."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    at, length = 1, 0
+    for token in segment.tokens(text):
+        width, lexemes = _entry(token, language)
+        for lexeme, offset in lexemes:
+            found[lexeme].append(at + offset)
+        at += width
+        length += len(lexemes)
+    if length > MAX_TF or len(text) > SMALL_TEXT:
+        return AnalysedText(_bounded(found), min(length, MAX_LENGTH))
+    return AnalysedText(dict(found), length)
+
+
+def spans(text: str, language: str) -> list[TokenSpan]:
+    """Every token that is indexed, where it stands: for marks and snippets."""
+    return [
+        TokenSpan(match.start(), match.end(), tuple(lexeme for lexeme, _ in lexemes))
+        for match in segment.TOKEN.finditer(text)
+        if (lexemes := _entry(match.group(), language)[1])
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseWord:
+    """A word of a phrase: its lexeme, and its position counted from 1; stop words leave gaps."""
+
+    lexeme: str
+    position: int
+
+    @property
+    def quoted(self) -> str:
+        """As a tsquery has it."""
+        return _quoted(self.lexeme)
+
+
+def placed(text: str, language: str) -> list[PhraseWord]:
+    """The words of a phrase in their order, each as a whole: what an identifier is made of is not asked for."""
+    found: list[PhraseWord] = []
+    at = 1
+    for token in segment.tokens(text):
+        width, lexemes = _entry(token, language)
+        if lexemes:
+            offset = lexemes[0][1]
+            whole = max((one for one, at_offset in lexemes if at_offset == offset), key=len)
+            found.append(PhraseWord(whole, at + offset))
+        at += width
+    return found
+
+
+def query_terms(text: str, languages: Iterable[str]) -> list[str]:
+    """What ``text`` asks for in a container of documents in ``languages``, in order of appearance.
+
+    The union over the languages; a term that one of them finds twice counts twice. Stop words are in
+    no index: a query of nothing else has no terms, and the keyword channel nothing to say.
+    """
+    counts: Counter[str] = Counter()
+    for language in dict.fromkeys(languages):
+        counts |= Counter(_sequence(text, language))
+    return list(counts.elements())
+
+
+@lru_cache(maxsize=64)
+def unindexed(languages: frozenset[str]) -> Mapping[str, tuple[str, ...]]:
+    """Terms that texts in some of ``languages`` are indexed under while others leave them out as stop
+    words, each with those others."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for silent in languages & _STOP.keys():
+        for other in languages - {silent}:
+            for word in _STOP[silent]:
+                for lexeme, _ in _entry(word, other)[1]:
+                    found[lexeme].add(silent)
+    return {lexeme: tuple(sorted(silent)) for lexeme, silent in found.items()}
+
+
+def term_vector(analysed: AnalysedText) -> str:
+    """The tsvector literal of what was analysed."""
+    return " ".join(
+        f"{_quoted(lexeme)}:{','.join(map(str, places))}"
+        for lexeme, places in analysed.positions.items()
+    )
+
+
+def _sequence(text: str, language: str) -> list[str]:
+    return [lexeme for token in segment.tokens(text) for lexeme, _ in _entry(token, language)[1]]
+
+
+def _quoted(lexeme: str) -> str:
+    if "'" in lexeme or "\\" in lexeme:
+        lexeme = lexeme.replace("\\", "\\\\").replace("'", "''")
+    return f"'{lexeme}'"
+
+
+def _bounded(found: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """Within what a tsvector holds: positions, positions of a lexeme, bytes of all lexemes."""
+    kept: dict[str, list[int]] = {}
+    remaining = MAX_VECTOR_BYTES
+    for lexeme, places in found.items():
+        remaining -= len(lexeme.encode()) + 4
+        if remaining < 0:
+            break
+        if places[-1] > MAX_POSITION:
+            places = sorted({min(place, MAX_POSITION) for place in places})
+        kept[lexeme] = places[:MAX_TF]
+    return kept
+
+
+def _entry(token: str, language: str) -> Entry:
+    return (_cached if len(token) <= CACHED_LENGTH else _terms)(token, language)
+
+
+def _terms(token: str, language: str) -> Entry:
+    stop = _STOP.get(language, frozenset())
+    if "'" in (plain := segment.fold(token).replace("\u2019", "'")) and plain in stop:
+        return 1, ()
+    shape = segment.shape(token)
+    lexemes = (
+        (_stem(form.text, language) if form.word else form.text, form.offset)
+        for form in shape.forms
+        if not (form.word and form.text in stop)
+    )
+    return shape.width, tuple(sorted(dict.fromkeys(lexemes), key=_offset))
+
+
+def _offset(lexeme: tuple[str, int]) -> int:
+    return lexeme[1]
+
+
+_cached = lru_cache(maxsize=CACHED_TOKENS)(_terms)
+
+
+class _Stemmers(threading.local):
+    """Snowball's stemmers keep state while they work: every thread has its own."""
+
+    def __init__(self) -> None:
+        self.by_language: dict[str, Any] = {}
+
+    def of(self, language: str) -> Any:
+        found = self.by_language.get(language)
+        if found is None:
+            found = self.by_language[language] = Stemmer.Stemmer(language, 0)
+        return found
+
+
+_stemmers: Final = _Stemmers()
+
+
+def _stem(word: str, language: str) -> str:
+    if language == CODE:
+        language = DEFAULT
+    if language == SIMPLE or language not in _LANGUAGES:
+        return word
+    return _stemmers.of(language).stemWord(word) or word

@@ -1,0 +1,118 @@
+"""Phrases: words that follow each other, checked on the term vectors that our own analyser wrote (DESIGN §6).
+
+Postings tell which chunks hold all words of a phrase; only their term vectors are read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg.rows import tuple_row
+
+from latent_core.bm25.analyser import PhraseWord, placed
+from latent_core.bm25.packing import unpack_chunk_nos
+from latent_core.db.connection import Connection, Database
+
+CANDIDATES_WITH_TERMS: Final = """
+SELECT term, chunk_nos FROM postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
+UNION ALL
+SELECT term, chunk_nos FROM unmerged_postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
+"""
+
+CHUNKS_WITH_PHRASES: Final = """
+SELECT c.chunk_no
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+  AND c.tsv @@ (SELECT phrase_query.phrase::tsquery FROM unnest(%(languages)s::text[], %(phrases)s::text[]) AS phrase_query(language, phrase)
+                WHERE phrase_query.language = d.language)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """What a chunk of each language must say. A phrase of stop words alone asks nothing."""
+
+    by_language: Mapping[str, tuple[tuple[PhraseWord, ...], ...]]
+
+    @classmethod
+    def of(cls, phrases: Iterable[str], languages: Iterable[str]) -> Phrases:
+        texts = tuple(phrases)
+        read = {
+            language: tuple(found for text in texts if (found := tuple(placed(text, language))))
+            for language in languages
+        }
+        return cls({language: found for language, found in read.items() if found})
+
+    def __bool__(self) -> bool:
+        return bool(self.by_language)
+
+    def terms(self, language: str) -> set[str]:
+        return {word.lexeme for phrase in self.by_language[language] for word in phrase}
+
+    def parameters(self) -> dict[str, list[str]]:
+        return {
+            "languages": list(self.by_language),
+            "phrases": [" & ".join(map(_written, found)) for found in self.by_language.values()],
+        }
+
+
+class PhraseIndex:
+    """Over ``postings``, ``unmerged_postings`` and the chunks' term vectors."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def with_terms(self, container_id: str, phrases: Phrases) -> NDArray[np.int64]:
+        """Ords of all chunks that hold every word; among them all that say the phrases."""
+        terms = set().union(*(phrases.terms(language) for language in phrases.by_language))
+        values = {"container_id": container_id, "terms": sorted(terms)}
+        held: defaultdict[str, list[bytes]] = defaultdict(list)
+        async with self._database.reading() as conn:
+            cursor = conn.cursor(row_factory=tuple_row, binary=True)
+            await cursor.execute(CANDIDATES_WITH_TERMS, values)
+            for term, chunk_nos in await cursor.fetchall():
+                held[term].append(chunk_nos)
+        opened = {term: unpack_chunk_nos(chunk_nos) for term, chunk_nos in held.items()}
+        none = np.empty(0, np.uint32)
+        each = [
+            reduce(np.intersect1d, (opened.get(term, none) for term in phrases.terms(language)))
+            for language in phrases.by_language
+        ]
+        return np.unique(np.concatenate(each)).astype(np.int64)
+
+    async def with_phrases(
+        self, container_id: str, phrases: Phrases, chunk_nos: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Those of ``chunk_nos`` that are visible and say every phrase."""
+        async with self._database.reading() as conn:
+            found = await _with_phrases(conn, container_id, phrases, chunk_nos.tolist())
+        return np.array(found, dtype=np.int64)
+
+
+async def _with_phrases(
+    conn: Connection, container_id: str, phrases: Phrases, chunk_nos: Sequence[int]
+) -> list[int]:
+    values: dict[str, Any] = {
+        "container_id": container_id,
+        "chunk_nos": chunk_nos,
+        **phrases.parameters(),
+    }
+    async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
+        await cursor.execute(CHUNKS_WITH_PHRASES, values)
+        return [chunk_no for (chunk_no,) in await cursor.fetchall()]
+
+
+def _written(phrase: Sequence[PhraseWord]) -> str:
+    """A tsquery: each word at its distance from the one before."""
+    parts = [phrase[0].quoted]
+    for before, word in pairwise(phrase):
+        parts.append(f"<{word.position - before.position}> {word.quoted}")
+    return f"({' '.join(parts)})"

@@ -1,0 +1,206 @@
+"""Rows of the keyword index: written and buried in the transaction that publishes or deletes (DESIGN §7).
+
+Everything here takes the caller's connection and commits nothing. Order of locks: postings in (term,
+block) order, dead chunk_nos, and last the stats row of the container, which every writer wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final, LiteralString
+
+from psycopg.rows import tuple_row
+from psycopg.types.json import Jsonb
+
+from latent_core.bm25.differences import KeywordDifference, differences
+from latent_core.bm25.packing import (
+    MAX_LENGTH,
+    ROW_POSTINGS,
+    ChunkTerms,
+    KeywordColumns,
+    columns_of,
+    pack_chunk_nos,
+    pack_columns,
+)
+from latent_core.bm25.posting_rows import PostingBlock
+from latent_core.db.connection import Connection
+from latent_core.db.copying import copy_bytes
+
+__all__ = [
+    "KeywordDifference",
+    "PreparedPostings",
+    "differences",
+    "drop",
+    "drop_batch",
+    "mark_dead",
+    "prepare",
+    "write",
+    "write_prepared",
+]
+
+NEXT_BLOCK: Final = "SELECT nextval('posting_blocks')"
+
+COPY: Final = "COPY unmerged_postings (container_id, term, block, chunk_nos, tfs, lens) FROM STDIN (FORMAT BINARY)"
+COPY_SETTLED: Final = (
+    "COPY postings (container_id, term, block, chunk_nos, tfs, lens) FROM STDIN (FORMAT BINARY)"
+)
+
+COUNT: Final = """
+INSERT INTO keyword_stats AS s
+       (container_id, live_chunks, live_length, unmerged_writes, unmerged_rows, dead_chunks, languages)
+VALUES (%(container_id)s, %(chunks)s, %(length)s, 1, %(rows)s, %(dead)s, %(languages)s)
+ON CONFLICT (container_id) DO UPDATE SET
+    live_chunks = s.live_chunks + EXCLUDED.live_chunks,
+    live_length = s.live_length + EXCLUDED.live_length,
+    unmerged_writes = s.unmerged_writes + 1,
+    unmerged_rows = s.unmerged_rows + EXCLUDED.unmerged_rows,
+    dead_chunks = s.dead_chunks + EXCLUDED.dead_chunks,
+    languages = CASE WHEN EXCLUDED.languages = '{}' THEN s.languages ELSE (
+        SELECT jsonb_object_agg(key, chunks)
+        FROM (
+            SELECT key, sum(value::bigint) AS chunks
+            FROM (
+                SELECT * FROM jsonb_each_text(s.languages)
+                UNION ALL
+                SELECT * FROM jsonb_each_text(EXCLUDED.languages)
+            ) counted
+            GROUP BY key
+        ) added
+    ) END
+"""
+
+MARK_DEAD: Final = """
+INSERT INTO dead_chunk_nos (container_id, block, chunk_nos) VALUES (%(container_id)s, nextval('posting_blocks'), %(chunk_nos)s)
+"""
+
+LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%(container_id)s, 7802))"
+
+# By row address, as a join is planned badly when statistics are young; the lock keeps addresses valid.
+DROP_SOME: Final = """
+DELETE FROM postings
+WHERE ctid = ANY (ARRAY(SELECT ctid FROM postings WHERE container_id = %(container_id)s LIMIT %(limit)s))
+"""
+DROP_UNMERGED: Final = """
+DELETE FROM unmerged_postings
+WHERE ctid = ANY (ARRAY(SELECT ctid FROM unmerged_postings WHERE container_id = %(container_id)s LIMIT %(limit)s))
+"""
+DROP_DEAD: Final = "DELETE FROM dead_chunk_nos WHERE container_id = %(container_id)s"
+DROP_STATS: Final = "DELETE FROM keyword_stats WHERE container_id = %(container_id)s"
+
+DROP_BATCH_ROWS: Final = 50_000
+
+
+async def write(conn: Connection, container_id: str, entries: Sequence[ChunkTerms]) -> None:
+    """Index the chunks of one publication: one row for each distinct term of them all.
+
+    Every chunk that becomes visible belongs here, one without terms too: it counts in the average.
+    """
+    if entries:
+        # A book has millions of postings; the loop serves others meanwhile.
+        ready = await asyncio.to_thread(lambda: prepare(container_id, columns_of(entries)))
+        await write_prepared(conn, container_id, ready, settled=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPostings:
+    """Chunks that were packed before their transaction began, which then is short."""
+
+    columns: KeywordColumns
+    blocks: Sequence[PostingBlock]
+
+
+def prepare(container_id: str, columns: KeywordColumns) -> PreparedPostings:
+    """Pack chunks; takes a while, and no connection."""
+    parts = [columns]
+    if len(columns) > ROW_POSTINGS:
+        places = range(len(columns))
+        parts = [columns.only(places[n : n + ROW_POSTINGS]) for n in places[::ROW_POSTINGS]]
+    return PreparedPostings(
+        columns, [PostingBlock.of(container_id, pack_columns(part)) for part in parts]
+    )
+
+
+async def write_prepared(
+    conn: Connection, container_id: str, prepared: PreparedPostings, *, settled: bool
+) -> None:
+    """Index the chunks; ``settled`` is for thousands at once, whose rows are long enough to need no compaction.
+
+    A compaction may run meanwhile: it forgets only chunk_nos that were dead when it began, and these rows name none.
+    """
+    if not prepared.columns:
+        return
+    for block in prepared.blocks:
+        await _copy(conn, block, COPY_SETTLED if settled else COPY)
+    rows = 0 if settled else sum(block.rows for block in prepared.blocks)
+    await _count(conn, container_id, _published(prepared.columns, rows))
+
+
+async def mark_dead(conn: Connection, container_id: str, chunks: Sequence[tuple[int, int]]) -> None:
+    """Take visible chunks, given as (chunk_no, length), out of the index: each exactly once in its life.
+
+    Their postings stay until a compaction drops them; no search counts them from this commit on.
+    """
+    if not chunks:
+        return
+    chunk_nos = pack_chunk_nos(sorted(chunk_no for chunk_no, _ in chunks))
+    await conn.execute(MARK_DEAD, {"container_id": container_id, "chunk_nos": chunk_nos})
+    length = sum(min(length, MAX_LENGTH) for _, length in chunks)
+    await _count(conn, container_id, _StatsChange(-len(chunks), -length, dead=len(chunks)))
+
+
+async def drop_batch(conn: Connection, container_id: str, limit: int = DROP_BATCH_ROWS) -> int:
+    """Remove at most ``limit`` posting rows of a container; with the last of them all else it has here.
+
+    Answers how many went: fewer than ``limit`` means that nothing is left. Waits for a running
+    compaction (``TimedOut`` when that takes too long), which would write rows behind our back.
+    """
+    await conn.execute(LOCK, {"container_id": container_id})
+    gone = 0
+    for statement in (DROP_SOME, DROP_UNMERGED):
+        parameters = {"container_id": container_id, "limit": limit - gone}
+        gone += (await conn.execute(statement, parameters)).rowcount
+    if gone < limit:
+        await conn.execute(DROP_DEAD, {"container_id": container_id})
+        await conn.execute(DROP_STATS, {"container_id": container_id})
+    return gone
+
+
+async def drop(conn: Connection, container_id: str) -> None:
+    """Remove everything of a container in the caller's transaction; big ones go by ``drop_batch``."""
+    while await drop_batch(conn, container_id) == DROP_BATCH_ROWS:
+        pass
+
+
+async def _copy(conn: Connection, block: PostingBlock, statement: LiteralString) -> None:
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(NEXT_BLOCK)
+        (number,) = await cursor.fetchone() or (0,)
+    await copy_bytes(conn, statement, block.numbered(int(number)))
+
+
+@dataclass(frozen=True, slots=True)
+class _StatsChange:
+    """What one publication or burial does to the statistics."""
+
+    chunks: int
+    length: int
+    rows: int = 0
+    dead: int = 0
+    languages: Mapping[str, int] = field(default_factory=dict)
+
+
+def _published(columns: KeywordColumns, unmerged_rows: int) -> _StatsChange:
+    return _StatsChange(
+        chunks=len(columns),
+        length=sum(min(length, MAX_LENGTH) for length in columns.lengths),
+        rows=unmerged_rows,
+        languages=Counter(language for language in columns.languages if language),
+    )
+
+
+async def _count(conn: Connection, container_id: str, change: _StatsChange) -> None:
+    parameters = asdict(change) | {"languages": Jsonb(dict(change.languages))}
+    await conn.execute(COUNT, {"container_id": container_id, **parameters})

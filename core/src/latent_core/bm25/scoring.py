@@ -1,0 +1,169 @@
+"""True BM25 (Lucene's variant) over fetched postings: exact, in float64, the same answer every time.
+
+    score(d) = sum over query terms of  idf · tf / (tf + k1 · (1 - b + b · length / average))
+    idf      = ln(1 + (N - df + 0.5) / (df + 0.5))
+
+N, average and df are of live chunks. A stop word is held by every chunk of its language, though no
+posting says so: in a container of several languages its df counts them. (Else one English text among
+Spanish ones would make "de" the rarest word of all.) Contributions are summed in the query's order of
+terms, so that chunks with equal statistics get equal scores to the last bit and fall into chunk_no order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latent_core.bm25.analyser import unindexed
+from latent_core.bm25.packing import PackedPostings, Postings, unpack, unpack_chunk_nos
+from latent_core.bm25.port import KeywordHits, TermUse
+
+K1: Final = 1.2
+B: Final = 0.75
+
+DENSE_FACTOR: Final = 40
+"""An array over all chunk_nos in reach is used when it is at most so many times longer than the postings;
+otherwise they are sorted (chunk_nos are never used again, so a busy container's may lie far apart)."""
+
+ChunkNos = NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one statement read: all of it of one moment."""
+
+    live_chunks: int
+    live_length: int
+    languages: Mapping[str, int]
+    """Language to chunks published in it; their shares are what counts."""
+    dead: Sequence[bytes]
+    rows: Mapping[str, Sequence[PackedPostings]]
+
+    @property
+    def postings(self) -> int:
+        return sum(len(row) for rows in self.rows.values() for row in rows)
+
+    def uncounted_df(self, term: str) -> float:
+        """Live chunks in whose languages ``term`` is a stop word."""
+        if len(self.languages) < 2:
+            return 0.0
+        silent = unindexed(frozenset(self.languages)).get(term, ())
+        share = sum(self.languages[language] for language in silent) / sum(self.languages.values())
+        return share * self.live_chunks
+
+    def use(self, query_term: tuple[str, int], df: int) -> TermUse:
+        """What a term, asked so many times and held by ``df`` live chunks, weighs."""
+        term, count = query_term
+        held = df + self.uncounted_df(term)
+        # Statistics that are wrong (doctor says so) must not break the search.
+        return TermUse(term, count, df, idf(max(self.live_chunks, held), held))
+
+
+@dataclass(frozen=True, slots=True)
+class _Matches:
+    """Chunks that hold a term, in chunk_no order, with their scores."""
+
+    chunk_nos: NDArray[np.int64]
+    scores: NDArray[np.float64]
+
+
+def rank(snapshot: Snapshot, terms: Sequence[str], k: int, allowed: ChunkNos | None) -> KeywordHits:
+    """The best ``k`` by BM25, only among ``allowed`` when it is given."""
+    counts = Counter(terms)
+    held = [snapshot.rows.get(term, ()) for term in counts]
+    # All terms in one array, one after the other: a numpy call costs more than a hundred postings.
+    found = unpack([row for rows in held for row in rows])
+    dfs = [sum(map(len, rows)) for rows in held]
+    if len(dead := unpack_chunk_nos(snapshot.dead)):
+        owners = np.repeat(np.arange(len(dfs)), dfs)
+        live = ~_among(found.chunk_nos, dead)
+        found, dfs = found.only(live), np.bincount(owners[live], minlength=len(dfs)).tolist()
+    uses = tuple(map(snapshot.use, counts.items(), dfs))
+    matches = _sum(found, _contributions(snapshot, uses, found))
+    if allowed is not None:
+        kept = np.isin(matches.chunk_nos, allowed.astype(np.int64))
+        matches = _Matches(matches.chunk_nos[kept], matches.scores[kept])
+    best = _best(matches.scores, k)
+    return KeywordHits(
+        chunk_nos=matches.chunk_nos[best],
+        scores=matches.scores[best],
+        matched=len(matches.chunk_nos),
+        live_chunks=snapshot.live_chunks,
+        terms=uses,
+        rows_read=sum(map(len, held)),
+    )
+
+
+def idf(chunks: float, df: float) -> float:
+    """Of a term that ``df`` of ``chunks`` live chunks hold; positive."""
+    return math.log(1 + (chunks - df + 0.5) / (df + 0.5))
+
+
+def _contributions(
+    snapshot: Snapshot, uses: Sequence[TermUse], found: Postings
+) -> NDArray[np.float64]:
+    average = snapshot.live_length / max(snapshot.live_chunks, 1) or 1.0
+    weights = np.repeat([use.count * use.idf for use in uses], [use.df for use in uses])
+    tf = found.tfs.astype(np.float64)
+    norm = found.lens * (K1 * B / average)
+    norm += K1 * (1 - B)
+    norm += tf
+    tf *= weights
+    tf /= norm
+    return tf
+
+
+def _sum(found: Postings, contributions: NDArray[np.float64]) -> _Matches:
+    """Scores by chunk; contributions are added in their order."""
+    first, span = _reach(found.chunk_nos)
+    if span > DENSE_FACTOR * len(found):
+        distinct, places = np.unique(found.chunk_nos, return_inverse=True)
+        return _Matches(distinct.astype(np.int64), _totals(places, contributions))
+    scores = _totals(found.chunk_nos - np.uint32(first), contributions)
+    # Several times faster than asking the floats themselves.
+    matched = np.flatnonzero(scores > 0)
+    return _Matches(matched + first, scores[matched])
+
+
+def _totals(places: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.bincount(places, weights).astype(np.float64, copy=False)
+
+
+def _reach(chunk_nos: ChunkNos) -> tuple[int, int]:
+    """The first chunk_no, and how far the others reach from it."""
+    if not len(chunk_nos):
+        return 0, 0
+    first = int(chunk_nos.min())
+    return first, int(chunk_nos.max()) - first + 1
+
+
+def _among(chunk_nos: ChunkNos, others: ChunkNos) -> NDArray[np.bool_]:
+    """Which of ``chunk_nos`` are among ``others``."""
+    first, span = _reach(chunk_nos)
+    if span > DENSE_FACTOR * len(chunk_nos):
+        return np.isin(chunk_nos, others)
+    within = others[(others >= first) & (others < first + span)]
+    mask = np.zeros(span, np.bool_)
+    mask[within - np.uint32(first)] = True
+    held: NDArray[np.bool_] = mask[chunk_nos - np.uint32(first)]
+    return held
+
+
+def _best(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
+    """Places of the ``k`` best; at the cut, too, equal scores go by place, which is chunk_no order."""
+    if k <= 0:
+        return np.empty(0, np.intp)
+    places = np.arange(len(scores))
+    if len(scores) > k:
+        threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
+        above = np.flatnonzero(scores > threshold)
+        level = np.flatnonzero(scores == threshold)[: k - len(above)]
+        places = np.sort(np.concatenate([above, level]))
+    # A stable sort leaves equal scores in their order.
+    return places[np.argsort(-scores[places], kind="stable")]

@@ -1,0 +1,218 @@
+"""Term vectors as Postgres writes them, read back: what postings are rebuilt from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latent_core.bm25.packing import TermCounts, counted
+from latent_core.domain.errors import Invalid
+
+# Lexemes are quoted always, with quotes and backslashes doubled; positions may carry a weight, ours do not. Nothing is
+# given back, and an entry begins after a space alone, so that one look at what a stranger wrote is enough.
+ENTRY: Final = re.compile(r"(?<![^ ])'([^'\\]*+(?:(?:''|\\\\)[^'\\]*+)*+)':([0-9,]++)(?: |\Z)")
+
+
+def tfs_of(tsv: str) -> dict[str, int]:
+    """Term to the number of its positions; ``Invalid`` for what is no term vector of ours."""
+    return {lexeme: listed.count(",") + 1 for lexeme, listed in entries_of(tsv)}
+
+
+def entries_of(tsv: str) -> Iterator[tuple[str, str]]:
+    """Each lexeme with its positions, commas between them; ``Invalid`` for what is no term vector of ours."""
+    parts = ENTRY.split(tsv)  # what is between two entries, a lexeme, its positions, and so on
+    lexemes, positions = parts[1::3], parts[2::3]
+    listed = ",".join(positions)
+    if any(parts[::3]) or ",," in listed or listed.startswith(",") or listed.endswith(","):
+        raise Invalid(f"a term vector cannot be understood: '{tsv[:80]}'")
+    if "''" in tsv or "\\" in tsv:
+        lexemes = [one.replace("''", "'").replace("\\\\", "\\") for one in lexemes]
+    return zip(lexemes, positions, strict=True)
+
+
+AFTER: Final = {"'": ":", ":": "0", "0": "0, ", ",": "0", " ": "'"}
+"""What may follow each sign outside of lexemes; 0 is any digit, and a space stands after each vector."""
+RARE: Final = ("''", "\\", "\0")
+"""In a lexeme: a quote, a backslash, and what fills short ones up."""
+WIDE: Final = 16
+"""Longer lexemes are rare, and told apart one by one."""
+BYTES_AT_ONCE: Final = 8 * 1024 * 1024
+"""Each term is looked up once for all that is read at once; it takes some eight times the memory."""
+_HALF: Final = 8
+_FACTORS: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
+
+
+def parts_of(tsvs: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Vectors to be read at once; one part even of none."""
+    start = length = 0
+    for place, tsv in enumerate(tsvs):
+        if length and length + len(tsv) > BYTES_AT_ONCE:
+            yield tsvs[start:place]
+            start, length = place, 0
+        length += len(tsv)
+    yield tsvs[start:]
+
+
+def counted_in(marks: Marks) -> TermCounts | None:
+    """Terms of many vectors with their counts, for a fraction of what each alone costs.
+
+    None where a vector names a lexeme twice, or two lexemes share a hash.
+    """
+    found = _numbered(marks.whole, marks.opens + 1, marks.closes)
+    if found is None:
+        return None
+    terms, places = found
+    sizes = marks.sizes
+    named = np.sort(np.repeat(np.arange(len(sizes)), sizes) * len(terms) + places)
+    if (named[1:] == named[:-1]).any():
+        return None
+    return TermCounts(terms, places, marks.counts, sizes)
+
+
+def counted_singly(tsvs: Sequence[str]) -> TermCounts:
+    """The same of vectors of any kind, one by one; ``Invalid`` for what is no term vector of ours."""
+    found = [tfs_of(tsv) for tsv in tsvs]
+    terms = [term for tfs in found for term in tfs]
+    return counted(terms, [tf for tfs in found for tf in tfs.values()], [len(t) for t in found])
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """All vectors as one text, a space behind each, and where in it what stands."""
+
+    whole: bytes
+    outside: NDArray[np.bool_]
+    """Of each byte whether it is in no lexeme; the quote before one is in it, the one behind it is not."""
+    opens: NDArray[np.int64]
+    closes: NDArray[np.int64]
+    """The quotes before and behind each lexeme."""
+    commas: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    """How many positions each lexeme has."""
+    sizes: NDArray[np.int64]
+    """How many lexemes each vector has."""
+
+
+def marked(tsvs: Sequence[str]) -> Marks | None:
+    """None where a vector has a sign of ``RARE``, or is none of ours."""
+    vectors = [tsv.encode() for tsv in tsvs]
+    whole = b"".join([vector + b" " for vector in vectors if vector])
+    signs = np.frombuffer(whole, np.uint8)
+    is_quote = signs == ord("'")
+    quotes = np.flatnonzero(is_quote)
+    sizes = _sizes(vectors, quotes)
+    if sizes is None or any(sign.encode() in whole for sign in RARE):
+        return None
+    outside = np.bitwise_xor.accumulate(is_quote) ^ True
+    if not _follow(whole, outside):
+        return None
+    commas = np.flatnonzero((signs == ord(",")) & outside)
+    opens, closes = quotes[::2], quotes[1::2]
+    owners = np.searchsorted(closes, commas) - 1
+    counts = np.bincount(owners, minlength=len(closes)) + 1
+    return Marks(whole, outside, opens, closes, commas, counts, sizes)
+
+
+def _sizes(tsvs: Sequence[bytes], quotes: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """How many lexemes each vector has; None when one does not begin with a lexeme, or ends within one."""
+    lengths = np.array([len(tsv) + 1 if tsv else 0 for tsv in tsvs], np.int64)
+    ends = np.cumsum(lengths)
+    passed = np.searchsorted(quotes, ends)
+    sizes = np.diff(passed, prepend=0)
+    begins = (ends - lengths)[lengths > 0]
+    firsts = (passed - sizes)[lengths > 0]
+    if (sizes[lengths > 0] == 0).any() or (sizes % 2).any() or (quotes[firsts] != begins).any():
+        return None
+    return sizes // 2
+
+
+def _follow(whole: bytes, outside: NDArray[np.bool_]) -> bool:
+    """Whether outside of lexemes each sign follows one that it may follow."""
+    kinds = np.frombuffer(whole.translate(_KINDS), np.uint8)
+    pairs = kinds[:-1] * np.uint8(len(AFTER) + 1) + kinds[1:]
+    wrong = np.frombuffer(pairs.tobytes().translate(_WRONG), np.bool_)
+    return not (wrong & outside[:-1]).any()
+
+
+def _kinds() -> bytes:
+    """Of each byte the number of its sign in ``AFTER``; the last is what has no place there."""
+    kinds = np.full(256, len(AFTER), np.uint8)
+    for number, sign in enumerate(AFTER):
+        kinds[list(b"0123456789" if sign == "0" else sign.encode())] = number
+    return kinds.tobytes()
+
+
+def _wrong(kinds: bytes) -> bytes:
+    """Of two kinds that follow each other whether they may not."""
+    wrong = np.ones((len(AFTER) + 1, len(AFTER) + 1), np.uint8)
+    for number, after in enumerate(AFTER.values()):
+        wrong[number, [kinds[sign] for sign in after.encode()]] = 0
+    return wrong.tobytes().ljust(256, b"\1")
+
+
+_KINDS: Final = _kinds()
+_WRONG: Final = _wrong(_KINDS)
+
+
+def _numbered(
+    whole: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[list[str], NDArray[np.int32]] | None:
+    """Every lexeme once, and of each its place among them; None when two share a hash."""
+    places = np.empty(len(starts), np.int32)
+    wide = ends - starts > WIDE
+    words = _words(whole, starts[~wide], (ends - starts)[~wide])
+    words ^= words >> np.uint64(29)  # of no two different ones the same
+    firsts, places[~wide] = _alike(words[0] * _FACTORS[0] ^ words[1] * _FACTORS[1])
+    if (words[:, firsts[places[~wide]]] != words).any():
+        return None
+    bounds = zip(starts[~wide][firsts].tolist(), ends[~wide][firsts].tolist(), strict=True)
+    terms = [whole[start:end].decode() for start, end in bounds]
+    places[wide], rest = _numbered_singly(whole, starts[wide], ends[wide])
+    places[wide] += len(terms)
+    return terms + rest, places
+
+
+def _alike(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Where each hash stands first, and of each its place among these.
+
+    By one sort of plain numbers, the fastest there is: each hash gives its lowest bits to its place.
+    """
+    bits = np.uint64(len(hashes).bit_length())
+    keys = (hashes >> bits << bits) | np.arange(len(hashes), dtype=np.uint64)
+    keys.sort()
+    order = (keys & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+    keys >>= bits
+    begins = np.ones(len(keys), np.bool_)
+    begins[1:] = keys[1:] != keys[:-1]
+    places = np.empty(len(keys), np.int32)
+    places[order] = np.cumsum(begins, dtype=np.int32) - 1
+    return order[begins], places
+
+
+def _numbered_singly(
+    whole: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[list[int], list[str]]:
+    numbers: dict[bytes, int] = {}
+    bounds = zip(starts.tolist(), ends.tolist(), strict=True)
+    places = [numbers.setdefault(whole[start:end], len(numbers)) for start, end in bounds]
+    return places, [lexeme.decode() for lexeme in numbers]
+
+
+def _words(
+    whole: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """The bytes of each lexeme, zeros behind them, as a column of two numbers."""
+    padded = whole + bytes(WIDE)
+    at = np.ndarray((len(whole) + _HALF,), "<u8", padded, strides=(1,))  # from each byte on
+    halves = [at[starts] & _MASKS[np.minimum(lengths, _HALF)]]
+    halves.append(at[starts + _HALF] & _MASKS[np.maximum(lengths - _HALF, 0)])
+    return np.stack(halves)
+
+
+_MASKS: Final = np.array([(1 << 8 * length) - 1 for length in range(_HALF + 1)], np.uint64)
+"""Those of a number's bytes that belong to a lexeme of a length."""

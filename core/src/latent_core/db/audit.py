@@ -1,0 +1,134 @@
+"""Who did what to which container: a row a change, in the change's own transaction; and how it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from latent_core.db.connection import Connection
+from latent_core.domain.audit import AuditLine
+
+INSERT: Final = """
+INSERT INTO audit (principal, action, container_id, object, request_id)
+VALUES (%(principal)s, %(action)s, %(container_id)s, %(object)s, %(request_id)s)
+"""
+
+LAST_DELETED: Final = """
+SELECT entry.id
+FROM unnest(%(ids)s::text[]) AS entry (id)
+CROSS JOIN LATERAL (
+    SELECT action FROM audit
+    WHERE container_id = entry.id AND action IN ('container.create', 'container.delete')
+    ORDER BY id DESC
+    LIMIT 1) AS last
+WHERE last.action = 'container.delete'
+"""
+
+
+# Each container's lines from its own index. Those of a container that had the id before are not its owners' to read.
+OWNED: Final = """
+SELECT found.id, found.at, found.principal, found.action, found.container_id, found.object, found.request_id
+FROM unnest(%(container_ids)s::text[]) AS w (container_id)
+JOIN containers c ON c.id = w.container_id AND c.deleted_at IS NULL
+CROSS JOIN LATERAL (
+    SELECT * FROM audit a
+    WHERE a.container_id = w.container_id AND a.at >= c.created_at AND a.id < %(before)s
+      AND (%(principal)s::text IS NULL OR a.principal = %(principal)s)
+      AND (%(action)s::text IS NULL OR a.action ^@ %(action)s)
+    ORDER BY a.id DESC
+    LIMIT %(limit)s) AS found
+ORDER BY found.id DESC
+LIMIT %(limit)s
+"""
+
+# And what concerns no container, or none that is there: what is there and somebody else's stays out.
+WHOLE: Final = """
+SELECT a.id, a.at, a.principal, a.action, a.container_id, a.object, a.request_id
+FROM audit a
+WHERE a.id < %(before)s
+  AND (%(container_id)s::text IS NULL OR a.container_id = %(container_id)s)
+  AND (%(principal)s::text IS NULL OR a.principal = %(principal)s)
+  AND (%(action)s::text IS NULL OR a.action ^@ %(action)s)
+  AND (a.container_id IS NULL OR a.container_id = ANY(%(container_ids)s::text[])
+       OR NOT EXISTS (SELECT 1 FROM containers c WHERE c.id = a.container_id AND c.deleted_at IS NULL))
+ORDER BY a.id DESC
+LIMIT %(limit)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """Which lines: before the one with the id ``before``, at most ``limit``, newest first."""
+
+    before: int
+    limit: int
+    principal: str | None = None
+    action: str | None = None
+    """A beginning: ``token.`` means all of tokens."""
+
+
+async def note(
+    conn: Connection,
+    *,
+    principal: str,
+    action: str,
+    container_id: str | None,
+    object_: str | None,
+    request_id: str | None,
+) -> None:
+    """Write one line of the audit trail; ``container_id`` is None for what concerns the installation."""
+    await conn.execute(
+        INSERT,
+        {
+            "principal": principal,
+            "action": action,
+            "container_id": container_id,
+            "object": object_,
+            "request_id": request_id,
+        },
+    )
+
+
+async def note_each(
+    conn: Connection,
+    *,
+    principal: str,
+    action: str,
+    container_id: str,
+    objects: Sequence[str],
+    request_id: str | None,
+) -> None:
+    """One line an object, in one go."""
+    common = {
+        "principal": principal,
+        "action": action,
+        "container_id": container_id,
+        "request_id": request_id,
+    }
+    async with conn.cursor() as cursor:
+        await cursor.executemany(INSERT, [{**common, "object": object_} for object_ in objects])
+
+
+async def deleted(conn: Connection, container_ids: Sequence[str]) -> set[str]:
+    """Those of the containers that somebody deleted and nobody has created since."""
+    cursor = await conn.execute(LAST_DELETED, {"ids": list(container_ids)})
+    return {row["id"] for row in await cursor.fetchall()}
+
+
+async def of_containers(
+    conn: Connection, container_ids: Sequence[str], query: AuditQuery
+) -> list[AuditLine]:
+    """What happened to these containers since they were made."""
+    values = {**asdict(query), "container_ids": list(container_ids)}
+    rows = await (await conn.execute(OWNED, values)).fetchall()
+    return [AuditLine.model_validate(row) for row in rows]
+
+
+async def whole(
+    conn: Connection, owned: Sequence[str], container_id: str | None, query: AuditQuery
+) -> list[AuditLine]:
+    """What happened to ``owned`` containers, to those that are no more, and to the installation; of one, if it is named."""
+    values = {**asdict(query), "container_ids": list(owned), "container_id": container_id}
+    rows = await (await conn.execute(WHOLE, values)).fetchall()
+    return [AuditLine.model_validate(row) for row in rows]

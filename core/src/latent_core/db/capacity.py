@@ -1,0 +1,117 @@
+"""Whether the stores have room for more: asked before work is accepted, so that nothing is taken that must wait.
+
+A store on this machine is measured. A server tells nobody how full it is: one that said it is full is left alone for
+a minute, and whatever is written then finds out whether it still is. Searches go on, and deletions, which make room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping
+from math import ceil
+from pathlib import Path
+from time import monotonic
+from typing import Final, Self, get_args
+
+from latent_core.db import stores_over_capacity
+from latent_core.db.connection import Connection
+from latent_core.domain.errors import LatentError, OutOfSpace, Service, StoreFull
+from latent_core.settings import Settings
+
+REMEMBERED_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 2.0
+"""How old what the workers noted, and the room on this disk, may be."""
+SERVICES: Final[tuple[Service, ...]] = get_args(Service)
+_CALLED: Final[Mapping[Service, str]] = {
+    "postgres": "Postgres",
+    "qdrant": "Qdrant",
+    "minio": "the S3 server",
+}
+
+
+class CapacityGuard:
+    """One a process. ``folder`` is on the disk of what is embedded, where ``min_free`` bytes stay free."""
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        min_free: int = 0,
+        servers: frozenset[Service] = frozenset(),
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._folder = folder
+        self._min_free = min_free
+        self._servers = servers
+        self._clock = clock
+        self._reported_at: dict[Service, float] = {}
+        self._looked_at: float | None = None
+        self._short = False
+
+    @classmethod
+    def of(cls, settings: Settings, folder: Path) -> Self:
+        addresses: dict[Service, object] = {
+            "postgres": settings.postgres_dsn,
+            "qdrant": settings.qdrant_url,
+            "minio": settings.s3_endpoint,
+        }
+        servers = frozenset(name for name, address in addresses.items() if address is not None)
+        return cls(folder, min_free=settings.min_free_bytes, servers=servers)
+
+    def heard(self, error: LatentError) -> None:
+        """Remember a server that says it is full; other errors are none of ours."""
+        if isinstance(error, StoreFull) and error.service in self._servers:
+            self._reported_at[error.service] = self._clock()
+
+    def known_full(self) -> frozenset[Service]:
+        """By what was seen so far."""
+        servers = {name for name in self._reported_at if self._seconds_left(name) > 0}
+        return frozenset(servers | (set(self._embedded) if self._short else set()))
+
+    async def look(self, conn: Connection) -> None:
+        """See what the workers noted, and how much room is on this disk, unless that was just done."""
+        now = self._clock()
+        if self._looked_at is not None and now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now  # before the wait: who comes meanwhile goes by the last look
+        for service, ago in (
+            await stores_over_capacity.reported_within(conn, REMEMBERED_SECONDS)
+        ).items():
+            if service in self._servers:
+                self._reported_at[service] = max(
+                    now - ago, self._reported_at.get(service, now - ago)
+                )
+        self._short = await self._is_short()
+
+    async def check(self, conn: Connection) -> None:
+        """``OutOfSpace`` when nothing should be written now; it says what to do, and when to come back."""
+        await self.look(conn)
+        full = self.known_full()
+        service = min(full & self._servers, default=None)
+        if service is not None:
+            left = self._seconds_left(service)
+            raise OutOfSpace(
+                f"{_CALLED[service]} said {REMEMBERED_SECONDS - left:.0f} s ago that its disk is full, so nothing is "
+                "written to it for a minute: make room there, then send it again. Searching goes on, and so does deleting",
+                service=service,
+                retry_after=max(1, ceil(left)),
+            )
+        if full:
+            raise OutOfSpace(
+                "there is too little room in the data directory: LLC_MIN_FREE_BYTES stay free; make room, or lower "
+                "that, then send it again. Searching goes on, and so does deleting",
+                retry_after=ceil(REMEMBERED_SECONDS),
+            )
+
+    @property
+    def _embedded(self) -> list[Service]:
+        return [service for service in SERVICES if service not in self._servers]
+
+    def _seconds_left(self, service: Service) -> float:
+        return self._reported_at[service] + REMEMBERED_SECONDS - self._clock()
+
+    async def _is_short(self) -> bool:
+        if self._folder is None or not self._min_free or not self._embedded:
+            return False
+        return (await asyncio.to_thread(shutil.disk_usage, self._folder)).free < self._min_free

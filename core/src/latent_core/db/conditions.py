@@ -1,0 +1,250 @@
+"""Filters as Postgres judges them: fragments of SQL from one table, joined by their nodes; every value is a parameter.
+
+The fragments speak of a row of ``chunks`` as ``c`` and of its document as ``d``. A fragment may be NULL where
+something is missing: AND and OR pass that on as "not true", and NOT is written as IS NOT TRUE, so that a
+condition and its ``Negation`` part all chunks between them. Nothing here can fail on what a row holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, LiteralString, assert_never
+
+from psycopg.sql import SQL, Composable, Placeholder
+from psycopg.types.json import Jsonb
+
+from latent_core.domain.filters.model import (
+    CHUNK_META,
+    AllOf,
+    AnyOf,
+    Column,
+    FilterOp,
+    MetaField,
+    Negation,
+    Node,
+    Test,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterCondition:
+    """What a filter asks of a chunk; empty, it lets everything through."""
+
+    where: Composable | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of ``where``."""
+
+    def __bool__(self) -> bool:
+        return self.where is not None
+
+
+def condition(node: Node | None) -> FilterCondition:
+    """The condition that a filter stands for."""
+    if node is None:
+        return FilterCondition()
+    compiler = _Compiler()
+    return FilterCondition(compiler.node(node), compiler.values)
+
+
+_PATH: Final[LiteralString] = (
+    """(CASE WHEN d.uri ^@ 'file:///' THEN substr(d.uri, 9) ELSE d.uri END COLLATE "C")"""
+)
+_LAST_PAGE: Final[LiteralString] = "coalesce(c.page_end, c.page)"
+
+_GLOBS: Final[LiteralString] = (
+    _PATH + " ^@ ANY({folders}::text[]) OR " + _PATH + " ~ ANY({patterns}::text[])"
+)
+_EXACT: Final[LiteralString] = " = ANY({value}::text[])"
+_MOMENT: Final[LiteralString] = " {op} {value}::timestamptz"
+_MOMENTS: Final[LiteralString] = " = ANY({value}::timestamptz[])"
+_ORDERED: Final = {
+    FilterOp.GT: SQL(">"),
+    FilterOp.GTE: SQL(">="),
+    FilterOp.LT: SQL("<"),
+    FilterOp.LTE: SQL("<="),
+}
+
+_COLUMNS: Final[Mapping[tuple[Column, FilterOp], LiteralString]] = {
+    (Column.SOURCE_TYPE, FilterOp.IN): "c.source_type" + _EXACT,
+    (Column.MODALITY, FilterOp.IN): "c.modality" + _EXACT,
+    (Column.DOC_ID, FilterOp.IN): "c.doc_id = ANY({value}::uuid[])",
+    (Column.LANGUAGE, FilterOp.IN): "d.language" + _EXACT,
+    (Column.LANGUAGE, FilterOp.EXISTS): "d.language IS NOT NULL",
+    (Column.PATH, FilterOp.IN): _PATH + _EXACT,
+    (Column.PATH, FilterOp.PREFIX): _PATH + " ^@ ANY({value}::text[])",
+    (Column.PATH, FilterOp.CONTAINS): "strpos(" + _PATH + ", {value}::text) > 0",
+    (Column.KEY_PATH, FilterOp.IN): "c.key_path" + _EXACT,
+    (Column.KEY_PATH, FilterOp.EXISTS): "c.key_path IS NOT NULL",
+    (Column.KEY_PATH, FilterOp.CONTAINS): 'strpos(c.key_path COLLATE "C", {value}::text) > 0',
+    # Whole steps: what follows is nothing, a name or a place in a list.
+    (Column.KEY_PATH, FilterOp.PREFIX): (
+        """EXISTS (SELECT FROM unnest({value}::text[]) AS prefix WHERE c.key_path ^@ prefix
+        AND substr(c.key_path, length(prefix) + 1, 1) IN ('', '.', '['))"""
+    ),
+    (Column.PAGE, FilterOp.IN): (
+        "EXISTS (SELECT FROM unnest({value}::integer[]) AS page WHERE page BETWEEN c.page AND "
+        + _LAST_PAGE
+        + ")"
+    ),
+    (Column.PAGE, FilterOp.EXISTS): "c.page IS NOT NULL",
+    (Column.PAGE, FilterOp.GT): _LAST_PAGE + " > {value}::integer",
+    (Column.PAGE, FilterOp.GTE): _LAST_PAGE + " >= {value}::integer",
+    (Column.PAGE, FilterOp.LT): "c.page < {value}::integer",
+    (Column.PAGE, FilterOp.LTE): "c.page <= {value}::integer",
+    (Column.MODIFIED, FilterOp.IN): "d.source_modified_at" + _MOMENTS,
+    (Column.MODIFIED, FilterOp.EXISTS): "d.source_modified_at IS NOT NULL",
+    **{(Column.MODIFIED, op): "d.source_modified_at" + _MOMENT for op in _ORDERED},
+    (Column.INGESTED, FilterOp.IN): "d.fetched_at" + _MOMENTS,
+    (Column.INGESTED, FilterOp.EXISTS): "d.fetched_at IS NOT NULL",
+    **{(Column.INGESTED, op): "d.fetched_at" + _MOMENT for op in _ORDERED},
+    (Column.MAX_AGE, FilterOp.LTE): (
+        "coalesce(d.source_modified_at, d.first_fetched_at) >= now() - {value}::interval"
+    ),
+}
+
+_IN_CHUNK: Final[LiteralString] = "coalesce(c.meta -> {name}::text, d.meta -> {name}::text)"
+_IN_DOCUMENT: Final[LiteralString] = "(d.meta -> {name}::text)"
+# {meta} is what stands under a field's name: jsonb, or NULL. Casts stand behind CASE, which keeps the order.
+_KNOWN: Final[LiteralString] = "jsonb_typeof({meta}) <> 'null'"
+_EQUAL: Final[LiteralString] = "{meta} = ANY({value}::jsonb[])"
+_NUMBER: Final[LiteralString] = "jsonb_typeof({meta}) = 'number' AND {meta} {op} {value}::jsonb"
+_TEXT: Final[LiteralString] = (
+    """jsonb_typeof({meta}) = 'string' AND ({meta} #>> '{{}}') COLLATE "C" {op} {value}::text"""
+)
+_HAS: Final[LiteralString] = "jsonb_typeof({meta}) = 'array' AND {meta} @> {value}::jsonb"
+_HAS_TEXT: Final[
+    LiteralString
+] = """CASE jsonb_typeof({meta}) WHEN 'array' THEN {meta} @> {value}::jsonb
+    WHEN 'string' THEN strpos(({meta} #>> '{{}}') COLLATE "C", {text}::text) > 0 END"""
+_DATED: Final[
+    LiteralString
+] = r"""CASE WHEN jsonb_typeof({meta}) = 'string' AND ({meta} #>> '{{}}') ~
+    '^\d{{4}}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?$'
+    AND pg_input_is_valid({meta} #>> '{{}}', 'timestamptz') THEN ({meta} #>> '{{}}')::timestamptz """
+
+
+class _Compiler:
+    """Composes one condition and collects its parameters."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def node(self, node: Node) -> Composable:
+        match node:
+            case AllOf():
+                return self._joined(" AND ", node.parts)
+            case AnyOf():
+                return self._joined(" OR ", node.parts)
+            case Negation():
+                return SQL("({part} IS NOT TRUE)").format(part=self.node(node.part))
+            case Test():
+                return SQL("({})").format(self._test(node, node.field))
+        assert_never(node)
+
+    def _joined(self, word: LiteralString, parts: Sequence[Node]) -> Composable:
+        return SQL("({})").format(SQL(word).join([self.node(part) for part in parts]))
+
+    def _test(self, test: Test, field: Column | MetaField) -> Composable:
+        return self._column(test, field) if isinstance(field, Column) else self._meta(test, field)
+
+    def _column(self, test: Test, column: Column) -> Composable:
+        if test.op is FilterOp.GLOB:
+            return self._globs([str(value) for value in test.values])
+        fragment = SQL(_COLUMNS[column, test.op])
+        if test.op is FilterOp.EXISTS:
+            return fragment
+        given = list(test.values) if test.op in (FilterOp.IN, FilterOp.PREFIX) else test.values[0]
+        return fragment.format(value=self._bind(given), op=_ORDERED.get(test.op, SQL("")))
+
+    def _globs(self, globs: Sequence[str]) -> Composable:
+        """Folders are compared as they are, which is cheaper than matching."""
+        folders = [glob for glob in globs if _is_folder(glob)]
+        patterns = [glob_pattern(glob) for glob in globs if glob not in folders]
+        return SQL(_GLOBS).format(
+            folders=self._bind([glob.removesuffix("**") for glob in folders]),
+            patterns=self._bind(patterns),
+        )
+
+    def _meta(self, test: Test, field: MetaField) -> Composable:
+        meta = self._field(field.name)
+        if test.op is FilterOp.EXISTS:
+            return SQL(_KNOWN).format(meta=meta)
+        if field.dated:
+            return self._dated(test, meta)
+        if test.op is FilterOp.IN:
+            values = [Jsonb(value) for value in test.values]
+            return SQL(_EQUAL).format(meta=meta, value=self._bind(values))
+        (value,) = test.values
+        if test.op is FilterOp.CONTAINS and isinstance(value, str):
+            return SQL(_HAS_TEXT).format(
+                meta=meta, value=self._bind(Jsonb(value)), text=self._bind(value)
+            )
+        if test.op is FilterOp.CONTAINS:
+            return SQL(_HAS).format(meta=meta, value=self._bind(Jsonb(value)))
+        compared = _TEXT if isinstance(value, str) else _NUMBER
+        bound = self._bind(value if isinstance(value, str) else Jsonb(value))
+        return SQL(compared).format(meta=meta, op=_ORDERED[test.op], value=bound)
+
+    def _dated(self, test: Test, meta: Composable) -> Composable:
+        if test.op is FilterOp.IN:
+            return SQL(_DATED + _MOMENTS + " END").format(
+                meta=meta, value=self._bind(list(test.values))
+            )
+        return SQL(_DATED + _MOMENT + " END").format(
+            meta=meta, op=_ORDERED[test.op], value=self._bind(test.values[0])
+        )
+
+    def _field(self, name: str) -> Composable:
+        """The value under a name: the chunk's, else the document's; else what the name's dots lead to."""
+        whole = self._top(name)
+        first, *steps = name.split(".")
+        if not steps:
+            return whole
+        inner = self._top(first)
+        for step in steps:
+            inner = SQL("({} -> {}::text)").format(inner, self._bind(step))
+        return SQL("coalesce({}, {})").format(whole, inner)
+
+    def _top(self, name: str) -> Composable:
+        top = _IN_CHUNK if name in CHUNK_META else _IN_DOCUMENT
+        return SQL(top).format(name=self._bind(name))
+
+    def _bind(self, value: Any) -> Placeholder:
+        name = f"asked_{len(self.values)}"
+        self.values[name] = value
+        return Placeholder(name)
+
+
+def _is_folder(glob: str) -> bool:
+    head = glob.removesuffix("/**")
+    return head != glob and not set(head) & set("*?")
+
+
+def glob_pattern(glob: str) -> str:
+    """A glob as a regular expression of Postgres, which matches it in time linear in the path.
+
+    ``*`` is any run of characters but slashes, ``?`` one of them, ``**`` any number of whole parts, at the end
+    whatever follows. One without a slash is about the file's name, in whatever folder.
+    """
+    parts = glob.split("/")
+    if len(parts) == 1 and glob != "**":
+        parts = ["**", glob]
+    *folders, last = parts
+    head = "".join("(?:.*/)?" if part == "**" else f"{_part(part)}/" for part in folders)
+    return f"^{head}{'.*' if last == '**' else _part(last)}$"
+
+
+def _part(part: str) -> str:
+    return "".join(_WILD.get(token, _escaped(token)) for token in _TOKEN.findall(part))
+
+
+_TOKEN: Final = re.compile(r"\*+|\?|[^*?]+")
+_WILD: Final[Mapping[str, str]] = {"?": "[^/]"}
+
+
+def _escaped(literal: str) -> str:
+    if literal.startswith("*"):
+        return "[^/]*"
+    return "".join(c if c.isalnum() or not c.isascii() else f"\\{c}" for c in literal)

@@ -1,0 +1,315 @@
+"""The way to Postgres: one pool a process, transactions, and the one place where its errors become ours.
+
+Rows are dicts (``dict_row``): a repository reads ``row["title"]``. Hot paths that read thousands of
+rows open their own cursor: ``conn.cursor(row_factory=tuple_row, binary=True)``.
+``jsonb`` is written and read by orjson; timestamps are UTC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import select
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import orjson
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, IsolationLevel, errors
+from psycopg.adapt import AdaptersMap
+from psycopg.rows import DictRow, dict_row
+from psycopg.types.json import set_json_dumps, set_json_loads
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from latent_core.db import arrays
+from latent_core.domain.errors import (
+    GatewayUnreachable,
+    Invalid,
+    LatentError,
+    StoreFull,
+    TimedOut,
+    Unavailable,
+)
+
+logger = logging.getLogger(__name__)
+
+Connection = AsyncConnection[DictRow]
+Isolation = Literal["read committed", "repeatable read", "serializable"]
+
+OLDEST_SERVER = 160000  # DESIGN §2: Postgres 16+
+CONNECT_SECONDS = 10
+CLOSE_SECONDS = 5.0
+
+CONFIGURE = """
+SELECT set_config('statement_timeout', %(statement)s, false),
+       set_config('lock_timeout', %(lock)s, false),
+       set_config('idle_in_transaction_session_timeout', %(idle)s, false),
+       set_config('timezone', 'UTC', false)
+"""
+PING = "SELECT 1"
+
+_LEVELS: dict[Isolation, IsolationLevel | None] = {
+    "read committed": None,  # the server's default: nothing to say in BEGIN
+    "repeatable read": IsolationLevel.REPEATABLE_READ,
+    "serializable": IsolationLevel.SERIALIZABLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseTimeouts:
+    """How long the server and the pool may let us wait, in seconds.
+
+    ``statement`` bounds any one statement; a longer one says ``SET LOCAL statement_timeout`` itself.
+    """
+
+    wait: float = 10.0
+    statement: float = 60.0
+    lock: float = 15.0
+    idle_in_transaction: float = 60.0
+
+    def parameters(self) -> dict[str, str]:
+        return {
+            "statement": _milliseconds(self.statement),
+            "lock": _milliseconds(self.lock),
+            "idle": _milliseconds(self.idle_in_transaction),
+        }
+
+
+DEFAULT_LIMITS = DatabaseTimeouts()
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{max(1, round(seconds * 1000))}ms"
+
+
+class Database:
+    """A pool of connections to one database. Open it in a composition root, close it there."""
+
+    def __init__(
+        self, dsn: str, pool: AsyncConnectionPool[Connection], limits: DatabaseTimeouts
+    ) -> None:
+        self.dsn = dsn
+        self._pool = pool
+        self._limits = limits
+
+    @classmethod
+    async def open(
+        cls,
+        dsn: str,
+        *,
+        min_size: int = 1,
+        max_size: int = 10,
+        name: str = "gateway",
+        limits: DatabaseTimeouts = DEFAULT_LIMITS,
+    ) -> Self:
+        """Raises ``Unavailable`` when the server cannot be reached, ``Invalid`` when it is not to be used."""
+        await check_server(dsn)
+        pool = AsyncConnectionPool(
+            dsn,
+            min_size=min_size,
+            max_size=max_size,
+            name=name,
+            timeout=limits.wait,
+            # Not longer than a client waits: the next one begins with a fresh attempt, without the
+            # delays that grow while Postgres is away.
+            reconnect_timeout=limits.wait,
+            # A statement is a transaction of its own, unless ``transaction`` begins one.
+            kwargs=_arguments(name) | {"autocommit": True},
+            configure=lambda conn: _configure(conn, limits),
+            check=_check,
+            reset=_reset,
+            connection_class=AsyncConnection[DictRow],
+            open=False,
+        )
+        with mapped_errors():
+            await pool.open(wait=True, timeout=limits.wait)
+        return cls(dsn, pool, limits)
+
+    @asynccontextmanager
+    async def transaction(
+        self, *, isolation: Isolation = "read committed", read_only: bool = False
+    ) -> AsyncIterator[Connection]:
+        """One transaction: commits when the block ends, rolls back when it raises."""
+        with mapped_errors():
+            async with self._pool.connection() as conn:
+                if isolation != "read committed" or read_only:
+                    # Client-side state that is folded into BEGIN; _reset takes it back.
+                    await conn.set_isolation_level(_LEVELS[isolation])
+                    await conn.set_read_only(read_only or None)
+                async with conn.transaction():
+                    yield conn
+
+    def reading(self) -> AbstractAsyncContextManager[Connection]:
+        """A connection for statements that read, each by itself: BEGIN and COMMIT would cost as many round
+        trips again, and at "read committed" give no more, since there every statement has a snapshot of its own."""
+        return self._connected()
+
+    def single(self) -> AbstractAsyncContextManager[Connection]:
+        """A connection for one statement that writes: it is a transaction by itself, in one round trip instead of
+        three."""
+        return self._connected()
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Connection]:
+        with mapped_errors():
+            async with self._pool.connection() as conn:
+                yield conn
+
+    @asynccontextmanager
+    async def dedicated(self, *, name: str, autocommit: bool = True) -> AsyncIterator[Connection]:
+        """A connection outside the pool, for LISTEN and heartbeats. Closed when the block ends."""
+        with mapped_errors():
+            conn = await AsyncConnection.connect(
+                self.dsn, autocommit=autocommit, **_arguments(name)
+            )
+            try:
+                await _configure(conn, self._limits)
+                yield conn
+            finally:
+                await conn.close()
+
+    async def ping(self) -> None:
+        """Answers, or raises ``Unavailable`` or ``TimedOut``."""
+        try:
+            async with asyncio.timeout(self._limits.wait), self.transaction(read_only=True) as conn:
+                await conn.execute(PING)
+        except TimeoutError as exc:
+            raise TimedOut(f"Postgres did not answer within {self._limits.wait:g} s") from exc
+
+    def stats(self) -> dict[str, int]:
+        """Counters of the pool, for metrics: ``pool_size``, ``requests_waiting``, …"""
+        return self._pool.get_stats()
+
+    async def close(self) -> None:
+        await self._pool.close(CLOSE_SECONDS)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+def _arguments(name: str) -> dict[str, Any]:
+    return {
+        "row_factory": dict_row,
+        "context": _adapters(),
+        "application_name": f"latent {name}",
+        "client_encoding": "utf8",
+        "connect_timeout": CONNECT_SECONDS,
+        # What is said twice is said often: planning costs the server more than most statements themselves.
+        "prepare_threshold": 1,
+        # A server that vanished without a word is noticed within half a minute.
+        "keepalives_idle": 15,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+    }
+
+
+def _adapters() -> AdaptersMap:
+    adapters = AdaptersMap(psycopg.adapters)
+    set_json_dumps(orjson.dumps, context=adapters)
+    set_json_loads(orjson.loads, context=adapters)
+    arrays.register(adapters)
+    return adapters
+
+
+async def check_server(dsn: str) -> None:
+    """``Unavailable`` when the server cannot be reached, ``Invalid`` when it is too old.
+
+    The pool only logs why it cannot connect; one plain attempt tells the user.
+    """
+    try:
+        with mapped_errors():
+            conn = await AsyncConnection.connect(dsn, connect_timeout=CONNECT_SECONDS)
+    except psycopg.ProgrammingError as exc:
+        raise Invalid(f"the Postgres DSN cannot be read: {exc}") from exc
+    async with conn:
+        version = conn.info.server_version
+    if version < OLDEST_SERVER:
+        raise Invalid(f"Postgres {version // 10000} is too old: version 16 or newer is needed")
+
+
+async def _configure(conn: Connection, limits: DatabaseTimeouts) -> None:
+    await conn.execute(CONFIGURE, limits.parameters())
+    if not conn.autocommit:
+        await conn.commit()
+
+
+async def _check(conn: Connection) -> None:
+    """A healthy idle connection has nothing to read. One that has was closed by the server, or got a
+    message: only then is a round trip spent on asking."""
+    poll = select.poll()
+    poll.register(conn.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
+    if poll.poll(0):
+        await AsyncConnectionPool.check_connection(conn)
+
+
+async def _reset(conn: Connection) -> None:
+    if conn.isolation_level is not None or conn.read_only is not None:
+        await conn.set_isolation_level(None)
+        await conn.set_read_only(None)
+
+
+async def only_row(cursor: AsyncCursor[DictRow]) -> DictRow:
+    """The row of a statement that answers one."""
+    row = await cursor.fetchone()
+    if row is None:
+        raise RuntimeError("a statement that answers one row answered none")
+    return row
+
+
+@contextmanager
+def mapped_errors() -> Iterator[None]:
+    """psycopg's errors leave as ours, with their cause; what a repository must judge itself
+    (violated constraints, wrong SQL) leaves as it is."""
+    try:
+        yield
+    except psycopg.Error as exc:
+        mapped = translate(exc)
+        if mapped is None:
+            raise
+        raise mapped from exc
+    except UnicodeEncodeError as exc:  # psycopg's own, before it asks the server: a lone surrogate
+        raise Invalid("a text holds half a character (a lone surrogate)") from exc
+
+
+def translate(exc: psycopg.Error) -> LatentError | None:
+    """Our error for one of psycopg's, or None if it is the caller's to judge."""
+    quotes = isinstance(exc, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError)
+    if isinstance(exc, errors.DiskFull) or (os.strerror(errno.ENOSPC) in str(exc) and not quotes):
+        return StoreFull(
+            "Postgres has no space left on its disk: make room and try again", service="postgres"
+        )
+    if isinstance(exc, errors.QueryCanceled | errors.LockNotAvailable):
+        return TimedOut(f"Postgres gave up waiting: {_first_line(exc)}")
+    if isinstance(exc, errors.IdleInTransactionSessionTimeout):
+        return TimedOut("the transaction was idle for too long, and Postgres ended it")
+    if isinstance(exc, PoolTimeout):
+        return GatewayUnreachable("no connection to Postgres became free in time: try again")
+    if isinstance(exc, PoolClosed):
+        return GatewayUnreachable("the process is shutting down")
+    if isinstance(exc, psycopg.DataError | errors.ProgramLimitExceeded):
+        return Invalid(f"Postgres cannot store a value: {_first_line(exc)}")
+    if isinstance(exc, errors.TransactionRollback | errors.OutOfMemory):
+        return Unavailable(f"Postgres ended the transaction: {_first_line(exc)}")
+    if isinstance(exc, errors.FeatureNotSupported) and "cached plan" in str(exc):
+        return Unavailable("the schema was changed meanwhile: try again")
+    if isinstance(exc, psycopg.OperationalError) or _is_lost(exc):
+        # The cause names sockets and hosts, which are not the reader's business.
+        logger.warning("postgres_not_available", extra={"cause": _first_line(exc)})
+        return GatewayUnreachable("Postgres is not available; the log says why")
+    return None
+
+
+def _is_lost(exc: psycopg.Error) -> bool:
+    # The only InterfaceError that is not a programming error: the connection broke earlier.
+    return isinstance(exc, psycopg.InterfaceError) and "connection is" in str(exc)
+
+
+def _first_line(exc: psycopg.Error) -> str:
+    return str(exc).strip().partition("\n")[0]

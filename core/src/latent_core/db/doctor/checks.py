@@ -1,0 +1,276 @@
+"""Queries of the doctor: what the rows say, in bounded pages and short transactions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from uuid import UUID
+
+from latent_core.db.connection import Connection, Database
+from latent_core.domain.errors import Conflict
+
+COUNTS: Final = """
+SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s AND deleted_at IS NULL
+        AND live_generation IS NOT NULL) AS documents,
+       (SELECT count(*) FROM documents WHERE container_id = %(id)s AND deleted_at IS NULL
+        AND live_generation IS NULL) AS pending_documents,
+       (SELECT count(*) FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+        WHERE c.container_id = %(id)s AND d.deleted_at IS NULL) AS chunks,
+       (SELECT coalesce(sum(coalesce(n.windows, c.windows)), 0)::bigint FROM chunks c
+        JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+        LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s
+        WHERE c.container_id = %(id)s AND d.deleted_at IS NULL) AS points_expected,
+       (SELECT count(*) FROM jobs WHERE container_id = %(id)s AND state = 'failed') AS failed_jobs,
+       (SELECT count(*) FROM jobs WHERE container_id = %(id)s AND state IN ('queued', 'running')) AS open_jobs
+"""
+
+# What an import has accepted becomes live by its commit, and has no other job. A dead letter counts as long as what
+# became live, or was deleted, has not overtaken it. ``sha256`` is set by what becomes live and goes with a deletion.
+PENDING_WITHOUT_JOB: Final = """
+SELECT d.id, d.uri,
+       d.sha256 IS NOT NULL AND EXISTS (
+           SELECT 1 FROM documents o JOIN blob_refs r ON r.doc_id = o.id AND r.role = 'original'
+           WHERE o.id = coalesce(d.parent_id, d.id) AND o.deleted_at IS NULL
+             AND (r.generation = o.live_generation OR o.live_generation IS NULL AND r.sha256 = o.sha256)) AS has_original
+FROM documents d
+WHERE d.container_id = %(id)s AND d.deleted_at IS NULL AND d.live_generation IS NULL
+  AND (%(ids)s::uuid[] IS NULL OR d.id = ANY(%(ids)s))
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id IN (d.id, d.parent_id) AND j.kind IN ('ingest', 'corpus')
+                  AND (j.state IN ('queued', 'running')
+                       OR j.state IN ('failed', 'cancelled')
+                       AND coalesce((j.payload ->> 'request')::bigint, 0) >= d.floor_request))
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.kind = 'import' AND j.state IN ('queued', 'running')
+                  AND j.payload ->> 'target' = d.container_id)
+LIMIT %(limit)s
+"""
+
+WRONG_COUNTS: Final = """
+SELECT d.id, d.uri, d.live_chunks, count(c.chunk_no) AS found
+FROM documents d
+LEFT JOIN chunks c ON c.doc_id = d.id AND c.generation = d.live_generation
+WHERE d.container_id = %(id)s AND d.deleted_at IS NULL AND d.live_generation IS NOT NULL
+GROUP BY d.id
+HAVING d.live_chunks <> count(c.chunk_no)
+LIMIT %(limit)s
+"""
+
+DEAD_ROWS: Final = """
+WITH found AS (
+    SELECT c.doc_id, c.generation, 'chunks' AS kind FROM chunks c JOIN documents d ON d.id = c.doc_id
+    WHERE c.container_id = %(id)s AND d.container_id = %(id)s
+      AND (d.live_generation IS DISTINCT FROM c.generation OR d.deleted_at IS NOT NULL)
+    UNION ALL
+    SELECT p.doc_id, p.generation, 'pages' FROM pages p JOIN documents d ON d.id = p.doc_id
+    WHERE d.container_id = %(id)s AND (d.live_generation IS DISTINCT FROM p.generation OR d.deleted_at IS NOT NULL)
+    UNION ALL
+    SELECT r.doc_id, r.generation, 'refs' FROM blob_refs r JOIN documents d ON d.id = r.doc_id
+    WHERE d.container_id = %(id)s AND (d.live_generation IS DISTINCT FROM r.generation OR d.deleted_at IS NOT NULL)
+)
+SELECT doc_id, generation, count(*) FILTER (WHERE kind = 'chunks') AS chunks,
+       count(*) FILTER (WHERE kind = 'pages') AS pages, count(*) FILTER (WHERE kind = 'refs') AS refs
+FROM found
+GROUP BY doc_id, generation
+LIMIT %(limit)s
+"""
+
+LIVE_REFS: Final = """
+SELECT r.doc_id, r.generation, r.role, r.part, r.sha256, b.state, b.bytes
+FROM blob_refs r
+JOIN documents d ON d.id = r.doc_id AND d.live_generation = r.generation
+JOIN blobs b ON b.sha256 = r.sha256
+WHERE d.container_id = %(id)s AND d.deleted_at IS NULL AND (r.doc_id, r.role, r.part) > (%(doc)s, %(role)s, %(part)s)
+ORDER BY r.doc_id, r.role, r.part
+LIMIT %(limit)s
+"""
+
+# Which documents an import will touch is known to its archive only.
+OPEN_WORK: Final = """
+SELECT doc.id
+FROM unnest(%(ids)s::uuid[]) AS doc (id)
+WHERE EXISTS (
+    SELECT 1 FROM jobs j
+    WHERE j.kind = 'import' AND j.state IN ('queued', 'running') AND j.payload ->> 'target' = %(container_id)s
+) OR EXISTS (
+    SELECT 1 FROM jobs j
+    WHERE j.container_id = %(container_id)s AND j.state IN ('queued', 'running')
+      AND (
+          (j.kind IN ('ingest', 'corpus')
+           AND (j.doc_id = doc.id OR j.doc_id = (SELECT parent_id FROM documents WHERE id = doc.id)))
+          OR (j.kind = 'purge'
+              AND (j.payload -> 'below' @> jsonb_build_array(jsonb_build_array(doc.id::text))
+                   OR j.payload -> 'only' @> jsonb_build_array(jsonb_build_array(doc.id::text))))
+          OR j.kind = 'delete_container'
+      )
+)
+"""
+
+AWAITED: Final = """
+SELECT 1 FROM jobs j
+WHERE j.state IN ('queued', 'running')
+  AND (j.kind IN ('ingest', 'corpus')
+       AND j.doc_id IN (%(doc)s, (SELECT parent_id FROM documents WHERE id = %(doc)s))
+       OR j.kind = 'import' AND j.payload ->> 'target' = %(container_id)s)
+LIMIT 1
+"""
+
+BLOB_GARBAGE: Final = """
+SELECT b.sha256, b.state FROM blobs b
+WHERE b.touched_at < now() - make_interval(secs => %(older)s)
+  AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
+                  AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state = 'running' AND j.kind IN ('import', 'ingest')
+                  AND j.started_at <= b.touched_at)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.kind = 'garbage'
+                  AND (j.state = 'running'
+                       OR j.state = 'queued' AND j.run_at < now() + make_interval(secs => %(older)s)))
+ORDER BY b.sha256
+LIMIT %(limit)s
+"""
+
+REFERS: Final = """
+SELECT 1 FROM blob_refs r JOIN documents d ON d.id = r.doc_id AND d.live_generation = r.generation
+WHERE r.doc_id = %(doc)s AND r.generation = %(generation)s AND r.role = %(role)s AND r.part = %(part)s
+  AND d.deleted_at IS NULL
+"""
+
+DEAD_LETTERS: Final = """
+SELECT id, kind, doc_id, cause ->> 'message' AS cause FROM jobs
+WHERE container_id = %(id)s AND state = 'failed'
+ORDER BY id DESC
+LIMIT %(limit)s
+"""
+
+SPACE_DRIFT: Final = """
+SELECT s.state FROM containers c JOIN spaces s ON s.id = c.live_space
+WHERE c.id = %(id)s AND c.deleted_at IS NULL AND s.state <> 'live'
+"""
+
+# Those of a container, or (NULL) the backups whose container is gone.
+ARCHIVES: Final = """
+SELECT a.id, a.kind, a.container_id, a.sha256, a.bytes, b.state
+FROM archives a JOIN blobs b ON b.sha256 = a.sha256
+WHERE a.id > %(after)s
+  AND (a.container_id = %(id)s OR %(id)s::text IS NULL AND NOT EXISTS (
+           SELECT 1 FROM containers c WHERE c.id = a.container_id AND c.deleted_at IS NULL))
+ORDER BY a.id
+LIMIT %(limit)s
+"""
+
+# A session's lock on a connection of its own: it goes with the connection, however the run ends.
+TRY_LOCK: Final = "SELECT pg_try_advisory_lock(7806) AS mine"
+
+KNOWN_BLOBS: Final = "SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s)"
+
+
+@asynccontextmanager
+async def alone(db: Database) -> AsyncIterator[None]:
+    """Keep all other comparisons of the stores out while the block lasts: each reads everything, and may repair.
+
+    ``Conflict`` while another gateway or request compares them.
+    """
+    async with db.dedicated(name="doctor") as conn:
+        row = await (await conn.execute(TRY_LOCK)).fetchone()
+        if row is None or not row["mine"]:
+            raise Conflict("the stores are being compared already: try again when that has ended")
+        yield
+
+
+async def counts(conn: Connection, container_id: str, collection_id: int) -> dict[str, int]:
+    """How many of each thing the rows tell of; points, of those in the collection ``collection_id``."""
+    values = {"id": container_id, "collection_id": collection_id}
+    row = await (await conn.execute(COUNTS, values)).fetchone()
+    return {name: int(value) for name, value in (row or {}).items()}
+
+
+async def pending_without_job(
+    conn: Connection, container_id: str, limit: int, *, among: Sequence[UUID] | None = None
+) -> list[dict[str, Any]]:
+    """Accepted documents that nobody works on and nobody has failed on: they would wait for ever.
+
+    Only those ``among`` some, if they are given: look so again, with their rows locked, before one is taken back.
+    """
+    values = {
+        "id": container_id,
+        "limit": limit,
+        "ids": list(among) if among is not None else None,
+    }
+    return await (await conn.execute(PENDING_WITHOUT_JOB, values)).fetchall()
+
+
+async def wrong_counts(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
+    """Documents whose number of chunks is not what their row says."""
+    return await (await conn.execute(WRONG_COUNTS, {"id": container_id, "limit": limit})).fetchall()
+
+
+async def dead_rows(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
+    """Generations that are not live and still have chunks, pages or references to blobs."""
+    return await (await conn.execute(DEAD_ROWS, {"id": container_id, "limit": limit})).fetchall()
+
+
+async def live_refs(
+    conn: Connection, container_id: str, after: tuple[UUID, str, int], limit: int
+) -> list[dict[str, Any]]:
+    """References of live documents to blobs, in key order after ``after``."""
+    doc, role, part = after
+    cursor = await conn.execute(
+        LIVE_REFS, {"id": container_id, "doc": doc, "role": role, "part": part, "limit": limit}
+    )
+    return await cursor.fetchall()
+
+
+async def with_open_work(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> set[UUID]:
+    """Those documents that an ingest, an import or a purge is under way or queued for: what they hold may be in
+    motion."""
+    if not doc_ids:
+        return set()
+    cursor = await conn.execute(OPEN_WORK, {"ids": list(doc_ids), "container_id": container_id})
+    return {r["id"] for r in await cursor.fetchall()}
+
+
+async def awaited(conn: Connection, container_id: str, doc_id: UUID) -> bool:
+    """Whether an ingest or an import is under way or queued that may make something newer of it live. Lock it first."""
+    values = {"doc": doc_id, "container_id": container_id}
+    return await (await conn.execute(AWAITED, values)).fetchone() is not None
+
+
+async def blob_garbage(
+    conn: Connection, older_than_seconds: float, limit: int
+) -> list[dict[str, Any]]:
+    """Blobs that nothing refers to and nobody has touched for so long, unless they are about to be collected."""
+    cursor = await conn.execute(BLOB_GARBAGE, {"older": older_than_seconds, "limit": limit})
+    return await cursor.fetchall()
+
+
+async def archives(
+    conn: Connection, container_id: str | None, after: int, limit: int
+) -> list[dict[str, Any]]:
+    """Exports, backups and files to be imported of a container, or None: those whose container is not there."""
+    values = {"id": container_id, "after": after, "limit": limit}
+    return await (await conn.execute(ARCHIVES, values)).fetchall()
+
+
+async def known_blobs(conn: Connection, hashes: Sequence[str]) -> set[str]:
+    """Those hashes that have a row."""
+    cursor = await conn.execute(KNOWN_BLOBS, {"hashes": list(hashes)})
+    return {r["sha256"] for r in await cursor.fetchall()}
+
+
+async def refers(conn: Connection, doc_id: UUID, generation: int, role: str, part: int) -> bool:
+    """Whether a live document still has this reference."""
+    values = {"doc": doc_id, "generation": generation, "role": role, "part": part}
+    return await (await conn.execute(REFERS, values)).fetchone() is not None
+
+
+async def dead_letters(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
+    """Jobs that were given up, newest first."""
+    return await (await conn.execute(DEAD_LETTERS, {"id": container_id, "limit": limit})).fetchall()
+
+
+async def space_drift(conn: Connection, container_id: str) -> str | None:
+    """How the space that is searched is marked, unless as live."""
+    row = await (await conn.execute(SPACE_DRIFT, {"id": container_id})).fetchone()
+    return str(row["state"]) if row else None

@@ -1,0 +1,71 @@
+"""Texts of visible chunks: of candidates, and of what stands around a hit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg.rows import tuple_row
+
+from latent_core.db.connection import Connection
+
+TEXTS: Final = """
+SELECT c.chunk_no, c.text
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+"""
+
+# Pages that are chunks as pictures stand after all text: beside them stand pages, and beside text stands text.
+AROUND: Final = """
+SELECT h.doc AS doc_id, h.position AS hit_position, c.position, c.id, c.text, c.page, c.page_end, c.line_start, c.line_end,
+       c.heading_path, c.key_path, c.table_id, c.row_group
+FROM unnest(%(docs)s::uuid[], %(generations)s::int[], %(positions)s::int[]) AS h(doc, generation, position)
+JOIN documents d ON d.id = h.doc AND d.live_generation = h.generation AND d.deleted_at IS NULL
+JOIN chunks a ON a.doc_id = h.doc AND a.generation = h.generation AND a.position = h.position
+JOIN chunks c ON c.doc_id = h.doc AND c.generation = h.generation AND c.position <> h.position
+     AND c.position BETWEEN h.position - %(reach)s AND h.position + %(reach)s AND c.modality = a.modality
+ORDER BY h.doc, h.position, c.position
+"""
+
+BEGINNING: Final = """
+SELECT left(c.text, %(chars)s)
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL AND (c.modality = 'text' OR d.source_type = 'image')
+ORDER BY c.position
+LIMIT %(chunks)s
+"""
+CHUNKS_OF_PREVIEW: Final = 50
+
+
+async def of_chunk_nos(
+    conn: Connection, container_id: str, chunk_nos: Sequence[int]
+) -> dict[int, str]:
+    """Raw texts of those of ``chunk_nos`` that are visible."""
+    async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
+        await cursor.execute(TEXTS, {"container_id": container_id, "chunk_nos": list(chunk_nos)})
+        return dict(await cursor.fetchall())
+
+
+async def around(
+    conn: Connection, chosen: Sequence[tuple[UUID, int, int]], reach: int
+) -> list[dict[str, Any]]:
+    """Visible chunks up to ``reach`` before and after those at (document, generation, position), in order."""
+    docs, generations, positions = zip(*chosen, strict=True)
+    values = {
+        "docs": list(docs),
+        "generations": list(generations),
+        "positions": list(positions),
+        "reach": reach,
+    }
+    return await (await conn.execute(AROUND, values)).fetchall()
+
+
+async def beginning(conn: Connection, doc_id: UUID, chars: int) -> list[str]:
+    """The first visible chunks of a document, each cut at ``chars``."""
+    values = {"doc_id": doc_id, "chars": chars, "chunks": CHUNKS_OF_PREVIEW}
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(BEGINNING, values)
+        return [text for (text,) in await cursor.fetchall()]

@@ -1,0 +1,356 @@
+"""Rows of chunks: written once by a publication, read through the join on the live generation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from psycopg.rows import tuple_row
+from psycopg.sql import SQL
+
+from latent_core.db.conditions import FilterCondition
+from latent_core.db.connection import Connection
+from latent_core.domain.chunk import Chunk
+from latent_core.domain.filters.model import CHUNK_META
+from latent_core.domain.ids import PointId, point_id
+
+COPY: Final = """
+COPY chunks (doc_id, generation, position, id, container_id, chunk_no, modality, source_type, block_type, text, embed_text,
+             page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id, row_group,
+             offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance, meta)
+FROM STDIN
+"""
+
+COPY_SIGNATURES: Final = "COPY signatures (container_id, chunk_no, bits) FROM STDIN"
+
+# Answered from indexes alone where pages are vacuumed; a filter has to look at the rows.
+LIVE: Final = """
+SELECT c.chunk_no, c.doc_id
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+"""
+
+LIVE_FILTERED: Final = SQL("""
+SELECT c.chunk_no, c.doc_id
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+  AND {condition}
+""")
+
+HYDRATE: Final = """
+SELECT c.chunk_no, c.id, c.doc_id, c.generation, c.position, c.modality, c.source_type, c.block_type, c.text,
+       c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id, c.row_group,
+       c.offset_start, c.offset_end, c.provenance, c.meta, c.created_at,
+       d.uri, d.title, d.language, d.external_id, d.sha256, d.source_modified_at, d.first_fetched_at, d.fetched_at,
+       d.meta AS doc_meta, d.parent_id, l.original,
+       (SELECT e.mapped FROM containers k JOIN spaces s ON s.id = k.live_space
+        JOIN embedded e ON e.doc_id = d.id AND e.collection_id = coalesce(s.collection_id, s.id) AND e.generation = c.generation
+        WHERE k.id = c.container_id) AS mapped,
+       spanned.pages
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN duplicates l ON l.container_id = c.container_id AND l.chunk_no = c.chunk_no
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(jsonb_build_object(
+               'visual', p.visual, 'image_sha256', p.image_sha256, 'mime', i.mime, 'filename', i.filename,
+               'pdf_sha256', f.sha256, 'pdf_mime', f.mime, 'pdf_filename', f.filename) ORDER BY p.page) AS pages
+    FROM pages p
+    LEFT JOIN blob_refs i ON i.doc_id = p.doc_id AND i.generation = p.generation AND i.role = 'page_image' AND i.part = p.page
+    LEFT JOIN blob_refs f ON f.doc_id = p.doc_id AND f.generation = p.generation AND f.role = 'page_pdf' AND f.part = p.page
+                         AND f.sha256 = p.pdf_sha256
+    WHERE p.doc_id = c.doc_id AND p.generation = c.generation AND p.page BETWEEN c.page AND coalesce(c.page_end, c.page)
+) spanned ON c.page IS NOT NULL
+WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+"""
+
+# Of a broad condition only that it is broad; the index on documents' chunks holds all that is asked for.
+ALLOWED: Final = SQL("""
+WITH passed AS MATERIALIZED (
+    SELECT c.chunk_no, c.id, c.generation, c.windows
+    FROM chunks c
+    JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+    WHERE c.container_id = %(container_id)s AND d.container_id = %(container_id)s AND d.deleted_at IS NULL
+      AND {condition}
+    LIMIT %(limit)s + 1
+), counted AS (
+    SELECT count(*) AS passed FROM passed
+)
+SELECT counted.passed, p.chunk_no, p.id, p.generation, coalesce(n.windows, p.windows)
+FROM counted LEFT JOIN passed p ON counted.passed <= %(limit)s
+LEFT JOIN point_counts n ON n.container_id = %(container_id)s AND n.chunk_no = p.chunk_no AND n.collection_id = %(collection_id)s
+""")
+
+PLACES: Final = """
+SELECT c.chunk_no, c.id, c.doc_id, c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id,
+       c.row_group, d.title, d.uri
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+"""
+
+LENGTHS: Final = """
+SELECT c.doc_id, c.chunk_no, c.length
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE d.id = ANY(%(ids)s)
+ORDER BY c.chunk_no
+"""
+
+POINTS: Final = """
+SELECT c.chunk_no, c.id, c.doc_id, c.generation, coalesce(n.windows, c.windows) AS windows
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s
+WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL AND c.chunk_no > %(after)s
+ORDER BY c.chunk_no
+LIMIT %(limit)s
+"""
+
+BY_CHUNK_NO: Final = """
+SELECT c.chunk_no, c.id, c.generation, coalesce(n.windows, c.windows) AS windows
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s
+WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s) AND d.deleted_at IS NULL
+"""
+
+PLACE_ON_PAGES: Final = """
+UPDATE chunks c
+SET page = (SELECT min(p.page) FROM pages p WHERE p.doc_id = c.doc_id AND p.generation = c.generation
+            AND p.line_end >= c.line_start),
+    page_end = (SELECT max(p.page) FROM pages p WHERE p.doc_id = c.doc_id AND p.generation = c.generation
+                AND p.line_start <= c.line_end)
+WHERE c.doc_id = %(doc_id)s AND c.generation = %(generation)s AND c.line_start IS NOT NULL
+"""
+
+INLINE_POINTS: Final = 1000
+"""Ids of more points are made in a thread: that takes some microseconds each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRow:
+    """A chunk with what only its publication knows."""
+
+    doc_id: UUID
+    generation: int
+    container_id: str
+    chunk: Chunk
+    windows: int
+    tsv: str
+    """The term vector, as a tsvector literal."""
+    length: int
+    provenance: dict[str, Any]
+    signature: str
+    """``latent_core.bm25.signature``: goes with the row when it goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedChunks:
+    """Chunks a filter lets through, and their points."""
+
+    chunk_nos: NDArray[np.int64]
+    point_ids: list[PointId]
+    complete: bool
+    """False when there are more than the limit: the filter is broad, and none of them is told."""
+
+
+async def insert(conn: Connection, rows: Sequence[ChunkRow]) -> None:
+    """Write chunks by COPY, in the caller's transaction."""
+    async with conn.cursor() as cursor:
+        async with cursor.copy(COPY) as copy:
+            for row in rows:
+                await copy.write_row(_copied(row))
+        async with cursor.copy(COPY_SIGNATURES) as copy:
+            for row in rows:
+                await copy.write_row((row.container_id, row.chunk.chunk_no, row.signature))
+
+
+def _copied(row: ChunkRow) -> tuple[Any, ...]:
+    draft, place = row.chunk.draft, row.chunk.draft.place
+    if not draft.meta.keys() <= CHUNK_META:
+        raise ValueError(f"filters do not look for {sorted(draft.meta)} in chunks: see CHUNK_META")
+    return (
+        row.doc_id,
+        row.generation,
+        row.chunk.position,
+        row.chunk.id,
+        row.container_id,
+        row.chunk.chunk_no,
+        draft.modality.value,
+        draft.source_type.value,
+        draft.block_type.value,
+        draft.text,
+        draft.embed_text,
+        place.page,
+        place.page_end,
+        place.line_start,
+        place.line_end,
+        list(place.heading_path),
+        place.key_path,
+        place.parent_section,
+        place.table_id,
+        place.row_group,
+        place.offset_start,
+        place.offset_end,
+        draft.content_hash,
+        draft.token_count,
+        row.windows,
+        row.tsv,
+        row.length,
+        orjson.dumps(row.provenance).decode(),
+        orjson.dumps(draft.meta).decode(),
+    )
+
+
+async def live(
+    conn: Connection, container_id: str, chunk_nos: NDArray[np.int64], condition: FilterCondition
+) -> dict[int, UUID]:
+    """Those of ``chunk_nos`` that are visible and pass ``condition``, each with its document.
+
+    Every candidate of every channel must pass this join (DESIGN §7.2).
+    """
+    values = {"container_id": container_id, "chunk_nos": chunk_nos}
+    async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
+        if condition.where is None:
+            await cursor.execute(LIVE, values)
+        else:
+            statement = LIVE_FILTERED.format(condition=condition.where)
+            # Not prepared: it is another one for every filter, and planned best with its values.
+            await cursor.execute(statement, {**values, **condition.values}, prepare=False)
+        return dict(await cursor.fetchall())
+
+
+async def hydrate(
+    conn: Connection, container_id: str, chunk_nos: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    """Everything a hit shows, by chunk_no, with the ``pages`` it spans; chunk_nos that are not visible (any more) are absent."""
+    cursor = await conn.execute(
+        HYDRATE,
+        {"container_id": container_id, "chunk_nos": np.array(chunk_nos, np.int64)},
+        binary=True,
+    )
+    return {row["chunk_no"]: row for row in await cursor.fetchall()}
+
+
+async def places(
+    conn: Connection, container_id: str, chunk_nos: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    """Ids and places of those of ``chunk_nos`` that are visible."""
+    cursor = await conn.execute(
+        PLACES, {"container_id": container_id, "chunk_nos": list(chunk_nos)}, binary=True
+    )
+    return {row["chunk_no"]: row for row in await cursor.fetchall()}
+
+
+async def allowed(
+    conn: Connection,
+    container_id: str,
+    condition: FilterCondition,
+    limit: int,
+    *,
+    collection_id: int | None = None,
+) -> AllowedChunks:
+    """The visible chunks that pass ``condition``, which asks something, if they are at most ``limit``.
+
+    Points are those of the collection ``collection_id`` (``Space.collection_id``); a chunk may have more or fewer in
+    another space than its row says.
+    """
+    if condition.where is None:
+        raise ValueError("a condition that asks nothing lets everything through")
+    statement = ALLOWED.format(condition=condition.where)
+    values = {
+        "container_id": container_id,
+        "limit": limit,
+        "collection_id": collection_id,
+        **condition.values,
+    }
+    async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
+        await cursor.execute(statement, values, prepare=False)
+        rows = await cursor.fetchall()
+    known_rows = [row for row in rows if row[1] is not None]
+    return AllowedChunks(
+        chunk_nos=np.array([chunk_no for _, chunk_no, *_ in known_rows], dtype=np.int64),
+        point_ids=await asyncio.to_thread(_points_of, known_rows)
+        if len(known_rows) > INLINE_POINTS
+        else _points_of(known_rows),
+        complete=rows[0][0] <= limit,
+    )
+
+
+def _points_of(known_rows: Sequence[tuple[Any, ...]]) -> list[PointId]:
+    return [
+        point_id(chunk, generation, window)
+        for *_, chunk, generation, windows in known_rows
+        for window in range(windows)
+    ]
+
+
+async def points_of(
+    conn: Connection,
+    container_id: str,
+    chunk_nos: NDArray[np.int64],
+    *,
+    collection_id: int | None = None,
+) -> AllowedChunks:
+    """Those of ``chunk_nos`` that are visible, with their points in the collection ``collection_id``."""
+    rows = await by_chunk_no(conn, container_id, chunk_nos.tolist(), collection_id=collection_id)
+    return AllowedChunks(
+        chunk_nos=np.array([row["chunk_no"] for row in rows], dtype=np.int64),
+        point_ids=[
+            point_id(row["id"], row["generation"], window)
+            for row in rows
+            for window in range(row["windows"])
+        ],
+        complete=True,
+    )
+
+
+async def live_lengths(conn: Connection, doc_ids: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
+    """(document, chunk_no, BM25 length) of the visible chunks of documents: what dies when they are replaced."""
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(LENGTHS, {"ids": list(doc_ids)})
+        return list(await cursor.fetchall())
+
+
+async def points(
+    conn: Connection, container_id: str, *, after: int, limit: int, collection_id: int | None = None
+) -> list[dict[str, Any]]:
+    """What the vector collection ``collection_id`` must hold, in chunk_no order."""
+    values = {
+        "container_id": container_id,
+        "after": after,
+        "limit": limit,
+        "collection_id": collection_id,
+    }
+    cursor = await conn.execute(POINTS, values)
+    return await cursor.fetchall()
+
+
+async def by_chunk_no(
+    conn: Connection,
+    container_id: str,
+    chunk_nos: Sequence[int],
+    *,
+    collection_id: int | None = None,
+) -> list[dict[str, Any]]:
+    """What decides the point ids, in the collection ``collection_id``, of those of ``chunk_nos`` that are visible."""
+    values = {
+        "container_id": container_id,
+        "chunk_nos": list(chunk_nos),
+        "collection_id": collection_id,
+    }
+    cursor = await conn.execute(BY_CHUNK_NO, values)
+    return await cursor.fetchall()
+
+
+async def place_on_pages(conn: Connection, doc_id: UUID, generation: int) -> None:
+    """Tell each chunk the rendered pages its lines fall on."""
+    await conn.execute(PLACE_ON_PAGES, {"doc_id": doc_id, "generation": generation})

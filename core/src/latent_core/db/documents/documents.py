@@ -1,0 +1,416 @@
+"""Rows of documents: their identity, their generations and their visibility."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from latent_core.db.connection import Connection
+from latent_core.domain.document import DocumentState, DocumentView
+from latent_core.domain.ids import document_id
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """What is known of a document when it is handed in."""
+
+    container_id: str
+    uri: str
+    mime: str
+    external_id: str | None = None
+    parent_id: UUID | None = None
+
+    @property
+    def doc_id(self) -> UUID:
+        return document_id(self.container_id, self.uri)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGeneration:
+    """What a publication writes on its document's row."""
+
+    title: str
+    source_type: str
+    sha256: str
+    bytes: int
+    language: str
+    fingerprint: str
+    chunks: int
+    mime: str
+    meta: dict[str, Any]
+    validators: dict[str, Any] | None = None
+    """What the server said about these bytes, of a fetched page."""
+    recipe: str | None = None
+    """``latent_core.domain.recipe`` of what made it."""
+    given_meta: str | None = None
+    """``doc_meta.given_digest`` of the meta its sender gave."""
+
+
+ACCEPT: Final = """
+INSERT INTO documents (id, container_id, uri, mime, external_id, parent_id, request)
+VALUES (%(id)s, %(container_id)s, %(uri)s, %(mime)s, %(external_id)s, %(parent_id)s, 1)
+ON CONFLICT (id) DO UPDATE SET deleted_at = NULL, updated_at = now(), request = documents.request + 1
+RETURNING request
+"""
+
+STILL_CURRENT: Final = """
+SELECT 1 FROM documents
+WHERE id = %(id)s AND deleted_at IS NULL AND floor_request <= %(request)s FOR SHARE
+"""
+
+SELECT: Final = """
+SELECT id, container_id, uri, mime, source_type, title, sha256, bytes, meta, external_id, parent_id,
+       live_generation, next_generation, floor_generation, request, floor_request, live_chunks, fingerprint, language,
+       source_modified_at, source_mtime_ns, first_fetched_at, fetched_at, created_at, updated_at, deleted_at
+FROM documents WHERE id = %(id)s
+"""
+
+TAKE_GENERATIONS: Final = """
+WITH held AS MATERIALIZED (
+    SELECT id FROM documents WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE
+)
+UPDATE documents SET next_generation = next_generation + 1
+WHERE id = ANY (ARRAY(SELECT id FROM held)) AND deleted_at IS NULL AND floor_request <= %(request)s
+RETURNING id, next_generation - 1 AS generation, fingerprint, live_generation
+"""
+
+LOCK: Final = """
+SELECT id, live_generation FROM documents WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE
+"""
+
+FLIP: Final = """
+UPDATE documents
+SET live_generation = %(generation)s, title = %(title)s, source_type = %(source_type)s, sha256 = %(sha256)s,
+    bytes = %(bytes)s, language = %(language)s, fingerprint = %(fingerprint)s, live_chunks = %(chunks)s,
+    mime = %(mime)s, meta = %(meta)s::jsonb, validators = %(validators)s::jsonb, source_modified_at = %(modified_at)s, source_mtime_ns = %(mtime_ns)s,
+    fetched_at = %(fetched_at)s, first_fetched_at = coalesce(first_fetched_at, %(fetched_at)s), updated_at = now(),
+    floor_request = %(request)s, recipe = %(recipe)s, given_meta = %(given_meta)s
+WHERE id = %(id)s AND deleted_at IS NULL AND floor_generation <= %(generation)s AND floor_request <= %(request)s
+  AND (live_generation IS NULL OR live_generation < %(generation)s)
+RETURNING id
+"""
+
+SEEN_UNCHANGED: Final = """
+UPDATE documents
+SET fetched_at = greatest(fetched_at, %(fetched_at)s), source_mtime_ns = coalesce(%(mtime_ns)s, source_mtime_ns),
+    source_modified_at = coalesce(%(modified_at)s, source_modified_at), updated_at = now(),
+    validators = coalesce(%(validators)s::jsonb, validators), floor_request = greatest(floor_request, %(request)s),
+    given_meta = %(given_meta)s
+WHERE id = %(id)s AND deleted_at IS NULL AND fingerprint = %(fingerprint)s AND live_generation IS NOT NULL
+RETURNING id
+"""
+
+AGES: Final = (
+    "SELECT id, source_modified_at, first_fetched_at FROM documents WHERE id = ANY(%(ids)s)"
+)
+
+LIVE_SOURCE: Final = """
+SELECT sha256, fingerprint, validators FROM documents
+WHERE id = %(id)s AND deleted_at IS NULL AND live_generation IS NOT NULL
+  AND sha256 IS NOT NULL AND fingerprint IS NOT NULL AND validators IS NOT NULL
+"""
+
+# A record is also overtaken for every request of its corpus up to now, whether that has come to it or not.
+TOMBSTONE: Final = """
+UPDATE documents
+SET deleted_at = now(), updated_at = now(), live_generation = NULL, fingerprint = NULL, live_chunks = 0,
+    sha256 = NULL, bytes = NULL, source_mtime_ns = NULL, first_fetched_at = NULL, validators = NULL,
+    floor_generation = next_generation, request = overtaking.request, floor_request = overtaking.request
+FROM (
+    SELECT d.id, greatest(d.request, d.floor_request, p.request) + 1 AS request
+    FROM documents d LEFT JOIN documents p ON p.id = d.parent_id
+    WHERE d.id = ANY(%(ids)s)
+) overtaking
+WHERE documents.id = overtaking.id AND documents.deleted_at IS NULL
+RETURNING documents.id, documents.floor_generation, documents.floor_request
+"""
+
+PAGE: Final = """
+SELECT d.id, d.container_id, d.uri, d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.external_id,
+       d.parent_id, d.live_generation, d.live_chunks, d.language, d.source_modified_at, d.first_fetched_at,
+       d.fetched_at, d.updated_at, d.deleted_at,
+       (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages
+FROM documents d
+WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL
+  AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
+  AND (%(uri_prefix)s::text IS NULL OR starts_with(d.uri, %(uri_prefix)s))
+ORDER BY d.id
+LIMIT %(limit)s
+"""
+
+ONE: Final = """
+SELECT d.id, d.container_id, d.uri, d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.external_id,
+       d.parent_id, d.live_generation, d.live_chunks, d.language, d.source_modified_at, d.first_fetched_at,
+       d.fetched_at, d.updated_at, d.deleted_at,
+       (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages
+FROM documents d
+WHERE d.id = %(id)s AND d.deleted_at IS NULL
+"""
+
+OF_CONTAINER: Final = """
+SELECT id FROM documents
+WHERE container_id = %(container_id)s AND id = ANY(%(ids)s) AND deleted_at IS NULL
+"""
+
+LIVE_COUNT: Final = """
+SELECT count(*) AS documents FROM (
+    SELECT 1 FROM documents
+    WHERE container_id = %(container_id)s AND live_generation IS NOT NULL AND deleted_at IS NULL AND live_chunks > 0
+    LIMIT %(max_attempts)s
+) found
+"""
+
+BATCH_OF_CONTAINER: Final = "DELETE FROM documents WHERE id IN (SELECT id FROM documents WHERE container_id = %(id)s LIMIT %(limit)s)"
+
+
+async def accept(conn: Connection, source: SourceInfo) -> int:
+    """Make sure the document's row exists and is not a tombstone; what is live stays as it is.
+
+    Answers the number of this request: of two, the one with the higher number decides what is live.
+    """
+    cursor = await conn.execute(
+        ACCEPT,
+        {
+            "id": source.doc_id,
+            "container_id": source.container_id,
+            "uri": source.uri,
+            "mime": source.mime,
+            "external_id": source.external_id,
+            "parent_id": source.parent_id,
+        },
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise RuntimeError("INSERT … ON CONFLICT DO UPDATE answered no row")
+    return int(row["request"])
+
+
+async def still_current(conn: Connection, doc_id: UUID, request: int) -> bool:
+    """Whether no deletion and no newer request has overtaken ``request``; it stays so until the transaction ends."""
+    return (
+        await (await conn.execute(STILL_CURRENT, {"id": doc_id, "request": request})).fetchone()
+        is not None
+    )
+
+
+async def row(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
+    """The whole row, tombstones included."""
+    return await (await conn.execute(SELECT, {"id": doc_id})).fetchone()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A fresh generation of a document, not visible yet."""
+
+    doc_id: UUID
+    generation: int
+    fingerprint: str | None
+    """Of the live generation."""
+
+
+async def take_generations(
+    conn: Connection, doc_ids: Sequence[UUID], request: int
+) -> dict[UUID, Attempt]:
+    """A fresh generation for each document that still wants this ``request``.
+
+    No two attempts ever share one, so the caller's transaction must commit before the first outside write.
+    """
+    cursor = await conn.execute(TAKE_GENERATIONS, {"ids": sorted(doc_ids), "request": request})
+    return {
+        r["id"]: Attempt(
+            r["id"], r["generation"], r["fingerprint"] if r["live_generation"] is not None else None
+        )
+        for r in await cursor.fetchall()
+    }
+
+
+async def lock(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, int | None]:
+    """Lock rows in id order; answers each document's live generation."""
+    cursor = await conn.execute(LOCK, {"ids": sorted(doc_ids)})
+    return {r["id"]: r["live_generation"] for r in await cursor.fetchall()}
+
+
+async def publish(
+    conn: Connection,
+    doc_id: UUID,
+    generation: int,
+    live: LiveGeneration,
+    *,
+    request: int,
+    fetched_at: datetime,
+    modified_at: datetime | None,
+    mtime_ns: int | None,
+) -> bool:
+    """Make ``generation`` the visible one, if it and its request are newer than what is live and any deletion."""
+    cursor = await conn.execute(
+        FLIP,
+        {
+            "id": doc_id,
+            "generation": generation,
+            "title": live.title,
+            "source_type": live.source_type,
+            "sha256": live.sha256,
+            "bytes": live.bytes,
+            "language": live.language,
+            "fingerprint": live.fingerprint,
+            "chunks": live.chunks,
+            "mime": live.mime,
+            "request": request,
+            "meta": orjson.dumps(live.meta).decode(),
+            "fetched_at": fetched_at,
+            "modified_at": modified_at,
+            "mtime_ns": mtime_ns,
+            "validators": _json(live.validators),
+            "recipe": live.recipe,
+            "given_meta": live.given_meta,
+        },
+    )
+    return await cursor.fetchone() is not None
+
+
+async def seen_unchanged(
+    conn: Connection,
+    doc_id: UUID,
+    fingerprint: str,
+    *,
+    request: int,
+    fetched_at: datetime,
+    modified_at: datetime | None,
+    mtime_ns: int | None,
+    validators: dict[str, Any] | None = None,
+    given_meta: str | None = None,
+) -> bool:
+    """Note that the source was fetched again and is what is live already; False when it is not (any more)."""
+    cursor = await conn.execute(
+        SEEN_UNCHANGED,
+        {
+            "id": doc_id,
+            "fingerprint": fingerprint,
+            "request": request,
+            "fetched_at": fetched_at,
+            "modified_at": modified_at,
+            "mtime_ns": mtime_ns,
+            "validators": _json(validators),
+            "given_meta": given_meta,
+        },
+    )
+    return await cursor.fetchone() is not None
+
+
+def _json(value: dict[str, Any] | None) -> str | None:
+    return None if value is None else orjson.dumps(value).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSource:
+    """What the live generation was made of, and what the server said about it."""
+
+    sha256: str
+    fingerprint: str
+    validators: dict[str, Any]
+
+
+async def live_source(conn: Connection, doc_id: UUID) -> LiveSource | None:
+    """None when nothing is live, or it was not fetched from the web."""
+    row = await (await conn.execute(LIVE_SOURCE, {"id": doc_id})).fetchone()
+    return LiveSource(row["sha256"], row["fingerprint"], row["validators"]) if row else None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionFloor:
+    """What a deletion overtook: generations and requests below these never become live."""
+
+    generation: int
+    request: int
+
+
+async def tombstone(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, DeletionFloor]:
+    """Make documents invisible, and overtake every request of them up to now. Lock them first."""
+    cursor = await conn.execute(TOMBSTONE, {"ids": sorted(doc_ids)})
+    return floors(await cursor.fetchall())
+
+
+def floors(rows: list[dict[str, Any]]) -> dict[UUID, DeletionFloor]:
+    return {r["id"]: DeletionFloor(r["floor_generation"], r["floor_request"]) for r in rows}
+
+
+async def page(
+    conn: Connection,
+    container_id: str,
+    *,
+    after: UUID | None,
+    limit: int,
+    uri_prefix: str | None = None,
+) -> list[DocumentView]:
+    """Documents in id order after ``after``."""
+    cursor = await conn.execute(
+        PAGE,
+        {"container_id": container_id, "after": after, "limit": limit, "uri_prefix": uri_prefix},
+    )
+    return [_view(r) for r in await cursor.fetchall()]
+
+
+async def view(conn: Connection, doc_id: UUID) -> DocumentView | None:
+    found = await (await conn.execute(ONE, {"id": doc_id})).fetchone()
+    return _view(found) if found else None
+
+
+async def of_container(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> set[UUID]:
+    """Those of the documents that are the container's own and not deleted."""
+    cursor = await conn.execute(OF_CONTAINER, {"container_id": container_id, "ids": list(doc_ids)})
+    return {row["id"] for row in await cursor.fetchall()}
+
+
+async def ages(
+    conn: Connection, doc_ids: Sequence[UUID]
+) -> dict[UUID, tuple[datetime | None, datetime | None]]:
+    """When each source was modified, as far as known, and first fetched."""
+    cursor = await conn.execute(AGES, {"ids": list(doc_ids)})
+    return {
+        row["id"]: (row["source_modified_at"], row["first_fetched_at"])
+        for row in await cursor.fetchall()
+    }
+
+
+async def live_count(conn: Connection, container_id: str, max_attempts: int) -> int:
+    """Visible documents with chunks, counted up to ``max_attempts``."""
+    cursor = await conn.execute(
+        LIVE_COUNT, {"container_id": container_id, "max_attempts": max_attempts}
+    )
+    row = await cursor.fetchone()
+    return int(row["documents"]) if row else 0
+
+
+async def remove_batch(conn: Connection, container_id: str, limit: int) -> int:
+    """Drop rows of a deleted container, with their chunks, pages and blob references."""
+    return (await conn.execute(BATCH_OF_CONTAINER, {"id": container_id, "limit": limit})).rowcount
+
+
+def _view(row: dict[str, Any]) -> DocumentView:
+    return DocumentView(
+        doc_id=row["id"],
+        container_id=row["container_id"],
+        source_uri=row["uri"],
+        external_id=row["external_id"],
+        parent_id=row["parent_id"],
+        title=row["title"],
+        mime=row["mime"],
+        source_type=row["source_type"],
+        state=DocumentState.PENDING if row["live_generation"] is None else DocumentState.LIVE,
+        generation=row["live_generation"],
+        chunks=row["live_chunks"],
+        pages=row["pages"],
+        bytes=row["bytes"],
+        sha256=row["sha256"],
+        language=row["language"],
+        modified_at=row["source_modified_at"],
+        first_fetched_at=row["first_fetched_at"],
+        fetched_at=row["fetched_at"],
+        updated_at=row["updated_at"],
+        meta=row["meta"],
+    )

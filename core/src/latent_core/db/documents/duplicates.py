@@ -1,0 +1,252 @@
+"""Rows of near-duplicates: which chunk repeats which earlier one, and which are still to be judged.
+
+An original repeats nothing; a duplicate names its original by chunk_no. One job a container writes here; a
+publication or a deletion only leaves word of the chunk_nos that came and went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latent_core.db.connection import Connection
+
+SIGNATURE_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRange:
+    """Consecutive chunk_nos that somebody left to be judged."""
+
+    id: int
+    first: int
+    last: int
+
+
+LEAVE: Final = """
+INSERT INTO dedup_pending (container_id, first_chunk_no, last_chunk_no)
+SELECT %(container_id)s, r.first_chunk_no, r.last_chunk_no
+FROM unnest(%(firsts)s::bigint[], %(lasts)s::bigint[]) AS r (first_chunk_no, last_chunk_no)
+"""
+
+LEAVE_ALL: Final = """
+INSERT INTO dedup_pending (container_id, first_chunk_no, last_chunk_no)
+SELECT container_id, 0, next_chunk_no - 1 FROM chunk_no_counters WHERE container_id = %(container_id)s AND next_chunk_no > 0
+"""
+
+PENDING: Final = """
+SELECT id, first_chunk_no, last_chunk_no FROM dedup_pending
+WHERE container_id = %(container_id)s
+ORDER BY first_chunk_no, id
+LIMIT %(limit)s
+"""
+
+SETTLE: Final = "DELETE FROM dedup_pending WHERE id = ANY(%(ids)s::bigint[])"
+
+SHORTEN: Final = "UPDATE dedup_pending SET first_chunk_no = %(first)s WHERE id = %(id)s"
+
+WAITING: Final = "SELECT 1 FROM dedup_pending WHERE container_id = %(container_id)s LIMIT 1"
+
+WITH_BACKLOG: Final = "SELECT DISTINCT container_id FROM dedup_pending ORDER BY container_id"
+
+RELEASE: Final = """
+UPDATE duplicates SET original = NULL
+WHERE container_id = %(container_id)s AND original = ANY(%(originals)s::bigint[])
+RETURNING chunk_no
+"""
+
+DROP_DEAD: Final = """
+DELETE FROM duplicates l
+WHERE l.container_id = %(container_id)s AND l.chunk_no = ANY(%(chunk_nos)s::bigint[])
+  AND NOT EXISTS (SELECT 1 FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+                  WHERE c.container_id = l.container_id AND c.chunk_no = l.chunk_no AND d.deleted_at IS NULL)
+"""
+
+SUBJECTS: Final = """
+SELECT c.chunk_no, c.id, c.generation, coalesce(n.windows, c.windows) AS windows, c.content_hash, c.block_type, l.original
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s
+LEFT JOIN duplicates l ON l.container_id = c.container_id AND l.chunk_no = c.chunk_no
+WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+  AND c.modality = 'text'
+ORDER BY c.chunk_no
+"""
+
+# One value instead of a row a chunk: 48 bytes each, taken apart by numpy.
+SIGNATURES: Final = """
+SELECT string_agg(int8send(chunk_no) || int8send(coalesce(original, -1)) || signature, ''::bytea) AS packed
+FROM duplicates WHERE container_id = %(container_id)s
+"""
+
+KEEP: Final = """
+INSERT INTO duplicates (container_id, chunk_no, signature, original)
+SELECT %(container_id)s, r.chunk_no, r.signature, r.original
+FROM unnest(%(chunk_nos)s::bigint[], %(signatures)s::bytea[], %(originals)s::bigint[]) AS r (chunk_no, signature, original)
+ON CONFLICT (container_id, chunk_no) DO UPDATE SET signature = excluded.signature, original = excluded.original
+"""
+
+REPEAT: Final = """
+UPDATE duplicates l SET original = r.original
+FROM unnest(%(chunk_nos)s::bigint[], %(originals)s::bigint[]) AS r (chunk_no, original)
+WHERE l.container_id = %(container_id)s AND l.chunk_no = r.chunk_no
+"""
+
+ORIGINALS: Final = """
+SELECT chunk_no, original FROM duplicates
+WHERE container_id = %(container_id)s AND chunk_no = ANY(%(chunk_nos)s::bigint[]) AND original IS NOT NULL
+"""
+
+SAME_TEXTS: Final = """
+SELECT l.chunk_no, l.original
+FROM duplicates l
+JOIN chunks a ON a.container_id = l.container_id AND a.chunk_no = l.chunk_no
+JOIN chunks b ON b.container_id = l.container_id AND b.chunk_no = l.original AND b.content_hash = a.content_hash
+WHERE l.container_id = %(container_id)s AND l.chunk_no = ANY(%(chunk_nos)s::bigint[])
+"""
+
+_PACKED: Final = np.dtype(
+    [("chunk_no", ">i8"), ("original", ">i8"), ("signature", "u1", (SIGNATURE_BYTES,))]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Signatures:
+    """Every judged chunk of a container; rows of the three arrays belong together."""
+
+    chunk_nos: NDArray[np.int64]
+    originals: NDArray[np.int64]
+    """-1 where a chunk repeats nothing."""
+    bits: NDArray[np.uint64]
+    """Four words a chunk."""
+
+
+async def leave(conn: Connection, container_id: str, chunk_nos: Iterable[int]) -> None:
+    """Have ``chunk_nos`` judged: they became visible, or ceased to be."""
+    ranges = consecutive(chunk_nos)
+    if ranges:
+        values = {"firsts": [first for first, _ in ranges], "lasts": [last for _, last in ranges]}
+        await conn.execute(LEAVE, {"container_id": container_id, **values})
+
+
+def consecutive(chunk_nos: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of each run of consecutive numbers."""
+    runs: list[tuple[int, int]] = []
+    for chunk_no in sorted(set(chunk_nos)):
+        if runs and runs[-1][1] == chunk_no - 1:
+            runs[-1] = runs[-1][0], chunk_no
+        else:
+            runs.append((chunk_no, chunk_no))
+    return runs
+
+
+async def leave_all(conn: Connection, container_id: str) -> None:
+    """Have everything judged anew."""
+    await conn.execute(LEAVE_ALL, {"container_id": container_id})
+
+
+async def pending(conn: Connection, container_id: str, limit: int) -> list[PendingRange]:
+    """What was left to be judged, lowest chunk_nos first."""
+    cursor = await conn.execute(PENDING, {"container_id": container_id, "limit": limit})
+    return [
+        PendingRange(r["id"], r["first_chunk_no"], r["last_chunk_no"])
+        for r in await cursor.fetchall()
+    ]
+
+
+async def settle(
+    conn: Connection, done: Sequence[PendingRange], shorter: PendingRange | None
+) -> None:
+    """Forget what was judged; of ``shorter`` only the rest is left."""
+    if done:
+        await conn.execute(SETTLE, {"ids": [one.id for one in done]})
+    if shorter is not None:
+        await conn.execute(SHORTEN, {"id": shorter.id, "first": shorter.first})
+
+
+async def waiting(conn: Connection, container_id: str) -> bool:
+    """Whether anything is left to be judged."""
+    cursor = await conn.execute(WAITING, {"container_id": container_id})
+    return await cursor.fetchone() is not None
+
+
+async def with_backlog(conn: Connection) -> list[str]:
+    """Containers with something left to be judged."""
+    cursor = await conn.execute(WITH_BACKLOG)
+    return [row["container_id"] for row in await cursor.fetchall()]
+
+
+async def release(conn: Connection, container_id: str, originals: Sequence[int]) -> list[int]:
+    """Duplicates of these stand for themselves again; which they are."""
+    if not originals:
+        return []
+    cursor = await conn.execute(
+        RELEASE, {"container_id": container_id, "originals": list(originals)}
+    )
+    return [r["chunk_no"] for r in await cursor.fetchall()]
+
+
+async def drop_dead(conn: Connection, container_id: str, chunk_nos: Sequence[int]) -> None:
+    """Forget those of ``chunk_nos`` that are not visible any more."""
+    await conn.execute(DROP_DEAD, {"container_id": container_id, "chunk_nos": list(chunk_nos)})
+
+
+async def subjects(
+    conn: Connection, container_id: str, chunk_nos: Sequence[int], *, collection_id: int
+) -> list[dict[str, Any]]:
+    """What judging needs to know of those of ``chunk_nos`` that are visible, in order; points in that collection."""
+    values = {
+        "container_id": container_id,
+        "chunk_nos": list(chunk_nos),
+        "collection_id": collection_id,
+    }
+    cursor = await conn.execute(SUBJECTS, values)
+    return await cursor.fetchall()
+
+
+async def signatures(conn: Connection, container_id: str) -> Signatures:
+    cursor = await conn.execute(SIGNATURES, {"container_id": container_id}, binary=True)
+    row = await cursor.fetchone()
+    rows = np.frombuffer((row and row["packed"]) or b"", dtype=_PACKED)
+    return Signatures(
+        chunk_nos=rows["chunk_no"].astype(np.int64),
+        originals=rows["original"].astype(np.int64),
+        bits=np.ascontiguousarray(rows["signature"]).view(np.uint64),
+    )
+
+
+async def keep(
+    conn: Connection,
+    container_id: str,
+    signed: Mapping[int, bytes],
+    originals: Mapping[int, int],
+) -> None:
+    """Write verdicts: of the chunks in ``signed`` with their signatures, and of others that are known."""
+    if signed:
+        chunk_nos = sorted(signed)
+        values = {
+            "chunk_nos": chunk_nos,
+            "signatures": [signed[chunk_no] for chunk_no in chunk_nos],
+            "originals": [originals.get(chunk_no) for chunk_no in chunk_nos],
+        }
+        await conn.execute(KEEP, {"container_id": container_id, **values})
+    others = sorted(originals.keys() - signed.keys())
+    if others:
+        values = {"chunk_nos": others, "originals": [originals[chunk_no] for chunk_no in others]}
+        await conn.execute(REPEAT, {"container_id": container_id, **values})
+
+
+async def originals(
+    conn: Connection, container_id: str, chunk_nos: Sequence[int], *, to_the_letter: bool = False
+) -> dict[int, int]:
+    """Those of ``chunk_nos`` that repeat another chunk, each with the chunk_no of its original; ``to_the_letter``: whose
+    texts are the same."""
+    statement = SAME_TEXTS if to_the_letter else ORIGINALS
+    cursor = await conn.execute(
+        statement, {"container_id": container_id, "chunk_nos": list(chunk_nos)}
+    )
+    return {r["chunk_no"]: r["original"] for r in await cursor.fetchall()}

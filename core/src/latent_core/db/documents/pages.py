@@ -1,0 +1,215 @@
+"""Rows of pages and of references to blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from latent_core.db.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class PageRow:
+    """One page of a generation; ``image_sha256`` is None until it is rendered."""
+
+    page: int
+    text: str
+    width: int | None = None
+    height: int | None = None
+    image_sha256: str | None = None
+    line_start: int | None = None
+    line_end: int | None = None
+    visual: float | None = None
+    """0 to 1, how much of it is picture; None until it is rendered."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingImage:
+    """What becomes of a page image that is not there."""
+
+    state: Literal["pending", "failed", "none"]
+    """``none``: nobody draws it, and nobody knows why."""
+    cause: str | None = None
+    drawing: bool = False
+    """Whether the job that draws pages is still open."""
+
+
+NO_IMAGE: Final = MissingImage("none")
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRef:
+    """Why a blob is kept, and the name people see it by."""
+
+    role: str
+    part: int
+    sha256: str
+    mime: str
+    filename: str
+
+
+UPSERT: Final = """
+INSERT INTO pages (doc_id, generation, page, text, width, height, image_sha256, line_start, line_end, visual)
+VALUES (%(doc_id)s, %(generation)s, %(page)s, %(text)s, %(width)s, %(height)s, %(image_sha256)s,
+        %(line_start)s, %(line_end)s, %(visual)s)
+ON CONFLICT (doc_id, generation, page) DO UPDATE
+SET width = excluded.width, height = excluded.height, image_sha256 = excluded.image_sha256,
+    line_start = excluded.line_start, line_end = excluded.line_end, visual = excluded.visual
+"""
+
+UPSERT_REF: Final = """
+INSERT INTO blob_refs (doc_id, generation, role, part, sha256, mime, filename)
+SELECT * FROM unnest(%(doc_ids)s::uuid[], %(generations)s::integer[], %(roles)s::text[], %(parts)s::integer[],
+                     %(sha256s)s::text[], %(mimes)s::text[], %(filenames)s::text[])
+ON CONFLICT (doc_id, generation, role, part) DO UPDATE
+SET sha256 = excluded.sha256, mime = excluded.mime, filename = excluded.filename
+"""
+
+REFER_LIVE: Final = """
+INSERT INTO blob_refs (doc_id, generation, role, part, sha256, mime, filename)
+SELECT d.id, d.live_generation, %(role)s, %(part)s, %(sha256)s, %(mime)s, %(filename)s
+FROM documents d WHERE d.id = %(doc_id)s AND d.live_generation IS NOT NULL
+ON CONFLICT (doc_id, generation, role, part) DO NOTHING
+"""
+
+ONE: Final = """
+SELECT p.page, p.text, p.width, p.height, p.image_sha256, p.generation, r.mime, r.filename,
+       (SELECT count(*) FROM pages a WHERE a.doc_id = p.doc_id AND a.generation = p.generation) AS pages
+FROM pages p
+JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation
+LEFT JOIN blob_refs r ON r.doc_id = p.doc_id AND r.generation = p.generation AND r.role = 'page_image' AND r.part = p.page
+WHERE p.doc_id = %(doc_id)s AND p.page = %(page)s AND d.deleted_at IS NULL
+"""
+
+LISTED: Final = """
+SELECT p.page, p.width, p.height, p.image_sha256, r.mime, r.filename, b.bytes
+FROM pages p
+JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation
+LEFT JOIN blob_refs r ON r.doc_id = p.doc_id AND r.generation = p.generation AND r.role = 'page_image' AND r.part = p.page
+LEFT JOIN blobs b ON b.sha256 = p.image_sha256
+WHERE p.doc_id = %(doc_id)s AND p.page > %(after)s AND d.deleted_at IS NULL
+ORDER BY p.page
+LIMIT %(limit)s
+"""
+
+# Whoever asks has read the pages before: a job that ended just now may have drawn them since.
+DRAWING: Final = """
+SELECT DISTINCT ON (j.doc_id) j.doc_id, j.id, j.state, j.cause, j.warnings,
+       j.state IN ('queued', 'running') AS open,
+       j.state = 'done' AND j.finished_at > clock_timestamp() - interval '10 seconds' AS recent
+FROM jobs j
+WHERE j.doc_id = ANY(%(doc_ids)s) AND j.kind = 'render'
+ORDER BY j.doc_id, j.id DESC
+"""
+
+LACKING_IMAGES: Final = """
+SELECT d.live_generation FROM documents d
+WHERE d.id = %(doc_id)s AND d.live_generation IS NOT NULL
+  AND (NOT EXISTS (SELECT 1 FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation)
+       OR EXISTS (SELECT 1 FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation
+                  AND p.image_sha256 IS NULL))
+"""
+
+IS_LIVE: Final = """
+SELECT 1 FROM documents WHERE id = %(doc_id)s AND live_generation = %(generation)s AND deleted_at IS NULL FOR SHARE
+"""
+
+
+async def write(conn: Connection, doc_id: UUID, generation: int, rows: Sequence[PageRow]) -> None:
+    """Insert pages, or give those that are there their image."""
+    await _many(
+        conn,
+        UPSERT,
+        [
+            {
+                "doc_id": doc_id,
+                "generation": generation,
+                "page": r.page,
+                "text": r.text,
+                "width": r.width,
+                "height": r.height,
+                "image_sha256": r.image_sha256,
+                "line_start": r.line_start,
+                "line_end": r.line_end,
+                "visual": r.visual,
+            }
+            for r in rows
+        ],
+    )
+
+
+async def refer_live(conn: Connection, doc_id: UUID, ref: BlobRef) -> None:
+    """Keep a blob for the live generation, unless it has one in this place."""
+    values = {"doc_id": doc_id, **asdict(ref)}
+    await conn.execute(REFER_LIVE, values)
+
+
+async def refer(conn: Connection, doc_id: UUID, generation: int, refs: Sequence[BlobRef]) -> None:
+    """Keep blobs for a generation."""
+    await refer_all(conn, [(doc_id, generation, ref) for ref in refs])
+
+
+async def refer_all(conn: Connection, refs: Sequence[tuple[UUID, int, BlobRef]]) -> None:
+    """Keep blobs, each for a document's generation."""
+    if not refs:
+        return
+    parameters = {
+        "doc_ids": [doc_id for doc_id, _, _ in refs],
+        "generations": [generation for _, generation, _ in refs],
+        "roles": [ref.role for _, _, ref in refs],
+        "parts": [ref.part for _, _, ref in refs],
+        "sha256s": [ref.sha256 for _, _, ref in refs],
+        "mimes": [ref.mime for _, _, ref in refs],
+        "filenames": [ref.filename for _, _, ref in refs],
+    }
+    await conn.execute(UPSERT_REF, parameters)
+
+
+async def _many(conn: Connection, query: str, rows: list[dict[str, Any]]) -> None:
+    if len(rows) == 1:  # the driver's way for many costs more than the statement
+        await conn.execute(query, rows[0])
+    elif rows:
+        async with conn.cursor() as cursor:
+            await cursor.executemany(query, rows)
+
+
+async def one(conn: Connection, doc_id: UUID, page: int) -> dict[str, Any] | None:
+    """One page of the live generation."""
+    return await (await conn.execute(ONE, {"doc_id": doc_id, "page": page})).fetchone()
+
+
+async def listed(conn: Connection, doc_id: UUID, *, after: int, limit: int) -> list[dict[str, Any]]:
+    """Pages of the live generation after ``after`` (0 for the first), without their text."""
+    cursor = await conn.execute(LISTED, {"doc_id": doc_id, "after": after, "limit": limit})
+    return await cursor.fetchall()
+
+
+async def lacks(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, MissingImage]:
+    """Why documents lack images that were looked for just before; absent where no job tells."""
+    cursor = await conn.execute(DRAWING, {"doc_ids": list(doc_ids)})
+    return {row["doc_id"]: _lack(row) for row in await cursor.fetchall()}
+
+
+def _lack(job: dict[str, Any]) -> MissingImage:
+    if job["open"] or job["recent"]:
+        return MissingImage("pending", drawing=job["open"])
+    issues = [job["cause"]] if job["cause"] else job["warnings"]
+    causes = "; ".join(str(issue["message"]) for issue in issues)
+    if job["state"] == "done":
+        return MissingImage("failed", causes) if causes else NO_IMAGE
+    causes = causes or f"the job was {job['state']}"
+    return MissingImage("failed", f"{causes} (job {job['id']}; requeue it to draw the pages again)")
+
+
+async def is_live(conn: Connection, doc_id: UUID, generation: int) -> bool:
+    """Whether ``generation`` is the visible one; it stays so until the transaction ends."""
+    cursor = await conn.execute(IS_LIVE, {"doc_id": doc_id, "generation": generation})
+    return await cursor.fetchone() is not None
+
+
+async def lacking_images(conn: Connection, doc_id: UUID) -> int | None:
+    """The live generation when pages of it have no image (yet); None when all have."""
+    row = await (await conn.execute(LACKING_IMAGES, {"doc_id": doc_id})).fetchone()
+    return row["live_generation"] if row else None

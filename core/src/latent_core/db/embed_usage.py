@@ -1,0 +1,57 @@
+"""What remote embedders were sent, and what it cost: by job and by container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from latent_core.db.connection import Connection
+from latent_core.domain.ids import JobId
+
+ADD: Final = """
+INSERT INTO embed_usage AS u (job_id, container_id, embedder, texts, tokens, cost)
+SELECT %(job_id)s, id, %(embedder)s, %(texts)s, %(tokens)s, %(cost)s FROM containers WHERE id = %(container_id)s
+ON CONFLICT (job_id, embedder) DO UPDATE
+SET texts = u.texts + excluded.texts, tokens = u.tokens + excluded.tokens, cost = u.cost + excluded.cost
+"""
+
+OF_CONTAINER: Final = """
+SELECT coalesce(sum(texts), 0)::bigint AS texts, coalesce(sum(tokens), 0)::bigint AS tokens,
+       coalesce(sum(cost), 0) AS cost
+FROM embed_usage WHERE container_id = %(container_id)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedUsage:
+    texts: int
+    tokens: int
+    cost: float
+    """In the currency of LLC_EMBED_PRICE_PER_MILLION."""
+
+
+async def add(
+    conn: Connection, *, job_id: JobId, container_id: str, embedder: str, usage: EmbedUsage
+) -> None:
+    """Count what a job sent, beside what it sent before; nothing for a container that is gone."""
+    await conn.execute(
+        ADD,
+        {
+            "job_id": job_id,
+            "container_id": container_id,
+            "embedder": embedder,
+            "texts": usage.texts,
+            "tokens": usage.tokens,
+            "cost": usage.cost,
+        },
+    )
+
+
+async def of_container(conn: Connection, container_id: str) -> EmbedUsage:
+    row = await (await conn.execute(OF_CONTAINER, {"container_id": container_id})).fetchone()
+    return _usage(row or {"texts": 0, "tokens": 0, "cost": 0.0})
+
+
+def _usage(row: Mapping[str, Any]) -> EmbedUsage:
+    return EmbedUsage(row["texts"], row["tokens"], round(float(row["cost"]), 6))

@@ -1,0 +1,76 @@
+"""Rows of what recurs, and of documents whose time is over."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from latent_core.db.connection import Connection
+
+# Among many processes one looks at a time; who comes second has nothing left to do.
+TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(7804) AS mine, now() AS now"
+
+SELECT: Final = "SELECT container_id, task, cron, last_at FROM schedules WHERE task = %(task)s"
+
+KEEP: Final = """
+INSERT INTO schedules (container_id, task, cron, last_at)
+VALUES (%(container_id)s, %(task)s, %(cron)s, %(last_at)s)
+ON CONFLICT (container_id, task) DO UPDATE SET cron = excluded.cron, last_at = excluded.last_at
+"""
+
+DROP: Final = "DELETE FROM schedules WHERE container_id = %(container_id)s AND task = %(task)s"
+
+# Records go with their corpus; what was never fetched (or is fetched now for the first time) has no age. A document
+# whose new version is accepted is not over: its deletion would take that along.
+EXPIRED: Final = """
+SELECT id, uri FROM documents d
+WHERE container_id = %(container_id)s AND parent_id IS NULL AND deleted_at IS NULL AND live_generation IS NOT NULL
+  AND fetched_at < now() - make_interval(days => %(days)s)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus')
+                  AND j.state IN ('queued', 'running'))
+ORDER BY id
+LIMIT %(limit)s
+"""
+
+STILL_EXPIRED: Final = """
+SELECT id, uri FROM documents d
+WHERE id = ANY(%(ids)s) AND deleted_at IS NULL AND fetched_at < now() - make_interval(days => %(days)s)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus')
+                  AND j.state IN ('queued', 'running'))
+"""
+
+
+async def try_lock(conn: Connection) -> datetime | None:
+    """The database's time, if nobody else looks at the moment; the lock ends with the transaction."""
+    row = await (await conn.execute(TRY_LOCK)).fetchone()
+    return row["now"] if row is not None and row["mine"] else None
+
+
+async def kept(conn: Connection, task: str) -> dict[str, dict[str, Any]]:
+    """By container: the expression, and until when it was looked at."""
+    cursor = await conn.execute(SELECT, {"task": task})
+    return {r["container_id"]: r for r in await cursor.fetchall()}
+
+
+async def keep(
+    conn: Connection, container_id: str, task: str, cron: str, last_at: datetime
+) -> None:
+    values = {"container_id": container_id, "task": task, "cron": cron, "last_at": last_at}
+    await conn.execute(KEEP, values)
+
+
+async def drop(conn: Connection, container_id: str, task: str) -> None:
+    await conn.execute(DROP, {"container_id": container_id, "task": task})
+
+
+async def expired(conn: Connection, container_id: str, days: int, limit: int) -> dict[UUID, str]:
+    """Documents that nobody fetched, or found unchanged, for so many days; each with its uri."""
+    values = {"container_id": container_id, "days": days, "limit": limit}
+    return {r["id"]: r["uri"] for r in await (await conn.execute(EXPIRED, values)).fetchall()}
+
+
+async def still_expired(conn: Connection, ids: list[UUID], days: int) -> dict[UUID, str]:
+    """Those of ``ids`` of which that is still so. Lock them first."""
+    cursor = await conn.execute(STILL_EXPIRED, {"ids": ids, "days": days})
+    return {r["id"]: r["uri"] for r in await cursor.fetchall()}

@@ -1,0 +1,25 @@
+"""Secrets every gateway must agree on, kept in Postgres."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from latent_core.db.connection import Connection
+
+SIGNING_KEY: Final = "signing_key"
+
+ENSURE: Final = """
+INSERT INTO secrets (name, value) VALUES (%(name)s, %(value)s) ON CONFLICT (name) DO NOTHING
+"""
+
+SELECT: Final = "SELECT value FROM secrets WHERE name = %(name)s"
+
+
+async def ensure(conn: Connection, name: str) -> bytes:
+    """The secret ``name``: 32 random bytes, made by whoever asks first."""
+    await conn.execute(ENSURE, {"name": name, "value": secrets.token_bytes(32)})
+    row = await (await conn.execute(SELECT, {"name": name})).fetchone()
+    if row is None:
+        raise RuntimeError(f"secret {name} vanished")
+    return bytes(row["value"])

@@ -1,0 +1,134 @@
+"""Rows of embedding spaces: which one is live, which are built, kept or dropped."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from latent_core.db.connection import Connection, only_row
+from latent_core.domain.ids import SpaceId
+from latent_core.domain.refresh import SpaceState
+
+# Publications hold the container's row in share mode: while this lock is held none is under way.
+LOCK: Final = "SELECT 1 FROM containers WHERE id = %(id)s AND deleted_at IS NULL FOR NO KEY UPDATE"
+
+LIVE: Final = """
+SELECT o.id AS collection_id, o.version
+FROM containers c JOIN spaces s ON s.id = c.live_space JOIN spaces o ON o.id = coalesce(s.collection_id, s.id)
+WHERE c.id = %(id)s
+"""
+
+INSERT: Final = """
+INSERT INTO spaces (container_id, embedder, version, dims, state, collection_id, adapter_id, embedder_dims)
+VALUES (%(container_id)s, %(embedder)s, %(version)s, %(dims)s, 'building', %(shares)s, %(adapter)s, %(embedder_dims)s)
+RETURNING id
+"""
+
+SET_STATE: Final = """
+UPDATE spaces
+SET state = %(state)s,
+    retired_at = CASE WHEN %(state)s = 'retired' THEN now() END,
+    keep_until = CASE WHEN %(state)s = 'retired' THEN now() + %(keep)s END
+WHERE id = %(id)s
+"""
+
+SET_VERSION: Final = "UPDATE spaces SET version = %(version)s WHERE id = %(id)s"
+
+POINT: Final = """
+UPDATE containers
+SET live_space = %(space_id)s, manifest = %(manifest)s::jsonb, etag = %(etag)s, updated_at = now()
+WHERE id = %(id)s
+"""
+
+OVERDUE: Final = (
+    "SELECT keep_until IS NULL OR keep_until <= now() AS overdue FROM spaces WHERE id = %(id)s"
+)
+
+SHARED: Final = """
+SELECT count(*) AS others FROM spaces
+WHERE container_id = %(container_id)s AND id <> %(id)s AND coalesce(collection_id, id) = %(collection_id)s
+"""
+
+REMOVE: Final = """
+WITH gone AS (DELETE FROM spaces WHERE id = %(id)s AND state = 'dropping' RETURNING id, container_id)
+INSERT INTO former_spaces (id, container_id) SELECT id, container_id FROM gone ON CONFLICT DO NOTHING
+"""
+
+
+async def lock(conn: Connection, container_id: str) -> bool:
+    """Keep publications, deletions and other switches of a container out until the transaction ends."""
+    return await (await conn.execute(LOCK, {"id": container_id})).fetchone() is not None
+
+
+class LiveSpace(NamedTuple):
+    collection_id: SpaceId
+    """Where the live space's points are."""
+    version: str
+    """Of the embedder that made what is there."""
+
+
+async def live(conn: Connection, container_id: str) -> LiveSpace | None:
+    """Hold the container first: then it stays so."""
+    row = await (await conn.execute(LIVE, {"id": container_id})).fetchone()
+    return LiveSpace(SpaceId(row["collection_id"]), row["version"]) if row else None
+
+
+async def insert(
+    conn: Connection,
+    container_id: str,
+    *,
+    embedder: str,
+    version: str,
+    dims: int,
+    shares: int | None = None,
+    adapter: int | None = None,
+    embedder_dims: int | None = None,
+) -> SpaceId:
+    """A space that is being built; one a container at a time."""
+    values = {
+        "container_id": container_id,
+        "embedder": embedder,
+        "version": version,
+        "dims": dims,
+        "shares": shares,
+        "adapter": adapter,
+        "embedder_dims": embedder_dims,
+    }
+    return SpaceId((await only_row(await conn.execute(INSERT, values)))["id"])
+
+
+async def set_state(
+    conn: Connection, space_id: int, state: SpaceState, *, keep_days: float = 0.0
+) -> None:
+    """``keep_days`` is for what retires."""
+    values = {"id": space_id, "state": state.value, "keep": timedelta(days=keep_days)}
+    await conn.execute(SET_STATE, values)
+
+
+async def set_version(conn: Connection, space_id: int, version: str) -> None:
+    await conn.execute(SET_VERSION, {"id": space_id, "version": version})
+
+
+async def point(
+    conn: Connection, container_id: str, space_id: int, manifest: str, etag: str
+) -> None:
+    """Have a container searched in ``space_id`` from the commit on, with the manifest that says so."""
+    values = {"id": container_id, "space_id": space_id, "manifest": manifest, "etag": etag}
+    await conn.execute(POINT, values)
+
+
+async def overdue(conn: Connection, space_id: int) -> bool:
+    """Whether a retired space has been kept long enough."""
+    row = await (await conn.execute(OVERDUE, {"id": space_id})).fetchone()
+    return bool(row and row["overdue"])
+
+
+async def is_shared(conn: Connection, container_id: str, space_id: int, collection_id: int) -> bool:
+    """Whether another space reads the collection of this one."""
+    values = {"container_id": container_id, "id": space_id, "collection_id": collection_id}
+    return bool((await only_row(await conn.execute(SHARED, values)))["others"])
+
+
+async def remove(conn: Connection, space_id: int) -> None:
+    """The row of a space whose collection is gone."""
+    await conn.execute(REMOVE, {"id": space_id})

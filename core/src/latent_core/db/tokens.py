@@ -1,0 +1,160 @@
+"""Rows of tokens. What is live is decided by the database's clock, at the moment it is asked."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from latent_core.db.connection import Connection
+from latent_core.domain.errors import Conflict
+from latent_core.domain.token import MAX_LIVE, Scope, TokenState, TokenView
+
+FIND: Final = """
+SELECT id, sha256, principal, name, scopes, containers,
+       CASE WHEN revoked_at IS NOT NULL THEN 'revoked' WHEN expires_at <= now() THEN 'expired' ELSE 'live' END AS state,
+       last_used_at IS NULL OR last_used_at < now() - interval '1 minute' AS unnoted
+FROM tokens WHERE sha256 = %(sha256)s
+"""
+
+BY_ID: Final = """
+SELECT id, principal, scopes, containers, created_by, created_at, expires_at, last_used_at, revoked_at, name,
+       CASE WHEN revoked_at IS NOT NULL THEN 'revoked' WHEN expires_at <= now() THEN 'expired' ELSE 'live' END AS state
+FROM tokens WHERE id = %(id)s
+"""
+
+# Of several gateways that see it used at once, one writes.
+NOTE_USE: Final = """
+UPDATE tokens SET last_used_at = now()
+WHERE id = %(id)s AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute')
+"""
+
+# Two that make the third of a name at once must not both find only one.
+ALONE: Final = """
+SELECT pg_advisory_xact_lock(hashtextextended(%(principal)s || chr(10) || %(name)s, 7802))
+"""
+
+LIVE: Final = """
+SELECT id FROM tokens
+WHERE principal = %(principal)s AND name = %(name)s
+  AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
+ORDER BY id
+"""
+
+INSERT: Final = """
+INSERT INTO tokens (sha256, principal, name, scopes, containers, created_by, expires_at)
+VALUES (%(sha256)s, %(principal)s, %(name)s, %(scopes)s, %(containers)s, %(created_by)s, %(expires_at)s)
+RETURNING id
+"""
+
+REVOKE: Final = (
+    "UPDATE tokens SET revoked_at = now() WHERE id = %(id)s AND revoked_at IS NULL RETURNING id"
+)
+
+PAGE: Final = """
+SELECT id, principal, scopes, containers, created_by, created_at, expires_at, last_used_at, revoked_at, name,
+       CASE WHEN revoked_at IS NOT NULL THEN 'revoked' WHEN expires_at <= now() THEN 'expired' ELSE 'live' END AS state
+FROM tokens
+WHERE id < %(before)s AND (%(principal)s::text IS NULL OR principal = %(principal)s)
+  AND (%(all)s OR (revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())))
+ORDER BY id DESC
+LIMIT %(limit)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """What a token is to allow."""
+
+    principal: str
+    name: str
+    scopes: frozenset[Scope]
+    containers: tuple[str, ...] | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundToken:
+    """A token somebody showed, in whatever state: what a request needs of it, and no more."""
+
+    id: int
+    principal: str
+    name: str
+    scopes: frozenset[Scope]
+    containers: frozenset[str] | None
+    state: TokenState
+    unnoted: bool
+    """Whether a minute has passed since its use was noted."""
+
+
+async def find(conn: Connection, sha256: bytes) -> FoundToken | None:
+    """The token with this digest. Compared once more in constant time: an index is not made for secrets."""
+    row = await (await conn.execute(FIND, {"sha256": sha256})).fetchone()
+    if row is None or not hmac.compare_digest(bytes(row["sha256"]), sha256):
+        return None
+    named = row["containers"]
+    return FoundToken(
+        id=row["id"],
+        principal=row["principal"],
+        name=row["name"],
+        scopes=frozenset(map(Scope, row["scopes"])),
+        containers=None if named is None else frozenset(named),
+        state=TokenState(row["state"]),
+        unnoted=row["unnoted"],
+    )
+
+
+async def get(conn: Connection, token_id: int) -> TokenView | None:
+    row = await (await conn.execute(BY_ID, {"id": token_id})).fetchone()
+    return _view(row) if row else None
+
+
+async def note_use(conn: Connection, token_id: int) -> None:
+    await conn.execute(NOTE_USE, {"id": token_id})
+
+
+async def create(conn: Connection, token: NewToken, sha256: bytes, *, created_by: str) -> TokenView:
+    """``Conflict`` when two of the name live already. Call it in a transaction."""
+    named = {"principal": token.principal, "name": token.name}
+    await conn.execute(ALONE, named)
+    live = [row["id"] for row in await (await conn.execute(LIVE, named)).fetchall()]
+    if len(live) >= MAX_LIVE:
+        raise Conflict(
+            f"{token.principal} has {len(live)} live tokens named '{token.name}' ({', '.join(map(str, live))}): "
+            "revoke the older one first, or give this one another name",
+            token_ids=live,
+        )
+    cursor = await conn.execute(
+        INSERT,
+        {
+            **named,
+            "sha256": sha256,
+            "scopes": sorted(scope.value for scope in token.scopes),
+            "containers": None if token.containers is None else list(token.containers),
+            "created_by": created_by,
+            "expires_at": token.expires_at,
+        },
+    )
+    row = await cursor.fetchone()
+    created = await get(conn, row["id"]) if row else None
+    if created is None:
+        raise RuntimeError("INSERT … RETURNING answered no row")
+    return created
+
+
+async def revoke(conn: Connection, token_id: int) -> bool:
+    """False when there is no such token, or it was revoked before."""
+    return await (await conn.execute(REVOKE, {"id": token_id})).fetchone() is not None
+
+
+async def page(
+    conn: Connection, *, before: int, limit: int, principal: str | None, all_: bool
+) -> list[TokenView]:
+    """Newest first; only the live ones unless ``all_``."""
+    values = {"before": before, "limit": limit, "principal": principal, "all": all_}
+    return [_view(row) for row in await (await conn.execute(PAGE, values)).fetchall()]
+
+
+def _view(row: dict[str, Any]) -> TokenView:
+    return TokenView.model_validate(row)

@@ -1,0 +1,225 @@
+"""Rows that an import writes: many documents in one statement, chunks by COPY, the founding of a hidden container."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from latent_core.db.connection import Connection
+from latent_core.db.copying import BINARY_END, BINARY_HEAD, copy_bytes
+
+FOUND: Final = "INSERT INTO foundings (container_id, job_id) VALUES (%(container_id)s, %(job_id)s)"
+
+FOUNDED: Final = """
+SELECT 1 FROM foundings WHERE container_id = %(container_id)s AND job_id = %(job_id)s
+"""
+
+# The tombstone was set by the founding itself; nobody else can have reached the container since.
+LIFT: Final = """
+WITH mine AS (
+    DELETE FROM foundings WHERE container_id = %(container_id)s AND job_id = %(job_id)s RETURNING container_id
+)
+UPDATE containers c SET deleted_at = NULL, updated_at = now() FROM mine WHERE c.id = mine.container_id
+"""
+
+FOUNDER: Final = "SELECT job_id FROM foundings WHERE container_id = %(container_id)s"
+
+DISOWN: Final = """
+DELETE FROM foundings f
+WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = f.job_id AND j.state IN ('queued', 'running'))
+RETURNING container_id
+"""
+
+GIVE_UP: Final = """
+DELETE FROM foundings WHERE container_id = %(container_id)s AND job_id = %(job_id)s RETURNING container_id
+"""
+
+NUMBERED: Final = """
+UPDATE chunk_no_counters SET next_chunk_no = greatest(next_chunk_no, %(next)s) WHERE container_id = %(container_id)s
+"""
+
+# What was accepted is there as well: its job is open, or that of the corpus it is a record of.
+EXISTING: Final = """
+SELECT d.id, d.source_modified_at, d.fetched_at, w.awaited
+FROM documents d
+CROSS JOIN LATERAL (
+    SELECT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id IN (d.id, d.parent_id)
+                   AND j.kind IN ('ingest', 'corpus') AND j.state IN ('queued', 'running')) AS awaited) w
+WHERE d.id = ANY(%(ids)s) AND d.deleted_at IS NULL AND (d.live_generation IS NOT NULL OR w.awaited)
+"""
+
+ACCEPT: Final = """
+INSERT INTO documents (id, container_id, uri, mime, external_id, parent_id, request, next_generation, created_at)
+SELECT r.id, %(container_id)s, r.uri, r.mime, r.external_id, r.parent_id, 1, 2, r.created_at
+FROM jsonb_to_recordset(%(documents)s::jsonb)
+     AS r (id uuid, uri text, mime text, external_id text, parent_id uuid, created_at timestamptz)
+ORDER BY r.id
+ON CONFLICT (id) DO UPDATE
+SET deleted_at = NULL, updated_at = now(), request = documents.request + 1,
+    next_generation = documents.next_generation + %(more)s
+RETURNING id, request, next_generation - 1 AS generation
+"""
+
+FLIP: Final = """
+UPDATE documents d
+SET live_generation = r.generation, title = r.title, source_type = r.source_type, sha256 = r.sha256, bytes = r.bytes,
+    language = r.language, fingerprint = r.fingerprint, live_chunks = r.chunks, mime = r.mime, meta = r.meta,
+    validators = r.validators, source_modified_at = r.source_modified_at, source_mtime_ns = r.source_mtime_ns,
+    fetched_at = r.fetched_at, first_fetched_at = least(d.first_fetched_at, r.first_fetched_at), updated_at = now(),
+    floor_request = r.request, recipe = r.recipe, given_meta = r.given_meta
+FROM jsonb_to_recordset(%(documents)s::jsonb)
+     AS r (id uuid, generation integer, request bigint, title text, source_type text, sha256 text, bytes bigint,
+           language text, fingerprint text, chunks integer, mime text, meta jsonb, validators jsonb,
+           source_modified_at timestamptz, source_mtime_ns bigint, fetched_at timestamptz,
+           first_fetched_at timestamptz, recipe text, given_meta text)
+WHERE d.id = r.id AND d.deleted_at IS NULL AND d.floor_generation <= r.generation AND d.floor_request <= r.request
+  AND (d.live_generation IS NULL OR d.live_generation < r.generation)
+RETURNING d.id
+"""
+
+COPY_CHUNKS: Final = """
+COPY chunks (doc_id, generation, id, container_id, chunk_no, windows, position, modality, source_type, block_type, text,
+             embed_text, page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id,
+             row_group, offset_start, offset_end, content_hash, token_count, length, provenance, meta, created_at, tsv)
+FROM STDIN (FORMAT BINARY)
+"""
+
+COPY_SIGNATURES: Final = "COPY signatures (container_id, chunk_no, bits) FROM STDIN (FORMAT BINARY)"
+
+COPY_PAGES: Final = """
+COPY pages (doc_id, generation, page, image_sha256, pdf_sha256, text, width, height, line_start, line_end, visual)
+FROM STDIN
+"""
+
+COPY_REFS: Final = """
+COPY blob_refs (doc_id, generation, role, part, sha256, mime, filename) FROM STDIN
+"""
+
+COPY_DUPLICATES: Final = "COPY duplicates (container_id, chunk_no, signature, original) FROM STDIN"
+
+# They stay until the transaction ends: whoever removes a blob locks its row first.
+PRESENT: Final = """
+SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s) AND state = 'present' ORDER BY sha256 FOR KEY SHARE
+"""
+
+
+async def found(conn: Connection, container_id: str, job_id: int) -> None:
+    """Note that this job builds the container."""
+    await conn.execute(FOUND, {"container_id": container_id, "job_id": job_id})
+
+
+async def founded(conn: Connection, container_id: str, job_id: int) -> bool:
+    values = {"container_id": container_id, "job_id": job_id}
+    return await (await conn.execute(FOUNDED, values)).fetchone() is not None
+
+
+async def founder(conn: Connection, container_id: str) -> int | None:
+    """The job that builds a container that nobody sees yet."""
+    row = await (await conn.execute(FOUNDER, {"container_id": container_id})).fetchone()
+    return int(row["job_id"]) if row else None
+
+
+async def lift(conn: Connection, container_id: str, job_id: int) -> bool:
+    """Make a founded container visible, with all that is in it."""
+    values = {"container_id": container_id, "job_id": job_id}
+    return (await conn.execute(LIFT, values)).rowcount == 1
+
+
+async def give_up(conn: Connection, container_id: str, job_id: int) -> bool:
+    """Whether this job was building the container; it is not any more."""
+    values = {"container_id": container_id, "job_id": job_id}
+    return await (await conn.execute(GIVE_UP, values)).fetchone() is not None
+
+
+async def disown(conn: Connection) -> list[str]:
+    """Containers whose builder has ended without lifting the tombstone."""
+    return [r["container_id"] for r in await (await conn.execute(DISOWN)).fetchall()]
+
+
+async def numbered(conn: Connection, container_id: str, next_chunk_no: int) -> None:
+    """Ords below are given out."""
+    await conn.execute(NUMBERED, {"container_id": container_id, "next": next_chunk_no})
+
+
+async def existing(conn: Connection, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+    """Those that are live or accepted, with their ages and whether something newer of them is awaited."""
+    cursor = await conn.execute(EXISTING, {"ids": list(ids)})
+    return {r["id"]: r for r in await cursor.fetchall()}
+
+
+async def accept(
+    conn: Connection, container_id: str, documents: Sequence[dict[str, Any]], *, fresh: bool
+) -> dict[UUID, tuple[int, int]]:
+    """Rows and a generation for documents, each once; answers (request, generation) of each.
+
+    With ``fresh`` it is one that nobody had: commit before the first outside write, since what is rolled back would
+    be given out twice. Without, an attempt that follows another one is given the same.
+    """
+    values = {
+        "container_id": container_id,
+        "documents": orjson.dumps(documents).decode(),
+        "more": int(fresh),
+    }
+    rows = await (await conn.execute(ACCEPT, values)).fetchall()
+    return {r["id"]: (r["request"], r["generation"]) for r in rows}
+
+
+async def publish(conn: Connection, documents: Sequence[dict[str, Any]]) -> set[UUID]:
+    """Make generations visible that are newer than what is live and any deletion; which were. Lock them first."""
+    cursor = await conn.execute(FLIP, {"documents": orjson.dumps(documents).decode()})
+    return {r["id"] for r in await cursor.fetchall()}
+
+
+async def copy_chunks(conn: Connection, rows: Iterable[bytes], signatures: Iterable[bytes]) -> None:
+    """Rows in the binary format: of chunks, whose first fields are a ``chunk_head``, and ``signature_row``s."""
+    await copy_bytes(conn, COPY_CHUNKS, b"".join([BINARY_HEAD, *rows, BINARY_END]))
+    await copy_bytes(conn, COPY_SIGNATURES, b"".join([BINARY_HEAD, *signatures, BINARY_END]))
+
+
+def chunk_head(
+    doc_id: UUID, generation: int, id_: UUID, named: bytes, chunk_no: int, windows: int
+) -> bytes:
+    """What a row of a chunk begins with; ``named`` is the field of the container's id."""
+    fixed_part = _CHUNK_HEAD.pack(_CHUNK_FIELDS, 16, doc_id.bytes, 4, generation, 16, id_.bytes)
+    return fixed_part + named + _ADDRESS.pack(8, chunk_no, 4, windows)
+
+
+def signature_row(named: bytes, chunk_no: int, bits: bytes) -> bytes:
+    fixed_part = _SIGNATURE_TAIL.pack(8, chunk_no, 4 + len(bits), 8 * len(bits))
+    return _SIGNATURE_HEAD + named + fixed_part + bits
+
+
+_CHUNK_FIELDS: Final = 30
+_CHUNK_HEAD: Final = struct.Struct("!hi16siii16s")
+_ADDRESS: Final = struct.Struct("!iqii")
+_SIGNATURE_HEAD: Final = (3).to_bytes(2, "big")
+_SIGNATURE_TAIL: Final = struct.Struct("!iqii")
+
+
+async def copy_pages(conn: Connection, rows: Iterable[Sequence[Any]]) -> None:
+    await _copy(conn, COPY_PAGES, rows)
+
+
+async def copy_refs(conn: Connection, rows: Iterable[Sequence[Any]]) -> None:
+    await _copy(conn, COPY_REFS, rows)
+
+
+async def copy_duplicates(conn: Connection, rows: Iterable[bytes]) -> None:
+    """Rows in the text format."""
+    await copy_bytes(conn, COPY_DUPLICATES, b"".join(rows))
+
+
+async def present(conn: Connection, hashes: Iterable[str]) -> set[str]:
+    """Those whose bytes are stored."""
+    cursor = await conn.execute(PRESENT, {"hashes": sorted(set(hashes))})
+    return {r["sha256"] for r in await cursor.fetchall()}
+
+
+async def _copy(conn: Connection, statement: Any, rows: Iterable[Sequence[Any]]) -> None:
+    async with conn.cursor() as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            await copy.write_row(row)

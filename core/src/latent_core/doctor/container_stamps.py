@@ -1,0 +1,102 @@
+"""What a container's own rows say of it and nothing else tells: the size of its vectors, the etag and the embedder of
+its manifest, the languages its questions are analysed in."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from latent_core.db import containers
+from latent_core.db.connection import Connection, Database
+from latent_core.db.containers import Container
+from latent_core.db.doctor import container_stamps
+from latent_core.domain.errors import LatentError
+from latent_core.domain.findings import Remedy, StoreDifference
+from latent_core.domain.manifest.model import Manifest
+from latent_core.ingest.containers import etag
+from latent_core.vectors.port import VectorIndex
+
+
+async def differences(
+    db: Database, index: VectorIndex, container: Container
+) -> list[StoreDifference]:
+    """Rows that contradict what is stored, or one another."""
+    dims = await _stored_dims(index, container)
+    async with db.transaction() as conn:
+        wrong = await _wrong_etag(conn, container.id)
+        lost = await container_stamps.lost_languages(conn, container.id)
+    found: list[tuple[str, str]] = []
+    if dims not in (None, container.space.dims):
+        found.append(
+            (
+                "space",
+                f"its row tells of {container.space.dims} dimensions, its vectors have {dims}",
+            )
+        )
+    if wrong is not None:
+        found.append(("manifest", f"its etag is {wrong[0]}, its content's is {wrong[1]}"))
+    if lost:
+        found.append(
+            ("languages", f"documents in {', '.join(lost)} are live, and no query is analysed so")
+        )
+    found_differences = [
+        StoreDifference(kind=kind, object=container.id, message=message, repair=Remedy.REBUILD)
+        for kind, message in found
+    ]
+    return found_differences + _named_otherwise(container, dims or container.space.dims)
+
+
+async def mend(db: Database, index: VectorIndex, container: Container) -> None:
+    """Have the rows say what is. Looks again: what is in order is left as it is."""
+    dims = await _stored_dims(index, container)
+    async with db.transaction() as conn:
+        if await containers.hold(conn, container.id) is None:
+            return
+        if dims is not None:
+            await container_stamps.set_dims(conn, container.id, container.space.collection_id, dims)
+        wrong = await _wrong_etag(conn, container.id)
+        if wrong is not None:
+            await container_stamps.set_etag(conn, container.id, *wrong)
+        lost = await container_stamps.lost_languages(conn, container.id)
+        await containers.add_languages(conn, container.id, lost)
+
+
+async def _stored_dims(index: VectorIndex, container: Container) -> int | None:
+    """Of the vectors that are searched; None when there are none, or they cannot be read."""
+    collection = container.space.collection()
+    with suppress(LatentError):  # told of the vectors themselves
+        for point in await index.scroll(collection, after=None, limit=1):
+            for vector in (await index.vectors(collection, [point.id])).values():
+                return len(vector)
+    return None
+
+
+async def _wrong_etag(conn: Connection, container_id: str) -> tuple[str, str] | None:
+    """The etag that is stored, and the one that the content has. What another release wrote, with other keys, cannot
+    be compared."""
+    row = await container_stamps.manifest(conn, container_id)
+    if row is None:
+        return None
+    manifest = Manifest.model_validate(row["manifest"])
+    if row["etag"] == etag(manifest) or manifest.model_dump(mode="json") != row["manifest"]:
+        return None
+    return row["etag"], etag(manifest)
+
+
+def _named_otherwise(container: Container, dims: int) -> list[StoreDifference]:
+    """Keys of the manifest that name another model than the one whose vectors are searched."""
+    space, manifest = container.space, container.manifest
+    pairs = (
+        ("embedder", manifest.embedder, space.embedder),
+        ("embedder_version", manifest.embedder_version, space.version),
+        ("dims", manifest.dims, space.embedder_dims or dims),
+    )
+    wrong = [
+        f"{key} {named}, and it is {is_}" for key, named, is_ in pairs if named not in (None, is_)
+    ]
+    if not wrong:
+        return []
+    message = (
+        f"the manifest names {'; '.join(wrong)} in the space that is searched: "
+        f"`latent refresh {container.id} --strategy parallel --to {manifest.embedder}` makes it so"
+    )
+    return [StoreDifference(kind="manifest", object=container.id, message=message)]

@@ -1,0 +1,399 @@
+"""The filter language: what a request writes, read into nodes and shown again.
+
+``{"source_type": "pdf", "path": "docs/**/*.md", "meta.year": {"gte": 2020}, "not": {"language": "de"}}``: every
+field and every operator must hold. A value alone means ``eq`` (of ``path`` a glob, of ``key_path`` a prefix), a
+list any of its values. ``and`` and ``or`` take lists of such objects, ``not`` takes one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, assert_never
+from uuid import UUID
+
+from latent_core.domain.chunk import Modality, SourceType
+from latent_core.domain.errors import Invalid
+from latent_core.domain.filters import values
+from latent_core.domain.filters.model import (
+    MAX_CHARS,
+    MAX_DEPTH,
+    MAX_NODES,
+    MAX_PATTERNS,
+    MAX_STEPS,
+    MAX_VALUES,
+    META,
+    PARSED_META,
+    UNDECLARED,
+    AllOf,
+    AnyOf,
+    Column,
+    FilterOp,
+    MetaField,
+    MetaFields,
+    Negation,
+    Node,
+    Test,
+    Value,
+    all_of,
+    any_of,
+)
+from latent_core.domain.filters.values import Moment, format_value, visible
+from latent_core.domain.manifest.custom_schema import FieldKind, FieldRule
+from latent_core.domain.text import trouble
+
+_CONNECTIVES: Final = ("and", "or", "not")
+_MAX_SUGGESTED: Final = 500
+_EQUAL: Final = (FilterOp.EQ, FilterOp.NE, FilterOp.IN)
+_ORDER: Final = (FilterOp.GT, FilterOp.GTE, FilterOp.LT, FilterOp.LTE)
+
+_Read = Callable[[FilterOp, Any], Value | Moment]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """How one field is asked."""
+
+    target: Column | MetaField
+    ops: tuple[FilterOp, ...]
+    read: _Read
+    short: FilterOp = FilterOp.EQ
+    """What a value alone means."""
+
+
+def _column(target: Column, read: Callable[[Any], Value | Moment], *ops: FilterOp) -> _Field:
+    return _Field(target, ops, lambda _, value: read(value))
+
+
+def _path(op: FilterOp, value: Any) -> str:
+    return values.pattern(value) if op is FilterOp.GLOB else values.path(value)
+
+
+_COLUMNS: Final = {
+    field.target: field
+    for field in (
+        _column(Column.SOURCE_TYPE, values.one_of(SourceType), *_EQUAL),
+        _column(Column.MODALITY, values.one_of(Modality), *_EQUAL),
+        _column(Column.DOC_ID, values.document_id, *_EQUAL),
+        _column(Column.LANGUAGE, values.language, *_EQUAL, FilterOp.EXISTS),
+        _Field(
+            Column.PATH,
+            (FilterOp.GLOB, FilterOp.PREFIX, FilterOp.CONTAINS, *_EQUAL),
+            _path,
+            FilterOp.GLOB,
+        ),
+        _Field(
+            Column.KEY_PATH,
+            (FilterOp.PREFIX, FilterOp.CONTAINS, *_EQUAL, FilterOp.EXISTS),
+            lambda _, value: values.text(value),
+            FilterOp.PREFIX,
+        ),
+        _column(Column.PAGE, values.page, *_EQUAL, *_ORDER, FilterOp.EXISTS),
+        _column(Column.MODIFIED, values.moment, *_EQUAL, *_ORDER, FilterOp.EXISTS),
+        _column(Column.INGESTED, values.moment, *_EQUAL, *_ORDER, FilterOp.EXISTS),
+        _Field(Column.MAX_AGE, (FilterOp.LTE,), lambda _, value: values.age(value), FilterOp.LTE),
+    )
+}
+_META_OPS: Final = (*_EQUAL, *_ORDER, FilterOp.EXISTS, FilterOp.CONTAINS)
+_DECLARED_OPS: Final[Mapping[FieldKind | None, tuple[FilterOp, ...]]] = {
+    None: _META_OPS,
+    FieldKind.STRING: _META_OPS,
+    FieldKind.NUMBER: (*_EQUAL, *_ORDER, FilterOp.EXISTS),
+    FieldKind.INTEGER: (*_EQUAL, *_ORDER, FilterOp.EXISTS),
+    FieldKind.BOOLEAN: (*_EQUAL, FilterOp.EXISTS),
+    FieldKind.DATE: (*_EQUAL, *_ORDER, FilterOp.EXISTS),
+    FieldKind.LIST: (FilterOp.CONTAINS, FilterOp.EXISTS),
+}
+
+
+def parse(written: Mapping[str, Any], meta: MetaFields = UNDECLARED) -> Node | None:
+    """Read a filter, None of an empty one. ``Invalid`` names the place of what is wrong, dotted, and what may stand there."""
+    return _FilterReader(meta).group(written, "filters", 1) if written else None
+
+
+@dataclass(slots=True)
+class _FilterReader:
+    """One filter's reading; counts what it is made of."""
+
+    meta: MetaFields
+    nodes: int = 0
+    values: int = 0
+    patterns: int = 0
+
+    def group(self, written: Any, at: str, depth: int) -> Node:
+        """An object of fields and connectives."""
+        if depth > MAX_DEPTH:
+            raise _wrong(at, f"is nested too deep: {MAX_DEPTH} levels are the most")
+        if not isinstance(written, dict | Mapping):
+            raise _wrong(
+                at,
+                f'must be an object such as {{"source_type": "pdf"}}, not {format_value(written)}',
+            )
+        if not written:
+            raise _wrong(at, "is empty: name a field")
+        return all_of(self._entries(written, at, depth))
+
+    def _entries(self, written: Mapping[str, Any], at: str, depth: int) -> Iterator[Node]:
+        for key, value in written.items():
+            place = f"{at}.{visible(key, 80)}"
+            if key == "not":
+                self._count(place)
+                yield Negation(self.group(value, place, depth + 1))
+            elif key in _CONNECTIVES:
+                join = all_of if key == "and" else any_of
+                yield join(self._groups(value, place, depth + 1))
+            else:
+                yield self._field(self._known(key, place), value, place)
+
+    def _groups(self, written: Any, at: str, depth: int) -> Iterator[Node]:
+        if not isinstance(written, list) or not written:
+            raise _wrong(at, f"must be a list of at least one object, not {format_value(written)}")
+        for n, part in enumerate(written):
+            self._count(at)
+            yield self.group(part, f"{at}[{n}]", depth)
+
+    def _known(self, name: str, at: str) -> _Field:
+        for column in _COLUMNS.values():
+            if column.target == name:
+                return column
+        if name.startswith(META):
+            return self._meta_field(name.removeprefix(META), at)
+        raise _wrong(at, f"is an unknown field; {self._nearest(name)}")
+
+    def _meta_field(self, name: str, at: str) -> _Field:
+        wrong = trouble(name)
+        if wrong is not None:
+            raise _wrong(at, f"the name {wrong}")
+        if not name or len(name) > MAX_CHARS:
+            raise _wrong(at, f"a field of the meta has a name of 1 to {MAX_CHARS} characters")
+        rule = self.meta.rules.get(name)
+        if rule is not None:
+            return _declared(name, rule)
+        if self.meta.known is not None and name not in self.meta.known | PARSED_META:
+            raise _wrong(
+                at,
+                f"is in no schema of these containers' meta; {self._nearest(META + name)} "
+                "(metadata.custom_schema declares fields)",
+            )
+        if name.count(".") >= MAX_STEPS:
+            raise _wrong(at, f"goes too deep: {MAX_STEPS} names are the most")
+        return _Field(MetaField(name), _META_OPS, _plain)
+
+    def _nearest(self, name: str) -> str:
+        """What was meant, or what there is."""
+        declared = [META + known for known in sorted(self.meta.known or ())[:_MAX_SUGGESTED]]
+        if META + name in declared:
+            return f"did you mean '{META}{visible(name, 80)}'?"
+        near = difflib.get_close_matches(name[:80], [*Column, *_CONNECTIVES, *declared], n=1)
+        if near:
+            return f"did you mean '{near[0]}'?"
+        return f"known are {', '.join(Column)}, meta.<name>, {', '.join(_CONNECTIVES)}"
+
+    def _field(self, field: _Field, written: Any, at: str) -> Node:
+        return all_of(
+            self._question(field, op, value, place)
+            for op, value, place in _operations(field, written, at)
+        )
+
+    def _question(self, field: _Field, op: FilterOp, value: Any, at: str) -> Node:
+        if op not in field.ops:
+            raise _wrong(at, f"cannot be asked here; operators are {', '.join(field.ops)}")
+        self._count(at)
+        match op:
+            case FilterOp.EXISTS:
+                if not isinstance(value, bool):
+                    raise _wrong(at, f"must be true or false, not {format_value(value)}")
+                return (
+                    Test(field.target, FilterOp.EXISTS)
+                    if value
+                    else Negation(Test(field.target, FilterOp.EXISTS))
+                )
+            case FilterOp.EQ:
+                return self._equal(field, [self._value(field, FilterOp.IN, value, at)], at)
+            case FilterOp.NE:
+                return Negation(
+                    self._equal(field, [self._value(field, FilterOp.IN, value, at)], at)
+                )
+            case FilterOp.IN:
+                return self._equal(field, self._several(field, op, value, at), at)
+            case FilterOp.PREFIX | FilterOp.GLOB:
+                several = value if isinstance(value, list) else [value]
+                read = self._several(field, op, several, at)
+                self._count_patterns(len(read), at)
+                return Test(field.target, op, _stored(read))
+            case FilterOp.GT | FilterOp.GTE | FilterOp.LT | FilterOp.LTE:
+                return _ordered(field, op, self._value(field, op, value, at))
+            case FilterOp.CONTAINS:
+                return Test(field.target, op, _stored([self._value(field, op, value, at)]))
+        assert_never(op)
+
+    def _equal(self, field: _Field, read: list[Value | Moment], at: str) -> Node:
+        """Any of these values; of a day, any of its moments."""
+        days = [value for value in read if isinstance(value, Moment) and value.end is not None]
+        for _ in days:
+            self._count(at)
+        others = _stored([value for value in read if value not in days])
+        parts: list[Node] = [Test(field.target, FilterOp.IN, others)] if others else []
+        return any_of([*parts, *(_within(field, day) for day in days)])
+
+    def _several(self, field: _Field, op: FilterOp, written: Any, at: str) -> list[Value | Moment]:
+        if not isinstance(written, list) or not written:
+            raise _wrong(at, f"must be a list of at least one value, not {format_value(written)}")
+        if self.values + len(written) > MAX_VALUES:
+            raise _wrong(at, f"brings more values than a filter may have: {MAX_VALUES} at most")
+        return [
+            self._value(field, op, value, f"{at}[{n}]" if len(written) > 1 else at)
+            for n, value in enumerate(written)
+        ]
+
+    def _value(self, field: _Field, op: FilterOp, value: Any, at: str) -> Value | Moment:
+        self.values += 1
+        if self.values > MAX_VALUES:
+            raise _wrong(at, f"is one value too many: a filter may have {MAX_VALUES}")
+        try:
+            return field.read(op, value)
+        except ValueError as exc:
+            raise _wrong(at, str(exc)) from exc
+
+    def _count(self, at: str) -> None:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise _wrong(at, f"is one condition too many: a filter may have {MAX_NODES}")
+
+    def _count_patterns(self, more: int, at: str) -> None:
+        self.patterns += more
+        if self.patterns > MAX_PATTERNS:
+            raise _wrong(
+                at, f"brings more globs and prefixes than a filter may have: {MAX_PATTERNS}"
+            )
+
+
+def _declared(name: str, rule: FieldRule) -> _Field:
+    return _Field(
+        MetaField(name, dated=rule.kind is FieldKind.DATE),
+        _DECLARED_OPS[rule.kind],
+        lambda op, value: values.declared(rule, op, value),
+        FilterOp.CONTAINS if rule.kind is FieldKind.LIST else FilterOp.EQ,
+    )
+
+
+def _plain(op: FilterOp, value: Any) -> Value:
+    if op is FilterOp.CONTAINS and value == "":
+        raise ValueError("must not be empty")
+    return values.sizeable(value) if op in _ORDER else values.plain(value)
+
+
+def _operations(field: _Field, written: Any, at: str) -> Iterator[tuple[FilterOp, Any, str]]:
+    """What is asked of one field: operator, operand and place."""
+    if written is None:
+        raise _wrong(at, 'is null; what a chunk lacks is asked for by {"exists": false}')
+    if isinstance(written, list):
+        several = field.short if field.short in (FilterOp.PREFIX, FilterOp.GLOB) else FilterOp.IN
+        yield several, written, at
+    elif not isinstance(written, dict):
+        yield field.short, written, at
+    elif not written:
+        raise _wrong(at, f"is empty; operators are {', '.join(field.ops)}")
+    else:
+        for name, value in written.items():
+            place = f"{at}.{visible(name, 80)}"
+            if name not in list(FilterOp):
+                near = difflib.get_close_matches(name[:80], [str(op) for op in field.ops], n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(field.ops)}"
+                raise _wrong(place, f"is an unknown operator; {hint}")
+            yield FilterOp(name), value, place
+
+
+def _ordered(field: _Field, op: FilterOp, value: Value | Moment) -> Node:
+    """A day counts as a whole: after it is from the next one on, up to it takes it in."""
+    if not isinstance(value, Moment):
+        return Test(field.target, op, (value,))
+    if value.end is not None and op is FilterOp.GT:
+        return Test(field.target, FilterOp.GTE, (value.end,))
+    if value.end is not None and op is FilterOp.LTE:
+        return Test(field.target, FilterOp.LT, (value.end,))
+    return Test(field.target, op, (value.start,))
+
+
+def _within(field: _Field, day: Moment) -> Node:
+    first = Test(field.target, FilterOp.GTE, (day.start,))
+    return first if day.end is None else AllOf((first, Test(field.target, FilterOp.LT, (day.end,))))
+
+
+def _stored(read: list[Value | Moment]) -> tuple[Value, ...]:
+    """Each once, in the order they were given. True is not 1."""
+    plain = [value.start if isinstance(value, Moment) else value for value in read]
+    return tuple({(isinstance(value, bool), value): value for value in plain}.values())
+
+
+def _wrong(at: str, why: str) -> Invalid:
+    return Invalid(f"{at}: {why}", field=at.removeprefix("filters.")[:200])
+
+
+def shown(node: Node) -> dict[str, Any]:
+    """A node as the language writes it; read again, it is the same."""
+    match node:
+        case Test():
+            return {_name(node.field): _shown_question(node)}
+        case Negation():
+            return {"not": shown(node.part)}
+        case AnyOf():
+            return {"or": [shown(part) for part in node.parts]}
+        case AllOf():
+            parts = [shown(part) for part in node.parts]
+            return _merged(parts) or {"and": parts}
+    assert_never(node)
+
+
+def _name(field: Column | MetaField) -> str:
+    return field.value if isinstance(field, Column) else META + field.name
+
+
+def _shown_question(test: Test) -> Any:
+    format_value = [_shown_value(value) for value in test.values]
+    if test.field is Column.MAX_AGE:
+        return format_value[0]
+    match test.op:
+        case FilterOp.EXISTS:
+            return {"exists": True}
+        case FilterOp.IN:
+            return (
+                {"in": format_value}
+                if test.field in (Column.PATH, Column.KEY_PATH)
+                else format_value
+            )
+        case _:
+            return {test.op.value: format_value[0] if len(format_value) == 1 else format_value}
+
+
+def _shown_value(value: Value) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return values.shown_age(value)
+        case UUID():
+            return str(value)
+    return value
+
+
+def _merged(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """All of ``parts`` as one object, unless that says something else or in another order."""
+    whole: dict[str, Any] = {}
+    for part in parts:
+        if len(part) != 1:
+            return None
+        ((name, condition),) = part.items()
+        if name in whole:
+            last = next(reversed(whole))
+            if name in _CONNECTIVES or name != last or not _disjoint(whole[name], condition):
+                return None
+            condition = {**whole[name], **condition}
+        whole[name] = condition
+    return whole
+
+
+def _disjoint(one: Any, other: Any) -> bool:
+    return isinstance(one, dict) and isinstance(other, dict) and not one.keys() & other.keys()

@@ -1,0 +1,360 @@
+"""The manifest: what a person decides about a container (DESIGN §5). Defaults make a five-line one valid."""
+
+from __future__ import annotations
+
+import difflib
+import string
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from latent_core.domain.chunk import Modality
+from latent_core.domain.errors import Invalid
+from latent_core.domain.ids import CONTAINER_SLUG
+from latent_core.domain.manifest.custom_schema import MAX_FIELDS, check_name, check_rule
+from latent_core.domain.manifest.embedder_name import reads_images
+from latent_core.domain.manifest.path_meta import check_pattern
+from latent_core.domain.manifest.schedule import check_cron
+from latent_core.domain.text import unsound
+
+DEFAULT_CHUNK_TOKENS = 600
+CHANNELS: Final = ("bm25", "vector", "exact")
+"""Ways to find candidates: what weights may be given to."""
+
+
+class SearchMode(StrEnum):
+    SEMANTIC = "semantic"
+    LEXICAL = "lexical"
+    HYBRID = "hybrid"
+    MULTIVECTOR = "multivector"
+    CROSSMODAL = "crossmodal"
+    RERANK = "rerank"
+
+
+SANITIZE_RULES: Final = (
+    "strip_nav",
+    "strip_ads",
+    "strip_header",
+    "strip_footer",
+    "strip_aside",
+    "strip_forms",
+    "strip_comments",
+    "strip_cookies",
+    "strip_related",
+)
+"""What ``web.sanitize_rules`` may name; each is one entry in ``latent_workers.parse.web.sanitize``."""
+OFFERED_MODES: Final = (
+    SearchMode.HYBRID,
+    SearchMode.SEMANTIC,
+    SearchMode.LEXICAL,
+    SearchMode.RERANK,
+    SearchMode.CROSSMODAL,
+)
+"""The others come with later parts of the plan; a search that asks for one is refused."""
+
+
+class FusionMethod(StrEnum):
+    RRF = "rrf"
+    WEIGHTED = "weighted"
+    DBSF = "dbsf"
+
+
+class _ManifestModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Weight = Annotated[float, Field(ge=0.0, le=1_000_000.0, allow_inf_nan=False)]
+
+
+class Fusion(_ManifestModel):
+    method: FusionMethod = FusionMethod.RRF
+    k: int = Field(default=60, ge=1, le=10_000)
+    weights: dict[str, Weight] = Field(default_factory=dict)
+    """Channel name to weight; a channel not named weighs 1."""
+
+    @field_validator("weights")
+    @classmethod
+    def _of_channels(cls, value: dict[str, float]) -> dict[str, float]:
+        strange = sorted(set(value) - set(CHANNELS))
+        if strange:
+            raise ValueError(f"'{strange[0]}' is no channel; there are {', '.join(CHANNELS)}")
+        if value and not any(value.get(channel, 1.0) for channel in ("bm25", "vector")):
+            raise ValueError("bm25 and vector cannot both weigh 0: every score would be 0")
+        return value
+
+
+class Freshness(_ManifestModel):
+    enabled: bool = False
+    decay_lambda: float = Field(default=0.02, ge=0.0)
+
+
+class Rerank(_ManifestModel):
+    enabled: bool = False
+    top_k_in: int = Field(default=50, ge=1, le=1000)
+    top_k_out: int = Field(default=10, ge=1, le=100)
+    provider: Literal["none", "api", "local"] = "none"
+
+
+class Debug(_ManifestModel):
+    return_diagnostics: bool = False
+
+
+class Retrieval(_ManifestModel):
+    mode_default: SearchMode = SearchMode.HYBRID
+    fusion: Fusion = Fusion()
+    freshness: Freshness = Freshness()
+    rerank: Rerank = Rerank()
+    debug: Debug = Debug()
+
+    @field_validator("mode_default")
+    @classmethod
+    def _offered(cls, value: SearchMode) -> SearchMode:
+        if value not in OFFERED_MODES:
+            raise ValueError(
+                f"'{value.value}' is not offered yet; use one of {', '.join(OFFERED_MODES)}"
+            )
+        return value
+
+
+class Chunker(_ManifestModel):
+    mode: Literal["semantic_then_fallback"] = "semantic_then_fallback"
+    size: int | None = Field(default=None, ge=16, le=8192)
+    """Tokens of the embedder; default min(600, its window)."""
+    overlap: float = Field(default=0.12, ge=0.0, le=0.5)
+    table_rows: int = Field(default=25, ge=1)
+    code_lines: int = Field(default=180, ge=10)
+    code_overlap: int = Field(default=30, ge=0)
+
+    def tokens(self, window: int) -> int:
+        """The token budget of a chunk for an embedder that reads ``window`` tokens."""
+        return min(self.size or DEFAULT_CHUNK_TOKENS, window)
+
+
+class Pdf(_ManifestModel):
+    render_dpi: int = Field(default=150, ge=36, le=600)
+    image_format: Literal["webp", "png"] = "webp"
+    max_pages: int = Field(default=1000, ge=1)
+
+
+class Image(_ManifestModel):
+    thumbnail_max_edge: int = Field(default=2048, ge=64, le=16384)
+    compress_quality: int = Field(default=90, ge=1, le=100)
+
+
+class Web(_ManifestModel):
+    javascript: bool = False
+    sanitize_rules: list[str] = ["strip_nav", "strip_ads"]
+    """What is taken out of a page before its text is looked for."""
+
+    @field_validator("sanitize_rules")
+    @classmethod
+    def _known_rules(cls, value: list[str]) -> list[str]:
+        for rule in value:
+            if rule not in SANITIZE_RULES:
+                raise ValueError(f"'{rule}' is no rule; there are {', '.join(SANITIZE_RULES)}")
+        return value
+
+
+class Dedup(_ManifestModel):
+    semantic_threshold: float = Field(default=0.92, ge=0.0, le=1.0)
+
+
+FieldName = Annotated[str, AfterValidator(check_name)]
+WrittenRule = Annotated[Any, AfterValidator(check_rule)]
+
+
+class Metadata(_ManifestModel):
+    custom_schema: dict[FieldName, WrittenRule] = Field(default_factory=dict, max_length=MAX_FIELDS)
+    """Field to what it holds, as ``latent_core.domain.manifest.custom_schema`` reads it."""
+
+
+class BlobStorage(_ManifestModel):
+    bucket: str | None = None
+
+
+class Storage(_ManifestModel):
+    blobs: BlobStorage = BlobStorage()
+
+
+class Backup(_ManifestModel):
+    cron: Annotated[str, AfterValidator(check_cron)] | None = None
+    """Five fields, in UTC."""
+    keep: int = Field(default=7, ge=1)
+    """Backups that are kept; older ones go."""
+
+
+class Eval(_ManifestModel):
+    enabled: bool = False
+    metrics: list[Literal["ndcg@10", "recall@20", "latency"]] = ["ndcg@10", "recall@20", "latency"]
+    """Those that must not become worse than in the last run."""
+    thresholds: dict[Literal["ndcg@10", "recall@20", "p95_latency_ms"], float] = Field(
+        default_factory=dict
+    )
+    """Least means of the golden queries, and the longest p95; a golden set's own go before."""
+
+
+class Display(_ManifestModel):
+    sort: Literal["score_then_freshness", "freshness_then_score", "source_then_score"] = (
+        "score_then_freshness"
+    )
+    snippet_template: str = "{snippet}"
+    max_snippet_chars: int = Field(default=320, ge=20, le=10_000)
+    source_priority: list[str] = []
+
+    @field_validator("snippet_template")
+    @classmethod
+    def _plain_variables(cls, value: str) -> str:
+        for _, name, form, conversion in string.Formatter().parse(value):
+            if name is not None and (not name.isidentifier() or form or conversion):
+                raise ValueError(f"variables are plain names such as {{title}}, not {{{name}}}")
+        return value
+
+
+class Roles(_ManifestModel):
+    owner: list[str] = ["local:you"]
+    reader: list[str] = []
+
+    @field_validator("owner")
+    @classmethod
+    def _somebody(cls, value: list[str]) -> list[str]:
+        if not any(name.strip() for name in value):
+            raise ValueError(
+                "name at least one owner, such as local:you: nobody else may change it"
+            )
+        return value
+
+
+class Acl(_ManifestModel):
+    roles: Roles = Roles()
+
+
+class Switch(_ManifestModel):
+    enabled: bool = False
+
+
+class Ingest(_ManifestModel):
+    meta_from_path: Annotated[str, AfterValidator(check_pattern)] | None = None
+    """A pattern such as ``{year}/{quarter}/*.pdf`` (``latent_core.domain.manifest.path_meta``)."""
+    ttl_days: int | None = Field(default=None, ge=1)
+    """Documents that were not fetched, or found unchanged, for so long are deleted."""
+
+
+class Vectors(_ManifestModel):
+    quantization: Literal["none", "int8"] | None = None
+    shards: int = Field(default=1, ge=1)
+    replicas: int = Field(default=1, ge=1)
+
+
+class Manifest(_ManifestModel):
+    """One container's manifest. Immutable: a change is a new manifest."""
+
+    id: str
+    name: str
+    theme: str = ""
+    modalities: list[Modality] = [Modality.TEXT]
+    """With ``image`` the pages of PDFs are found by how they look: the default where the embedder reads pictures."""
+    embedder: str = "local"
+    embedder_version: str | None = None
+    """Default the installed embedder's version."""
+    dims: int | None = Field(default=None, ge=1, le=65_536)
+    """Default the embedder's; when given it is checked against the embedder's first answer."""
+    retrieval: Retrieval = Retrieval()
+    chunker: Chunker = Chunker()
+    pdf: Pdf = Pdf()
+    image: Image = Image()
+    web: Web = Web()
+    dedup: Dedup = Dedup()
+    metadata: Metadata = Metadata()
+    storage: Storage = Storage()
+    backup: Backup = Backup()
+    eval: Eval = Eval()
+    display: Display = Display()
+    acl: Acl = Acl()
+    summaries: Switch = Switch()
+    extraction: Switch = Switch()
+    ingest: Ingest = Ingest()
+    vectors: Vectors = Vectors()
+
+    @field_validator("id")
+    @classmethod
+    def _slug(cls, value: str) -> str:
+        if not CONTAINER_SLUG.fullmatch(value):
+            raise ValueError(
+                "must be 1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'"
+            )
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_that_the_embedder_reads(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "modalities" in data:
+            return data
+        seeing = isinstance(data.get("embedder"), str) and reads_images(data["embedder"])
+        return {**data, "modalities": [Modality.TEXT, Modality.IMAGE]} if seeing else data
+
+    @model_validator(mode="after")
+    def _require_a_modality(self) -> Self:
+        if not self.modalities:
+            raise ValueError("modalities: name at least one of text, image")
+        return self
+
+
+def parse_manifest(
+    data: Any, *, where: str = "manifest", lines: dict[str, int] | None = None
+) -> Manifest:
+    """Validate ``data``; ``Invalid`` names where, the line when ``lines`` knows it, the key and the nearest known key."""
+    if not isinstance(data, dict):
+        raise Invalid(f"{where}: a manifest is a mapping of keys, not {type(data).__name__}")
+    wrong = unsound(data)
+    if wrong is not None:
+        path, why = wrong
+        raise Invalid(f"{_at(path, where, lines or {})}: {path or 'manifest'}: {why}")
+    try:
+        return Manifest.model_validate(data)
+    except ValidationError as exc:
+        problems = [_problem(error, where, lines or {}) for error in exc.errors()]
+        raise Invalid("; ".join(problems), problems=problems) from exc
+
+
+def _problem(error: Any, where: str, lines: dict[str, int]) -> str:
+    path = [str(part) for part in error["loc"]]
+    key = ".".join(path)
+    at = _at(key, where, lines)
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(path[-1], known_keys(path[:-1]), n=1, cutoff=0.5)
+        hint = (
+            f"; did you mean '{near[0]}'?"
+            if near
+            else f"; known here: {', '.join(known_keys(path[:-1]))}"
+        )
+        return f"{at}: unknown key '{key}'{hint}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{at}: {key or 'manifest'}: {message}"
+
+
+def _at(key: str, where: str, lines: dict[str, int]) -> str:
+    """``where``, with the line of the key or of what it stands in."""
+    while key and key not in lines:
+        key = key.rpartition(".")[0]
+    return f"{where}, line {lines[key]}" if key else where
+
+
+def known_keys(path: list[str]) -> list[str]:
+    """Keys a manifest may hold below ``path``."""
+    model: type[BaseModel] = Manifest
+    for part in path:
+        field = model.model_fields.get(part)
+        inner = field.annotation if field else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return sorted(model.model_fields)

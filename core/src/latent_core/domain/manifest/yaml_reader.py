@@ -1,0 +1,101 @@
+"""Manifest files: YAML read with the line of every key, so that an error can name it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.manifest.model import Manifest, parse_manifest
+
+MAX_MANIFEST_BYTES: Final = 1024 * 1024
+
+
+def load_manifest(path: Path) -> Manifest:
+    """The manifest in the file ``path``; ``Invalid`` names file, line and key of what is wrong."""
+    try:
+        with path.open("rb") as file:
+            source = file.read(MAX_MANIFEST_BYTES + 1)
+    except OSError as exc:
+        raise Invalid(f"{path}: cannot be read: {exc.strerror or exc}") from exc
+    return read_manifest(source, where=str(path))
+
+
+def read_manifest(source: bytes | str, *, where: str = "manifest") -> Manifest:
+    """The manifest written in YAML; ``where`` names it in errors."""
+    if len(source) > MAX_MANIFEST_BYTES:
+        raise Invalid(f"{where}: a manifest has at most {MAX_MANIFEST_BYTES} bytes")
+    try:
+        data, lines = _load(source, where)
+    except yaml.MarkedYAMLError as exc:
+        raise Invalid(_marked(exc, where)) from exc
+    except (yaml.YAMLError, ValueError) as exc:
+        raise Invalid(f"{where}: is not YAML: {' '.join(str(exc).split())}") from exc
+    except RecursionError as exc:
+        raise Invalid(f"{where}: is nested too deeply") from exc
+    return parse_manifest(data, where=where, lines=lines)
+
+
+class _ManifestLoader(yaml.SafeLoader):
+    """Safe YAML in which a date stays the text that was written."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _load(source: bytes | str, where: str) -> tuple[Any, dict[str, int]]:
+    loader = _ManifestLoader(source)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            raise Invalid(f"{where}: is empty; a manifest needs at least the keys id and name")
+        finder = _LineFinder(where)
+        finder.visit(node)
+        return loader.construct_document(node), finder.lines
+    finally:
+        loader.dispose()
+
+
+class _LineFinder:
+    """Collects the line of every dotted key; a key given twice and an alias are errors."""
+
+    def __init__(self, where: str) -> None:
+        self.lines: dict[str, int] = {}
+        self._where = where
+        self._met: set[int] = set()
+
+    def visit(self, node: yaml.Node, path: tuple[str, ...] = ()) -> None:
+        line = node.start_mark.line + 1
+        # An alias may unfold a short file into gigabytes, and a manifest has no use for it.
+        if id(node) in self._met:
+            raise Invalid(
+                f"{self._where}: aliases are not used in manifests; write line {line} out again"
+            )
+        self._met.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            self._mapping(node, path)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                self.lines[".".join((*path, str(index)))] = value.start_mark.line + 1
+                self.visit(value, (*path, str(index)))
+
+    def _mapping(self, node: yaml.MappingNode, path: tuple[str, ...]) -> None:
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            dotted = ".".join((*path, name))
+            if name in seen:
+                earlier = f"stands on line {seen[name]} already"
+                raise Invalid(f"{self._where}, line {line}: key '{dotted}' {earlier}")
+            seen[name] = self.lines[dotted] = line
+            self.visit(value, (*path, name))
+
+
+def _marked(exc: yaml.MarkedYAMLError, where: str) -> str:
+    mark = exc.problem_mark or exc.context_mark
+    problem = ", ".join(part for part in (exc.context, exc.problem) if part)
+    return f"{where}, line {mark.line + 1}: {problem}" if mark else f"{where}: {problem}"

@@ -1,0 +1,132 @@
+"""Judged sets on disk, in the layout of BEIR: ``queries.jsonl`` and ``qrels/test.tsv`` (or ``qrels.tsv``).
+
+The corpus itself is ingested before, as a JSONL corpus: judgements name documents by their ``_id``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.evaluation import JudgedQuery
+from latent_core.domain.golden import MAX_QUERIES, GoldenSet, parse_golden
+
+QRELS: Final = ("qrels/test.tsv", "qrels.tsv", "qrels/dev.tsv")
+MAX_LINES: Final = 2_000_000
+MAX_GOLDEN_BYTES: Final = 16 * 1024 * 1024
+GOLDEN_FILES: Final = ("{id}/eval.json", "{id}.eval.json")
+COLUMNS: Final = {3: (0, 1, 2), 4: (0, 2, 3)}
+"""BEIR writes query, document, grade; TREC writes an iteration in between."""
+
+
+def read_golden(file: Path, where: str | None = None) -> GoldenSet:
+    """Golden queries, in either form; ``Invalid`` names what is wrong with the file, which it calls ``where``."""
+    where = where or str(file)
+    try:
+        data = orjson.loads(file.read_bytes())
+    except OSError as exc:
+        raise Invalid(f"{where} cannot be read: {exc.strerror}") from exc
+    except ValueError as exc:
+        raise Invalid(f"{where} cannot be read: {exc}") from exc
+    return parse_golden(data, where=where)
+
+
+def golden_in(folder: Path, container_id: str) -> dict[str, Any] | None:
+    """A container's golden queries as its file in the manifest folder has them, if some can be read."""
+    for name in GOLDEN_FILES:
+        file = folder / name.format(id=container_id)
+        try:
+            if file.stat().st_size > MAX_GOLDEN_BYTES:
+                continue
+            data = orjson.loads(file.read_bytes())
+            parse_golden(data)
+        except (OSError, ValueError, Invalid):
+            continue  # none, or the template that its owner has not filled in
+        return dict(data)
+    return None
+
+
+def golden_key(folder: Path, container_id: str) -> str:
+    """Changes when ``golden_in`` does; empty without any."""
+    found = golden_in(folder, container_id)
+    if found is None:
+        return ""
+    return hashlib.sha256(orjson.dumps(found, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def read_judged(folder: Path) -> list[JudgedQuery]:
+    """Queries of ``folder`` that have a relevant document, in the order of the file; ``Invalid``."""
+    grades = _grades(folder)
+    found: list[JudgedQuery] = []
+    for number, line in _lines(folder / "queries.jsonl"):
+        record = _json(line, folder / "queries.jsonl", number)
+        relevant = grades.get(str(record.get("_id", "")), {})
+        if not any(grade > 0 for grade in relevant.values()):
+            continue
+        if len(found) == MAX_QUERIES:
+            raise Invalid(f"{folder} has more than {MAX_QUERIES} judged queries: give a part of it")
+        found.append(_query(record, relevant, folder / "queries.jsonl", number))
+    if not found:
+        raise Invalid(f"{folder} holds no query with a relevant document in {', '.join(QRELS)}")
+    return found
+
+
+def _grades(folder: Path) -> dict[str, dict[str, float]]:
+    file = next((folder / name for name in QRELS if (folder / name).is_file()), None)
+    if file is None:
+        raise Invalid(f"{folder} has no judgements: expected {' or '.join(QRELS)}")
+    grades: dict[str, dict[str, float]] = {}
+    for number, line in _lines(file):
+        parts = line.split("\t") if "\t" in line else line.split()
+        places = COLUMNS.get(len(parts))
+        if places is None:
+            raise Invalid(f"{file}:{number}: expected query, document and grade")
+        query, document, grade = (parts[place].strip() for place in places)
+        try:
+            grades.setdefault(query, {})[document] = float(grade)
+        except ValueError as exc:
+            if number == 1:
+                continue  # a heading
+            raise Invalid(f"{file}:{number}: '{grade}' is no grade") from exc
+    return grades
+
+
+def _query(
+    record: dict[str, Any], relevant: dict[str, float], file: Path, number: int
+) -> JudgedQuery:
+    try:
+        return JudgedQuery(
+            id=str(record["_id"]),
+            query=str(record.get("text", "")),
+            relevant={name: grade for name, grade in relevant.items() if grade > 0},
+        )
+    except ValidationError as exc:
+        raise Invalid(f"{file}:{number}: {exc.errors()[0]['msg']}") from exc
+
+
+def _json(line: str, file: Path, number: int) -> dict[str, Any]:
+    try:
+        record = orjson.loads(line)
+    except ValueError as exc:
+        raise Invalid(f"{file}:{number}: {exc}") from exc
+    if not isinstance(record, dict):
+        raise Invalid(f"{file}:{number}: expected an object with _id and text")
+    return record
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                if number > MAX_LINES:
+                    raise Invalid(f"{file} has more than {MAX_LINES} lines")
+                if line.strip():
+                    yield number, line.rstrip("\n")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise Invalid(f"{file} cannot be read: {exc}") from exc

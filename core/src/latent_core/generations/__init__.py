@@ -1,1 +1,0 @@
-"""Transfer of containers (export and import), and the gates of a refresh."""

@@ -1,0 +1,296 @@
+"""An embedder over HTTP, with its limits kept and its trouble waited out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from latent_core.domain.errors import (
+    GatewayUnreachable,
+    LatentError,
+    Misconfigured,
+    RateLimited,
+    Unavailable,
+    UpstreamTimeout,
+)
+from latent_core.domain.vector import Matrix, Vector
+from latent_core.models.embedding.api.breaker import Breaker
+from latent_core.models.embedding.api.dialect import DialectClient, ImageClient
+from latent_core.models.embedding.cost_estimate import CostEstimate
+from latent_core.models.embedding.inputs import PieceTokenizer
+from latent_core.models.embedding.port import EmbeddingModel, no_images
+from latent_core.models.embedding.prefixes import NONE, Prefixes
+from latent_core.models.embedding.rate import Rate
+from latent_core.runtime.gather_or_cancel import all_or_first_failure
+
+QUERY_CONNECTIONS: Final = 4
+HARMLESS: Final = "a test"
+"""Sent when requests fail in a row, to see whether any would."""
+MAX_REQUESTED_WAIT_SECONDS: Final = 600.0
+"""Seconds that a server may have all of us wait: one that says a day is asked again sooner."""
+_PASSING: Final = (Unavailable, UpstreamTimeout)
+"""Errors of the server that may pass."""
+Send = Callable[[], Awaitable[Matrix]]
+"""One request. It may be sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How large requests are, and how long trouble is waited out. Seconds."""
+
+    texts: int = 64
+    characters: int = 400_000
+    """Of one request, unless one text alone is longer. Batches by tokens are the batcher's."""
+    requests: int = 8
+    """Under way at a time, for documents: they mostly wait, the longer the farther away the server is."""
+    attempts: int = 5
+    first_wait: float = 0.5
+    longest_wait: float = 30.0
+    """Longer than this the queue waits, not we."""
+    wait_seconds: float = 600.0
+    """For documents to come within the rate limit …"""
+    query_wait_seconds: float = 10.0
+    """… and for a query."""
+
+
+class RemoteEmbedder:
+    """Implements ``Embedder``. Its tokenizer is a stand-in: see ``pieces.py``."""
+
+    def __init__(
+        self,
+        model: EmbeddingModel,
+        client: DialectClient,
+        rate: Rate,
+        *,
+        retry_policy: RetryPolicy = RetryPolicy(),
+        prefixes: Prefixes = NONE,
+        breaker: Breaker | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        jitter: Callable[[float, float], float] = random.uniform,
+        images: ImageClient | None = None,
+    ) -> None:
+        """``rate`` is shared by all who use the same key; ``jitter(a, b)`` answers a number between them;
+        ``images`` is the client once more, when its dialect takes pictures."""
+        self._model = model
+        self._client = client
+        self._images = images
+        self._rate = rate
+        self._retry_policy = retry_policy
+        self._prefixes = prefixes
+        self._breaker = breaker or Breaker()
+        self._sleep = sleep
+        self._jitter = jitter
+        self._tokenizer = PieceTokenizer()
+        self._free = asyncio.Semaphore(retry_policy.requests)
+        self._bill = CostEstimate()
+
+    @property
+    def model(self) -> EmbeddingModel:
+        return self._model
+
+    @property
+    def tokenizer(self) -> PieceTokenizer:
+        return self._tokenizer
+
+    @property
+    def texts_a_request(self) -> int:
+        return min(self._retry_policy.texts, self._rate.burst)
+
+    @property
+    def images_a_request(self) -> int:
+        return min(self._images.images_a_request if self._images else 1, self._rate.burst)
+
+    @property
+    def requests_at_a_time(self) -> int:
+        return self._retry_policy.requests
+
+    def tokens_of(self, texts: Sequence[str], images: int = 0) -> int:
+        """What these cost here: our own count, in the measure in which the server's has differed so far."""
+        return self._bill.tokens(sum(self._tokenizer.count(texts)), images)
+
+    async def embed_query(self, text: str) -> Vector:
+        rows = await self._persist(partial(self._send_texts, [text], query=True), 1, urgent=True)
+        vector: Vector = rows[0]
+        return vector
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        def send(part: slice) -> Send:
+            return partial(self._send_texts, texts[part])
+
+        return await self._side_by_side(self._parts(texts), send, len(texts))
+
+    async def embed_query_image(self, image: bytes) -> Vector:
+        send = partial(self._send_images, self._image_client(), [image])
+        vector: Vector = (await self._persist(send, 1, urgent=True))[0]
+        return vector
+
+    async def embed_images(self, images: Sequence[bytes]) -> Matrix:
+        client = self._image_client()
+        batch_size = self.images_a_request
+        parts = [
+            slice(at, min(at + batch_size, len(images))) for at in range(0, len(images), batch_size)
+        ]
+
+        def send(part: slice) -> Send:
+            return partial(self._send_images, client, images[part])
+
+        return await self._side_by_side(parts, send, len(images))
+
+    def _image_client(self) -> ImageClient:
+        if self._images is None:
+            raise no_images(self._model)
+        return self._images
+
+    async def _send_texts(self, texts: Sequence[str], *, query: bool = False) -> Matrix:
+        prefixed = self._prefixes.put(texts, query=query)
+        rows, tokens = await self._client.embed(prefixed, query=query)
+        self._bill.add_texts(sum(self._tokenizer.count(texts)), tokens)
+        return rows
+
+    async def _send_images(self, client: ImageClient, images: Sequence[bytes]) -> Matrix:
+        rows, tokens = await client.embed_images(images)
+        self._bill.add_images(len(images), tokens)
+        return rows
+
+    async def _side_by_side(
+        self, parts: Iterable[slice], send: Callable[[slice], Send], total: int
+    ) -> Matrix:
+        """A request a part, some of them at a time; all rows in order."""
+        rows = np.empty((total, self._model.dims), np.float32)
+
+        async def one(part: slice) -> None:
+            async with self._free:
+                rows[part] = await self._persist(send(part), part.stop - part.start, urgent=False)
+
+        await all_or_first_failure([one(part) for part in parts])
+        return rows
+
+    def _parts(self, texts: Sequence[str]) -> Iterator[slice]:
+        """Requests: none over the limits, unless one text alone is."""
+        batch_size = self.texts_a_request
+        start, characters = 0, 0
+        for index, text in enumerate(texts):
+            full = (
+                index - start == batch_size
+                or characters + len(text) > self._retry_policy.characters
+            )
+            if full and index > start:
+                yield slice(start, index)
+                start, characters = index, 0
+            characters += len(text)
+        if start < len(texts):
+            yield slice(start, len(texts))
+
+    async def _persist(self, send: Send, size: int, *, urgent: bool) -> Matrix:
+        """Send a request for ``size`` vectors until it succeeds, fails for good, or patience ends."""
+        for attempt in range(1, self._retry_policy.attempts):
+            try:
+                return await self._attempt(send, size, urgent=urgent)
+            except RateLimited as exc:
+                if not _is_the_servers(exc):
+                    raise  # our own limit: it was waited for already
+                if await self._hold(exc, attempt) > self._retry_policy.longest_wait:
+                    raise
+            except Misconfigured:
+                raise
+            except _PASSING as exc:
+                if _says_when(exc):
+                    held = await self._hold(exc, attempt)
+                    if urgent or held > self._retry_policy.longest_wait:
+                        raise
+                    continue
+                closed = exc.details.get("retry_after")
+                if urgent and closed is not None:
+                    raise  # whoever asks would rather have an answer without us
+                await self._sleep(max(self._backoff(attempt, None), closed or 0.0))
+        try:
+            return await self._attempt(send, size, urgent=urgent)
+        except LatentError as exc:
+            if _says_when(exc) or (isinstance(exc, RateLimited) and _is_the_servers(exc)):
+                await self._hold(exc, self._retry_policy.attempts)
+            raise
+
+    async def _try_harmless(self) -> None:
+        """Close no way when a harmless text is embedded: then the server fails at what we sent."""
+        try:
+            await self._rate.take(1, urgent=True, within=self._retry_policy.query_wait_seconds)
+            await self._client.embed(self._prefixes.put([HARMLESS], query=False), query=False)
+        except LatentError:
+            return
+        self._breaker.good()
+
+    def raise_if_unreachable(self) -> None:
+        """``GatewayUnreachable`` while the server is left alone: who has work to do before it asks can save that."""
+        seconds = self._breaker.left()
+        if seconds > 0:
+            raise self._closed(seconds)
+
+    async def _attempt(self, send: Send, size: int, *, urgent: bool) -> Matrix:
+        self._refuse_if_closed()
+        within = (
+            self._retry_policy.query_wait_seconds if urgent else self._retry_policy.wait_seconds
+        )
+        await self._rate.take(size, urgent=urgent, within=within)
+        try:
+            rows = await send()
+        except Misconfigured:
+            self._breaker.good()
+            raise
+        except _PASSING as exc:
+            self._breaker.bad()
+            if not urgent and self._breaker.left() > 0 and not _says_when(exc):
+                # One that makes the server fail must not close the way of all others.
+                await self._try_harmless()
+            raise
+        except LatentError:
+            self._breaker.good()  # it answers, if not as we would like
+            raise
+        self._breaker.good()
+        return rows
+
+    def _refuse_if_closed(self) -> None:
+        seconds = min(self._breaker.wait(), self._retry_policy.longest_wait)
+        if seconds > 0:
+            raise self._closed(seconds)
+
+    def _closed(self, seconds: float) -> GatewayUnreachable:
+        return GatewayUnreachable(
+            f"{self._client.name} failed {self._breaker.failures} times in a row: it is asked again in "
+            f"{seconds:.0f} s",
+            retry_after=seconds,
+        )
+
+    async def _hold(self, exc: LatentError, attempt: int) -> float:
+        """Hold all who share the key for as long as the server asks to; how long that is."""
+        seconds = self._backoff(attempt, exc.details.get("retry_after"))
+        await self._rate.pause(seconds)
+        return seconds
+
+    def _backoff(self, attempt: int, requested_wait: float | None) -> float:
+        """Full jitter, or what the server asks for and a little more, so that not all come back at once."""
+        ceiling = min(
+            self._retry_policy.longest_wait, self._retry_policy.first_wait * 2 ** (attempt - 1)
+        )
+        if requested_wait is None:
+            return self._jitter(0.0, ceiling)
+        requested_wait = min(requested_wait, MAX_REQUESTED_WAIT_SECONDS)
+        return requested_wait + self._jitter(0.0, min(1.0, requested_wait * 0.1))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _is_the_servers(exc: LatentError) -> bool:
+    """Whether the server said so, and not our own limit or breaker."""
+    return "upstream_status" in exc.details
+
+
+def _says_when(exc: LatentError) -> bool:
+    """Whether the server said when to come back, too."""
+    return _is_the_servers(exc) and "retry_after" in exc.details

@@ -1,0 +1,307 @@
+"""Fills embedding batches across jobs that run at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from latent_core.domain.errors import GatewayUnreachable, LatentError, TimedOut
+from latent_core.domain.vector import Matrix
+from latent_core.models.embedding.port import IN_FLIGHT, MAX_TEXTS, Embedder, RemoteEmbedderLimits
+
+logger = logging.getLogger(__name__)
+
+Checkpoint = Callable[[], Awaitable[None]]
+Keep = Callable[[Sequence[int], Matrix], Awaitable[None]]
+"""Told of rows as they come, with their texts' indices; also when the call has failed meanwhile: they are paid for."""
+BYTES_PER_TOKEN: Final = 4
+
+
+@dataclass(eq=False, slots=True)
+class _EmbedCall:
+    """One call of ``embed``: what waits, and what has come."""
+
+    texts: Sequence[str]
+    tokens: Sequence[int]
+    rows: Matrix
+    waiting: deque[int]
+    """Indices of texts, the longest first: like lengths then meet in a batch."""
+    missing: int
+    checkpoint: Checkpoint | None
+    keep: Keep | None
+    ready: bool = True
+    """False while its checkpoint is asked."""
+    taken: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Future[None] = field(default_factory=asyncio.Future)
+
+    def receive(self, indices: Sequence[int], rows: Matrix) -> None:
+        if self.done.done():
+            return
+        self.rows[indices] = rows
+        self.missing -= len(indices)
+        if self.missing == 0:
+            self.done.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        self.waiting.clear()
+        if not self.done.done():
+            self.done.set_exception(error)
+            self.done.exception()  # a caller that has gone does not look
+        self.taken.set()
+
+
+@dataclass(slots=True)
+class _TextBatch:
+    parts: dict[_EmbedCall, list[int]] = field(default_factory=dict)
+    texts: int = 0
+    tokens: int = 0
+
+    def add(self, caller: _EmbedCall, index: int) -> None:
+        self.parts.setdefault(caller, []).append(index)
+        self.texts += 1
+        self.tokens += caller.tokens[index]
+
+    def give_back(self) -> None:
+        """The texts wait again, in the order they had."""
+        for caller, indices in self.parts.items():
+            caller.waiting.extendleft(reversed(indices))
+
+    def alone(self) -> Iterator[_TextBatch]:
+        """A batch for each caller that is still there."""
+        for caller, indices in self.parts.items():
+            if not caller.done.done():
+                yield _TextBatch({caller: indices})
+
+
+class Batcher:
+    """Callers take turns, a text each, so that a short document need not wait for a long one.
+
+    A batch leaves when it is full, or at once when nobody is about to add to it: then as the second that is
+    under way at most, since what waits for it meanwhile makes the next one fuller. Full ones may be as many as
+    the embedder takes requests at a time. Texts belong to their callers until they are sent, and no more than
+    ``max_callers`` are served at a time.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        *,
+        max_texts: int | None = None,
+        max_tokens: int = 8192,
+        max_wait_ms: float = 5.0,
+        in_flight: int | None = None,
+        max_callers: int = 64,
+        batch_seconds: float = 900.0,
+    ) -> None:
+        """``max_texts`` is by default what is one request to the embedder: what came is then kept before more is
+        asked for. ``max_tokens`` are estimated from bytes; ``batch_seconds`` is a batch's deadline."""
+        remote = embedder if isinstance(embedder, RemoteEmbedderLimits) else None
+        self.embedder = embedder
+        self._max_texts = max_texts or (remote.texts_a_request if remote else MAX_TEXTS)
+        self._in_flight = in_flight or (remote.requests_at_a_time if remote else IN_FLIGHT)
+        self._max_tokens = max_tokens
+        self._max_wait = max_wait_ms / 1000
+        self._batch_seconds = batch_seconds
+        self._slots = asyncio.Semaphore(self._in_flight)
+        self._under_way = 0
+        self._admission = asyncio.Semaphore(max_callers)
+        self._callers: deque[_EmbedCall] = deque()
+        self._changed = asyncio.Event()
+        self._dispatcher: asyncio.Task[None] | None = None
+        self._running: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def embed(
+        self,
+        texts: Sequence[str],
+        checkpoint: Checkpoint | None = None,
+        keep: Keep | None = None,
+    ) -> Matrix:
+        """One row a text, in order. ``checkpoint`` is awaited between two batches with texts of this call;
+        what it raises ends the call. Errors of the embedder reach only those whose texts cause them,
+        unless they may pass: then all of the batch are to try again."""
+        if not texts:
+            return np.empty((0, self.embedder.model.dims), np.float32)
+        async with self._admission:
+            if self._closed:
+                raise GatewayUnreachable("the embedder is closed: the process is ending")
+            caller = self._caller(texts, checkpoint, keep)
+            self._callers.append(caller)
+            self._wake()
+            try:
+                await self._see_through(caller)
+            finally:
+                caller.waiting.clear()
+                caller.done.cancel()
+                self._callers.remove(caller)
+                self._changed.set()
+        return caller.rows
+
+    def _caller(
+        self, texts: Sequence[str], checkpoint: Checkpoint | None, keep: Keep | None
+    ) -> _EmbedCall:
+        window = self.embedder.model.window
+        tokens = [min(window, _bytes(text) // BYTES_PER_TOKEN + 1) for text in texts]
+        order = sorted(range(len(texts)), key=lambda index: (-tokens[index], index))
+        rows = np.empty((len(texts), self.embedder.model.dims), np.float32)
+        return _EmbedCall(texts, tokens, rows, deque(order), len(texts), checkpoint, keep)
+
+    async def _see_through(self, caller: _EmbedCall) -> None:
+        while caller.checkpoint and caller.waiting:
+            await caller.taken.wait()
+            caller.taken.clear()
+            if caller.waiting:
+                await caller.checkpoint()
+                caller.ready = True
+                self._changed.set()
+        await caller.done
+
+    def _wake(self) -> None:
+        if self._dispatcher is None:
+            # It serves many jobs: a context of its own, or its log lines would carry the first one's id.
+            self._dispatcher = asyncio.create_task(
+                self._dispatch(), name="embedding batches", context=Context()
+            )
+        self._changed.set()
+
+    async def _dispatch(self) -> None:
+        while True:
+            await self._slots.acquire()
+            batch = await self._next_batch()
+            for caller in batch.parts:
+                caller.ready = caller.checkpoint is None
+                caller.taken.set()
+            self._under_way += 1
+            task = asyncio.create_task(self._run(batch), name="embedding batch")
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _next_batch(self) -> _TextBatch:
+        batch = _TextBatch()
+        deadline: float | None = None
+        clock = asyncio.get_running_loop().time
+        while True:
+            if self._fill(batch):
+                return batch
+            if self._under_way >= min(IN_FLIGHT, self._in_flight):
+                batch.give_back()
+                batch, deadline = _TextBatch(), None
+            elif batch.parts and not self._more_is_coming():
+                return batch
+            elif batch.parts and deadline is None:
+                deadline = clock() + self._max_wait
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._changed.wait()
+            except TimeoutError:
+                return batch
+
+    def _fill(self, batch: _TextBatch) -> bool:
+        """Add a text of each caller in turn until the batch is full or none is left; True when full."""
+        idle = 0
+        while idle < len(self._callers):
+            caller = self._callers[0]
+            if not (caller.ready and caller.waiting):
+                idle += 1
+            elif not self._has_capacity(batch, caller.tokens[caller.waiting[0]]):
+                return True
+            else:
+                idle = 0
+                batch.add(caller, caller.waiting.popleft())
+            self._callers.rotate(-1)
+        return batch.texts == self._max_texts
+
+    def _has_capacity(self, batch: _TextBatch, tokens: int) -> bool:
+        return batch.texts == 0 or (
+            batch.texts < self._max_texts and batch.tokens + tokens <= self._max_tokens
+        )
+
+    def _more_is_coming(self) -> bool:
+        return any(caller.waiting and not caller.ready for caller in self._callers)
+
+    async def _run(self, batch: _TextBatch) -> None:
+        try:
+            await self._serve(batch)
+        except asyncio.CancelledError:
+            self._fail(batch, GatewayUnreachable("the embedder is closed: the process is ending"))
+            raise
+        except Exception as exc:  # a defect: its callers must not wait for ever
+            logger.exception("embedding_batch_failed", extra={"texts": batch.texts})
+            self._fail(batch, exc)
+        finally:
+            self._under_way -= 1
+            self._slots.release()
+            self._changed.set()
+
+    async def _serve(self, batch: _TextBatch) -> None:
+        error = await self._attempt(batch)
+        if error is None:
+            return
+        if error.transient or len(batch.parts) == 1:
+            self._fail(batch, error)
+            return
+        for own in batch.alone():
+            if own_error := await self._attempt(own):
+                self._fail(own, own_error)
+
+    async def _attempt(self, batch: _TextBatch) -> LatentError | None:
+        """Embed a batch and hand out its rows; or the error."""
+        texts = [caller.texts[i] for caller, indices in batch.parts.items() for i in indices]
+        try:
+            async with asyncio.timeout(self._batch_seconds):
+                rows = await self.embedder.embed_documents(texts)
+        except LatentError as exc:
+            return exc
+        except TimeoutError:
+            return TimedOut(f"a batch of {len(texts)} texts took over {self._batch_seconds:g} s")
+        start = 0
+        for caller, indices in batch.parts.items():
+            await _hand_out(caller, indices, rows[start : start + len(indices)])
+            start += len(indices)
+        return None
+
+    def _fail(self, batch: _TextBatch, error: Exception) -> None:
+        for caller in batch.parts:
+            caller.fail(_copy(error))
+
+    async def close(self) -> None:
+        """End what is under way; its callers get ``GatewayUnreachable``. The embedder stays open."""
+        self._closed = True
+        tasks = [*self._running, *([self._dispatcher] if self._dispatcher else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for caller in self._callers:
+            caller.fail(GatewayUnreachable("the embedder is closed: the process is ending"))
+
+
+async def _hand_out(caller: _EmbedCall, indices: Sequence[int], rows: Matrix) -> None:
+    if caller.keep is not None:
+        try:
+            await caller.keep(indices, rows)
+        except LatentError as exc:
+            caller.fail(exc)
+            return
+    caller.receive(indices, rows)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _copy(error: Exception) -> Exception:
+    """Each caller raises an error of its own: one that several raise would gather all their tracebacks."""
+    if not isinstance(error, LatentError):
+        return error
+    own = type(error)(error.message, **error.details)
+    own.__cause__ = error
+    return own

@@ -1,0 +1,158 @@
+"""Embedding with a memory: SHA-256 of the text or picture and the space give the vector, if it was ever made."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from latent_core.db.connection import Database
+from latent_core.db.spaces import embedding_cache
+from latent_core.domain.errors import LatentError
+from latent_core.domain.ids import Sha256, content_hash
+from latent_core.domain.skipped_images import SkippedImages
+from latent_core.domain.vector import Matrix, Vector
+from latent_core.models.embedding.batcher import Batcher, Checkpoint
+from latent_core.models.embedding.picture import Piece, ReadPicture, StoredImage
+from latent_core.models.embedding.port import TokenMetered, images_a_request
+from latent_core.runtime.gather_or_cancel import all_or_first_failure
+
+TEXTS_PER_STEP: Final = 1024
+"""Looked up together. What was embedded is kept batch by batch: a failure costs the batches under way."""
+PICTURES_AT_ONCE: Final = 16
+"""Held in memory. Each answer is kept as it comes: a request a picture is slow and dear."""
+
+
+class EmbeddingBatch(NamedTuple):
+    matrix: Matrix
+    """One row a text or picture, in order; nothing but zeros of one that was left out."""
+    hits: int
+    """Texts that the embedder was not asked for."""
+    tokens: int = 0
+    """Of those it was asked for, where they are counted: at a server."""
+
+
+class CachedEmbedding:
+    """Has made what is not known yet, and each text and picture once: texts by the batcher, pictures side by side."""
+
+    def __init__(self, batcher: Batcher, db: Database, read_picture: ReadPicture) -> None:
+        self._batcher = batcher
+        self._db = db
+        self._read = read_picture
+
+    async def embed(
+        self,
+        pieces: Sequence[Piece],
+        checkpoint: Checkpoint | None = None,
+        skipped_images: SkippedImages | None = None,
+    ) -> EmbeddingBatch:
+        """``checkpoint`` as for ``Batcher.embed``, between steps, and before pictures are sent. ``skipped_images`` learns
+        of pictures that were embedded, and of those that could not be; without it one of these ends the call."""
+        rows = np.empty((len(pieces), self._batcher.embedder.model.dims), np.float32)
+        hits = tokens = 0
+        for start in range(0, len(pieces), TEXTS_PER_STEP):
+            if start and checkpoint:
+                await checkpoint()
+            step = slice(start, start + TEXTS_PER_STEP)
+            rows[step], known, spent = await self._step(pieces[step], checkpoint, skipped_images)
+            hits += known
+            tokens += spent
+        return EmbeddingBatch(rows, hits, tokens)
+
+    async def _step(
+        self,
+        pieces: Sequence[Piece],
+        checkpoint: Checkpoint | None,
+        skipped_images: SkippedImages | None,
+    ) -> EmbeddingBatch:
+        hashes = [_hash(piece) for piece in pieces]
+        distinct = dict(zip(hashes, pieces, strict=True))
+        async with self._db.reading() as conn:
+            vectors = await embedding_cache.find(conn, self._space, list(distinct))
+        if skipped_images is not None:
+            skipped_images.take(sum(isinstance(distinct[hash_], StoredImage) for hash_ in vectors))
+        missing = {hash_: piece for hash_, piece in distinct.items() if hash_ not in vectors}
+        texts = {hash_: piece for hash_, piece in missing.items() if isinstance(piece, str)}
+        pictures = [piece.sha256 for piece in missing.values() if isinstance(piece, StoredImage)]
+        if texts:
+            texts_by_hash = list(texts)
+
+            async def keep(indices: Sequence[int], rows: Matrix) -> None:
+                await self._kept([texts_by_hash[index] for index in indices], rows)
+
+            made = await self._batcher.embed(list(texts.values()), checkpoint, keep)
+            vectors.update(zip(texts_by_hash, made, strict=True))
+        seen = await self._pictures(pictures, checkpoint, skipped_images)
+        vectors |= seen
+        none = np.zeros(self._batcher.embedder.model.dims, np.float32)
+        matrix = np.stack([vectors.get(hash_, none) for hash_ in hashes])
+        tokens = self._tokens(list(texts.values()), len(seen))
+        return EmbeddingBatch(matrix, len(pieces) - len(missing), tokens)
+
+    async def _pictures(
+        self,
+        hashes: Sequence[Sha256],
+        checkpoint: Checkpoint | None,
+        skipped_images: SkippedImages | None,
+    ) -> dict[Sha256, Vector]:
+        """A request after the other, some of them side by side; without those that are left out."""
+        batch_size = images_a_request(self._batcher.embedder)
+        waiting = deque(hashes[at : at + batch_size] for at in range(0, len(hashes), batch_size))
+        seen: dict[Sha256, Vector] = {}
+
+        async def work() -> None:
+            while waiting:
+                some = waiting.popleft()
+                if checkpoint:
+                    await checkpoint()
+                seen.update(await self._seen(some, skipped_images))
+
+        await all_or_first_failure(
+            [work() for _ in range(min(len(waiting), max(1, PICTURES_AT_ONCE // batch_size)))]
+        )
+        return seen
+
+    async def _seen(
+        self, hashes: Sequence[Sha256], skipped_images: SkippedImages | None
+    ) -> dict[Sha256, Vector]:
+        """The vectors of one request, kept. One that is refused is sent again in parts: who is to blame shows then."""
+        images: dict[Sha256, bytes] = {}
+        try:
+            for sha256 in hashes:
+                images[sha256] = await self._read(sha256)
+            rows = await self._batcher.embedder.embed_images(list(images.values()))
+        except LatentError as error:
+            if skipped_images is None or not skipped_images.concerns(error):
+                raise
+            if len(hashes) == 1:
+                skipped_images.add(hashes[0], error)
+                return {}
+        else:
+            if skipped_images is not None:
+                skipped_images.take(len(images))
+            return await self._kept(list(images), rows)
+        images.clear()
+        seen: dict[Sha256, Vector] = {}
+        for sha256 in hashes:
+            seen |= await self._seen([sha256], skipped_images)
+        return seen
+
+    @property
+    def _space(self) -> str:
+        return self._batcher.embedder.model.key
+
+    def _tokens(self, texts: Sequence[str], images: int) -> int:
+        embedder = self._batcher.embedder
+        return embedder.tokens_of(texts, images) if isinstance(embedder, TokenMetered) else 0
+
+    async def _kept(self, hashes: Sequence[Sha256], made: Matrix) -> dict[Sha256, Vector]:
+        async with self._db.single() as conn:
+            await embedding_cache.insert(conn, self._space, hashes, made)
+        return dict(zip(hashes, made, strict=True))
+
+
+def _hash(piece: Piece) -> Sha256:
+    """No text is a picture, byte by byte: their hashes are never the same."""
+    return piece.sha256 if isinstance(piece, StoredImage) else content_hash(piece)

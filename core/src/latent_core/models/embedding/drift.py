@@ -1,0 +1,272 @@
+"""Drift adapters: one model's vectors mapped into another model's space (FACTS §5, docs/adr/0009).
+
+Two ways. ``DriftAdapter`` turns vectors of the *new* model into the *old* space: an orthogonal map (Procrustes)
+between centred vectors, which keeps distances and so cannot overfit what it never saw. ``ForwardMap`` turns
+vectors of the *old* model into the *new* space by ridge regression, which may stretch and so keeps more.
+Both are trained on pairs: the same text by either model, a row each.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.vector import Matrix, Vector
+
+FORMAT: Final = 1
+FEWEST_PAIRS: Final = 2
+HELD_BACK: Final = 0.1
+"""Of the pairs, to choose the ridge by."""
+RIDGES: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""Tried, each times the mean variance of a dimension."""
+_MIN_NORM: Final = 1e-12
+_MAX_BYTES: Final = 1 << 30
+_ARRAYS: Final = ("matrix", "mean_from", "mean_to", "scale")
+
+Array = NDArray[np.float32]
+
+
+class ShapesDiffer(Invalid):
+    """Vectors are not of the widths or numbers that are needed."""
+
+
+class TooFewPairs(Invalid):
+    """Nothing can be learnt from so few."""
+
+
+class AdapterUnreadable(Invalid):
+    """What was stored is no adapter of ours."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Affine:
+    """``(x - mean_from) @ matrix * scale + mean_to``, then unit length."""
+
+    matrix: Array
+    """(from, to)"""
+    mean_from: Array
+    mean_to: Array
+    scale: Array
+    """(to,): ones where nothing is scaled."""
+
+    @property
+    def dims_from(self) -> int:
+        return int(self.matrix.shape[0])
+
+    @property
+    def dims_to(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def apply(self, vectors: ArrayLike) -> Matrix:
+        """Rows of ``vectors`` (n, from), mapped: (n, to), of unit length. One product for all of them."""
+        given = np.asarray(vectors, dtype=np.float32)
+        if given.ndim != 2 or given.shape[1] != self.dims_from:
+            raise ShapesDiffer(
+                f"the adapter maps rows of {self.dims_from} dimensions; given is {_shape(given)}"
+            )
+        # Means and scale are folded in, so that the rows are gone through as seldom as can be.
+        weights = self.matrix * self.scale
+        mapped = given @ weights
+        mapped += self.mean_to - self.mean_from @ weights
+        lengths = np.sqrt(np.einsum("nd,nd->n", mapped, mapped))[:, None]
+        if not np.isfinite(lengths).all() or (lengths < _MIN_NORM).any():
+            raise Invalid("a vector is not finite, or the adapter maps it to nothing")
+        mapped /= lengths
+        return np.asarray(mapped, dtype=np.float32)
+
+    def to_bytes(self) -> bytes:
+        """For ``from_bytes``, on any machine."""
+        buffer = io.BytesIO()
+        arrays = {name: getattr(self, name).astype("<f4") for name in _ARRAYS}
+        np.savez(buffer, format=np.int64(FORMAT), way=np.bytes_(self._way()), **arrays)
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """``AdapterUnreadable`` names what is wrong with ``data``."""
+        found = _unpacked(data)
+        if int(found["format"]) != FORMAT:
+            raise AdapterUnreadable(
+                f"the adapter is of format {int(found['format'])}, not {FORMAT}"
+            )
+        way = bytes(found["way"].item()).decode("ascii", "replace")
+        if way != cls._way():
+            raise AdapterUnreadable(f"this adapter goes the other way: '{way}', not '{cls._way()}'")
+        made = cls(*(np.asarray(found[name], dtype=np.float32) for name in _ARRAYS))
+        made._check()
+        return made
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(self.to_bytes())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """``AdapterUnreadable`` when the file is not there or is none."""
+        try:
+            return cls.from_bytes(path.read_bytes())
+        except OSError as exc:
+            raise AdapterUnreadable(f"{path.name} cannot be read: {exc.strerror}") from exc
+
+    @classmethod
+    def _way(cls) -> str:
+        return cls.__name__
+
+    def _check(self) -> None:
+        shapes = [self.matrix.ndim, self.mean_from.shape, self.mean_to.shape, self.scale.shape]
+        expected = [2, self.matrix.shape[:1], self.matrix.shape[1:], self.matrix.shape[1:]]
+        arrays = (self.matrix, self.mean_from, self.mean_to, self.scale)
+        if shapes != expected or not all(np.isfinite(array).all() for array in arrays):
+            raise AdapterUnreadable("the parts of the adapter do not fit together")
+
+
+class DriftAdapter(_Affine):
+    """Vectors of the new model into the old space: an old collection is searched by a new model's query."""
+
+    __slots__ = ()
+
+    @classmethod
+    def train(cls, old: ArrayLike, new: ArrayLike, *, scaling: bool = False) -> Self:
+        """From pairs, ``old`` (n, d_old) and ``new`` (n, d_new); the widths may differ.
+
+        ``scaling`` stretches each dimension of the result to what the pairs have there; it mostly hurts.
+        """
+        old, new = _pairs(old, new)
+        mean_old, mean_new = _mean(old), _mean(new)
+        centred_old, centred_new = old - mean_old, new - mean_new
+        rotation = _rotation(centred_old, centred_new)
+        back = np.ascontiguousarray(rotation.T)
+        scale = np.ones(old.shape[1], dtype=np.float32)
+        if scaling:
+            mapped = np.asarray(centred_new @ back, dtype=np.float32)
+            scale = _stretch(mapped, centred_old)
+        return cls(back, mean_new, mean_old, scale)
+
+    @property
+    def rotation(self) -> Array:
+        """R of the contract, (d_old, d_new): ``old @ R`` is about ``new``, both centred."""
+        return self.matrix.T
+
+    def adapt_query(self, query: ArrayLike) -> Vector:
+        """One vector of the new model, (d_new,), in the old space: (d_old,), of unit length."""
+        given = np.asarray(query, dtype=np.float32)
+        if given.ndim != 1:
+            raise ShapesDiffer(f"a query is one vector; given is {_shape(given)}")
+        return np.asarray(self.apply(given[None, :])[0], dtype=np.float32)
+
+    def adapt_queries(self, queries: ArrayLike) -> Matrix:
+        """Many at once, (n, d_new): (n, d_old)."""
+        return self.apply(queries)
+
+
+class ForwardMap(_Affine):
+    """Stored vectors of the old model into the new space, to be searched by the new model's own queries."""
+
+    __slots__ = ()
+
+    @classmethod
+    def train(cls, old: ArrayLike, new: ArrayLike, *, ridge: float | None = None) -> Self:
+        """From pairs; ``ridge`` (times the mean variance) is chosen on held-back pairs when it is not given."""
+        old, new = _pairs(old, new)
+        if ridge is None:
+            ridge = _best_ridge(old, new)
+        ((matrix, mean_old, mean_new),) = _ridge_maps(old, new, (ridge,))
+        return cls(matrix, mean_old, mean_new, np.ones(new.shape[1], dtype=np.float32))
+
+
+def _pairs(old: ArrayLike, new: ArrayLike) -> tuple[Array, Array]:
+    one, other = np.asarray(old, dtype=np.float32), np.asarray(new, dtype=np.float32)
+    if one.ndim != 2 or other.ndim != 2 or len(one) != len(other):
+        raise ShapesDiffer(
+            f"pairs are two matrices with a row a text; given are {_shape(one)} and {_shape(other)}"
+        )
+    if len(one) < FEWEST_PAIRS:
+        raise TooFewPairs(f"{len(one)} pairs: an adapter learns from {FEWEST_PAIRS} at least")
+    if not one.shape[1] or not other.shape[1]:
+        raise ShapesDiffer("vectors without dimensions")
+    if not (np.isfinite(one).all() and np.isfinite(other).all()):
+        raise Invalid("pairs hold finite numbers only")
+    return one, other
+
+
+def _rotation(old: Array, new: Array) -> Array:
+    """R (d_old, d_new) with orthonormal rows or columns, so that ``old @ R`` is as near to ``new`` as can be."""
+    from scipy import linalg  # 140 MB of code, for who trains an adapter: not at every start
+
+    if old.shape[1] == new.shape[1]:
+        rotation, _ = linalg.orthogonal_procrustes(old, new, check_finite=False)
+        return np.asarray(rotation, dtype=np.float32)
+    # Thin: the same as padding the shorter side with zeros, which map to nothing.
+    left, _, right = linalg.svd(old.T @ new, full_matrices=False, check_finite=False)
+    return np.asarray(left @ right, dtype=np.float32)
+
+
+def _stretch(mapped: Array, expected: Array) -> Array:
+    """What each dimension of ``mapped`` is to be multiplied with, by least squares."""
+    energy = np.einsum("nd,nd->d", mapped, mapped)
+    shared = np.einsum("nd,nd->d", mapped, expected)
+    scale = np.divide(shared, energy, out=np.ones_like(shared), where=energy > _MIN_NORM)
+    return np.asarray(np.where(scale > 0, scale, 1.0), dtype=np.float32)
+
+
+def _best_ridge(old: Array, new: Array) -> float:
+    """That with the highest mean cosine on pairs it was not trained on."""
+    held = max(1, round(HELD_BACK * len(old)))
+    if len(old) - held < FEWEST_PAIRS:
+        return RIDGES[-1]
+    chosen = np.random.default_rng(len(old)).permutation(len(old))
+    aside, rest = chosen[:held], chosen[held:]
+    expected = new[aside] / np.maximum(np.linalg.norm(new[aside], axis=1, keepdims=True), _MIN_NORM)
+    similarity = []
+    for matrix, mean_old, mean_new in _ridge_maps(old[rest], new[rest], RIDGES):
+        mapped = (old[aside] - mean_old) @ matrix + mean_new
+        mapped /= np.maximum(np.linalg.norm(mapped, axis=1, keepdims=True), _MIN_NORM)
+        similarity.append(float(np.einsum("nd,nd->n", mapped, expected).mean()))
+    return RIDGES[int(np.argmax(similarity))]
+
+
+def _ridge_maps(
+    old: Array, new: Array, ridges: tuple[float, ...]
+) -> list[tuple[Array, Array, Array]]:
+    """Matrix and both means, a ridge each; what is dear is done once for all of them."""
+    from scipy import linalg
+
+    mean_old, mean_new = _mean(old), _mean(new)
+    centred = (old - mean_old).astype(np.float64)
+    gram = centred.T @ centred
+    cross = centred.T @ (new - mean_new)
+    unit = max(float(np.trace(gram)) / gram.shape[0], _MIN_NORM)
+    values, vectors = linalg.eigh(gram, check_finite=False)
+    turned = vectors.T @ cross
+    return [
+        (
+            np.asarray(vectors @ (turned / (values + ridge * unit)[:, None]), dtype=np.float32),
+            mean_old,
+            mean_new,
+        )
+        for ridge in ridges
+    ]
+
+
+def _mean(vectors: Array) -> Array:
+    return np.asarray(vectors.mean(axis=0, dtype=np.float64), dtype=np.float32)
+
+
+def _unpacked(data: bytes) -> dict[str, NDArray[Any]]:
+    if len(data) > _MAX_BYTES:
+        raise AdapterUnreadable("the adapter is larger than any of ours")
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+            return {name: stored[name] for name in ("format", "way", *_ARRAYS)}
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as exc:
+        raise AdapterUnreadable("these bytes are no drift adapter, or not all of it") from exc
+
+
+def _shape(array: NDArray[Any]) -> str:
+    return " x ".join(map(str, array.shape)) or "a single number"

@@ -1,0 +1,163 @@
+"""The graph of all-MiniLM-L6-v2: a BERT encoder of six layers, mean pooling, unit length.
+
+Written with the runtime's fused operators, from the published weights by numpy alone. Two precisions:
+float32, and int8 with one scale a column of weights and one a run for activations. The latter makes
+a vector depend on what else is in the run, so int8 texts are run one by one (see ``local.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from latent_core.models.embedding.onnx_format import MICROSOFT, ElementType, Graph
+from latent_core.models.embedding.weights import Floats, WeightFile, quantised
+
+HEADS: Final = 12
+EPSILON: Final = 1e-12
+OUTPUT: Final = "embedding"
+
+
+class Precision(StrEnum):
+    FP32 = "fp32"
+    INT8 = "int8"
+
+
+@dataclass(frozen=True, slots=True)
+class _GraphBuilder:
+    graph: Graph
+    weights: Mapping[str, Floats]
+    store: WeightFile
+    precision: Precision
+
+    def stored(self, name: str, array: Floats) -> str:
+        return self.graph.stored(self.store.add(name, array))
+
+    def norm_parameters(self, prefix: str) -> list[str]:
+        parts = (f"{prefix}.weight", f"{prefix}.bias")
+        return [self.graph.constant(part, self.weights[part]) for part in parts]
+
+    def quantised(self, name: str, matrix: Floats) -> tuple[str, str]:
+        values, scales = quantised(matrix)
+        stored = self.graph.stored(self.store.add(name, values))
+        return stored, self.graph.constant(f"{name}.scales", scales)
+
+    def dense(self, value: str, weight: str, name: str) -> str:
+        """``value`` times a linear layer's weight, which is kept as (out, in); no bias."""
+        matrix = self.weights[weight].T
+        if self.precision is Precision.FP32:
+            return self.graph.node("MatMul", [value, self.stored(weight, matrix)], name)
+        inputs = [value, *self.quantised(weight, matrix)]
+        return self.graph.node("DynamicQuantizeMatMul", inputs, name, domain=MICROSOFT)
+
+    def add_and_normalise(self, value: str, residual: str, bias: str, norm: str, name: str) -> str:
+        scale, shift = self.norm_parameters(norm)
+        offset = self.graph.constant(bias, self.weights[bias])
+        inputs = [value, residual, scale, shift, offset]
+        return self.graph.node(
+            "SkipLayerNormalization", inputs, name, domain=MICROSOFT, epsilon=EPSILON
+        )
+
+
+def minilm(weights: Mapping[str, Floats], store: WeightFile, precision: Precision) -> bytes:
+    """The model file; its weights are written to ``store``.
+
+    Inputs ``input_ids`` and ``attention_mask``, int64 (texts, tokens); output ``embedding``, float32
+    (texts, dims), rows of unit length.
+    """
+    build = _GraphBuilder(Graph("all-MiniLM-L6-v2"), weights, store, precision)
+    graph = build.graph
+    ids = graph.input("input_ids", ElementType.INT64, ["texts", "tokens"])
+    mask = graph.input("attention_mask", ElementType.INT64, ["texts", "tokens"])
+    for name, axis in (("axis0", 0), ("axis1", 1), ("axis2", 2)):
+        graph.constant(name, np.array([axis], np.int64))
+    value = _embed(build, ids)
+    mask32 = graph.node("Cast", [mask], "mask_int32", to=int(ElementType.INT32))
+    for layer in range(_layers(weights)):
+        value = _layer(build, value, mask32, f"encoder.layer.{layer}")
+    _pool(graph, value, mask)
+    dims = weights["embeddings.LayerNorm.weight"].shape[0]
+    graph.output(OUTPUT, ElementType.FLOAT, ["texts", dims])
+    return graph.model()
+
+
+def _layers(weights: Mapping[str, Floats]) -> int:
+    return sum(name.endswith("intermediate.dense.weight") for name in weights)
+
+
+def _embed(build: _GraphBuilder, ids: str) -> str:
+    """Words plus positions. There is one segment only: its vector is added to every position's."""
+    graph, weights = build.graph, build.weights
+    table = build.stored("word_embeddings", weights["embeddings.word_embeddings.weight"])
+    segment = weights["embeddings.token_type_embeddings.weight"][0]
+    places = weights["embeddings.position_embeddings.weight"] + segment
+    positions = build.stored("position_embeddings", places)
+    words = graph.node("Gather", [table, ids], "words")
+    shape = graph.node("Shape", [ids], "shape")
+    length = graph.node("Slice", [shape, "axis1", "axis2", "axis0"], "length")
+    used = graph.node("Slice", [positions, "axis0", length, "axis0"], "positions")
+    summed = graph.node("Add", [words, used], "words_and_positions")
+    norm = build.norm_parameters("embeddings.LayerNorm")
+    return graph.node("LayerNormalization", [summed, *norm], "embedded", axis=-1, epsilon=EPSILON)
+
+
+def _layer(build: _GraphBuilder, value: str, mask: str, layer: str) -> str:
+    attended = _attention(build, value, mask, layer)
+    output = f"{layer}.attention.output"
+    attended = build.dense(attended, f"{output}.dense.weight", f"{output}.projected")
+    value = build.add_and_normalise(
+        attended, value, f"{output}.dense.bias", f"{output}.LayerNorm", f"{output}.normalised"
+    )
+    inner = f"{layer}.intermediate"
+    hidden = build.dense(value, f"{inner}.dense.weight", f"{inner}.projected")
+    bias = build.graph.constant(f"{inner}.dense.bias", build.weights[f"{inner}.dense.bias"])
+    hidden = build.graph.node("BiasGelu", [hidden, bias], f"{inner}.gelu", domain=MICROSOFT)
+    output = f"{layer}.output"
+    hidden = build.dense(hidden, f"{output}.dense.weight", f"{output}.projected")
+    return build.add_and_normalise(
+        hidden, value, f"{output}.dense.bias", f"{output}.LayerNorm", f"{output}.normalised"
+    )
+
+
+def _attention(build: _GraphBuilder, value: str, mask: str, layer: str) -> str:
+    """Self-attention; the weights of query, key and value stand side by side in one matrix."""
+    graph, weights = build.graph, build.weights
+    parts = [f"{layer}.attention.self.{part}" for part in ("query", "key", "value")]
+    matrix = np.concatenate([weights[f"{part}.weight"].T for part in parts], axis=1)
+    name = f"{layer}.attention"
+    bias = np.concatenate([weights[f"{part}.bias"] for part in parts])
+    graph.constant(f"{name}.bias", bias)
+    if build.precision is Precision.FP32:
+        inputs = [value, build.stored(f"{name}.weight", matrix), f"{name}.bias", mask]
+        return graph.node("Attention", inputs, name, domain=MICROSOFT, num_heads=HEADS)
+    return _quantised_attention(build, value, mask, name, matrix)
+
+
+def _quantised_attention(
+    build: _GraphBuilder, value: str, mask: str, name: str, matrix: Floats
+) -> str:
+    graph = build.graph
+    scale, zero = f"{name}.input_scale", f"{name}.input_zero"
+    outputs = [scale, zero]
+    quantised_input = graph.node(
+        "DynamicQuantizeLinear", [value], f"{name}.input", more_outputs=outputs
+    )
+    weight, scales = build.quantised(f"{name}.weight", matrix)
+    zeros = graph.constant(f"{name}.zeros", np.zeros(matrix.shape[1], np.int8))
+    inputs = [quantised_input, weight, f"{name}.bias", scale, scales, mask, zero, zeros]
+    return graph.node("QAttention", inputs, name, domain=MICROSOFT, num_heads=HEADS)
+
+
+def _pool(graph: Graph, value: str, mask: str) -> None:
+    """The mean over the tokens that are not padding, scaled to unit length."""
+    real = graph.node("Cast", [mask], "mask_float", to=int(ElementType.FLOAT))
+    weight = graph.node("Unsqueeze", [real, "axis2"], "token_weight")
+    kept = graph.node("Mul", [value, weight], "kept")
+    total = graph.node("ReduceSum", [kept, "axis1"], "total", keepdims=0)
+    count = graph.node("ReduceSum", [weight, "axis1"], "count", keepdims=0)
+    mean = graph.node("Div", [total, count], "mean")
+    graph.node("LpNormalization", [mean], OUTPUT, axis=1, p=2)

@@ -1,0 +1,136 @@
+"""Texts and pictures in, unit vectors out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.vector import Matrix, Vector
+
+MAX_TEXTS: Final = 64
+"""Of one batch to an embedder that does not say how many it takes."""
+IN_FLIGHT: Final = 2
+"""Batches to such a one: one fills the gaps that the other's end leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel:
+    """What decides a vector: two vectors compare only when all four agree."""
+
+    embedder: str
+    """As in the manifest: ``local``, ``local-int8``, ``openai/<model>``, …"""
+    version: str
+    dims: int
+    window: int
+    """Tokens the model reads of one text, special tokens not counted."""
+    reads_images: bool = False
+    """Whether pictures have vectors in the same space. Goes by the embedder's name."""
+
+    @property
+    def key(self) -> str:
+        """Name of the space in the embedding cache."""
+        return f"{self.embedder}@{self.version}/{self.dims}"
+
+
+class Tokenizer(Protocol):
+    """The embedder's own tokenizer, or a stated stand-in for a remote one."""
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, special tokens not counted, never truncated."""
+        ...
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """Character range of each token of ``text``."""
+        ...
+
+
+class Embedder(Protocol):
+    """Vectors are float32 of unit length; NaN and zero vectors are refused (``IngestFailed``)."""
+
+    @property
+    def model(self) -> EmbeddingModel: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        """One row a text, in order. Transient trouble raises ``Unavailable``, ``UpstreamTimeout`` or ``RateLimited``."""
+        ...
+
+    async def embed_query(self, text: str) -> Vector: ...
+
+    async def embed_images(self, images: Sequence[bytes]) -> Matrix:
+        """One row a picture (PNG, JPEG or WebP), in order; ``Invalid`` when the model reads texts only."""
+        ...
+
+    async def embed_query_image(self, image: bytes) -> Vector: ...
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class UnreachableAware(Protocol):
+    """An embedder that may be away for long."""
+
+    def raise_if_unreachable(self) -> None:
+        """``Unreachable`` while it is known to be: who has work to do before asking it can save that."""
+        ...
+
+
+@runtime_checkable
+class RemoteEmbedderLimits(Protocol):
+    """An embedder that sends texts somewhere."""
+
+    @property
+    def texts_a_request(self) -> int: ...
+
+    @property
+    def requests_at_a_time(self) -> int: ...
+
+
+@runtime_checkable
+class RemoteImageLimits(Protocol):
+    """An embedder that sends pictures somewhere."""
+
+    @property
+    def images_a_request(self) -> int: ...
+
+
+def images_a_request(embedder: Embedder) -> int:
+    """Pictures that are one request to ``embedder``: they are answered, or refused, together."""
+    return embedder.images_a_request if isinstance(embedder, RemoteImageLimits) else 1
+
+
+@runtime_checkable
+class TokenMetered(Protocol):
+    """An embedder that is paid for by the token."""
+
+    def tokens_of(self, texts: Sequence[str], images: int = 0) -> int:
+        """What ``texts`` and so many pictures cost here."""
+        ...
+
+
+class _HasModel(Protocol):
+    @property
+    def model(self) -> EmbeddingModel: ...
+
+
+class TextsOnly:
+    """What embedders have in common that read no pictures."""
+
+    async def embed_images(self: _HasModel, images: Sequence[bytes]) -> Matrix:  # noqa: ARG002 - of none
+        raise no_images(self.model)
+
+    async def embed_query_image(self: _HasModel, image: bytes) -> Vector:  # noqa: ARG002 - of none
+        raise no_images(self.model)
+
+
+def no_images(model: EmbeddingModel) -> Invalid:
+    """What is told of a model that reads texts only, when it is given pictures."""
+    return Invalid(
+        f"the embedder {model.embedder} reads no images: name one that does in the manifest"
+        " (nomic-embed-multimodal-7b, vllm/<model>, jina/<model> or nomic/nomic-embed-vision-v1.5)",
+        embedder=model.embedder,
+    )

@@ -1,0 +1,87 @@
+"""Which reranker a container's ``retrieval.rerank.provider`` means.
+
+api      the server at LLC_RERANK_API_URL
+local    the cross-encoder in LLC_RERANK_FOLDER
+none     what the process has: LLC_RERANK_PROVIDER, else whichever of the two is configured, the server first
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from latent_core.domain.errors import Invalid, Unavailable
+from latent_core.models.rerank.api import ApiReranker, RerankEndpoint
+from latent_core.models.rerank.dialects import Dialect
+from latent_core.models.rerank.local import LocalReranker
+from latent_core.models.rerank.port import Reranker
+from latent_core.settings import Settings
+
+Provider = Literal["none", "api", "local"]
+
+_API_MISSING = "no server that reranks is configured: set LLC_RERANK_API_URL"
+_LOCAL_MISSING = "no model that reranks is configured: set LLC_RERANK_FOLDER"
+
+
+@dataclass(frozen=True, slots=True)
+class Rerankers:
+    """The rerankers of a process."""
+
+    api: ApiReranker | None = None
+    local: LocalReranker | None = None
+    default: Provider | None = None
+    """As configured; ``none`` turns rerank off, whatever manifests and requests say."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Rerankers:
+        """Those that are configured; ``Invalid`` names the setting that cannot be used. Nothing is loaded yet."""
+        if settings.rerank_provider == "none":
+            return cls(default="none")
+        if settings.rerank_provider == "api" and not settings.rerank_api_url:
+            raise Invalid(f"LLC_RERANK_PROVIDER is api, but {_API_MISSING}")
+        if settings.rerank_provider == "local" and settings.rerank_folder is None:
+            raise Invalid(f"LLC_RERANK_PROVIDER is local, but {_LOCAL_MISSING}")
+        return cls(_api(settings), _local(settings), settings.rerank_provider)
+
+    def named(self, provider: Provider = "none") -> Reranker:
+        """The reranker of a manifest's ``provider``; ``Unavailable`` says what to set when there is none."""
+        if self.default == "none":
+            raise Unavailable("rerank is turned off here: LLC_RERANK_PROVIDER is none")
+        chosen = provider if provider != "none" else self.default
+        if chosen == "api":
+            return _there(self.api, _API_MISSING)
+        if chosen == "local":
+            return _there(self.local, _LOCAL_MISSING)
+        return _there(
+            self.api or self.local,
+            "no reranker is configured: set LLC_RERANK_API_URL or LLC_RERANK_FOLDER",
+        )
+
+    async def close(self) -> None:
+        for reranker in (self.api, self.local):
+            if reranker is not None:
+                await reranker.close()
+
+
+def _there(reranker: Reranker | None, missing: str) -> Reranker:
+    if reranker is None:
+        raise Unavailable(missing)
+    return reranker
+
+
+def _api(settings: Settings) -> ApiReranker | None:
+    if not settings.rerank_api_url:
+        return None
+    named = settings.rerank_dialect
+    return ApiReranker(
+        RerankEndpoint(
+            settings.rerank_api_url,
+            settings.rerank_api_key,
+            settings.rerank_model,
+            None if named == "auto" else Dialect(named),
+        )
+    )
+
+
+def _local(settings: Settings) -> LocalReranker | None:
+    return None if settings.rerank_folder is None else LocalReranker(settings.rerank_folder)

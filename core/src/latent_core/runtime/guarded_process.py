@@ -1,0 +1,135 @@
+"""A command below a guardian, as the owner's event loop sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from latent_core.domain.errors import LatentError, OutOfSpace, TimedOut, Unavailable
+from latent_core.runtime.account import ServerAccount
+from latent_core.runtime.data_directory import storage_errors
+from latent_core.runtime.orphan_processes import GUARDIAN
+
+LOG_BYTES = 8 * 1024 * 1024
+GRACE_SECONDS = 10.0
+STOP_SECONDS = GRACE_SECONDS + 15.0  # the guardian's own bounds, all used up
+_ENVIRONMENT = {"LC_ALL": "C"}  # nothing of ours is inherited, so no secret can be
+_COMPLAINTS = ("FATAL", "PANIC", "ERROR", "error:")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a guardian runs: in the folder ``cwd``, as ``account``, with ``text`` on standard input.
+
+    The folder ``remove`` is removed, if empty, when the guardian ended the command.
+    """
+
+    name: str
+    argv: list[str]
+    cwd: Path
+    log: Path
+    account: ServerAccount | None
+    text: str = ""
+    remove: Path | None = None
+
+    def guardian_argv(self) -> list[str]:
+        options = {
+            "cwd": self.cwd,
+            "log": self.log,
+            "log_bytes": LOG_BYTES,
+            "grace": GRACE_SECONDS,
+            "text": self.text,
+            "remove": self.remove or "",
+        }
+        if self.account is not None:
+            options |= {"uid": self.account.uid, "gid": self.account.gid}
+        words = [f"{name}={value}" for name, value in options.items()]
+        return [sys.executable, "-I", "-S", str(GUARDIAN), *words, "--", *self.argv]
+
+
+class GuardedProcess:
+    """A running command. Its pipe is ours: when we go, however, the guardian ends it."""
+
+    def __init__(self, command: Command, process: Process, log_start: int) -> None:
+        self._command = command
+        self._process = process
+        self._log_start = log_start
+
+    @classmethod
+    async def spawn(cls, command: Command) -> Self:
+        with storage_errors(command.log):
+            log = os.open(command.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            start = os.fstat(log).st_size
+            process = await asyncio.create_subprocess_exec(
+                *command.guardian_argv(),
+                stdin=PIPE,
+                stdout=log,
+                stderr=log,
+                env=_ENVIRONMENT,
+                start_new_session=True,  # Ctrl-C in the terminal is for the owner alone
+            )
+            return cls(command, process, start)
+        finally:
+            os.close(log)
+
+    @property
+    def pid(self) -> int:
+        """Of the guardian."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self._process.returncode is not None
+
+    async def wait(self) -> int:
+        """The exit status of the command, once it ended."""
+        return await self._process.wait()
+
+    async def succeed(self, seconds: float) -> None:
+        """Wait for the command's success. Raises what ``failure`` tells, or ``TimedOut``."""
+        try:
+            async with asyncio.timeout(seconds):
+                status = await self.wait()
+        except TimeoutError as exc:
+            raise TimedOut(f"{self._command.name} took longer than {seconds:g} s") from exc
+        finally:
+            self.release()
+        if status != 0:
+            raise self.failure()
+
+    def release(self) -> None:
+        """Let go of the pipe: the guardian ends the command, in its own time."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    async def stop(self) -> None:
+        """End the command; within ``STOP_SECONDS``."""
+        self.release()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self.wait()
+
+    def failure(self) -> LatentError:
+        """Why the command ended, in its own words."""
+        words = self._last_output()
+        if os.strerror(errno.ENOSPC) in words:
+            return OutOfSpace(f"the disk of {self._command.cwd} is full: make room and try again")
+        complaints = [line for line in words.splitlines() if any(c in line for c in _COMPLAINTS)]
+        reason = complaints[-1] if complaints else f"status {self._process.returncode}"
+        return Unavailable(f"{self._command.name} failed: {reason} (log: {self._command.log})")
+
+    def _last_output(self) -> str:
+        with self._command.log.open("rb") as log:
+            length = os.fstat(log.fileno()).st_size
+            log.seek(self._log_start if self._log_start <= length else 0)  # it may have been cut
+            return log.read(65536).decode("utf-8", errors="replace")

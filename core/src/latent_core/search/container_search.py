@@ -1,0 +1,365 @@
+"""Retrieve from one container: run its channels, join on what is live, widen until there is enough."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Final
+from uuid import UUID
+
+import numpy as np
+
+from latent_core.db.documents import chunks, documents
+from latent_core.db.documents.chunks import AllowedChunks
+from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
+from latent_core.domain.query import ContainerStatus
+from latent_core.runtime.gather_or_cancel import all_or_first_failure
+from latent_core.search.channels import ChannelCandidates, bm25_channel, vector_channel
+from latent_core.search.constraints import Constraint, constraints_of
+from latent_core.search.embed import QueryVectors
+from latent_core.search.exact import Match, Matches
+from latent_core.search.filters import SELECTIVE, STUBBORN
+from latent_core.search.fuse import RankedList
+from latent_core.search.plan import BM25, EXACT, ContainerPlan, SearchPlan
+from latent_core.search.rounds import Round, Scope
+from latent_core.search.stores import SearchStores
+from latent_core.search.time_budget import ContainerBudget
+
+logger = logging.getLogger(__name__)
+
+STUBBORN_ROUND: Final = 3
+
+
+@dataclass
+class ContainerCandidates:
+    """Live candidates of one container, a list a channel, and how they were found."""
+
+    plan: ContainerPlan
+    lists: dict[str, RankedList] = field(default_factory=dict)
+    documents: dict[int, UUID] = field(default_factory=dict)
+    """Ord to document, of live candidates."""
+    status: ContainerStatus = field(
+        default_factory=lambda: ContainerStatus(container_id="", ok=True)
+    )
+    issues: list[Issue] = field(default_factory=list)
+    terms: list[str] = field(default_factory=list)
+    matches: dict[int, Match] = field(default_factory=dict)
+    """Ord to what it holds of what was asked for as it is written."""
+    path_like: str | None = None
+
+    def add_timing(self, stage: str, seconds: float) -> None:
+        timings = self.status.timings_ms
+        timings[stage] = round(timings.get(stage, 0.0) + seconds * 1000, 3)
+
+
+class ContainerSearch:
+    """One container's part of one search. ``run`` may be called again to widen."""
+
+    def __init__(
+        self,
+        stores: SearchStores,
+        plan: SearchPlan,
+        part: ContainerPlan,
+        vectors: QueryVectors,
+        spent: float = 0.0,
+    ) -> None:
+        """``spent``: seconds of its time that are gone already."""
+        self._stores = stores
+        self._plan = plan
+        self._part = part
+        self._vectors = vectors
+        self._budget = ContainerBudget.start(plan.deadline_seconds, spent=spent)
+        self._constraints, self._exact_constraint = constraints_of(
+            part.container.id,
+            part.container.languages,
+            plan.query,
+            plan.matcher,
+            stores.phrases,
+            stores.exact,
+        )
+        self._round = Round()
+        self.result = ContainerCandidates(
+            part, path_like=plan.matcher.query.path_like if plan.matcher else None
+        )
+        self.result.status.container_id = part.container.id
+        self.result.terms = stores.query_terms(plan.query, part.container.languages)
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will be found: all is known, or what is not is out of reach."""
+        return self._round.is_last
+
+    async def run(self, needed: int) -> ContainerCandidates:
+        """Widen (doubling) until ``needed`` live candidates are there or there is no more to be had."""
+        self._round = replace(self._round, number=0)
+        self.result.status.rounds = 0
+        while not self.finished:
+            self._keep(await self._next(self._round))
+            if self._distinct() >= needed:
+                break
+            this = self._round
+            if this.is_last and self.result.status.stale and not this.is_repeat:
+                # A publication may have come between the channels and the join: what they found is gone, and they did not
+                # see what took its place. Once is enough; afterwards it is points that wait for their purge.
+                self._round = replace(this, is_repeat=True)
+                self.look_again()
+            else:
+                self._round = await self._widened(this, needed)
+                self.result.status.exhausted = self._round.exhausted
+        return self.result
+
+    def look_again(self) -> bool:
+        """Have the next round ask every channel anew, if there is time; else an issue says that hits may be missing. For
+        what was live at the join and gone when it was to be shown: a channel did not see what took its place."""
+        if self._budget.widening.is_over:
+            self._report(
+                IssueCode.TIMEOUT,
+                "documents changed meanwhile, and there was no time to look again; hits may lack",
+            )
+            return False
+        self._round = self._round.again()
+        self.result.status.exhausted = False
+        return True
+
+    async def _next(self, last: Round) -> Round:
+        """Ask every channel that may know more, twice as deep as before; what was found earlier stays."""
+        self.result.status.rounds = last.number + 1
+        deeper = replace(last, number=last.number + 1, depth=2 * last.depth)
+        scope = await self._scope(deeper)
+        deeper = replace(deeper, scope=scope)
+        names = deeper.open_channels(self._part.channels)
+        judged: dict[int, UUID | None] = {}
+
+        async def ask(name: str) -> tuple[str, ChannelCandidates | None]:
+            """A channel's candidates are joined while the other channel is still at work."""
+            candidates = await self._candidates(name, deeper.depth, scope)
+            if candidates is not None:
+                await self._join(candidates, scope, judged)
+            return name, candidates
+
+        answers = await all_or_first_failure(ask(name) for name in names)
+        found = {**last.found, **{name: c for name, c in answers if c is not None}}
+        for earlier in found.values():  # of channels that were not asked again, or failed now
+            await self._join(earlier, scope, judged)
+        failed = last.failed | {name for name, c in answers if c is None}
+        this = replace(deeper, found=found, failed=failed, judged=judged)
+        return replace(
+            this,
+            exhausted=self._is_all(found),
+            stopped=not this.open_channels(self._part.channels),
+        )
+
+    def _is_all(self, found: Mapping[str, ChannelCandidates]) -> bool:
+        if self._exact_constraint is not None and not self._exact_constraint.matches.complete:
+            return False
+        return set(found) == set(self._part.channels) and all(c.exhausted for c in found.values())
+
+    def _keep(self, this: Round) -> None:
+        """Show in the result what is known after a round."""
+        self._round = this
+        live = this.live
+        self.result.documents = live
+        self.result.lists = {name: _live_only(c, live) for name, c in this.found.items()}
+        status = self.result.status
+        status.ok = bool(this.found)
+        status.exhausted = this.exhausted
+        status.candidates = len(this.judged)
+        status.stale = len(this.judged) - len(live)
+
+    def _distinct(self) -> int:
+        """Live candidates, by document when the answer shows one hit per document."""
+        live = self.result.documents
+        return len(set(live.values())) if self._plan.dedup else len(live)
+
+    async def _widened(self, this: Round, needed: int) -> Round:
+        """Whether widening can still bring what is missing. A few long documents fill every list; once all of
+        them are found there is nothing to look for, and what costs too much time is left."""
+        if this.is_last:
+            return this
+        if self._plan.dedup:
+            async with self._stores.db.reading() as conn:
+                there = await documents.live_count(conn, self._part.container.id, needed)
+            this = replace(this, exhausted=self._distinct() >= there)
+        if not this.is_last and self._budget.widening.is_over:
+            this = replace(this, stopped=True)
+            self._report(
+                IssueCode.TIMEOUT, "fewer hits than asked for were found in time; there may be more"
+            )
+        return this
+
+    async def _scope(self, this: Round) -> Scope:
+        """Of the round before; found out by the first, and once more when a broad filter proves stubborn."""
+        if this.scope is None:
+            return await self._constrained(await self._filtered(SELECTIVE))
+        if this.scope.is_broad and this.number == STUBBORN_ROUND:
+            again = await self._filtered(STUBBORN)
+            return replace(again, asked_after=this.scope.asked_after)
+        return this.scope
+
+    async def _filtered(self, limit: int) -> Scope:
+        """Learn which chunks a selective filter lets through. One that is broad, or takes long to say, is
+        asked of the candidates instead."""
+        if not self._part.condition:
+            return Scope()
+        begun = perf_counter()
+        scope = Scope()
+        with suppress(TimeoutError, TimedOut):
+            async with self._budget.filter.limit(), self._stores.db.reading() as conn:
+                allowed = await chunks.allowed(
+                    conn,
+                    self._part.container.id,
+                    self._part.condition,
+                    limit,
+                    collection_id=self._part.container.space.collection_id,
+                )
+            scope = Scope(allowed if allowed.complete else None, is_broad=not allowed.complete)
+        self.result.add_timing("filter", perf_counter() - begun)
+        return scope
+
+    async def _constrained(self, scope: Scope) -> Scope:
+        """Narrow what is looked for to the chunks that meet the constraints; those that cannot name theirs are
+        asked of the candidates."""
+        if not self._constraints:
+            return scope
+        begun = perf_counter()
+        among = None if scope.allowed is None else scope.allowed.chunk_nos
+        after: list[Constraint] = []
+        for constraint in self._constraints:
+            named = await constraint.all(among, self._budget.channels.remaining())
+            if named is None:
+                after.append(constraint)
+            else:
+                among = named
+        if len(after) < len(self._constraints) and among is not None:
+            async with self._stores.db.reading() as conn:
+                allowed = await chunks.points_of(
+                    conn,
+                    self._part.container.id,
+                    among,
+                    collection_id=self._part.container.space.collection_id,
+                )
+            scope = Scope(allowed)
+        if self._exact_constraint is not None:
+            self.result.matches = self._exact_constraint.matches.by_chunk_no
+        self.result.add_timing("constraints", perf_counter() - begun)
+        return replace(scope, asked_after=tuple(after))
+
+    async def _candidates(self, name: str, depth: int, scope: Scope) -> ChannelCandidates | None:
+        if scope.is_empty:
+            return ChannelCandidates(np.empty(0, np.int64), np.empty(0, np.float64), exhausted=True)
+        if name == EXACT:
+            return self._matching()
+        if name == BM25:
+            search = bm25_channel(
+                self._stores.keywords,
+                self._part.container,
+                self.result.terms,
+                depth,
+                scope.allowed,
+                self._budget.channels.remaining(),
+            )
+        else:
+            search = self._vector(depth, scope.allowed)
+        return await self._guarded(name, search)
+
+    def _matching(self) -> ChannelCandidates:
+        """What the exact constraint found, all of it at once."""
+        matches = (
+            self._exact_constraint.matches
+            if self._exact_constraint is not None
+            else Matches(complete=True)
+        )
+        if matches.late:
+            self._report(IssueCode.TIMEOUT, "not all chunks could be read in time", EXACT)
+        ranked = matches.ranked()
+        return ChannelCandidates(
+            np.array([m.chunk_no for m in ranked], np.int64),
+            np.array([m.count for m in ranked], np.float64),
+            exhausted=True,
+        )
+
+    async def _vector(self, depth: int, allowed: AllowedChunks | None) -> ChannelCandidates:
+        vector = await self._vectors.of(self._part.container)
+        return await vector_channel(
+            self._stores.vectors, self._part.container, vector, depth, allowed
+        )
+
+    async def _guarded(
+        self, name: str, search: Awaitable[ChannelCandidates]
+    ) -> ChannelCandidates | None:
+        """A channel that fails or is late makes the answer partial; it never fails the others."""
+        begun = perf_counter()
+        try:
+            async with self._budget.channels.limit():
+                return await search
+        except TimeoutError:
+            late = "was not done within its deadline; the answer lacks its candidates"
+            self._report_failure(name, IssueCode.TIMEOUT, late)
+        except LatentError as error:
+            self._report_failure(name, error.code, error.message)
+        finally:
+            self.result.add_timing(name, perf_counter() - begun)
+        return None
+
+    def _report_failure(self, channel: str, code: IssueCode, message: str) -> None:
+        self._report(code, message, channel)
+        logger.warning(
+            "channel_failed",
+            extra={
+                "container_id": self._part.container.id,
+                "channel": channel,
+                "cause": message,
+            },
+        )
+
+    def _report(self, code: IssueCode, message: str, channel: str | None = None) -> None:
+        container = self._part.container.id
+        where = f"container '{container}'" + (f", channel {channel}" if channel else "")
+        self.result.status.issue = message
+        self.result.issues.append(
+            Issue(
+                code=code,
+                message=f"{where}: {message}",
+                details={"container_id": container, "channel": channel},
+            )
+        )
+
+    async def _join(
+        self, found: ChannelCandidates, scope: Scope, judged: dict[int, UUID | None]
+    ) -> None:
+        """Note for each chunk_no its document, or None when it is not visible. What ``judged`` knows is not read
+        again: it belongs to one round."""
+        begun = perf_counter()
+        unknown = [chunk_no for chunk_no in found.chunk_nos.tolist() if chunk_no not in judged]
+        if not unknown:
+            return
+        chunk_nos = np.array(unknown, dtype=np.int64)
+        async with self._stores.db.reading() as conn:
+            live = await chunks.live(conn, self._part.container.id, chunk_nos, self._part.condition)
+        live = await self._meeting_constraints(live, scope)
+        judged.update((chunk_no, live.get(chunk_no)) for chunk_no in unknown)
+        self.result.add_timing("join", perf_counter() - begun)
+
+    async def _meeting_constraints(self, live: dict[int, UUID], scope: Scope) -> dict[int, UUID]:
+        """Those that meet what could not be named beforehand; what cannot be checked in time is not shown."""
+        try:
+            for constraint in scope.asked_after if live else ():
+                chunk_nos = np.array(list(live), np.int64)
+                kept = await constraint.passing(chunk_nos, self._budget.channels.remaining())
+                live = {chunk_no: doc_id for chunk_no, doc_id in live.items() if chunk_no in kept}
+        except TimedOut as error:
+            self._report(error.code, error.message)
+            return {}
+        return live
+
+
+def _live_only(candidates: ChannelCandidates, live: Mapping[int, UUID]) -> RankedList:
+    pairs = [
+        (o, s)
+        for o, s in zip(candidates.chunk_nos.tolist(), candidates.scores.tolist(), strict=True)
+        if o in live
+    ]
+    return RankedList(chunk_nos=[o for o, _ in pairs], scores=[s for _, s in pairs])

@@ -1,0 +1,158 @@
+"""Order: the fused candidates of all containers in the order they are shown in. First the reranker's word on
+the head, then what their age adds."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from latent_core.db.documents import chunk_texts, documents
+from latent_core.domain.errors import Issue
+from latent_core.domain.hit import Hit
+from latent_core.domain.manifest.model import Freshness
+from latent_core.search.dedup import RankedCandidate
+from latent_core.search.plan import SearchPlan
+from latent_core.search.rerank import RerankInput, rerank
+from latent_core.search.stores import SearchStores
+
+SECONDS_PER_DAY: Final = 86_400.0
+RERANK_SECONDS: Final = 5.0
+"""CONTRACT "Retrieval"."""
+
+Key = tuple[str, int]
+
+
+@dataclass
+class SearchOrder:
+    """The order of one search, kept while it widens: what was reranked once is not asked for again."""
+
+    stores: SearchStores
+    plan: SearchPlan
+    issue: Issue | None = None
+    """Why the fused order stands."""
+    reranked: int = 0
+    milliseconds: float = 0.0
+    _judged: dict[Key, float] | None = None
+
+    @property
+    def asks_reranker(self) -> bool:
+        """Whether the next order waits for the reranker's word."""
+        return bool(self.plan.rerank.head) and self._judged is None
+
+    async def of(self, candidates: Sequence[RankedCandidate]) -> list[RankedCandidate]:
+        """Best first; ties by container, then by chunk_no."""
+        ranked = sorted(candidates, key=lambda c: (-c.score, c.container_id, c.chunk_no))
+        if self.plan.rerank.head:
+            ranked = await self._reranked(ranked)
+        if any(part.freshness.enabled for part in self.plan.containers):
+            ranked = await self._fresh(ranked)
+        return ranked
+
+    async def _reranked(self, ranked: Sequence[RankedCandidate]) -> list[RankedCandidate]:
+        head = ranked[: self.plan.rerank.head]
+        if self._judged is None:
+            standing = [RerankInput((c.container_id, c.chunk_no), c.score) for c in ranked]
+            found = await rerank(
+                lambda: self.stores.rerankers.named(self.plan.rerank.provider),
+                self.plan.query,
+                standing,
+                await self._read(head),
+                asyncio.get_running_loop().time() + RERANK_SECONDS,
+            )
+            self.issue, self.reranked, self.milliseconds = (
+                found.issue,
+                found.reranked,
+                found.milliseconds,
+            )
+            self._judged = {p.key: p.score for p in found.order if p.reranked is not None}
+        return _below(ranked, self._judged)
+
+    async def _read(self, head: Sequence[RankedCandidate]) -> dict[Key, str]:
+        read: dict[Key, str] = {}
+        for container_id in {c.container_id for c in head}:
+            chunk_nos = [c.chunk_no for c in head if c.container_id == container_id]
+            async with self.stores.db.reading() as conn:
+                found = await chunk_texts.of_chunk_nos(conn, container_id, chunk_nos)
+            read |= {(container_id, chunk_no): text for chunk_no, text in found.items()}
+        return read
+
+    async def _fresh(self, ranked: Sequence[RankedCandidate]) -> list[RankedCandidate]:
+        now = datetime.now(UTC)
+        how = {part.container.id: part.freshness for part in self.plan.containers}
+        aging = sorted({c.doc_id for c in ranked if how[c.container_id].enabled})
+        async with self.stores.db.reading() as conn:
+            ages = await documents.ages(conn, aging)
+        fresh = []
+        for one in ranked:
+            modified, fetched = ages.get(one.doc_id, (None, None))
+            gain = freshness_factor(how[one.container_id], now, modified, fetched)
+            fresh.append(one._replace(score=boosted(one.score, gain), freshness=gain))
+        return sorted(fresh, key=lambda c: (-c.score, c.container_id, c.chunk_no))
+
+
+def _below(ranked: Sequence[RankedCandidate], judged: Mapping[Key, float]) -> list[RankedCandidate]:
+    """The judged ones by their new scores, then the others, whose fused scores are brought below them."""
+    if not judged:
+        return list(ranked)
+    head = [
+        c._replace(score=judged[c.container_id, c.chunk_no])
+        for c in ranked
+        if (c.container_id, c.chunk_no) in judged
+    ]
+    lowest_score = min(c.score for c in head)
+    rest = [
+        c._replace(score=c.score * lowest_score)
+        for c in ranked
+        if (c.container_id, c.chunk_no) not in judged
+    ]
+    return sorted(head, key=lambda c: -c.score) + rest
+
+
+def in_display_order(plan: SearchPlan, hits: Sequence[Hit]) -> list[Hit]:
+    """The hits chosen by score, as people want to read them. Containers that differ are shown by score."""
+    wanted = {part.container.manifest.display.sort for part in plan.containers}
+    match wanted.pop() if len(wanted) == 1 else "score_then_freshness":
+        case "freshness_then_score":
+            return sorted(hits, key=lambda hit: (_age(hit), -hit.score))
+        case "source_then_score":
+            ranks = _priorities(plan)
+            return sorted(
+                hits, key=lambda hit: (ranks.get(hit.source_type, len(ranks)), -hit.score)
+            )
+        case _:
+            return sorted(hits, key=lambda hit: (-hit.score, _age(hit)))
+
+
+def _age(hit: Hit) -> float:
+    """The younger, the smaller; what has no time comes last."""
+    since: datetime | None = hit.modified_at or hit.fetched_at
+    return -since.timestamp() if since else 0.0
+
+
+def _priorities(plan: SearchPlan) -> dict[str, int]:
+    named = [name for p in plan.containers for name in p.container.manifest.display.source_priority]
+    return {name: rank for rank, name in enumerate(dict.fromkeys(named))}
+
+
+def freshness_factor(
+    how: Freshness, now: datetime, modified: datetime | None, first_fetched: datetime | None
+) -> float:
+    """``exp(-lambda * age)``, 0..1; 0 where the manifest does not ask for it, or no time is known.
+
+    The age in days is the source's own, else that of its first fetch: never that of a re-ingest. What
+    is dated in the future is as young as can be.
+    """
+    since = modified or first_fetched
+    if not how.enabled or since is None:
+        return 0.0
+    days = max(0.0, (now - since).total_seconds() / SECONDS_PER_DAY)
+    return math.exp(-how.decay_lambda * days)
+
+
+def boosted(score: float, freshness: float) -> float:
+    """``score * (1 + factor)``: at most twice the score."""
+    return score * (1.0 + freshness)

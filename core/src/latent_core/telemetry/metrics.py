@@ -1,0 +1,228 @@
+"""Logs and metrics of a process. Set up once, in a composition root."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from pydantic import SecretStr
+from pythonjsonlogger.json import JsonFormatter
+from typing_extensions import override
+
+from latent_core.domain.errors import IssueCode
+from latent_core.domain.job import JobState
+from latent_core.telemetry.redaction import HIDDEN, RUN, names_a_secret, redacted
+
+_BOUND: ContextVar[Mapping[str, Any] | None] = ContextVar("fields of every log line", default=None)
+
+
+@contextmanager
+def bound(**fields: Any) -> Iterator[None]:
+    """Every line logged in the block, and in tasks started in it, carries ``fields``: a request's id, a job's."""
+    before = _BOUND.set({**(_BOUND.get() or {}), **fields})
+    try:
+        yield
+    finally:
+        _BOUND.reset(before)
+
+
+class _BoundFieldsFilter(logging.Filter):
+    """Adds the fields of ``bound``; a line's own come first."""
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        for name, value in (_BOUND.get() or {}).items():
+            if name not in vars(record):
+                setattr(record, name, value)
+        return True
+
+
+class _Json(JsonFormatter):
+    """``timestamp, logger, level, msg`` and whatever the line carries (CONTRACT "Operations")."""
+
+    def __init__(self, own: Sequence[str]) -> None:
+        super().__init__(
+            "%(name)s %(levelname)s %(message)s",
+            rename_fields={"name": "logger", "levelname": "level", "message": "msg"},
+            timestamp=True,
+        )
+        self._own = own
+
+    @override
+    def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
+        # Before it is written as JSON: a secret may end where the syntax of JSON begins.
+        return {key: self._safe(key, value) for key, value in log_data.items()}
+
+    def _safe(self, key: str, value: Any) -> Any:
+        match value:
+            case None | bool() | int() | float() | datetime():
+                return value
+            case Mapping():
+                return {str(key): self._safe(str(key), item) for key, item in value.items()}
+            case list() | tuple() | set() | frozenset():
+                return [self._safe(key, item) for item in value]
+            case _:
+                return HIDDEN if names_a_secret(key) else _shown(str(value), self._own)
+
+
+class _Text(logging.Formatter):
+    """For people: time, level, message, then the fields that were added."""
+
+    _STANDARD: ClassVar[frozenset[str]] = frozenset(vars(logging.makeLogRecord({}))) | {
+        "message",
+        "asctime",
+        "taskName",
+    }
+
+    def __init__(self, form: str, dates: str, own: Sequence[str]) -> None:
+        super().__init__(form, dates)
+        self._own = own
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {k: v for k, v in vars(record).items() if k not in self._STANDARD}
+        shown = " ".join(f"{k}={v}" for k, v in fields.items())
+        return _shown(f"{super().format(record)} {shown}".rstrip(), self._own)
+
+
+def _shown(text: str, own: Sequence[str]) -> str:
+    for secret in own:
+        text = text.replace(secret, HIDDEN)
+    return redacted(text)
+
+
+def set_up_logs(
+    form: Literal["auto", "json", "text"],
+    *,
+    level: int = logging.INFO,
+    own: Iterable[SecretStr] = (),
+) -> None:
+    """Log to stderr: text for a terminal, JSON for machines (``auto`` decides by what stderr is).
+
+    ``own`` secrets stand in no line, whatever they look like; one that is short may be a word, and is left.
+    """
+    secrets = [secret.get_secret_value() for secret in own]
+    hidden = sorted((one for one in secrets if len(one) >= RUN), key=len, reverse=True)
+    as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        _Json(hidden)
+        if as_json
+        else _Text("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S", hidden)
+    )
+    handler.addFilter(_BoundFieldsFilter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for noisy in ("httpx", "httpcore", "uvicorn.access", "alembic.runtime.migration"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+@dataclass
+class Metrics:
+    """The metrics of one process. A registry of its own, so that two stacks can live in one test."""
+
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    embedded_texts: Counter = field(init=False)
+    embedded_tokens: Counter = field(init=False)
+    cached_texts: Counter = field(init=False)
+    published: Counter = field(init=False)
+    stale: Counter = field(init=False)
+    candidates: Counter = field(init=False)
+    search_seconds: Histogram = field(init=False)
+    errors: Counter = field(init=False)
+    jobs: Counter = field(init=False)
+    job_seconds: Histogram = field(init=False)
+    queue_depth: Gauge = field(init=False)
+    queue_age: Gauge = field(init=False)
+    oldest_transaction: Gauge = field(init=False)
+    service_up: Gauge = field(init=False)
+    service_full: Gauge = field(init=False)
+    worker_seen: Gauge = field(init=False)
+
+    def __post_init__(self) -> None:
+        own: dict[str, Any] = {"registry": self.registry}
+        ProcessCollector(registry=self.registry)
+        self._count_work(own)
+        self._count_searches(own)
+        self._gauge_services(own)
+
+    def _count_work(self, own: dict[str, Any]) -> None:
+        self.embedded_texts = Counter(
+            "latent_embedded_texts", "Texts sent to the embedder", ["embedder"], **own
+        )
+        self.embedded_tokens = Counter(
+            "latent_embedded_tokens", "Tokens of those texts", ["embedder"], **own
+        )
+        self.cached_texts = Counter(
+            "latent_cached_texts", "Texts whose vector was in the cache", ["embedder"], **own
+        )
+        self.published = Counter("latent_published_documents", "Generations made visible", **own)
+        self.jobs = Counter(
+            "latent_jobs", "Attempts at jobs that ended", ["kind", "outcome"], **own
+        )
+        self.job_seconds = Histogram(
+            "latent_job_seconds",
+            "Seconds an attempt at a job took",
+            ["kind"],
+            buckets=(0.05, 0.2, 1, 5, 20, 60, 300, 1800),
+            **own,
+        )
+
+    def _count_searches(self, own: dict[str, Any]) -> None:
+        self.stale = Counter(
+            "latent_stale_candidates", "Candidates the join on what is live refused", **own
+        )
+        self.candidates = Counter("latent_candidates", "Candidates the channels gave", **own)
+        self.search_seconds = Histogram(
+            "latent_search_seconds",
+            "Seconds a search took, by stage",
+            ["stage"],
+            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2),
+            **own,
+        )
+        self.errors = Counter(
+            "latent_errors",
+            "Errors answered (http, mcp) or met by jobs",
+            ["surface", "code"],
+            **own,
+        )
+
+    def _gauge_services(self, own: dict[str, Any]) -> None:
+        self.queue_depth = Gauge("latent_queue_jobs", "Jobs by state", ["state"], **own)
+        self.queue_age = Gauge(
+            "latent_queue_oldest_seconds", "Age of the oldest queued job that may run", **own
+        )
+        self.oldest_transaction = Gauge(
+            "latent_oldest_transaction_seconds", "Age of the database's oldest transaction", **own
+        )
+        self.service_up = Gauge(
+            "latent_service_up", "Whether a backing service answers", ["service"], **own
+        )
+        self.service_full = Gauge(
+            "latent_service_full",
+            "Whether a store said within a minute that it is full, or has too little room on this disk",
+            ["service"],
+            **own,
+        )
+        self.worker_seen = Gauge(
+            "latent_worker_seen_timestamp_seconds",
+            "When the worker last reached its database",
+            **own,
+        )
+
+    def set_queue(self, jobs: Mapping[JobState, int], oldest_queued_seconds: float) -> None:
+        """Take over what the queue says of itself."""
+        for state, count in jobs.items():
+            self.queue_depth.labels(state.value).set(count)
+        self.queue_age.set(oldest_queued_seconds)
+
+    def failed(self, surface: Literal["http", "mcp", "job"], code: IssueCode) -> None:
+        self.errors.labels(surface, code.value).inc()

@@ -1,0 +1,238 @@
+"""The vector child: the one process that has the engine. ``python -m latent_core.vectors.edge.child``.
+
+One thread does everything: between two calls of the engine it reads whatever has arrived, so a
+search overtakes the writes that wait, and what was cancelled or is overdue is never begun. Standard
+input is the lifeline: when it closes, the owner is gone and so is the child; the log brings back
+what was not flushed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import heapq
+import itertools
+import logging
+import os
+import select
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from latent_core.runtime.lifeline import signal_on_parent_death, watch_parent
+from latent_core.vectors.edge.collections import Store
+from latent_core.vectors.edge.protocol import (
+    BUSY_BYTES,
+    BUSY_FILE,
+    LOCK_FILE,
+    Fault,
+    FrameDecoder,
+    ProtocolError,
+    VectorOp,
+    VectorReply,
+    VectorRequest,
+)
+from latent_core.vectors.edge.requests import handle
+from latent_core.vectors.edge.shard import RequestRefused
+
+logger = logging.getLogger(__name__)
+
+_LOCK_SECONDS: Final = 10.0
+_LOCK_POLL_SECONDS: Final = 0.02
+_WRITES: Final = frozenset({VectorOp.CREATE, VectorOp.DROP, VectorOp.UPSERT, VectorOp.DELETE})
+_CONSECUTIVE_READS: Final = 32
+"""After so many reads a write that waits has its turn, so that searching never starves writing."""
+_QUEUED_BYTES: Final = 128 * 1024 * 1024
+_RECEIVE_BYTES: Final = 1 << 20
+_FAILED: Final = (
+    "the vector engine failed on collection {} (the log says why): try again, and if it stays so, "
+    "run `latent doctor`"
+)
+_NO_SPACE_WORDS: Final = ("No space left", "os error 28", "StorageFull")
+
+
+class Inbox:
+    """Requests that wait: searches first, then other reads, then writes."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._reads: list[tuple[bool, int, VectorRequest]] = []
+        self._writes: deque[VectorRequest] = deque()
+        self._arrivals = itertools.count()
+        self._waiting: set[int] = set()
+        self._row = 0
+
+    def __len__(self) -> int:
+        return len(self._reads) + len(self._writes)
+
+    def push(self, request: VectorRequest) -> None:
+        self.bytes += len(request.body)
+        self._waiting.add(request.id)
+        if request.op in _WRITES:
+            self._writes.append(request)
+        else:
+            entry = (request.op is not VectorOp.SEARCH, next(self._arrivals), request)
+            heapq.heappush(self._reads, entry)
+
+    def cancel(self, request_id: int) -> None:
+        self._waiting.discard(request_id)
+
+    def pop(self) -> VectorRequest | None:
+        """The next request that somebody may still wait for."""
+        while self:
+            request = self._next()
+            self.bytes -= len(request.body)
+            if request.id in self._waiting:
+                self._waiting.remove(request.id)
+                return request
+        return None
+
+    def _next(self) -> VectorRequest:
+        if self._reads and not (self._writes and self._row >= _CONSECUTIVE_READS):
+            self._row += 1
+            return heapq.heappop(self._reads)[-1]
+        self._row = 0
+        return self._writes.popleft()
+
+
+class VectorServer:
+    """Answers requests from ``connection`` until the owner closes."""
+
+    def __init__(self, connection: socket.socket, store: Store, busy: int) -> None:
+        self._connection = connection
+        self._store = store
+        self._busy = busy
+        self._inbox = Inbox()
+        self._decoder = FrameDecoder()
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+        self._open = True
+
+    def serve(self) -> None:
+        self._note_busy("")
+        self._send(VectorReply(0))
+        while self._open:
+            wait = 0.0 if self._inbox else self._store.settle()
+            self._receive(wait)
+            if (request := self._inbox.pop()) is not None:
+                self._answer(request)
+
+    def _receive(self, wait: float | None) -> None:
+        """Take in what has arrived; wait for it at most so long, or until it comes."""
+        timeout = None if wait is None else wait * 1000
+        while self._poll.poll(timeout) and self._inbox.bytes < _QUEUED_BYTES:
+            data = self._connection.recv(_RECEIVE_BYTES)
+            if not data:
+                self._open = False
+                return
+            for frame in self._decoder.feed(data):
+                self._accept(VectorRequest.decode(frame))
+            timeout = 0
+
+    def _accept(self, request: VectorRequest) -> None:
+        if request.op is VectorOp.PING:
+            self._send(VectorReply(request.id))
+        elif request.op is VectorOp.CANCEL:
+            self._inbox.cancel(request.id)
+        elif request.op is VectorOp.CLOSE:
+            self._store.close()
+            self._send(VectorReply(request.id))
+            self._open = False
+        else:
+            self._inbox.push(request)
+
+    def _answer(self, request: VectorRequest) -> None:
+        if time.monotonic() > request.deadline:
+            self._send(
+                VectorReply(request.id, Fault.TIMED_OUT, "the deadline passed before its turn")
+            )
+            return
+        self._note_busy(request.collection)
+        reply = _reply(self._store, request)
+        self._note_busy("")
+        self._send(reply)
+
+    def _note_busy(self, collection: str) -> None:
+        with suppress(OSError):  # a hint, for the case of a crash
+            os.pwrite(self._busy, collection.encode().ljust(BUSY_BYTES)[:BUSY_BYTES], 0)
+
+    def _send(self, reply: VectorReply) -> None:
+        try:
+            packed = reply.encode()
+        except ProtocolError as exc:
+            packed = VectorReply(
+                reply.id, Fault.INVALID, f"the answer is too large: {exc}"
+            ).encode()
+        self._connection.sendall(packed)
+
+
+def _reply(store: Store, request: VectorRequest) -> VectorReply:
+    try:
+        args, body = handle(store, request)
+    except RequestRefused as exc:
+        return VectorReply(request.id, exc.fault, exc.message)
+    except Exception as exc:  # the engine raises nothing more precise
+        logger.exception("%s on %s failed", request.op, request.collection)
+        store.forget(request.collection)
+        full = any(words in str(exc) for words in _NO_SPACE_WORDS)
+        fault = Fault.OUT_OF_SPACE if full else Fault.UNAVAILABLE
+        return VectorReply(request.id, fault, _FAILED.format(request.collection))
+    return VectorReply(request.id, args=args, body=body)
+
+
+def _take_lock(folder: Path) -> bool:
+    """Become the folder's one child for as long as this process lives; a dying one is waited out."""
+    lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOCK_POLL_SECONDS)
+        else:
+            return True
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="latent-vectors")
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument(
+        "--socket", type=int, required=True, help="descriptor of the owner's socket"
+    )
+    parser.add_argument("--min-free-bytes", type=int, required=True)
+    parser.add_argument("--distrust", action="append", default=[], metavar="COLLECTION")
+    parser.add_argument("--tidy", action="store_true", help="reclaim the room of deleted points")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
+    signal_on_parent_death()
+    watch_parent(sys.stdin.fileno())
+    options = _arguments(argv)
+    connection = socket.socket(fileno=options.socket)
+    if not _take_lock(options.folder):
+        logger.error("another process holds %s", options.folder)
+        return 75
+    store = Store(
+        options.folder,
+        min_free_bytes=options.min_free_bytes,
+        distrusted=frozenset(options.distrust),
+    )
+    store.clear_remains()
+    if options.tidy:
+        store.tidy()
+    busy = os.open(options.folder / BUSY_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    VectorServer(connection, store, busy).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

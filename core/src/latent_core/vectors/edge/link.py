@@ -1,0 +1,180 @@
+"""One child process from its start to its end, and the calls it has not answered yet."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+from latent_core.vectors.edge.folder_owner import PROGRAM, note_child
+from latent_core.vectors.edge.protocol import (
+    FrameDecoder,
+    ProtocolError,
+    VectorOp,
+    VectorReply,
+    VectorRequest,
+)
+
+logger = logging.getLogger(__name__)
+
+_ENVIRONMENT: Final = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"}
+"""All the child gets: no secret of ours is in it."""
+_CAUSE_BYTES: Final = 2000
+_READ_BYTES: Final = 1 << 20
+_EXIT_SECONDS: Final = 2.0
+"""For a child that has hung up to end, with the status that tells why."""
+
+
+class LinkLostError(Exception):
+    """The child ended before it answered."""
+
+
+class Link:
+    """A running child. ``ask`` it as often as wished at the same time; ``ended`` tells when it is gone."""
+
+    def __init__(
+        self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.pid = process.pid
+        self.started_at = time.monotonic()
+        self.heard_at = 0.0
+        """When the child last said anything, of ``time.monotonic()``."""
+        self._process = process
+        self._writer = writer
+        self._ids = itertools.count(1)
+        self._greeting: asyncio.Future[VectorReply] = asyncio.get_running_loop().create_future()
+        self._waiting = {0: self._greeting}
+        self._output = b""
+        self._hearing = asyncio.create_task(self._hear(reader))
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def spawn(cls, folder: Path, options: Sequence[str]) -> Self:
+        """Start a child on ``folder``; it still has to greet."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.setblocking(False)
+            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_READ_BYTES)
+            try:
+                process = await _start(folder, theirs.fileno(), options)
+            except BaseException:
+                writer.close()
+                raise
+        note_child(folder, process.pid)
+        return cls(process, reader, writer)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    @property
+    def cause(self) -> str:
+        """Why it ended, in its own last words."""
+        lines = self._output.decode("utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"it ended with status {self.returncode}"
+
+    async def greeted(self) -> None:
+        """Return once the child holds the folder and takes requests; ``LinkLostError`` if it ended."""
+        await asyncio.shield(self._greeting)
+
+    async def ask(
+        self, op: VectorOp, deadline: float, collection: str, args: dict[str, Any], body: bytes
+    ) -> VectorReply:
+        """The child's answer. Cancelled, it tells the child; ``LinkLostError`` when the child ends."""
+        request = VectorRequest(next(self._ids), op, deadline, collection, args, body)
+        answer: asyncio.Future[VectorReply] = asyncio.get_running_loop().create_future()
+        self._send(request)
+        self._waiting[request.id] = answer
+        try:
+            return await answer
+        finally:
+            if self._waiting.pop(request.id, None) is not None:
+                with suppress(LinkLostError):
+                    self._send(VectorRequest(request.id, VectorOp.CANCEL, deadline))
+
+    async def ended(self) -> None:
+        """Return when the process is gone and every call has been told."""
+        await asyncio.wait([self._hearing])
+        try:
+            async with asyncio.timeout(_EXIT_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        await asyncio.wait([self._listening])
+
+    def kill(self) -> None:
+        # Not by the process object: before it signals it reaps, and then the event loop never
+        # learns the status.
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def _send(self, request: VectorRequest) -> None:
+        if self._writer.is_closing():
+            raise LinkLostError("the vector engine ended")
+        self._writer.write(request.encode())
+
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
+        """Hand each reply to the call that waits for it, until the child ends."""
+        decoder = FrameDecoder()
+        try:
+            while data := await reader.read(_READ_BYTES):
+                self.heard_at = time.monotonic()
+                for frame in decoder.feed(data):
+                    self._settle(VectorReply.decode(frame))
+        except OSError as exc:
+            logger.info("the vector child %d is cut off: %s", self.pid, exc)
+        except ProtocolError:
+            logger.exception("the vector child %d talks nonsense", self.pid)
+            self.kill()
+        finally:
+            self._lose()
+
+    def _settle(self, reply: VectorReply) -> None:
+        answer = self._waiting.pop(reply.id, None)
+        if answer is not None and not answer.done():
+            answer.set_result(reply)
+
+    def _lose(self) -> None:
+        self._writer.close()
+        lost, self._waiting = self._waiting, {}
+        for answer in lost.values():
+            if not answer.done():
+                answer.set_exception(LinkLostError("the vector engine ended"))
+        if self._greeting.exception() is not None:
+            return  # looked at, so that nobody need be left who waits for it
+
+    async def _listen(self) -> None:
+        """Pass on what the child logs, and keep its last words."""
+        stream = self._process.stderr
+        while stream is not None and (output := await stream.read(_READ_BYTES)):
+            self._output = (self._output + output)[-_CAUSE_BYTES:]
+            for line in output.decode("utf-8", errors="replace").splitlines():
+                logger.warning("vector child %d: %s", self.pid, line)
+
+
+async def _start(folder: Path, connection: int, options: Sequence[str]) -> Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-m", PROGRAM, "--folder", str(folder)),
+        *("--socket", str(connection), *options),
+        stdin=PIPE,  # the lifeline: nothing is ever written
+        stdout=DEVNULL,
+        stderr=PIPE,
+        pass_fds=(connection,),
+        env=_ENVIRONMENT,
+        cwd=folder,
+        start_new_session=True,  # Ctrl-C in the terminal is for the owner alone
+    )

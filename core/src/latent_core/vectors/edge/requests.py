@@ -1,0 +1,122 @@
+"""One request against the store: bytes in, bytes out. How each body is laid out stands here and in ``edge``."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+from latent_core.vectors.edge.collections import Store
+from latent_core.vectors.edge.protocol import ID_BYTES, Fault, VectorOp, VectorRequest, cut
+from latent_core.vectors.edge.shard import PointBatch, RequestRefused
+
+Answer = tuple[dict[str, Any], bytes]
+
+
+def handle(store: Store, request: VectorRequest) -> Answer:
+    """Arguments and body of the reply. Raises ``RequestRefused``, its message naming the collection."""
+    try:
+        return _HANDLERS[request.op](store, request)
+    except RequestRefused as exc:
+        subject = f"vector collection {request.collection} " if request.collection else ""
+        raise RequestRefused(exc.fault, subject + exc.message) from exc
+
+
+def _collections(store: Store, _request: VectorRequest) -> Answer:
+    return {"names": store.names()}, b""
+
+
+def _create(store: Store, request: VectorRequest) -> Answer:
+    store.create(request.collection, request.args["dims"])
+    return {}, b""
+
+
+def _drop(store: Store, request: VectorRequest) -> Answer:
+    store.drop(request.collection)
+    return {}, b""
+
+
+def _upsert(store: Store, request: VectorRequest) -> Answer:
+    """Body: n ids, n document ids, n generations, n chunk_nos (int64), n vectors (float32)."""
+    shard = store.get(request.collection)
+    batch = _batch(request.body, request.args["n"], request.args["dims"])
+    if batch.vectors and len(batch.vectors[0]) != shard.dims:
+        given = len(batch.vectors[0])
+        raise RequestRefused(
+            Fault.INVALID, f"has {shard.dims} dimensions, the vectors have {given}"
+        )
+    store.require_space()
+    stored = shard.upsert(batch)
+    store.flush_large(request.collection)
+    if (missing := len(set(batch.ids)) - stored) > 0:
+        raise RequestRefused(Fault.UNAVAILABLE, f"did not keep {missing} points: try again")
+    return {}, b""
+
+
+def _batch(body: bytes, n: int, dims: int) -> PointBatch:
+    view = memoryview(body)
+    ends = [ID_BYTES * n, 2 * ID_BYTES * n, (2 * ID_BYTES + 8) * n, (2 * ID_BYTES + 16) * n]
+    ids, docs, generations, chunk_nos, vectors = (
+        view[start:end] for start, end in zip([0, *ends], [*ends, len(body)], strict=True)
+    )
+    rows: Any = vectors.cast("f", (n, dims)).tolist() if n else []
+    return PointBatch(
+        ids=cut(ids.tobytes()),
+        doc_ids=cut(docs.tobytes()),
+        generations=generations.cast("q").tolist(),
+        chunk_nos=chunk_nos.cast("q").tolist(),
+        vectors=rows,
+    )
+
+
+def _search(store: Store, request: VectorRequest) -> Answer:
+    """Body: the query (float32), then the allowed ids. Answer: n chunk_nos (int64), n scores (float32)."""
+    width = 4 * request.args["dims"]
+    vector: Any = memoryview(request.body)[:width].cast("f").tolist()
+    allowed = cut(request.body[width:]) if request.args["filtered"] else None
+    chunk_nos, scores = store.get(request.collection).search(vector, request.args["k"], allowed)
+    return {"n": len(chunk_nos)}, chunk_nos.tobytes() + scores.tobytes()
+
+
+def _vectors(store: Store, request: VectorRequest) -> Answer:
+    """Body: ids. Answer: n ids, n vectors (float32), of those that exist."""
+    found = store.get(request.collection).vectors(cut(request.body))
+    ids = b"".join(point.bytes for point, _ in found)
+    return {"n": len(found)}, ids + b"".join(array("f", v).tobytes() for _, v in found)
+
+
+def _delete(store: Store, request: VectorRequest) -> Answer:
+    args = request.args
+    shard = store.get(request.collection)
+    store.require_space(part=4)
+    before, left = shard.delete(request.body, args["below"], args["only"], args["limit"])
+    store.flush_large(request.collection)
+    return {"before": before, "left": left}, b""
+
+
+def _count(store: Store, request: VectorRequest) -> Answer:
+    shard = store.get(request.collection)
+    return {"count": shard.count_of(request.body or None, request.args["generation"])}, b""
+
+
+def _scroll(store: Store, request: VectorRequest) -> Answer:
+    """Answer: n ids, n document ids, n generations, n chunk_nos (int64)."""
+    found = store.get(request.collection).scroll(request.body or None, request.args["limit"])
+    ids = b"".join(point.bytes for point, _ in found)
+    docs = b"".join(UUID(payload["doc_id"]).bytes for _, payload in found)
+    numbers = [payload[key] for key in ("generation", "chunk_no") for _, payload in found]
+    return {"n": len(found)}, ids + docs + array("q", numbers).tobytes()
+
+
+_HANDLERS: Final[dict[VectorOp, Callable[[Store, VectorRequest], Answer]]] = {
+    VectorOp.COLLECTIONS: _collections,
+    VectorOp.CREATE: _create,
+    VectorOp.DROP: _drop,
+    VectorOp.UPSERT: _upsert,
+    VectorOp.SEARCH: _search,
+    VectorOp.VECTORS: _vectors,
+    VectorOp.DELETE: _delete,
+    VectorOp.COUNT: _count,
+    VectorOp.SCROLL: _scroll,
+}

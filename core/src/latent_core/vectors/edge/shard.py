@@ -1,0 +1,351 @@
+"""One collection over Qdrant Edge: exact cosine search, points addressed by document and generation.
+
+The one importer of the engine, in the vector child only: the engine holds the interpreter's lock
+in every call. Nothing here builds HNSW: segments stay plain and appendable, ``optimize`` included.
+
+Every point has its vector twice: as it came, and in 8 bits a dimension. A scan is bound by the memory
+it reads, so a large collection is scanned by the small vectors, and many more than asked for are then
+scored by the exact ones (docs/adr/0004).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from qdrant_edge import (
+    CountRequest,
+    Distance,
+    EdgeConfig,
+    EdgeOptimizersConfig,
+    EdgeShard,
+    EdgeVectorParams,
+    FieldCondition,
+    Filter,
+    HasIdCondition,
+    HnswIndexConfig,
+    IntegerIndexParams,
+    MatchValue,
+    Point,
+    Prefetch,
+    Query,
+    QueryRequest,
+    RangeFloat,
+    Record,
+    ScoredPoint,
+    ScrollRequest,
+    SearchRequest,
+    UpdateOperation,
+    UuidIndexParams,
+    VectorStorageDatatype,
+)
+
+from latent_core.vectors.edge.protocol import Fault
+
+_UNLIMITED_KILOBYTES: Final = 1 << 40
+_MAX_SEGMENTS: Final = 8
+_EXACT: Final = "exact"
+_COARSE: Final = "coarse"
+_COARSE_FROM_POINTS: Final = 5000
+"""From here on a search scans the coarse vectors: below, the exact ones are read as fast."""
+_COARSE_FACTOR: Final = 2
+_COARSE_MARGIN: Final = 200
+"""Of ``k`` nearest so many more are taken from the coarse scan and scored exactly."""
+_TIE_MARGIN: Final = 16
+_TIE_GROWTH: Final = 4
+_TIE_LIMIT: Final = 4096
+_SCAN_MICROSECONDS: Final = 0.1
+_HIT_MICROSECONDS: Final = 6.0
+_ID_MICROSECONDS: Final = 4.5
+"""Costs of a point scanned, a hit fetched, and an id handed over (measured; only ratios matter)."""
+_LOCK_SECONDS: Final = 5.0
+_LOCK_POLL_SECONDS: Final = 0.02
+_LAST_ID: Final = (1 << 128) - 1
+
+
+class RequestRefused(Exception):
+    """A request cannot be met, and why."""
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class PointBatch:
+    """Points to store; the sequences run in parallel, ids are 16 bytes each."""
+
+    ids: Sequence[bytes]
+    doc_ids: Sequence[bytes]
+    generations: Sequence[int]
+    chunk_nos: Sequence[int]
+    vectors: Sequence[list[float]]
+
+
+def create_shard(path: Path, dims: int) -> None:
+    """Make an empty shard in the folder ``path``, its payload indexes included; durable on return."""
+    shard = EdgeShard.create(str(path), _config(dims))
+    for field_name, index in (
+        ("doc_id", UuidIndexParams()),
+        ("generation", IntegerIndexParams(lookup=False, range=True)),
+    ):
+        shard.update(UpdateOperation.create_field_index(field_name, index))
+    shard.close()
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring names made, changed or removed in ``folder`` to the disk."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class Shard:
+    """An open collection."""
+
+    def __init__(self, path: Path, dims: int) -> None:
+        self.path = path
+        self.dims = dims
+        self.unflushed = 0
+        """Points written or deleted that a crash would have to replay from the log."""
+        self.dirty_since = 0.0
+        """When the first of them was, of ``time.monotonic()``."""
+        self.deleted = 0
+        """Points deleted since it was opened; their room is reclaimed by ``optimize``."""
+        self._shard = self._load()
+
+    def upsert(self, batch: PointBatch) -> int:
+        """Store the points; how many of their (distinct) ids are there afterwards."""
+        names = {doc: str(UUID(bytes=doc)) for doc in set(batch.doc_ids)}
+        points = [
+            Point(
+                point.hex(),
+                {_EXACT: vector, _COARSE: vector},
+                {"doc_id": names[doc], "generation": generation, "chunk_no": chunk_no},
+            )
+            for point, doc, generation, chunk_no, vector in zip(
+                batch.ids,
+                batch.doc_ids,
+                batch.generations,
+                batch.chunk_nos,
+                batch.vectors,
+                strict=True,
+            )
+        ]
+        if not points:
+            return 0
+        self._shard.update(UpdateOperation.upsert_points(points))
+        self._note_changes(len(points))
+        return len(self._shard.retrieve([point.hex() for point in batch.ids], False, False))
+
+    def search(
+        self, vector: list[float], k: int, allowed: Sequence[bytes] | None
+    ) -> tuple[array[int], array[float]]:
+        """Ords and scores of the ``k`` nearest, by score downwards, then chunk_no."""
+        if len(vector) != self.dims:
+            raise RequestRefused(
+                Fault.INVALID, f"has {self.dims} dimensions, the query {len(vector)}"
+            )
+        ranked = self._ranked(vector, k, allowed)
+        return array("q", [chunk_no for _, chunk_no in ranked]), array(
+            "f", [-low for low, _ in ranked]
+        )
+
+    def vectors(self, ids: Sequence[bytes]) -> list[tuple[UUID, list[float]]]:
+        return [_id_and_vector(r) for r in self._shard.retrieve(_hex(ids), False, [_EXACT])]
+
+    def delete(
+        self, doc_id: bytes, below: int | None, only: int | None, limit: int
+    ) -> tuple[int, int]:
+        """Delete at most ``limit`` points; how many there were before, and how many are left."""
+        chosen = _chosen(doc_id, below=below, only=only)
+        before = self.count(chosen)
+        if before:
+            points, _ = self._shard.scroll(ScrollRequest(limit=limit, filter=chosen))
+            self._shard.update(UpdateOperation.delete_points([point.id for point in points]))
+            self._note_changes(len(points))
+            self.deleted += len(points)
+        return before, self.count(chosen) if before else 0
+
+    def count_of(self, doc_id: bytes | None, generation: int | None) -> int:
+        return self.count(_chosen(doc_id, only=generation))
+
+    def count(self, chosen: Filter | None) -> int:
+        return int(self._shard.count(CountRequest(exact=True, filter=chosen)))
+
+    def scroll(self, after: bytes | None, limit: int) -> list[tuple[UUID, dict[str, Any]]]:
+        """Ids and payloads in id order."""
+        start = int.from_bytes(after, "big") + 1 if after is not None else 0
+        if start > _LAST_ID or limit < 1:
+            return []
+        request = ScrollRequest(offset=UUID(int=start), limit=limit, with_payload=True)
+        records, _ = self._shard.scroll(request)
+        return [(_uuid(record), record.payload or {}) for record in records]
+
+    def flush(self) -> None:
+        """Bring the segments to the disk, so that the log starts anew."""
+        self._shard.flush()
+        self.unflushed = 0
+
+    def optimize(self) -> bool:
+        """Reclaim the room of deleted points, when they are many; whether it was done. Slow."""
+        return bool(self._shard.optimize())
+
+    def close(self) -> None:
+        """Flush, as the engine does by itself, but then only logs what fails."""
+        if self.unflushed:
+            self.flush()
+        self._shard.close()
+
+    def _note_changes(self, points: int) -> None:
+        if not self.unflushed:
+            self.dirty_since = time.monotonic()
+        self.unflushed += points
+
+    def _load(self) -> EdgeShard:
+        config = _config(self.dims)
+        return _unlocked(lambda: EdgeShard.load(str(self.path), config))
+
+    def _ranked(
+        self, vector: list[float], k: int, allowed: Sequence[bytes] | None
+    ) -> list[tuple[float, int]]:
+        """Negated score and chunk_no, ascending."""
+        total = self._shard.info().points_count
+        hit_count = min(k, total)
+        if not hit_count or (allowed is not None and not allowed):
+            return []
+        if allowed is not None and (limit := _limit_to_mask(hit_count, total, len(allowed))):
+            ranked, certain = self._attempt(vector, hit_count, limit, None, frozenset(allowed))
+            if certain:
+                return ranked
+        return self._widened(vector, hit_count, _only(allowed))
+
+    def _widened(
+        self, vector: list[float], hit_count: int, chosen: Filter | None
+    ) -> list[tuple[float, int]]:
+        """The engine cuts equal scores as it likes: fetch more, until none at the cut is missing."""
+        margin = _TIE_MARGIN
+        while True:
+            ranked, certain = self._attempt(vector, hit_count, hit_count + margin, chosen, None)
+            if certain or margin > _TIE_LIMIT:
+                return ranked
+            margin *= _TIE_GROWTH
+
+    def _attempt(
+        self,
+        vector: list[float],
+        hit_count: int,
+        limit: int,
+        chosen: Filter | None,
+        among: frozenset[bytes] | None,
+    ) -> tuple[list[tuple[float, int]], bool]:
+        """The best of one scan, and whether nothing beyond ``limit`` could belong to them."""
+        hits = self._scan(vector, limit, chosen)
+        kept = [hit for hit in hits if among is None or _uuid(hit).bytes in among]
+        certain = len(hits) < limit or (
+            len(kept) >= hit_count and kept[hit_count - 1].score > hits[-1].score
+        )
+        return sorted((-hit.score, _chunk_no(hit)) for hit in kept)[:hit_count], certain
+
+    def _scan(self, vector: list[float], limit: int, chosen: Filter | None) -> list[ScoredPoint]:
+        total = self._shard.info().points_count
+        limit = min(limit, total)  # the engine makes room for all of them
+        exact = Query.Nearest(vector, using=_EXACT)
+        if chosen is not None or total < _COARSE_FROM_POINTS:
+            return self._shard.search(
+                SearchRequest(query=exact, limit=limit, filter=chosen, with_payload=["chunk_no"])
+            )
+        coarse = Prefetch(
+            query=Query.Nearest(vector, using=_COARSE),
+            limit=min(total, limit * _COARSE_FACTOR + _COARSE_MARGIN),
+        )
+        return self._shard.query(
+            QueryRequest(query=exact, prefetches=[coarse], limit=limit, with_payload=["chunk_no"])
+        )
+
+
+def _limit_to_mask(hit_count: int, total: int, allowed: int) -> int:
+    """How many of all points to fetch, so that ``hit_count`` of them are likely allowed; 0: do not.
+
+    Handing ids to the engine costs more than its scan does: for many ids it is cheaper to scan
+    everything and drop what is not allowed.
+    """
+    limit = hit_count * total * 3 // (allowed * 2) + _TIE_MARGIN
+    masked = total * _SCAN_MICROSECONDS + limit * _HIT_MICROSECONDS
+    return limit if masked < allowed * _ID_MICROSECONDS else 0
+
+
+def _config(dims: int) -> EdgeConfig:
+    return EdgeConfig(
+        vectors={
+            _EXACT: EdgeVectorParams(size=dims, distance=Distance.Cosine),
+            _COARSE: EdgeVectorParams(
+                size=dims, distance=Distance.Cosine, datatype=VectorStorageDatatype.Turbo8
+            ),
+        },
+        hnsw_config=HnswIndexConfig(m=0, ef_construct=4, full_scan_threshold=_UNLIMITED_KILOBYTES),
+        optimizers=EdgeOptimizersConfig(
+            deleted_threshold=0.2,
+            vacuum_min_vector_number=1000,
+            default_segment_number=_MAX_SEGMENTS,
+            max_segment_size=_UNLIMITED_KILOBYTES,
+            indexing_threshold=0,  # never index
+            prevent_unoptimized=False,
+        ),
+        max_search_threads=1,
+    )
+
+
+def _unlocked(load: Callable[[], EdgeShard]) -> EdgeShard:
+    """Load, once a process that is just dying has let go of the shard."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            return load()
+        except Exception as exc:
+            if "WouldBlock" not in str(exc) or time.monotonic() > deadline:
+                raise
+        time.sleep(_LOCK_POLL_SECONDS)
+
+
+def _chosen(
+    doc_id: bytes | None, *, below: int | None = None, only: int | None = None
+) -> Filter | None:
+    conditions = []
+    if doc_id is not None:
+        conditions.append(FieldCondition("doc_id", match=MatchValue(str(UUID(bytes=doc_id)))))
+    if below is not None:
+        conditions.append(FieldCondition("generation", range=RangeFloat(lt=below)))
+    if only is not None:
+        conditions.append(FieldCondition("generation", range=RangeFloat(gte=only, lte=only)))
+    return Filter(must=list(conditions)) if conditions else None
+
+
+def _only(allowed: Sequence[bytes] | None) -> Filter | None:
+    return None if allowed is None else Filter(must=[HasIdCondition(set(_hex(allowed)))])
+
+
+def _hex(ids: Sequence[bytes]) -> list[UUID | int | str]:
+    return [point.hex() for point in ids]
+
+
+def _chunk_no(hit: ScoredPoint) -> int:
+    return int((hit.payload or {})["chunk_no"])
+
+
+def _uuid(record: Record | ScoredPoint) -> UUID:
+    return record.id if isinstance(record.id, UUID) else UUID(str(record.id))
+
+
+def _id_and_vector(record: Record) -> tuple[UUID, list[float]]:
+    vectors: Any = record.vector
+    return _uuid(record), vectors[_EXACT]

@@ -1,0 +1,101 @@
+"""Where the errors of ``qdrant-client`` become ours."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import httpx
+import orjson
+from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
+from qdrant_client.http.exceptions import (
+    ApiException,
+    ResponseHandlingException,
+    UnexpectedResponse,
+)
+
+from latent_core.domain.errors import (
+    Conflict,
+    GatewayUnreachable,
+    Invalid,
+    LatentError,
+    NotFound,
+    StoreFull,
+    TimedOut,
+    Unavailable,
+    UpstreamError,
+    UpstreamOverload,
+)
+from latent_core.domain.service_health import ServiceHealth
+from latent_core.telemetry.redaction import redacted
+
+logger = logging.getLogger(__name__)
+
+_SERVER_MESSAGE: Final = 300
+_FULL: Final = ("no space left", "disk space", "out of disk")
+_KEY_REFUSED: Final = (401, 403)
+
+
+@contextmanager
+def mapped_errors(collection: str, seconds: float, health: ServiceHealth) -> Iterator[None]:
+    """Errors of one call on ``collection`` leave as ours, with their cause."""
+    try:
+        yield
+        health.succeeded()
+    except (TimeoutError, httpx.TimeoutException) as exc:
+        raise _late(seconds, health) from exc
+    except UnexpectedResponse as exc:
+        raise _refused(exc.status_code or 0, _message(exc.content), collection) from exc
+    except ResponseHandlingException as exc:
+        raise _broken(exc.source, seconds, health) from exc
+    except ResourceExhaustedResponse as exc:
+        raise UpstreamOverload(
+            f"Qdrant accepts no more requests now: {exc}", retry_after=exc.retry_after_s
+        ) from exc
+    except (ApiException, QdrantException) as exc:
+        raise Unavailable(f"Qdrant failed: {exc}") from exc
+
+
+def _late(seconds: float, health: ServiceHealth) -> LatentError:
+    return health.timeout(f"Qdrant did not answer within {seconds:g} s")
+
+
+def _broken(source: Exception, seconds: float, health: ServiceHealth) -> LatentError:
+    connecting = isinstance(source, httpx.ConnectError | httpx.ConnectTimeout)
+    if isinstance(source, httpx.TimeoutException) and not connecting:
+        return _late(seconds, health)
+    # The cause names hosts, which are not the reader's business.
+    logger.warning("qdrant_not_available", extra={"cause": str(source) or type(source).__name__})
+    if isinstance(source, httpx.TransportError) and not connecting:
+        return UpstreamError("Qdrant broke off the connection; the log says how")
+    return GatewayUnreachable("Qdrant is not available; the log says why")
+
+
+def _refused(status: int, message: str, collection: str) -> LatentError:
+    details = {"collection": collection} if collection else {}
+    if any(sign in message.lower() for sign in _FULL):
+        return StoreFull(
+            "Qdrant has no space left on its disk: make room and try again", service="qdrant"
+        )
+    if status == 404:
+        return NotFound(f"vector collection {collection} does not exist", **details)
+    if status == 409:
+        return Conflict(f"vector collection {collection} exists already", **details)
+    if status in _KEY_REFUSED:
+        return GatewayUnreachable("Qdrant refuses the key: check LLC_QDRANT_API_KEY")
+    if status in (400, 413, 422):
+        return Invalid(f"Qdrant refuses the request ({status}): {message}", **details)
+    if status == 408:
+        return TimedOut(f"Qdrant gave up waiting: {message}")
+    return UpstreamError(f"Qdrant failed ({status}): {message}", **details)
+
+
+def _message(content: bytes) -> str:
+    """What the server says is wrong, in one line."""
+    try:
+        message = orjson.loads(content)["status"]["error"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        message = content.decode("utf-8", "replace")
+    return redacted(" ".join(str(message).split()))[:_SERVER_MESSAGE]

@@ -1,0 +1,506 @@
+"""The vector engine as a server: Qdrant 1.16 or newer, by REST.
+
+The server is never the source of truth: a write counts only when its status is ``completed`` and every
+point is there by id, a search only after the join in Postgres. Searches go through HNSW, so that beyond
+what Qdrant scans whole (``full_scan_threshold``) the nearest points are found with high recall, not with
+certainty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import warnings
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Self
+from uuid import UUID
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import SecretStr
+from qdrant_client import AsyncQdrantClient, models
+
+from latent_core.domain.errors import Conflict, Invalid, NotFound, Unavailable
+from latent_core.domain.ids import PointId
+from latent_core.domain.service_health import ServiceHealth
+from latent_core.domain.vector import Vector
+from latent_core.vectors.checks import checked_points, checked_query
+from latent_core.vectors.edge.write_coalescer import WriteCoalescer
+from latent_core.vectors.port import CollectionLayout, Points, StoredPoint, VectorHits
+from latent_core.vectors.qdrant.errors import mapped_errors
+from latent_core.vectors.qdrant.strict_mode import StrictModeLimits, capped
+
+HNSW_LINKS: Final = 32
+HNSW_BUILD: Final = 256
+HNSW_SEARCH: Final = 64
+"""The least; a search that wants more candidates looks at as many."""
+QUANTIZE_FROM_POINTS: Final = 300_000
+OVERSAMPLING: Final = 2.0
+MIN_VERSION: Final = (1, 16)
+_POINTS_PER_REQUEST: Final = 256
+_FLOATS_PER_REQUEST: Final = 1_000_000
+"""About 12 MB of JSON: the server's own limit of a request is 32 MB."""
+_POINTS_PER_SCROLL: Final = 1000
+_TIE_MARGIN: Final = 16
+_TIE_GROWTH: Final = 4
+_TIE_LIMIT: Final = 4096
+_LAST_ID: Final = (1 << 128) - 1
+_INDEXED: Final = {
+    "doc_id": models.PayloadSchemaType.UUID,
+    "generation": models.PayloadSchemaType.INTEGER,
+}
+_INT8: Final = models.ScalarQuantization(
+    scalar=models.ScalarQuantizationConfig(type=models.ScalarType.INT8, always_ram=True)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QdrantAddress:
+    """Where the server is and as whom it is called. ``prefix`` begins the names of our collections there."""
+
+    url: str
+    api_key: SecretStr | None = None
+    prefix: str = ""
+
+
+class QdrantVectorIndex:
+    """``VectorIndex`` on a Qdrant server or cluster."""
+
+    def __init__(
+        self, client: AsyncQdrantClient, *, prefix: str = "", deadline_seconds: float = 10.0
+    ) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._deadline_seconds = deadline_seconds
+        self._health = ServiceHealth()
+        self._coalescer = WriteCoalescer(self._store)
+        self._dims: dict[str, int] = {}
+        self._limits: dict[str, StrictModeLimits] = {}
+
+    @classmethod
+    async def open(cls, address: QdrantAddress, *, deadline_seconds: float = 10.0) -> Self:
+        """``Unavailable`` when the server does not answer, ``Invalid`` when it is not one for us."""
+        index = cls(
+            _client(address, deadline_seconds),
+            prefix=address.prefix,
+            deadline_seconds=deadline_seconds,
+        )
+        try:
+            await index._check_server()
+        except BaseException:
+            await index.close()
+            raise
+        return index
+
+    async def create_collection(
+        self, name: str, dims: int, layout: CollectionLayout = CollectionLayout()
+    ) -> None:
+        if dims < 1:
+            raise Invalid(f"a collection of {dims} dimensions cannot be made")
+        try:
+            await self._create(name, dims, layout)
+        except Conflict:
+            found = await self._stored_dims(name)
+            if found != dims:
+                raise Conflict(
+                    f"vector collection {name} exists with {found} dimensions, not {dims}",
+                    collection=name,
+                ) from None
+        # Again for one that is there: its maker may have been killed in between.
+        for field, schema in _INDEXED.items():
+            async with self._call(name):
+                _completed(
+                    await self._client.create_payload_index(
+                        self._named(name), field, schema, wait=True
+                    ),
+                    name,
+                )
+        await self._settle(name, layout)
+
+    async def drop_collection(self, name: str) -> None:
+        self._dims.pop(name, None)
+        try:
+            async with self._call(name):
+                await self._client.delete_collection(self._named(name), timeout=self._seconds)
+        except NotFound:
+            return
+
+    async def collections(self) -> list[str]:
+        async with self._call(""):
+            answer = await self._client.get_collections()
+        names = (one.name for one in answer.collections)
+        return [n.removeprefix(self._prefix) for n in names if n.startswith(self._prefix)]
+
+    async def upsert(self, collection: str, points: Points) -> None:
+        vectors = checked_points(points)
+        await self._check_dims(collection, vectors.shape[1])
+        await self._coalescer.upsert(collection, points)
+
+    async def search(
+        self, collection: str, vector: Vector, k: int, *, allowed: Sequence[PointId] | None = None
+    ) -> VectorHits:
+        query = checked_query(vector, k)
+        await self._check_dims(collection, len(query))
+        if k == 0 or (allowed is not None and not allowed):
+            await self._stored_dims(collection)
+            return _hits([], 0)
+        limits = await self._allowed(collection)
+        if allowed is None:
+            return _hits(await self._nearest_of(collection, query, k, None), k)
+        found: list[models.ScoredPoint] = []
+        for part in limits.parts(allowed):
+            chosen = models.Filter(must=[models.HasIdCondition(has_id=_strings(part))])
+            found += await self._nearest_of(collection, query, k, chosen)
+        return _hits(_in_order(found), k)
+
+    async def vectors(self, collection: str, ids: Sequence[PointId]) -> dict[PointId, Vector]:
+        if not ids:
+            await self._stored_dims(collection)
+        found: dict[PointId, Vector] = {}
+        for start in range(0, len(ids), _POINTS_PER_REQUEST):
+            part = _strings(ids[start : start + _POINTS_PER_REQUEST])
+            for record in await self._retrieve(collection, part, with_vectors=True):
+                found[_id(record)] = np.asarray(record.vector, dtype=np.float32)
+        return found
+
+    async def delete(
+        self, collection: str, doc_id: UUID, *, below: int | None = None, only: int | None = None
+    ) -> int:
+        if below is not None and only is not None:
+            raise Invalid("delete either the generations below one, or only one")
+        chosen = _chosen(doc_id, below=below, only=only)
+        try:
+            counted = await self._count(collection, chosen)
+            if counted:
+                await self._delete(collection, chosen)
+        except NotFound:
+            return 0
+        return counted
+
+    async def count(
+        self, collection: str, *, doc_id: UUID | None = None, generation: int | None = None
+    ) -> int:
+        return await self._count(collection, _chosen(doc_id, only=generation))
+
+    async def scroll(
+        self, collection: str, *, after: PointId | None, limit: int
+    ) -> list[StoredPoint]:
+        found: list[StoredPoint] = []
+        start = after.int + 1 if after is not None else 0
+        while start <= _LAST_ID and len(found) < limit:
+            page_limit = capped(_POINTS_PER_SCROLL, (await self._allowed(collection)).query)
+            page_size = min(limit - len(found), page_limit)
+            async with self._call(collection):
+                records, _ = await self._client.scroll(
+                    self._named(collection),
+                    limit=page_size,
+                    offset=str(UUID(int=start)),
+                    with_payload=True,
+                    with_vectors=False,
+                    timeout=self._within(collection),
+                )
+            found += [_stored(record) for record in records]
+            if len(records) < page_size:
+                return found
+            start = found[-1].id.int + 1
+        if not found:
+            await self._stored_dims(collection)
+        return found
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _store(self, collection: str, points: Points) -> None:
+        vectors = checked_points(points)
+        page_limit = (await self._allowed(collection)).upsert
+        for part in _batches(*vectors.shape, page_limit=capped(_POINTS_PER_REQUEST, page_limit)):
+            await self._upsert(collection, points, vectors, part)
+
+    def _named(self, collection: str) -> str:
+        return self._prefix + collection
+
+    @property
+    def _seconds(self) -> int:
+        """What the server is told: it gives up no later than we do."""
+        return max(1, math.floor(self._deadline_seconds))
+
+    def _within(self, collection: str) -> int:
+        """The same, as far as strict mode allows."""
+        known = self._limits.get(collection)
+        return self._seconds if known is None else capped(self._seconds, known.timeout)
+
+    @asynccontextmanager
+    async def _call(self, collection: str) -> AsyncIterator[None]:
+        with mapped_errors(collection, self._deadline_seconds, self._health):
+            try:
+                async with asyncio.timeout(self._deadline_seconds):
+                    yield
+            except BaseException:
+                self._dims.pop(collection, None)  # it may be gone, or not what it was
+                self._limits.pop(collection, None)
+                raise
+
+    async def _check_server(self) -> None:
+        async with self._call(""):
+            server_info = await self._client.info()
+        version = tuple(int(part) for part in server_info.version.split(".")[:2])
+        if version < MIN_VERSION:
+            raise Invalid(
+                f"Qdrant {server_info.version} at LLC_QDRANT_URL is too old: "
+                f"{'.'.join(map(str, MIN_VERSION))} or newer is needed"
+            )
+
+    async def _create(self, name: str, dims: int, layout: CollectionLayout) -> None:
+        async with self._call(name):
+            await self._client.create_collection(
+                self._named(name),
+                vectors_config=models.VectorParams(size=dims, distance=models.Distance.COSINE),
+                shard_number=layout.shards,
+                replication_factor=layout.replicas,
+                # A majority has it before we are told so.
+                write_consistency_factor=layout.replicas // 2 + 1,
+                on_disk_payload=True,
+                hnsw_config=models.HnswConfigDiff(m=HNSW_LINKS, ef_construct=HNSW_BUILD),
+                quantization_config=_INT8 if layout.quantization == "int8" else None,
+                timeout=self._seconds,
+            )
+
+    async def _settle(self, name: str, layout: CollectionLayout) -> None:
+        """Quantize what has grown large or is to be, and undo it where the manifest says so."""
+        info = await self._info(name)
+        quantized = info.config.quantization_config is not None
+        large = (info.points_count or 0) > QUANTIZE_FROM_POINTS
+        page_size = large if layout.quantization is None else layout.quantization == "int8"
+        if page_size == quantized or (quantized and layout.quantization is None):
+            return
+        async with self._call(name):
+            await self._client.update_collection(
+                self._named(name),
+                quantization_config=_INT8 if page_size else models.Disabled.DISABLED,
+                timeout=self._seconds,
+            )
+
+    async def _info(self, name: str) -> models.CollectionInfo:
+        async with self._call(name):
+            return await self._client.get_collection(self._named(name))
+
+    async def _stored_dims(self, name: str) -> int:
+        """As the server says now; ``NotFound`` without the collection."""
+        config = (await self._info(name)).config
+        sizes = config.params.vectors
+        if not isinstance(sizes, models.VectorParams):
+            raise Conflict(f"vector collection {name} was not made by this program: it has no size")
+        self._dims[name] = sizes.size
+        self._limits[name] = StrictModeLimits.of(config)
+        return sizes.size
+
+    async def _allowed(self, name: str) -> StrictModeLimits:
+        """As the server said last."""
+        if name not in self._limits:
+            await self._stored_dims(name)
+        return self._limits[name]
+
+    async def _check_dims(self, name: str, given: int) -> None:
+        if self._dims.get(name) != given and await self._stored_dims(name) != given:
+            raise Invalid(
+                f"vector collection {name} has {self._dims[name]} dimensions, not {given}",
+                collection=name,
+            )
+
+    async def _upsert(
+        self, collection: str, points: Points, vectors: NDArray[np.float32], part: slice
+    ) -> None:
+        ids = _strings(points.ids[part])
+        if not ids:
+            await self._stored_dims(collection)
+            return
+        columns = zip(
+            points.doc_ids[part], points.generations[part], points.chunk_nos[part], strict=True
+        )
+        batch = models.Batch(
+            ids=ids,
+            vectors=vectors[part].tolist(),
+            payloads=[
+                {"doc_id": str(doc), "generation": generation, "chunk_no": chunk_no}
+                for doc, generation, chunk_no in columns
+            ],
+        )
+        async with self._call(collection):
+            _completed(
+                await self._client.upsert(
+                    self._named(collection), batch, wait=True, timeout=self._within(collection)
+                ),
+                collection,
+            )
+        stored = {_id(r) for r in await self._retrieve(collection, ids, with_vectors=False)}
+        lacking = len(set(points.ids[part]) - stored)
+        if lacking:
+            raise Unavailable(
+                f"{lacking} of {len(ids)} vectors are not in {collection} after they were written",
+                collection=collection,
+            )
+
+    async def _nearest_of(
+        self, collection: str, query: NDArray[np.float32], k: int, chosen: models.Filter | None
+    ) -> list[models.ScoredPoint]:
+        """The ``k`` nearest and all that score as the last of them, as far as strict mode lets us see."""
+        page_limit = (await self._allowed(collection)).query
+        margin = _TIE_MARGIN
+        while True:
+            limit = capped(k + margin, page_limit)
+            found = await self._nearest(collection, query, limit, chosen)
+            # The engine cuts equal scores as it likes: fetch more, until none at the cut is missing.
+            certain = len(found) < limit or (k < limit and found[k - 1].score > found[-1].score)
+            if certain or margin > _TIE_LIMIT or limit == page_limit:
+                return found
+            margin *= _TIE_GROWTH
+
+    async def _nearest(
+        self, collection: str, query: NDArray[np.float32], limit: int, chosen: models.Filter | None
+    ) -> list[models.ScoredPoint]:
+        """Best first; equal scores by chunk_no."""
+        limits = await self._allowed(collection)
+        async with self._call(collection):
+            answer = await self._client.query_points(
+                self._named(collection),
+                query=query.tolist(),
+                query_filter=chosen,
+                search_params=models.SearchParams(
+                    hnsw_ef=capped(max(HNSW_SEARCH, limit), limits.hnsw_ef),
+                    quantization=models.QuantizationSearchParams(
+                        rescore=True,
+                        oversampling=min(OVERSAMPLING, limits.oversampling or OVERSAMPLING),
+                    ),
+                ),
+                limit=limit,
+                with_payload=["chunk_no"],
+                with_vectors=False,
+                timeout=self._within(collection),
+            )
+        return _in_order(answer.points)
+
+    async def _retrieve(
+        self, collection: str, ids: list[models.ExtendedPointId], *, with_vectors: bool
+    ) -> list[models.Record]:
+        async with self._call(collection):
+            return await self._client.retrieve(
+                self._named(collection),
+                ids,
+                with_payload=False,
+                with_vectors=with_vectors,
+                timeout=self._within(collection),
+            )
+
+    async def _count(self, collection: str, chosen: models.Filter | None) -> int:
+        await self._allowed(collection)
+        async with self._call(collection):
+            answer = await self._client.count(
+                self._named(collection),
+                count_filter=chosen,
+                exact=True,
+                timeout=self._within(collection),
+            )
+        return answer.count
+
+    async def _delete(self, collection: str, chosen: models.Filter) -> None:
+        async with self._call(collection):
+            _completed(
+                await self._client.delete(
+                    self._named(collection),
+                    models.FilterSelector(filter=chosen),
+                    wait=True,
+                    timeout=self._within(collection),
+                ),
+                collection,
+            )
+        left = await self._count(collection, chosen)
+        if left:
+            raise Unavailable(
+                f"{left} vectors are still in {collection} after they were deleted",
+                collection=collection,
+            )
+
+
+def _client(address: QdrantAddress, deadline_seconds: float) -> AsyncQdrantClient:
+    with warnings.catch_warnings():
+        # An api key without TLS is what an internal network of containers has.
+        warnings.filterwarnings("ignore", message=".*insecure connection", category=UserWarning)
+        try:
+            return AsyncQdrantClient(
+                url=address.url,
+                api_key=address.api_key.get_secret_value() if address.api_key else None,
+                timeout=math.ceil(deadline_seconds),
+                check_compatibility=False,  # it would print, from a thread of its own
+                # Said, or connections to this machine would not be kept.
+                limits=httpx.Limits(max_connections=64, max_keepalive_connections=32),
+                trust_env=False,
+            )
+        except (ValueError, TypeError) as exc:
+            raise Invalid(f"LLC_QDRANT_URL cannot be read: {exc}") from exc
+
+
+def _completed(result: models.UpdateResult, collection: str) -> None:
+    """``wait`` may end early: then the server only promises."""
+    if result.status != models.UpdateStatus.COMPLETED:
+        raise Unavailable(
+            f"Qdrant did not complete a write to {collection} in time: it answers '{result.status}'",
+            collection=collection,
+        )
+
+
+def _batches(count: int, dims: int, *, page_limit: int) -> Iterator[slice]:
+    """Slices of a bounded size; one even for nothing, so that the collection is checked."""
+    size = max(1, min(page_limit, _FLOATS_PER_REQUEST // max(1, dims)))
+    for start in range(0, max(1, count), size):
+        yield slice(start, start + size)
+
+
+def _chosen(
+    doc_id: UUID | None, *, below: int | None = None, only: int | None = None
+) -> models.Filter:
+    conditions: list[Any] = []
+    if doc_id is not None:
+        match = models.MatchValue(value=str(doc_id))
+        conditions.append(models.FieldCondition(key="doc_id", match=match))
+    if below is not None:
+        bound = models.Range(lt=below)
+        conditions.append(models.FieldCondition(key="generation", range=bound))
+    if only is not None:
+        exactly = models.MatchValue(value=only)
+        conditions.append(models.FieldCondition(key="generation", match=exactly))
+    return models.Filter(must=conditions)
+
+
+def _strings(ids: Sequence[UUID]) -> list[models.ExtendedPointId]:
+    return [str(one) for one in ids]
+
+
+def _id(record: models.Record) -> PointId:
+    return PointId(UUID(str(record.id)))
+
+
+def _in_order(hits: Sequence[models.ScoredPoint]) -> list[models.ScoredPoint]:
+    # As single precision, which is what is answered: what rounds to the same is equal.
+    return sorted(hits, key=lambda hit: (-np.float32(hit.score), _chunk_no(hit)))
+
+
+def _chunk_no(hit: models.ScoredPoint) -> int:
+    return int((hit.payload or {})["chunk_no"])
+
+
+def _hits(found: Sequence[models.ScoredPoint], k: int) -> VectorHits:
+    kept = found[:k]
+    return VectorHits(
+        np.array([_chunk_no(hit) for hit in kept], dtype=np.int64),
+        np.array([hit.score for hit in kept], dtype=np.float32),
+    )
+
+
+def _stored(record: models.Record) -> StoredPoint:
+    payload = record.payload or {}
+    return StoredPoint(
+        _id(record), UUID(payload["doc_id"]), int(payload["generation"]), int(payload["chunk_no"])
+    )

@@ -1,0 +1,89 @@
+"""``GET /v1/documents/{doc_id}/pages/{page}/pdf``: one page of a PDF as a file of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Response
+
+from latent_core.db.connection import Connection
+from latent_core.db.documents import page_pdfs
+from latent_core.db.documents.page_pdfs import PageSource
+from latent_core.domain.errors import IngestFailed, NotFound
+from latent_core.domain.job import JobState
+from latent_core.ingest.page_pdf import request_page_pdf
+from latent_core.wire.pages import PagePdfAnswer
+from latent_gateway.auth import access
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
+from latent_gateway.envelope import json_answer
+from latent_gateway.job_wait import ended
+from latent_gateway.links import BlobLinks
+
+router = APIRouter(tags=["documents"])
+
+WAIT_MS: Final = 10_000
+MAX_WAIT_MS: Final = 60_000
+
+
+@router.get("/v1/documents/{doc_id}/pages/{page}/pdf", response_model=PagePdfAnswer)
+async def page_pdf(
+    doc_id: UUID,
+    page: int,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    links: SignedLinks,
+    wait_ms: Annotated[int, Query(ge=0, le=MAX_WAIT_MS)] = WAIT_MS,
+) -> Response:
+    """A link to the page's own PDF. It is made when it is first asked for: 202 with the job while it is not there."""
+    async with shared.stack.db.transaction() as conn:
+        source = await _readable(conn, caller, doc_id, page)
+        job_id = None
+        if source.made is None:
+            await shared.quotas.check_queue(conn, caller)
+            job_id = await request_page_pdf(conn, doc_id, source, principal=caller.name)
+    if job_id is not None:
+        shared.stack.wake()
+        source = await _made(shared, doc_id, source, job_id, wait_ms / 1000)
+    ready = source.made is not None
+    answer = PagePdfAnswer(
+        page=page,
+        page_pdf="ready" if ready else "pending",
+        pdf_uri=_link(links, source),
+        job_id=None if ready else job_id,
+    )
+    return json_answer(answer, request_id, status=200 if ready else 202)
+
+
+def _link(links: BlobLinks, source: PageSource) -> str | None:
+    if source.made is None:
+        return None
+    return links.link(source.made.sha256, source.made.mime, "inline", source.made.filename)
+
+
+async def _readable(conn: Connection, caller: Principal, doc_id: UUID, page: int) -> PageSource:
+    """The same answer for a document that is not there and one in a container that may not be read."""
+    found = await page_pdfs.source(conn, doc_id, page if 0 < page < 2**31 else 0)
+    container = await access.readable_of(conn, caller, found.container_id if found else None)
+    if found is None or container is None:
+        raise NotFound(f"document '{doc_id}' does not exist or may not be read", doc_id=str(doc_id))
+    if not found.exists:
+        raise NotFound(f"document '{doc_id}' has no page {page}", doc_id=str(doc_id), page=page)
+    return found
+
+
+async def _made(
+    shared: Gateway, doc_id: UUID, source: PageSource, job_id: int, seconds: float
+) -> PageSource:
+    """The page once the job has made its PDF, or as it is when the time is up. ``IngestFailed`` says why it cannot be."""
+    job = await ended(shared.stack, job_id, seconds)
+    async with shared.stack.db.transaction() as conn:
+        found = await page_pdfs.source(conn, doc_id, source.page)
+    if found is not None and found.made is not None:
+        return found
+    if job is not None and job.state is JobState.FAILED:
+        cause = job.cause.message if job.cause else f"job {job_id} failed"
+        raise IngestFailed(cause, doc_id=str(doc_id), page=source.page, job_id=job_id)
+    return source  # not in time, or the document changed meanwhile, or the job was cancelled

@@ -1,0 +1,79 @@
+"""Server-sent events: streams that are counted, when they look again, and how an event is written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import orjson
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
+
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import StreamLimiter
+
+MEDIA_TYPE: Final = "text/event-stream"
+SECONDS_BETWEEN_LOOKS: Final = 0.25
+MAX_SECONDS_BETWEEN_LOOKS: Final = 1.0
+SECONDS_OF_SILENCE: Final = 15.0
+"""Then a comment is sent: proxies and readers give up on a connection that says nothing."""
+KEEP_ALIVE: Final = b": still here\n\n"
+LONGEST_STREAM_SECONDS: Final = 6 * 3600.0
+NOT_STORED: Final = {"Cache-Control": "no-store"}
+
+
+class CountedStream(StreamingResponse):
+    """A stream that was counted, and is given back however it ends, begun or not."""
+
+    def __init__(
+        self,
+        content: AsyncIterator[bytes],
+        streams: StreamLimiter,
+        whose: Principal,
+        headers: Mapping[str, str] = NOT_STORED,
+    ) -> None:
+        super().__init__(content, media_type=MEDIA_TYPE, headers=headers)
+        self._streams, self._whose = streams, whose
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.give_back(self._whose)
+
+
+class Rhythm:
+    """When to look again, seconds: soon after a change, ever later while nothing changes."""
+
+    def __init__(self, now: float) -> None:
+        self.pause = SECONDS_BETWEEN_LOOKS
+        self._spoke = now
+
+    def looked(self, now: float, *, changed: bool) -> bool:
+        """Note what a look found; answers whether the silence has lasted too long."""
+        if changed:
+            self.pause, self._spoke = SECONDS_BETWEEN_LOOKS, now
+            return False
+        self.pause = min(2 * self.pause, MAX_SECONDS_BETWEEN_LOOKS)
+        silent = now - self._spoke >= SECONDS_OF_SILENCE
+        if silent:
+            self._spoke = now
+        return silent
+
+
+def written(name: str, data: Mapping[str, Any], event_id: int | None = None) -> bytes:
+    """One event; ``data`` as JSON."""
+    head = f"event: {name}\n" + (f"id: {event_id}\n" if event_id is not None else "")
+    return head.encode() + b"data: " + orjson.dumps(data) + b"\n\n"
+
+
+def described(description: str) -> dict[int | str, dict[str, Any]]:
+    """How the served schema tells of such an answer."""
+    event = {
+        "type": "object",
+        "description": "One of them; data is JSON",
+        "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
+    }
+    return {200: {"description": description, "content": {MEDIA_TYPE: {"schema": event}}}}

@@ -1,0 +1,133 @@
+"""Answers: the envelope around every body, and errors as issues with their HTTP status."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from math import ceil
+from typing import Any, Final
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from latent_core.db.capacity import REMEMBERED_SECONDS
+from latent_core.domain.envelope import Envelope
+from latent_core.domain.errors import (
+    Conflict,
+    Invalid,
+    Issue,
+    IssueCode,
+    LatentError,
+    OutOfSpace,
+    RateLimited,
+    Unavailable,
+)
+
+logger = logging.getLogger(__name__)
+
+CODES = {
+    401: IssueCode.AUTH,
+    403: IssueCode.POLICY,
+    404: IssueCode.NOT_FOUND,
+    409: IssueCode.CONFLICT,
+}
+RETRY_AFTER_SECONDS: Final = 2
+CAPACITY_RETRY_AFTER_SECONDS: Final = ceil(REMEMBERED_SECONDS)
+"""After an answer that there is no room: a person has to make some."""
+ISSUE_HEADER = b"latent-issue"
+"""From an error's answer to the telemetry, which counts it and takes it off."""
+
+
+class PreconditionRequired(Conflict):
+    """The change names no version: ``If-Match`` is missing."""
+
+    status = 428
+
+
+def json_answer(
+    body: BaseModel, request_id: str, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """``body`` as JSON, with the request's id in it."""
+    content = body.model_dump(mode="json")
+    content["request_id"] = request_id
+    return Response(
+        _json(content), status_code=status, media_type="application/json", headers=headers
+    )
+
+
+def _json(content: Any) -> bytes:
+    try:
+        return orjson.dumps(content)
+    except (
+        TypeError
+    ):  # a message quotes what the caller sent: numbers over 64 bits, lone surrogates
+        return json.dumps(content, default=str).encode()
+
+
+def waiting_headers(error: LatentError) -> dict[str, str]:
+    """When to come back, after errors that pass."""
+    if isinstance(error, RateLimited | Unavailable) or "retry_after" in error.details:
+        full = isinstance(error, OutOfSpace)
+        seconds = CAPACITY_RETRY_AFTER_SECONDS if full else RETRY_AFTER_SECONDS
+        return {"Retry-After": str(error.details.get("retry_after", seconds))}
+    return {}
+
+
+def error_answer(error: LatentError, request_id: str) -> Response:
+    headers = waiting_headers(error)
+    if error.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="latent"'
+    return _refusal(error.issue(), request_id, error.status, headers)
+
+
+def _refusal(issue: Issue, request_id: str, status: int, headers: dict[str, str]) -> Response:
+    answer = json_answer(Envelope(issues=[issue]), request_id, status=status, headers=headers)
+    answer.raw_headers.append((ISSUE_HEADER, issue.code.value.encode()))
+    return answer
+
+
+def install(app: FastAPI, heard: Callable[[LatentError], None] = lambda _: None) -> None:
+    """Render every error of a route as an envelope: ours by its class, and ``heard`` is told of it; the framework's by
+    its status."""
+
+    async def latent(request: Request, exc: Exception) -> Response:
+        if not isinstance(exc, LatentError):
+            raise exc
+        heard(exc)
+        return error_answer(exc, request.scope["latent.request_id"])
+
+    app.add_exception_handler(LatentError, latent)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+
+
+async def _validation(request: Request, exc: Exception) -> Response:
+    if not isinstance(exc, RequestValidationError):
+        raise exc
+    problems = [_problem(e) for e in exc.errors()[:20]]
+    return error_answer(
+        Invalid("; ".join(problems), problems=problems), request.scope["latent.request_id"]
+    )
+
+
+def _problem(error: dict[str, Any]) -> str:
+    place = ".".join(str(p) for p in error["loc"][1:]) or str(error["loc"][0])
+    if error["type"] == "extra_forbidden":
+        return f"'{place}' is not known here"
+    return f"{place}: {str(error['msg']).removeprefix('Value error, ')}"
+
+
+async def _http(request: Request, exc: Exception) -> Response:
+    if not isinstance(exc, HTTPException):
+        raise exc
+    code = CODES.get(exc.status_code, IssueCode.INVALID)
+    issue = Issue(
+        code=code, message=f"{request.method} {request.url.path}: {str(exc.detail).lower()}"
+    )
+    return _refusal(
+        issue, request.scope["latent.request_id"], exc.status_code, dict(exc.headers or {})
+    )

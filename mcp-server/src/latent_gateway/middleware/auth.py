@@ -1,0 +1,159 @@
+"""At the door, before anything of a request's body is believed: who asks, how much, and under which name.
+
+The framework reads and parses a body before it asks who sent it. Here a stranger is answered without
+it, and what is over its limit is answered as soon as that is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from latent_core.domain.errors import Invalid, LatentError, TimedOut, TooLarge
+from latent_core.domain.text import trouble
+from latent_gateway.auth.principal import Principal
+from latent_gateway.envelope import error_answer
+
+MEGABYTE: Final = 1024 * 1024
+MAX_BODY_BYTES: Final = 2 * MEGABYTE
+MAX_LISTING_BYTES: Final = 64 * MEGABYTE
+SECONDS_BETWEEN_PIECES: Final = 60.0
+LINGER_BYTES: Final = 4 * MEGABYTE
+LINGER_SECONDS: Final = 2.0
+
+OPEN: Final = re.compile(
+    r"/(healthz|readyz|openapi\.json|v1/blobs/[^/]+|\.well-known/.*|login|logout|console(/.*)?)?"
+)
+"""Answered without a token; the signature of a link is its permission. Agents look below ``.well-known`` for a way to
+log in: that there is none must be a 404, a 401 would keep them looking. The console asks for a session of its own."""
+UPLOAD: Final = re.compile(r"/(?:v1|console)/containers/[^/]+/uploads|/v1/imports")
+LISTING: Final = re.compile(r"/v1/containers/[^/]+/listing")
+
+Check = Callable[[str | None, str], Awaitable[Principal]]
+"""Told the ``Authorization`` header and the sender's address; raises ``Unauthorized`` or ``RateLimited``."""
+Count = Callable[[Principal], None]
+"""Told who asks; raises ``RateLimited`` when that was asked too often."""
+
+
+class AuthMiddleware:
+    """ASGI middleware: token, length of the body, and a path that can be a name of something."""
+
+    def __init__(self, app: ASGIApp, check: Check, count: Count) -> None:
+        self._app = app
+        self._check = check
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        try:
+            await self._admit(scope, headers)
+            admitted = await _bounded(scope, headers, receive)
+        except LatentError as error:
+            await _refuse(error, scope, headers, receive, send)
+            return
+        if admitted is not None:
+            await self._app(scope, admitted, send)
+
+    async def _admit(self, scope: Scope, headers: Headers) -> None:
+        """Who was let in stands in the scope: the token is asked for once a request."""
+        if not OPEN.fullmatch(scope["path"]):
+            caller = await self._check(headers.get("authorization"), address_of(scope))
+            self._count(caller)
+            scope["latent.principal"] = caller
+        wrong = trouble(scope["path"])
+        if wrong is not None:
+            raise Invalid(f"the path {wrong}")
+
+
+def address_of(scope: Scope) -> str:
+    """Where the request comes from; empty when the server does not tell."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+async def _bounded(scope: Scope, headers: Headers, receive: Receive) -> Receive | None:
+    """What the app receives from: the body at once, counted; None when the sender went away."""
+    if not _has_body(headers) or streamed(scope):
+        return receive
+    limit = MAX_LISTING_BYTES if LISTING.fullmatch(scope["path"]) else MAX_BODY_BYTES
+    declared = headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+    body = await _read(receive, limit)
+    return None if body is None else _replay(body, receive)
+
+
+def streamed(scope: Scope) -> bool:
+    """Whether the body goes to its route as it comes, and is counted there: it may be larger than memory."""
+    return scope["method"] == "POST" and UPLOAD.fullmatch(scope["path"]) is not None
+
+
+def _has_body(headers: Headers) -> bool:
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
+async def _read(receive: Receive, limit: int) -> bytes | None:
+    pieces: list[bytes] = []
+    size, more = 0, True
+    while more:
+        try:
+            async with asyncio.timeout(SECONDS_BETWEEN_PIECES):
+                message = await receive()
+        except TimeoutError as exc:
+            raise TimedOut("the request's body stood still for a minute; send it again") from exc
+        if message["type"] != "http.request":
+            return None
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        more = message.get("more_body", False)
+        if size > limit:
+            raise _too_large(limit)
+    return b"".join(pieces)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body of this request may have {limit} bytes; send it in several")
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replayed
+
+
+async def _refuse(
+    error: LatentError, scope: Scope, headers: Headers, receive: Receive, send: Send
+) -> None:
+    """Answer and hang up. The body's rest is read for a moment only, so that its sender gets to read the answer."""
+    answer = error_answer(error, scope["latent.request_id"])
+    if not _has_body(headers):
+        await answer(scope, receive, send)
+        return
+    answer.headers["Connection"] = "close"
+    start = {"status": answer.status_code, "headers": answer.raw_headers}
+    await send({"type": "http.response.start", **start})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            await _discard(receive)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _discard(receive: Receive) -> None:
+    size, more = 0, True
+    while more and size <= LINGER_BYTES:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)

@@ -1,0 +1,132 @@
+"""Around every request: an id, a log line, metrics, a span, and an envelope for what nobody foresaw."""
+
+from __future__ import annotations
+
+import logging
+import re
+from time import perf_counter
+from typing import Final
+from uuid import uuid4
+
+from prometheus_client import Counter, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from latent_core.domain.errors import IssueCode, LatentError, Unavailable
+from latent_core.telemetry.metrics import Metrics, bound
+from latent_core.telemetry.tracing import TraceSpan, span
+from latent_gateway.envelope import ISSUE_HEADER, error_answer
+
+logger = logging.getLogger("latent_gateway.requests")
+
+REQUEST_ID: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
+
+
+class RequestMetrics:
+    """Requests by route and status, how long they took, and errors by code."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.of_process = metrics
+        registry = metrics.registry
+        self.count = Counter(
+            "latent_http_requests",
+            "HTTP requests",
+            ["route", "method", "status"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "latent_http_request_seconds",
+            "Seconds until the answer was sent",
+            ["route"],
+            registry=registry,
+            buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60),
+        )
+
+
+class TelemetryMiddleware:
+    """ASGI middleware; plain, since a streaming body must pass through untouched."""
+
+    def __init__(self, app: ASGIApp, metrics: RequestMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        scope["latent.request_id"] = request_id
+        headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+        with (
+            bound(request_id=request_id),
+            span(scope["method"], headers=headers, request_id=request_id) as traced,
+        ):
+            await self._answer(scope, receive, send, traced)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, traced: TraceSpan) -> None:
+        request_id = scope["latent.request_id"]
+        begun, status = perf_counter(), 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self._take_off_issue(message, traced)
+                message["headers"].append((b"x-request-id", request_id.encode()))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except Exception as exc:  # the outermost loop of a request: it logs and answers
+            if status:
+                raise
+            await _unforeseen(exc, request_id)(scope, receive, noting)
+        finally:
+            traced.rename(f"{scope['method']} {_route(scope)}")
+            traced.set(status=status)
+            self._note(scope, status, perf_counter() - begun, request_id)
+
+    def _take_off_issue(self, message: Message, traced: TraceSpan) -> None:
+        """Count the issue that the answer carries; its reader finds it in the body."""
+        headers = list(message.get("headers", ()))
+        for name, value in headers:
+            if name == ISSUE_HEADER:
+                self._metrics.of_process.failed("http", IssueCode(value.decode()))
+                traced.failed(value.decode())
+        message["headers"] = [pair for pair in headers if pair[0] != ISSUE_HEADER]
+
+    def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        route = _route(scope)
+        self._metrics.count.labels(route, scope["method"], str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        logger.info(
+            "request",
+            extra={
+                "request_id": request_id,
+                "method": scope["method"],
+                "path": scope["path"],  # never the query string: it may hold a signature
+                "status": status,
+                "latency_ms": round(seconds * 1000, 2),
+            },
+        )
+
+
+def _route(scope: Scope) -> str:
+    return str(getattr(scope.get("route"), "path", "unmatched"))
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and REQUEST_ID.match(value.decode("latin-1")):
+            return str(value.decode("latin-1"))
+    return uuid4().hex
+
+
+def _unforeseen(exc: Exception, request_id: str) -> ASGIApp:
+    """Even what nobody foresaw answers in an envelope; the cause is in the log under the request's id."""
+    if isinstance(exc, LatentError):
+        return error_answer(exc, request_id)
+    logger.error("request_failed", exc_info=exc, extra={"request_id": request_id})
+    return error_answer(
+        Unavailable(f"the gateway could not answer; its log says why under request {request_id}"),
+        request_id,
+    )

@@ -1,0 +1,78 @@
+"""What an attempt leaves behind when its job is given up: orphaned points and bytes, which nobody sees."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from latent_core.db import containers
+from latent_core.domain.errors import LatentError, OutOfSpace, StoreFull
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
+from latent_core.queue.context import JobContext
+from latent_core.queue.errors import JobCancelled, LeaseLost
+from latent_core.queue.requeue import is_final
+from latent_workers.deps import Deps
+
+logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def cleanup_on_failure(
+    ctx: JobContext, deps: Deps, staged: Sequence[tuple[UUID, int]] = ()
+) -> AsyncIterator[None]:
+    """When the block ends the job without success, have the ``staged`` generations purged and blobs looked at.
+
+    The purge looks for itself whether one became live: a commit may have succeeded whose answer was lost.
+    An attempt that is followed by another one leaves this to it, and a lost lease to whoever holds it now.
+    """
+    try:
+        yield
+    except LeaseLost:
+        raise
+    except Exception as error:
+        if was_the_last(ctx, error):
+            await _sweep(ctx, deps, staged)
+        raise
+
+
+def was_the_last(ctx: JobContext, error: Exception) -> bool:
+    """Whether no other attempt follows one that ended so."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return isinstance(error, JobCancelled) or is_final(ctx.job, error)
+
+
+@asynccontextmanager
+async def private_folder() -> AsyncIterator[None]:
+    """For what needs much room at once, as an archive does: a store that is full spends an attempt here.
+
+    What such a job has stored may be what fills the store. Waiting for others to make room it would keep theirs for
+    ever; with its last attempt it gives it back.
+    """
+    try:
+        yield
+    except StoreFull as exc:
+        raise OutOfSpace(exc.message, **exc.details) from exc
+
+
+async def _sweep(ctx: JobContext, deps: Deps, staged: Sequence[tuple[UUID, int]]) -> None:
+    lease = deps.settings.lease_seconds
+    try:
+        async with deps.stack.db.transaction() as conn:
+            if await containers.hold(conn, ctx.job.container_id) is None:
+                return  # its deletion removes everything
+            if staged:
+                await enqueue_purges(
+                    conn,
+                    ctx.job.container_id,
+                    only=staged,
+                    principal=ctx.job.principal,
+                    lease_seconds=lease,
+                )
+            await enqueue_collection(
+                conn, principal=ctx.job.principal, delay_seconds=LEASES_TO_WAIT * lease
+            )
+    except LatentError as error:  # the job's own error is what its owner must see
+        logger.warning("job %s leaves garbage behind: %s", ctx.job.id, error)

@@ -1,0 +1,131 @@
+"""Embed documents, their texts and pictures: one cache and one micro-batcher for each model, shared by all jobs of the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+
+from latent_core.db import embed_usage
+from latent_core.db.connection import Database
+from latent_core.db.containers import Space
+from latent_core.db.embed_usage import EmbedUsage
+from latent_core.domain.ids import JobId
+from latent_core.domain.skipped_images import SkippedImages
+from latent_core.domain.vector import Matrix
+from latent_core.ingest.stage import Checkpoint
+from latent_core.models.embedding.batcher import Batcher
+from latent_core.models.embedding.cache import CachedEmbedding
+from latent_core.models.embedding.picture import Piece, ReadPicture, pieces
+from latent_core.models.embedding.port import Embedder
+from latent_core.telemetry.metrics import Metrics
+from latent_workers.chunk.counting import WordCounter
+
+A_MILLION: Final = 1_000_000
+TEXTS_PER_STEP: Final = 256
+"""Texts of one job between two looks at its lease and two notes of its progress."""
+
+
+class EmbedderLookup(Protocol):
+    def for_space(self, space: Space) -> Embedder: ...
+
+
+class DocumentEmbedding:
+    """Vectors of what documents say and show; what was embedded before, in whatever container, is not embedded again."""
+
+    def __init__(
+        self,
+        embedders: EmbedderLookup,
+        db: Database,
+        metrics: Metrics,
+        read_picture: ReadPicture,
+        *,
+        price_per_million: float = 0.0,
+    ) -> None:
+        """``price_per_million`` tokens of the remote embedder."""
+        self._embedders = embedders
+        self._db = db
+        self._metrics = metrics
+        self._read_picture = read_picture
+        self._price = price_per_million
+        self._cached: dict[str, CachedEmbedding] = {}
+        self._counters: dict[str, WordCounter] = {}
+        self._batchers: list[Batcher] = []
+
+    async def close(self) -> None:
+        """End the batchers, when no job uses them any more; the embedders belong to the stack."""
+        for batcher in self._batchers:
+            await batcher.close()
+
+    def counter(self, space: Space) -> WordCounter:
+        """Counts tokens as the space's embedder does; kept, since it remembers words."""
+        embedder = self._embedders.for_space(space)
+        key = embedder.model.key
+        if key not in self._counters:
+            self._counters[key] = WordCounter(embedder.tokenizer)
+        return self._counters[key]
+
+    def pieces(self, space: Space, text: str, picture: str | None) -> list[Piece]:
+        """What the space's embedder is sent of a chunk. Blocking."""
+        model = self._embedders.for_space(space).model
+        return pieces(text, picture, self.counter(space), model)
+
+    async def embed(
+        self,
+        space: Space,
+        texts: Sequence[Piece],
+        checkpoint: Checkpoint,
+        on_progress: Callable[[int], Awaitable[None]],
+        *,
+        job_id: JobId | None = None,
+        skipped_images: SkippedImages | None = None,
+    ) -> Matrix:
+        """One row a text or picture. ``on_progress`` hears how many are done; what a server is sent is counted for ``job_id``.
+
+        With ``skipped_images`` a picture that cannot be embedded has a row of zeros, which nobody may store.
+        """
+        cached = self._for(space)
+        parts: list[Matrix] = []
+        for start in range(0, len(texts), TEXTS_PER_STEP):
+            await checkpoint()
+            step = texts[start : start + TEXTS_PER_STEP]
+            vectors, hits, tokens = await cached.embed(step, checkpoint, skipped_images)
+            self._metrics.cached_texts.labels(space.embedder).inc(hits)
+            self._metrics.embedded_texts.labels(space.embedder).inc(len(step) - hits)
+            spent = tokens or self._counted(space, step, len(step) - hits)
+            self._metrics.embedded_tokens.labels(space.embedder).inc(spent)
+            if tokens and job_id is not None:
+                await self._note(space, job_id, len(step) - hits, tokens)
+            parts.append(vectors)
+            await on_progress(start + len(step))
+        return np.concatenate(parts) if parts else np.empty((0, space.dims), dtype=np.float32)
+
+    def _counted(self, space: Space, given: Sequence[Piece], requested_count: int) -> float:
+        """Tokens of those texts of a step that a local model was asked for; their share, where some were known."""
+        texts = [piece for piece in given if isinstance(piece, str)]
+        return (
+            sum(self.counter(space).count(texts)) * requested_count / len(given)
+            if requested_count
+            else 0
+        )
+
+    async def _note(self, space: Space, job_id: JobId, texts: int, tokens: int) -> None:
+        """Whatever becomes of the job: it is paid for."""
+        usage = EmbedUsage(texts, tokens, tokens / A_MILLION * self._price)
+        async with self._db.single() as conn:
+            await embed_usage.add(
+                conn,
+                job_id=job_id,
+                container_id=space.container_id,
+                embedder=space.embedder,
+                usage=usage,
+            )
+
+    def _for(self, space: Space) -> CachedEmbedding:
+        embedder = self._embedders.for_space(space)
+        key = embedder.model.key
+        if key not in self._cached:
+            self._batchers.append(Batcher(embedder))
+            self._cached[key] = CachedEmbedding(self._batchers[-1], self._db, self._read_picture)
+        return self._cached[key]

@@ -1,0 +1,63 @@
+"""Pictures that are embedded: drawn before the document is published, since their vectors are part of it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Final
+
+from latent_core.db.containers import Container
+from latent_core.domain.chunk import Modality, SourceType
+from latent_core.domain.errors import IngestFailed, Issue
+from latent_core.domain.ids import Sha256
+from latent_core.queue.context import JobContext
+from latent_workers.chunk.pages import page_chunks
+from latent_workers.deps import Deps
+from latent_workers.ingest.page_drawing import DrawnPages, RenderPayload, draw
+from latent_workers.ingest.prepare import PreparedDocument
+
+PICTURED: Final = frozenset({SourceType.IMAGE, SourceType.PDF})
+"""What is more than its text. Pages of the others are drawn from their text: their vectors would tell nothing new."""
+
+
+async def with_pictures(
+    ctx: JobContext,
+    deps: Deps,
+    container: Container,
+    payload: RenderPayload,
+    made: PreparedDocument,
+) -> PreparedDocument:
+    """``made`` with its pages drawn, where the container's embedder reads pictures: an image is embedded as it
+    looks, and each page of a PDF is a chunk beside those of its text.
+
+    What cannot be drawn is found by its text, and the job that draws pages later tells why it has no image.
+    """
+    if not _reads_images(deps, container, payload.source_type):
+        return made
+    drawn = DrawnPages()
+    try:
+        async with aclosing(draw(ctx, deps, container.manifest, payload)) as pages:
+            async for page in pages:
+                drawn.add(*page)
+    except IngestFailed as error:
+        note = f"it is embedded by its text alone: {error.message}"
+        await ctx.warn(Issue(code=error.code, message=note))
+        return made
+    pictures = {
+        row.page: Sha256(row.image_sha256) for row in drawn.rows if row.image_sha256 is not None
+    }
+    if payload.source_type is SourceType.IMAGE:
+        drafts = [replace(draft, picture=pictures.get(1)) for draft in made.drafts]
+        return replace(made, drafts=drafts, drawn=drawn)
+    counter = deps.embedding.counter(container.space)
+    shown = await asyncio.to_thread(
+        page_chunks, made.parsed, pictures, payload.source_type, counter
+    )
+    return replace(made, drafts=[*made.drafts, *shown], drawn=drawn)
+
+
+def _reads_images(deps: Deps, container: Container, source_type: SourceType) -> bool:
+    if not deps.embedder(container.space).model.reads_images or source_type not in PICTURED:
+        return False
+    return source_type is SourceType.IMAGE or Modality.IMAGE in container.manifest.modalities

@@ -1,0 +1,106 @@
+"""Draw pages, and store each image before anything refers to it: garbage if the attempt ends in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from pydantic import BaseModel, ConfigDict
+
+from latent_core.blobs.writer import store
+from latent_core.db.documents.pages import BlobRef, PageRow
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.ids import Sha256
+from latent_core.domain.manifest.model import Manifest
+from latent_core.queue.context import JobContext
+from latent_workers.deps import Deps
+from latent_workers.render.page import RenderOptions
+from latent_workers.render.resume import PageDrawing
+from latent_workers.render.run import Pages, RenderedPage, render
+from latent_workers.sandbox.budget import Budget
+
+
+class RenderPayload(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    generation: int
+    sha256: str
+    filename: str
+    source_type: SourceType
+    charset: str | None = None
+    sanitize_rules: tuple[str, ...] = ()
+    """By which a web page was read, with ``charset``: its pages show the lines its chunks know."""
+
+
+@dataclass(slots=True)
+class DrawnPages:
+    """Pages whose images are stored and not noted yet."""
+
+    rows: list[PageRow] = field(default_factory=list)
+    refs: list[BlobRef] = field(default_factory=list)
+
+    def add(self, row: PageRow, ref: BlobRef) -> None:
+        self.rows.append(row)
+        self.refs.append(ref)
+
+
+async def draw(
+    ctx: JobContext, deps: Deps, manifest: Manifest, payload: RenderPayload
+) -> AsyncGenerator[tuple[PageRow, BlobRef]]:
+    """The pages of a stored original, one by one; what was left out is warned of at the end."""
+    path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
+    options = _options(manifest, payload.source_type)
+
+    def part(render_options: RenderOptions, budget: Budget) -> AbstractAsyncContextManager[Pages]:
+        return render(
+            deps.renderers,
+            path,
+            name=payload.filename,
+            source_type=payload.source_type,
+            options=render_options,
+            charset=payload.charset,
+            sanitize_rules=payload.sanitize_rules,
+            budget=budget,
+        )
+
+    drawing = PageDrawing(part, options, by_page=payload.source_type is SourceType.PDF)
+    async with aclosing(drawing.pages()) as pages:
+        async for page in pages:
+            await ctx.checkpoint()
+            sha256 = await store(deps.stack.db, deps.stack.blobs, page.image)
+            name = (
+                f"{PurePosixPath(payload.filename).stem}-{page.number:04d}.{options.image_format}"
+            )
+            await ctx.progress(page.number, page.total)
+            yield (
+                _row(page, sha256),
+                BlobRef("page_image", page.number, sha256, page.mime, name),
+            )
+    for warning in drawing.warnings:
+        await ctx.warn(warning)
+
+
+def _options(manifest: Manifest, source_type: SourceType) -> RenderOptions:
+    of_image = source_type is SourceType.IMAGE
+    return RenderOptions(
+        dpi=manifest.pdf.render_dpi,
+        image_format="webp" if of_image else manifest.pdf.image_format,
+        quality=manifest.image.compress_quality,
+        max_pages=manifest.pdf.max_pages,
+        max_edge=manifest.image.thumbnail_max_edge,
+    )
+
+
+def _row(page: RenderedPage, sha256: Sha256) -> PageRow:
+    return PageRow(
+        page=page.number,
+        text=page.text,
+        width=page.width,
+        height=page.height,
+        image_sha256=sha256,
+        line_start=page.line_start,
+        line_end=page.line_end,
+        visual=page.visual,
+    )

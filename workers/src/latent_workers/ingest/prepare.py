@@ -1,0 +1,306 @@
+"""Make a generation: chunk, analyse, embed, and store the vectors where nothing sees them yet."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from latent_core.bm25.analyser import analyse
+from latent_core.bm25.language import CODE, DEFAULT, SIMPLE, detect_language
+from latent_core.db import containers
+from latent_core.db.containers import Container
+from latent_core.db.documents.documents import Attempt, LiveGeneration
+from latent_core.db.documents.pages import PageRow
+from latent_core.domain.chunk import DraftChunk, SourceType, number
+from latent_core.domain.errors import GatewayUnreachable, NotFound
+from latent_core.domain.languages import language_named
+from latent_core.domain.manifest.model import Chunker
+from latent_core.domain.recipe import recipe
+from latent_core.ingest.accept import IngestPayload
+from latent_core.ingest.publish import StagedChunk
+from latent_core.ingest.stage import AddressedChunk, stage_vectors
+from latent_core.models.embedding.picture import Piece
+from latent_core.models.embedding.port import EmbeddingModel, Tokenizer
+from latent_core.queue.context import JobContext
+from latent_core.runtime.failpoint import failpoint
+from latent_workers import versions
+from latent_workers.chunk.drafting import drafts_of
+from latent_workers.deps import Deps
+from latent_workers.ingest import collection_missing
+from latent_workers.ingest.dual_write import stage_dual_write
+from latent_workers.ingest.page_drawing import DrawnPages
+from latent_workers.ingest.skipped_images import kept_of, skipped_images_of, warn_of_skipped_images
+from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.registry import DetectedType
+from latent_workers.parse.web.charsets import charset_of
+
+CHARS_FOR_LANGUAGE: Final = 20_000
+Progress = Callable[[int, int], Awaitable[None]]
+Store = Callable[[], Coroutine[Any, Any, None]]
+"""Stores vectors that were made; durable on return, and the same when it is done again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDocument:
+    """What a document became, before it has a place in its container."""
+
+    parsed: ParsedDocument
+    """Without its text and blocks: the drafts say all, and a book would stand in memory twice."""
+    drafts: list[DraftChunk]
+    language: str
+    drawn: DrawnPages | None = None
+    """Its pages, when they were drawn to be embedded; else a job draws them once it is published."""
+
+    def live(
+        self,
+        *,
+        title: str,
+        sha256: str,
+        size: int,
+        mime: str,
+        fingerprint: str,
+        meta: dict[str, Any],
+        recipe: str,
+        given_meta: str | None = None,
+        validators: dict[str, Any] | None = None,
+    ) -> LiveGeneration:
+        """The document's row; ``title`` is used when the source names none, ``meta`` is the whole."""
+        return LiveGeneration(
+            title=self.parsed.title or title,
+            source_type=self.drafts[0].source_type.value,
+            sha256=sha256,
+            bytes=size,
+            language=self.language,
+            fingerprint=fingerprint,
+            chunks=len(self.drafts),
+            mime=mime,
+            meta=meta,
+            recipe=recipe,
+            given_meta=given_meta,
+            validators=validators,
+        )
+
+    def page_rows(self) -> list[PageRow]:
+        """Pages the source itself has; images that were not drawn yet follow."""
+        drawn = {row.page: row for row in self.drawn.rows} if self.drawn is not None else {}
+        own = [
+            replace(drawn[p.number], text=p.text)
+            if p.number in drawn
+            else PageRow(page=p.number, text=p.text)
+            for p in self.parsed.pages
+        ]
+        named = {row.page for row in own}
+        return own + [row for page, row in drawn.items() if page not in named]
+
+    def provenance(self, container: Container, source_type: SourceType) -> dict[str, Any]:
+        """Lineage of every chunk (DESIGN §12.5)."""
+        handler = f"{source_type.value} parser"
+        if self.parsed.ocr is not None and self.parsed.ocr.pages:
+            handler += f", {self.parsed.ocr.engine}"
+        return {
+            "handler": handler,
+            "handler_version": versions.HANDLER,
+            "embedder": container.space.embedder,
+            "embedder_version": container.space.lineage,
+        }
+
+
+def recipe_of(container: Container) -> str:
+    """What decides chunks beside their content, as listings compare it."""
+    return recipe(container.manifest)
+
+
+def fingerprint(
+    container: Container,
+    model: EmbeddingModel,
+    sha256: str,
+    detected: DetectedType,
+    payload: IngestPayload,
+) -> str:
+    """Hash of everything that decides the chunks: the same means nothing is to be done. Their vectors are made
+    anew by a refresh, not by adding the document again."""
+    deciding: dict[str, Any] = {
+        "content": sha256,
+        "source_type": detected.source_type.value,
+        "mime": detected.mime,
+        "filename": payload.filename,
+        "charset": charset_of(payload.mime),
+        "meta": payload.meta,
+        "recipe": recipe_of(container),
+        "window": model.window,
+    }
+    if model.reads_images:
+        deciding["pictures"] = sorted(container.manifest.modalities)
+    return hashlib.sha256(orjson.dumps(deciding, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def fingerprint_of_scans(printed: str, engine: str) -> str:
+    """``printed`` for a document with scanned pages: another OCR engine reads them anew."""
+    return hashlib.sha256(f"{printed}\n{engine}".encode()).hexdigest()
+
+
+WRITTEN_FOR_MACHINES: Final = (SourceType.CODE, SourceType.YAML, SourceType.JSON)
+"""Their texts are code, however little of them looks like it."""
+
+
+async def make(
+    deps: Deps, container: Container, parsed: ParsedDocument, source_type: SourceType
+) -> PreparedDocument:
+    """Chunk a parsed document, in a thread."""
+    counter = deps.embedding.counter(container.space)
+    window = deps.embedder(container.space).model.window
+    return await asyncio.to_thread(
+        _make, parsed, source_type, container.manifest.chunker, counter, window
+    )
+
+
+def _make(
+    parsed: ParsedDocument,
+    source_type: SourceType,
+    settings: Chunker,
+    counter: Tokenizer,
+    window: int,
+) -> PreparedDocument:
+    parsed, drafts = drafts_of(parsed, source_type, settings, counter, window)
+    read = frozenset(parsed.ocr.pages if parsed.ocr is not None else ())
+    marked = [
+        replace(draft, meta={**draft.meta, "ocr": True}) if draft.place.page in read else draft
+        for draft in drafts
+    ]
+    bare = replace(parsed, text="", blocks=())
+    return PreparedDocument(bare, marked, _language(parsed, source_type))
+
+
+def _language(parsed: ParsedDocument, source_type: SourceType) -> str:
+    """What the text is written in; where too little of it tells, what the source says of itself."""
+    detected = detect_language(parsed.text[:CHARS_FOR_LANGUAGE])
+    if detected == DEFAULT and source_type in WRITTEN_FOR_MACHINES:
+        return CODE
+    if detected != SIMPLE or parsed.language is None:
+        return detected
+    with suppress(ValueError):
+        return language_named(parsed.language)
+    return detected
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGeneration:
+    """The chunks of one generation, and the collections that hold their vectors."""
+
+    chunks: list[StagedChunk]
+    written: dict[int, list[int]]
+    """``Staged.written``"""
+    skipped_images: bool = False
+    """Whether pages of it have no vector of how they look."""
+
+
+async def stage(
+    ctx: JobContext,
+    deps: Deps,
+    container: Container,
+    work: Sequence[tuple[Attempt, PreparedDocument]],
+    *,
+    on_progress: Progress | None = None,
+) -> list[StoredGeneration]:
+    """Number, analyse and embed the chunks of generations and store their vectors, in every space of the
+    container; in the order of ``work``."""
+    stored, store = await embed(ctx, deps, container, work, on_progress=on_progress)
+    await store()
+    return stored
+
+
+async def embed(
+    ctx: JobContext,
+    deps: Deps,
+    container: Container,
+    work: Sequence[tuple[Attempt, PreparedDocument]],
+    *,
+    on_progress: Progress | None = None,
+) -> tuple[list[StoredGeneration], Store]:
+    """As ``stage``, but the vectors of the space that is searched are left to be stored: for small documents,
+    several of which can be stored at once."""
+    total = sum(len(made.drafts) for _, made in work)
+    await ctx.checkpoint()
+    async with deps.stack.db.single() as conn:  # commits before the first outside write
+        first = await containers.take_chunk_nos(conn, container.id, total)
+    if first is None:
+        raise NotFound(f"container '{container.id}' does not exist any more")
+
+    def cut(draft: DraftChunk) -> list[Piece]:
+        return deps.embedding.pieces(container.space, draft.embed_text, draft.picture)
+
+    staged, addressed, parts = await asyncio.to_thread(_prepare, work, first, cut)
+    pieces = [piece for part in parts for piece in part]
+
+    async def report_embedded(done: int) -> None:
+        if on_progress is not None and pieces:
+            await on_progress(total * done // len(pieces), total)
+
+    failpoint("ingest.before_embedding")
+    skipped_images = skipped_images_of(ctx)
+    vectors = await deps.embedding.embed(
+        container.space,
+        pieces,
+        ctx.checkpoint,
+        report_embedded,
+        job_id=ctx.job.id,
+        skipped_images=skipped_images,
+    )
+    skipped_images.check(others=sum(isinstance(piece, str) for piece in pieces))
+    counts, vectors = kept_of(skipped_images, parts, vectors)
+    addressed = [replace(one, windows=n) for one, n in zip(addressed, counts, strict=True)]
+    await warn_of_skipped_images(ctx, skipped_images, addressed)
+
+    async def store() -> None:
+        failpoint("ingest.before_vectors")
+        # No document is to blame for that; one whose container is deleted is cancelled.
+        with collection_missing.requeued(as_=GatewayUnreachable):
+            await stage_vectors(
+                deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint
+            )
+        failpoint("ingest.after_vectors")
+
+    written: dict[int, list[int]] = {container.space.collection_id: counts}
+    written |= await stage_dual_write(ctx, deps, container, addressed)
+    return _apart(staged, written, container.space.collection_id), store
+
+
+def _apart(
+    staged: Sequence[list[StagedChunk]], written: Mapping[int, list[int]], searched: int
+) -> list[StoredGeneration]:
+    """What was counted over all generations, a generation each."""
+    apart: list[StoredGeneration] = []
+    start = 0
+    for mine in staged:
+        stop = start + len(mine)
+        own = {one: counts[start:stop] for one, counts in written.items()}
+        apart.append(StoredGeneration(mine, own, skipped_images=0 in own[searched]))
+        start = stop
+    return apart
+
+
+def _prepare(
+    work: Sequence[tuple[Attempt, PreparedDocument]],
+    first: int,
+    cut: Callable[[DraftChunk], list[Piece]],
+) -> tuple[list[list[StagedChunk]], list[AddressedChunk], list[list[Piece]]]:
+    staged: list[list[StagedChunk]] = []
+    addressed: list[AddressedChunk] = []
+    pieces: list[list[Piece]] = []
+    for attempt, made in work:
+        chunks = number(attempt.doc_id, made.drafts, range(first, first + len(made.drafts)))
+        first += len(made.drafts)
+        mine = []
+        for one in chunks:
+            parts = cut(one.draft)
+            pieces.append(parts)
+            addressed.append(AddressedChunk(attempt.doc_id, attempt.generation, one, len(parts)))
+            mine.append(StagedChunk.of(one, analyse(one.draft.text, made.language), len(parts)))
+        staged.append(mine)
+    return staged, addressed, pieces

@@ -1,0 +1,66 @@
+"""Whether a page that is live needs to be sent again: only if it would not be made again just as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from pathlib import Path
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from latent_core.db.containers import Container
+from latent_core.db.documents import documents
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import LatentError
+from latent_core.domain.ids import Sha256
+from latent_core.ingest.accept import IngestPayload, Validators
+from latent_workers.deps import Deps
+from latent_workers.fetch.page import as_known
+from latent_workers.ingest.prepare import fingerprint, fingerprint_of_scans
+from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.registry import HEAD_BYTES, DetectedType, detect
+
+
+def detected_in(path: Path, payload: IngestPayload) -> DetectedType:
+    """What the file at ``path`` is, by its first bytes and what was said about it; ``IngestFailed``."""
+    with path.open("rb") as file:
+        return detect(payload.filename, file.read(HEAD_BYTES), payload.mime)
+
+
+async def known_page(
+    deps: Deps, container: Container, doc_id: UUID, payload: IngestPayload
+) -> IngestPayload | None:
+    """``payload`` with the bytes that are live, if these would give what is live; else None, and all is fetched.
+
+    Of a page that scripts write, its server's word says nothing.
+    """
+    if container.manifest.web.javascript:
+        return None
+    async with deps.stack.db.transaction() as conn:
+        live = await documents.live_source(conn, doc_id)
+    if live is None:
+        return None
+    try:
+        validators = Validators.model_validate(live.validators)
+        known = as_known(payload, live.sha256, validators)
+        path = await deps.stack.blobs.local_copy(Sha256(live.sha256))
+        detected = await asyncio.to_thread(detected_in, path, known)
+    except (LatentError, ValidationError, OSError):
+        return None  # whatever is wrong with what is kept, the page itself will tell
+    model = deps.embedder(container.space).model
+    printed = fingerprint(container, model, live.sha256, detected, known)
+    ocr = (await deps.ocr.engine()).key
+    same = live.fingerprint in (printed, fingerprint_of_scans(printed, ocr))
+    return known if same and (validators.etag or validators.last_modified) else None
+
+
+def source_date(parsed: ParsedDocument, source_type: SourceType) -> datetime | None:
+    """When a page says of itself that it was changed, else written."""
+    if source_type is not SourceType.WEB:
+        return None
+    for name in ("modified", "date"):
+        value = parsed.meta.get(name)
+        if isinstance(value, str):
+            return datetime.fromisoformat(value)
+    return None

@@ -1,0 +1,88 @@
+"""Pages that are published without a vector of how they look, since their pictures cannot be embedded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from latent_core.domain.errors import Issue, IssueCode
+from latent_core.domain.skipped_images import SkippedImages
+from latent_core.domain.vector import Matrix
+from latent_core.ingest.stage import AddressedChunk
+from latent_core.models.embedding.picture import Piece, StoredImage
+from latent_core.queue.context import JobContext
+
+NAMED: Final = 20
+"""Pages with a warning of their own; of the others one warning tells how many they are."""
+REMEDY: Final = (
+    "when the embedder takes it, add the document again, or refresh the container in place"
+)
+
+
+def skipped_images_of(ctx: JobContext) -> SkippedImages:
+    """What this attempt goes on without, of one document or of a whole refresh."""
+    return SkippedImages(last_attempt=ctx.job.attempts >= ctx.job.max_attempts)
+
+
+def kept_of(
+    skipped_images: SkippedImages, parts: Sequence[Sequence[Piece]], vectors: Matrix
+) -> tuple[list[int], Matrix]:
+    """How many points each of ``parts`` has, and the rows to store: a picture that was left out has none."""
+    if not len(skipped_images):
+        return [len(part) for part in parts], vectors
+    kept = [[not is_skipped(skipped_images, piece) for piece in part] for part in parts]
+    mask = np.array([there for own in kept for there in own], dtype=bool)
+    return [sum(own) for own in kept], vectors[mask]
+
+
+def is_skipped(skipped_images: SkippedImages, piece: Piece) -> bool:
+    return isinstance(piece, StoredImage) and skipped_images.why(piece.sha256) is not None
+
+
+async def warn_of_skipped_images(
+    ctx: JobContext, skipped_images: SkippedImages, addressed: Sequence[AddressedChunk]
+) -> None:
+    """Warn of each page and why, the first of them by name."""
+    named = 0
+    for one in addressed:
+        draft = one.chunk.draft
+        error = skipped_images.why(draft.picture)
+        if error is None or one.windows:
+            continue
+        named += 1
+        if named <= NAMED:
+            await ctx.warn(skipped_page(draft.place.page, error.message))
+    if named > NAMED:
+        await ctx.warn(skipped_pages(named - NAMED))
+
+
+def skipped_page(page: int | None, cause: str, **details: str) -> Issue:
+    """The warning of one page."""
+    return Issue(
+        code=IssueCode.INGEST_FAIL,
+        message=f"Page {page} is not found by how it looks, only by its text, since its picture could not be "
+        f"embedded: {cause}; {REMEDY}",
+        details={"page": page, "cause": cause, **details},
+    )
+
+
+def skipped_pages(more: int) -> Issue:
+    """The warning of all that are not named."""
+    return Issue(
+        code=IssueCode.INGEST_FAIL,
+        message=f"{more} more pages are not found by how they look, for reasons such as these",
+        details={"pages": more},
+    )
+
+
+def skipped_image_warnings(pages: int) -> list[Issue]:
+    """What the job's owner should know of pages without a vector."""
+    if not pages:
+        return []
+    message = (
+        f"{pages} pages were left out, since their pictures could not be embedded: they are found by their text, not "
+        "by how they look. When the embedder takes them, refresh the container in place"
+    )
+    return [Issue(code=IssueCode.INGEST_FAIL, message=message, details={"pages": pages})]

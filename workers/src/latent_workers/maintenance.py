@@ -1,0 +1,50 @@
+"""Now and then a worker looks for what killed processes and ended jobs have left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import uniform
+from typing import Final
+
+from latent_core.db import upload_usage
+from latent_core.db.documents import duplicates, image_texts
+from latent_core.domain.errors import LatentError
+from latent_core.ingest.abandon import purge_abandoned
+from latent_core.ingest.dedup import enqueue_dedup_pending
+from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.settings import Settings
+from latent_core.stack import Stack
+
+logger = logging.getLogger(__name__)
+
+LEASES_BETWEEN_LOOKS: Final = 10
+PRINCIPAL: Final = "local:you"
+
+
+async def tidy(settings: Settings, stack: Stack) -> None:
+    """Look at the start and then every ten leases, until cancelled. What is found is removed by jobs."""
+    while True:
+        try:
+            await look(settings, stack)
+        except LatentError as exc:
+            logger.warning("what was left behind is looked for again later: %s", exc)
+        except Exception:
+            logger.exception("looking for what was left behind failed; it is done again later")
+        await asyncio.sleep(LEASES_BETWEEN_LOOKS * settings.lease_seconds * uniform(0.8, 1.2))
+
+
+async def look(settings: Settings, stack: Stack) -> None:
+    """One look: generations that nobody will publish, blobs that nothing refers to, texts of pictures,
+    counts of uploads that are old."""
+    lease = settings.lease_seconds
+    found = await purge_abandoned(stack.db, principal=PRINCIPAL, lease_seconds=lease)
+    if found:
+        logger.info("abandoned_generations", extra={"documents": found})
+    async with stack.db.transaction() as conn:
+        await image_texts.forget(conn)
+        await upload_usage.forget(conn)
+        for container_id in await duplicates.with_backlog(conn):
+            await enqueue_dedup_pending(conn, container_id, principal=PRINCIPAL)
+        await enqueue_collection(conn, principal=PRINCIPAL, delay_seconds=LEASES_TO_WAIT * lease)
+    stack.wake()

@@ -1,0 +1,214 @@
+"""Markdown: blocks by markdown-it with their source lines, headings as a stack, front matter as meta."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from latent_core.domain.chunk import BlockType
+from latent_core.domain.errors import Issue, IssueCode
+from latent_workers.parse.parsed import ParsedDocument, TextBlock
+from latent_workers.parse.source import SourceFile
+from latent_workers.parse.text.decode import DecodedText, clean_value, decode_filled
+from latent_workers.parse.text.lines import Lines
+from latent_workers.parse.text.markdown_reader import reader
+from latent_workers.parse.text.parser import runs
+
+_FRONT_MATTER: Final = re.compile(
+    r"\A---[ \t]*(?:\r\n|\n|\r)(.{0,65536}?)(?:\r\n|\n|\r)(?:---|\.\.\.)[ \t]*(?=[\r\n]|\Z)",
+    re.DOTALL,
+)
+_KINDS: Final = {
+    "heading_open": BlockType.HEADING,
+    "bullet_list_open": BlockType.LIST,
+    "ordered_list_open": BlockType.LIST,
+    "table_open": BlockType.TABLE,
+    "fence": BlockType.CODE,
+    "code_block": BlockType.CODE,
+}
+_WORDS: Final = ("text", "code_inline", "image")
+_WHOLE: Final = frozenset({BlockType.TABLE, BlockType.CODE})
+"""Kinds that stay blocks of their own inside a list or a quotation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Lines ``first`` to ``last``, from 1."""
+
+    kind: BlockType
+    first: int
+    last: int
+    level: int | None = None
+    heading: str = ""
+
+
+def parse(source: SourceFile) -> ParsedDocument:
+    return of_decoded(decode_filled(source.read(), source.name))
+
+
+def of_decoded(decoded: DecodedText) -> ParsedDocument:
+    """Blocks of Markdown that is already decoded."""
+    text = decoded.text
+    lines = Lines(text)
+    meta, matter_lines, warnings = front_matter(text, lines)
+    pieces = _pieces(body_below(text, lines, matter_lines), lines.filled(), matter_lines)
+    blocks = tuple(_blocks(text, lines, pieces))
+    return ParsedDocument(
+        text=text,
+        title=_title(meta, blocks),
+        blocks=blocks,
+        meta={**meta, "encoding": decoded.encoding},
+        warnings=warnings,
+        replaced_characters=decoded.replaced,
+    )
+
+
+def front_matter(text: str, lines: Lines) -> tuple[dict[str, Any], int, tuple[Issue, ...]]:
+    """Meta, the number of lines it takes at the top, and what was wrong with it."""
+    found = _FRONT_MATTER.match(text)
+    if not found:
+        return {}, 0, ()
+    taken = lines.at(found.end())
+    try:
+        # An alias may stand for more than the file could hold.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(found[1])):
+            return {}, taken, (_doubt("uses YAML aliases"),)
+        value = yaml.safe_load(found[1])
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+        LookupError,  # a tag such as !!int on what is none: PyYAML's constructors raise what they come upon
+        AttributeError,
+        TypeError,
+    ) as exc:
+        problem = str(exc).partition("\n")[0]
+        return {}, taken, (_doubt(f"is not valid YAML ({problem})"),)
+    if not isinstance(value, dict):
+        return {}, 0, ()
+    return clean_value(value), taken, ()
+
+
+def _doubt(problem: str) -> Issue:
+    return Issue(
+        code=IssueCode.INGEST_FAIL, message=f"The front matter {problem}; it is kept as text only."
+    )
+
+
+def body_below(text: str, lines: Lines, matter_lines: int) -> str:
+    """The text with the front matter's lines emptied, so that line numbers hold."""
+    if not matter_lines:
+        return text
+    _, end = lines.span(1, matter_lines)
+    return "\n" * (matter_lines - 1) + text[end:]
+
+
+def _pieces(body: str, filled: Sequence[bool], matter_lines: int) -> list[_Piece]:
+    """Pieces in order that together hold every filled line."""
+    markdown = reader()
+    pieces = [_Piece(BlockType.PARAGRAPH, 1, matter_lines)] if matter_lines else []
+    for piece in _structure(markdown.parse(body), markdown):
+        done = pieces[-1].last if pieces else 0
+        trimmed = _trim(piece, filled, done)
+        if trimmed:
+            pieces += _missing(filled, done, trimmed.first - 1)
+            pieces.append(trimmed)
+    return pieces + _missing(filled, pieces[-1].last if pieces else 0, len(filled))
+
+
+def _structure(tokens: Sequence[Token], markdown: MarkdownIt) -> Iterator[_Piece]:
+    """Top-level blocks; a container is cut around the tables and fences inside it."""
+    for index, token in enumerate(tokens):
+        if token.level or not token.map or token.nesting < 0:
+            continue
+        kind = _KINDS.get(token.type, BlockType.PARAGRAPH)
+        first, last = token.map[0] + 1, token.map[1]
+        if kind is BlockType.HEADING:
+            heading = _plain(tokens[index + 1].content, markdown)
+            yield _Piece(kind, first, last, int(token.tag[1:]), heading)
+        elif kind in _WHOLE:
+            yield _Piece(kind, first, last)
+        else:
+            yield from _cut(kind, first, last, tokens, index)
+
+
+def _cut(
+    kind: BlockType, first: int, last: int, tokens: Sequence[Token], index: int
+) -> Iterator[_Piece]:
+    if tokens[index].nesting == 1:
+        for token in tokens[index + 1 :]:
+            if not token.level:
+                break
+            inner = _KINDS.get(token.type)
+            if inner in _WHOLE and token.map and token.map[0] + 1 >= first:
+                if token.map[0] + 1 > first:
+                    yield _Piece(kind, first, token.map[0])
+                yield _Piece(inner, token.map[0] + 1, token.map[1])
+                first = token.map[1] + 1
+    if first <= last:
+        yield _Piece(kind, first, last)
+
+
+def _trim(piece: _Piece, filled: Sequence[bool], done: int) -> _Piece | None:
+    """The piece without lines already taken and without blank lines at its ends."""
+    first, last = max(piece.first, done + 1), min(piece.last, len(filled))
+    while first <= last and not filled[first - 1]:
+        first += 1
+    while first <= last and not filled[last - 1]:
+        last -= 1
+    return replace(piece, first=first, last=last) if first <= last else None
+
+
+def _missing(filled: Sequence[bool], done: int, last: int) -> list[_Piece]:
+    """Lines that belong to no block (link definitions), as paragraphs."""
+    return [
+        _Piece(BlockType.PARAGRAPH, done + start, done + end)
+        for start, end in runs(filled[done:last])
+    ]
+
+
+def _plain(content: str, markdown: MarkdownIt) -> str:
+    """The words of a heading without its markup."""
+    tokens: list[Token] = []
+    markdown.inline.parse(content, markdown, {}, tokens)
+    words = (
+        token.content if token.type in _WORDS else " " if token.type.endswith("break") else ""
+        for token in tokens
+    )
+    return " ".join("".join(words).split())
+
+
+def _blocks(text: str, lines: Lines, pieces: Sequence[_Piece]) -> Iterator[TextBlock]:
+    stack: list[tuple[int, str]] = []
+    for piece in pieces:
+        if piece.level:
+            stack = [above for above in stack if above[0] < piece.level]
+            if piece.heading:
+                stack.append((piece.level, piece.heading))
+        start, end = lines.span(piece.first, piece.last)
+        yield TextBlock(
+            kind=piece.kind,
+            text=text[start:end],
+            offset_start=start,
+            offset_end=end,
+            line_start=piece.first,
+            line_end=piece.last,
+            heading_path=tuple(heading for _, heading in stack),
+            level=piece.level,
+        )
+
+
+def _title(meta: dict[str, Any], blocks: Sequence[TextBlock]) -> str | None:
+    """Of the front matter, else the first heading of the highest level."""
+    given = meta.get("title")
+    if isinstance(given, str) and given.strip():
+        return given.strip()
+    headings = [block for block in blocks if block.level and block.heading_path]
+    best = min(headings, key=lambda block: block.level or 0, default=None)
+    return best.heading_path[-1] if best else None

@@ -1,0 +1,379 @@
+"""Fill a collection with the vectors of what is live: from stored text, document by document.
+
+What is done is known in rows, written after the points are: an attempt that dies costs its last documents, and
+of these the vectors that were embedded are kept in the cache. Nothing is fetched or parsed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+import numpy as np
+
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.containers import Space
+from latent_core.db.documents import chunks
+from latent_core.db.spaces import refresh_sources, space_points
+from latent_core.db.spaces.refresh_sources import StoredText
+from latent_core.db.spaces.space_points import FIRST, LiveDocument
+from latent_core.domain.errors import NotFound, Unavailable
+from latent_core.domain.ids import PointId, point_id
+from latent_core.domain.refresh import SpaceState
+from latent_core.domain.skipped_images import SkippedImages
+from latent_core.domain.vector import Matrix, Vector
+from latent_core.ingest.delete import enqueue_purges
+from latent_core.ingest.stage import stage_points
+from latent_core.models.embedding.drift import ForwardMap
+from latent_core.models.embedding.picture import Piece
+from latent_core.queue.context import JobContext
+from latent_core.queue.finish import hold
+from latent_core.runtime.failpoint import failpoint
+from latent_core.vectors.port import Points
+from latent_workers.deps import Deps
+from latent_workers.ingest.skipped_images import NAMED, is_skipped, skipped_images_of, skipped_page
+
+DOCUMENTS_PER_BATCH: Final = 64
+CHUNKS_PER_BATCH: Final = 512
+"""Recorded together; a document with more is a batch of its own."""
+TEXTS_PER_STEP: Final = 512
+POINTS_PER_LOOK: Final = 1000
+MAX_LOOKS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class VectorMapping:
+    """Where vectors come from that are mapped and not embedded."""
+
+    source: Space
+    map: ForwardMap
+
+
+@dataclass(slots=True)
+class SpaceFill:
+    """Brings one space up to what is live. ``run`` may be called again: it does what is missing by then."""
+
+    ctx: JobContext
+    deps: Deps
+    space: Space
+    rewrite: bool = False
+    """Every document is written by this job, whatever stands there; else only what is missing."""
+    mapped_only: bool = False
+    """Only what stands there mapped is embedded."""
+    mapping: VectorMapping | None = None
+    note: str = "chunks embedded"
+    done: int = 0
+    total: int = 0
+    embedded: int = field(default=0)
+    """Texts that were embedded or taken from the cache, present ones left out."""
+    skipped_images: SkippedImages = field(init=False)
+    """Pictures without a vector, of all that this attempt has come to."""
+    lost: int = field(default=0)
+    """Chunks that these are."""
+    collection_cleared: bool = False
+    """The collection was dropped before: rows that tell of points are wrong."""
+
+    def __post_init__(self) -> None:
+        self.skipped_images = skipped_images_of(self.ctx)
+
+    @property
+    def _job_id(self) -> int | None:
+        return self.ctx.job.id if self.rewrite else None
+
+    async def run(self) -> None:
+        """Until nothing is missing. What comes in meanwhile is written by its own ingest, or found here."""
+        await self._count()
+        await self._look_back()
+        begun_with = self.done
+        while await self._pass():
+            await self.ctx.checkpoint()
+        if not begun_with and self.embedded == self.lost:
+            self.skipped_images.check(others=0)
+        await self.ctx.progress(self.total, self.total, self.note)
+
+    async def verify(self) -> None:
+        """Make sure of every point by its id; what lacks is written again. ``Unavailable`` when it keeps lacking."""
+        for _ in range(MAX_LOOKS):
+            lacking = await self._lacking()
+            if not lacking:
+                return
+            await self.ctx.transact(partial(self._unrecord, doc_ids=lacking))
+            await self.run()
+        raise Unavailable(
+            f"points keep vanishing from {self.space.collection()}: look at the vector engine, then try again"
+        )
+
+    async def _count(self) -> None:
+        async with self.deps.stack.db.transaction() as conn:
+            if self.mapped_only:
+                waiting = await space_points.mapped(conn, self.space.collection_id, limit=1_000_000)
+                self.done, self.total = 0, sum(one.chunks for one in waiting)
+                return
+            _, self.total = await space_points.totals(conn, self.space.container_id)
+            self.done = await space_points.done(
+                conn, self.space.container_id, self.space.collection_id, self._job_id
+            )
+
+    async def _look_back(self) -> None:
+        """What an attempt before this one has embedded tells that the embedder takes pictures."""
+        async with self.deps.stack.db.transaction() as conn:
+            if await space_points.shows(
+                conn, self.space.container_id, self.space.collection_id, self._job_id
+            ):
+                self.skipped_images.take(1)
+
+    async def _pass(self) -> bool:
+        """Once through all documents; whether there was anything to do."""
+        after, found = FIRST, False
+        while batch := await self._next(after):
+            found = True
+            after = batch[-1].id
+            await self._write(batch)
+            self.done += sum(one.chunks for one in batch)
+            await self.ctx.progress(min(self.done, self.total), self.total, self.note)
+        return found
+
+    async def _next(self, after: UUID) -> list[LiveDocument]:
+        async with self.deps.stack.db.transaction() as conn:
+            if self.mapped_only:
+                if not await self._still_current(conn):
+                    return []
+                found = await space_points.mapped(
+                    conn, self.space.collection_id, after=after, limit=DOCUMENTS_PER_BATCH
+                )
+            else:
+                found = await space_points.missing(
+                    conn,
+                    self.space.container_id,
+                    self.space.collection_id,
+                    after=after,
+                    limit=DOCUMENTS_PER_BATCH,
+                    job_id=self._job_id,
+                )
+        kept, size = found[:1], sum(one.chunks for one in found[:1])
+        for one in found[1:]:
+            size += one.chunks
+            if size > CHUNKS_PER_BATCH:
+                break
+            kept.append(one)
+        return kept
+
+    async def _still_current(self, conn: Connection) -> bool:
+        """A space may be given up while its mapped vectors are replaced by and by."""
+        known = await containers.spaces(conn, self.space.container_id)
+        return any(s.id == self.space.id and s.state is not SpaceState.DROPPING for s in known)
+
+    async def _write(self, batch: Sequence[LiveDocument]) -> None:
+        counts: dict[int, int] = {}
+        after = -1
+        while rows := await self._texts(batch, after):
+            after = rows[-1].chunk_no
+            counts |= await self._points(rows)
+        failpoint("refresh.before_record")
+        await self.ctx.transact(lambda conn: self._record(conn, batch, counts))
+        failpoint("refresh.after_record")
+
+    async def _texts(self, batch: Sequence[LiveDocument], after: int) -> list[StoredText]:
+        source = self.mapping.source if self.mapping is not None else self.space
+        async with self.deps.stack.db.transaction() as conn:
+            return await refresh_sources.texts(
+                conn,
+                batch,
+                source.collection_id,
+                like_the_chunks=source.state is SpaceState.LIVE,
+                after=after,
+                limit=TEXTS_PER_STEP,
+            )
+
+    async def _points(self, rows: Sequence[StoredText]) -> dict[int, int]:
+        """Store the points of these chunks; chunk_no to how many there are."""
+        if self.mapping is not None:
+            mapped = await self._mapped(rows, self.mapping)
+            rest = [row for row in rows if row.chunk_no not in mapped]
+            return mapped | (await self._made(rest) if rest else {})
+        return await self._made(rows)
+
+    async def _made(self, rows: Sequence[StoredText]) -> dict[int, int]:
+        parts = await self._parts(rows)
+        ids = {
+            row.chunk_no: _ids(row, max(len(parts[row.chunk_no]), row.points or 0)) for row in rows
+        }
+        lacking = await self._absent(rows, ids)
+        made = await self._embedded(lacking, parts)
+        spread: list[Vector] = []
+        for row in lacking:
+            own = made[row.chunk_no]
+            if not len(own):
+                ids[row.chunk_no] = []
+            # More points than parts: those that stand there must not keep what another model said.
+            spread += [own[min(n, len(own) - 1)] for n in range(len(ids[row.chunk_no]))]
+        if spread:
+            await self._store(lacking, ids, np.stack(spread))
+        return {chunk_no: len(own) for chunk_no, own in ids.items()}
+
+    async def _embedded(
+        self, rows: Sequence[StoredText], parts: dict[int, list[Piece]]
+    ) -> dict[int, Matrix]:
+        """Vectors of each row; none of a picture that cannot be embedded, unless a point stands there already: this
+        one gets the vector of the page's text, or what another model said would stay."""
+        pieces = [piece for row in rows for piece in parts[row.chunk_no]]
+        if not pieces:
+            return {}
+        vectors = await self._vectors(pieces)
+        self.embedded += len(pieces)
+        made: dict[int, Matrix] = {}
+        start = 0
+        for row in rows:
+            stop = start + len(parts[row.chunk_no])
+            made[row.chunk_no] = vectors[start:stop]
+            start = stop
+            if is_skipped(self.skipped_images, parts[row.chunk_no][0]):
+                text_pieces = self.deps.embedding.pieces(self.space, row.embed_text, None)[:1]
+                stands = row.points and not self.collection_cleared
+                made[row.chunk_no] = await self._vectors(text_pieces) if stands else vectors[:0]
+                await self._tell(row)
+        return made
+
+    async def _vectors(self, pieces: Sequence[Piece]) -> Matrix:
+        return await self.deps.embedding.embed(
+            self.space,
+            pieces,
+            self.ctx.checkpoint,
+            _nobody,
+            job_id=self.ctx.job.id,
+            skipped_images=self.skipped_images,
+        )
+
+    async def _tell(self, row: StoredText) -> None:
+        self.lost += 1
+        error = self.skipped_images.why(row.picture)
+        if error is None or self.lost > NAMED:
+            return
+        async with self.deps.stack.db.transaction() as conn:
+            place = await space_points.page_of(conn, self.space.container_id, row.chunk_no)
+        if place is not None:
+            page, uri = place
+            await self.ctx.warn(skipped_page(page, error.message, source_uri=uri))
+
+    async def _parts(self, rows: Sequence[StoredText]) -> dict[int, list[Piece]]:
+        def cut() -> dict[int, list[Piece]]:
+            made_of = self.deps.embedding.pieces
+            return {row.chunk_no: made_of(self.space, row.embed_text, row.picture) for row in rows}
+
+        return await asyncio.to_thread(cut)
+
+    async def _absent(
+        self, rows: Sequence[StoredText], ids: dict[int, list[PointId]]
+    ) -> list[StoredText]:
+        """Rows with a point that does not stand there yet; all of them when all are to be written."""
+        if self.rewrite or self.mapped_only or self.mapping is not None:
+            return list(rows)
+        point_ids = [one for own in ids.values() for one in own]
+        there = await self.deps.stack.vectors.vectors(self.space.collection(), point_ids)
+        return [row for row in rows if not all(one in there for one in ids[row.chunk_no])]
+
+    async def _mapped(self, rows: Sequence[StoredText], mapping: VectorMapping) -> dict[int, int]:
+        """Those whose old vectors are all there, mapped and stored."""
+        ids = {
+            row.chunk_no: _ids(row, row.points or 1) for row in rows
+        }  # what has none is embedded
+        point_ids = [one for own in ids.values() for one in own]
+        old = await self.deps.stack.vectors.vectors(mapping.source.collection(), point_ids)
+        whole = [row for row in rows if all(one in old for one in ids[row.chunk_no])]
+        if not whole:
+            return {}
+        matrix = np.stack([old[one] for row in whole for one in ids[row.chunk_no]])
+        await self._store(whole, ids, await asyncio.to_thread(mapping.map.apply, matrix))
+        return {row.chunk_no: len(ids[row.chunk_no]) for row in whole}
+
+    async def _store(
+        self, rows: Sequence[StoredText], ids: dict[int, list[PointId]], vectors: Matrix
+    ) -> None:
+        spread = [row for row in rows for _ in ids[row.chunk_no]]
+        points = Points(
+            ids=[one for row in rows for one in ids[row.chunk_no]],
+            vectors=vectors,
+            doc_ids=[row.doc_id for row in spread],
+            generations=[row.generation for row in spread],
+            chunk_nos=[row.chunk_no for row in spread],
+        )
+        failpoint("refresh.before_vectors")
+        await stage_points(self.deps.stack.vectors, self.space, points, self.ctx.checkpoint)
+        failpoint("refresh.after_vectors")
+
+    async def _record(
+        self, conn: Connection, batch: Sequence[LiveDocument], counts: dict[int, int]
+    ) -> None:
+        """What is there is there; what was replaced or deleted meanwhile has left points that nobody awaits."""
+        job = self.ctx.job
+        await hold(conn, job)
+        if await containers.hold(conn, self.space.container_id) is None:
+            raise NotFound(f"container '{self.space.container_id}' was deleted meanwhile")
+        live = await space_points.still_live(conn, batch)
+        await space_points.record(
+            conn,
+            self.space.collection_id,
+            [(one.id, one.generation) for one in batch if one.id in live],
+            job_id=job.id,
+            mapped=self.mapping is not None,
+        )
+        await space_points.count_points(
+            conn, self.space.container_id, self.space.collection_id, counts
+        )
+        gone = [(one.id, one.generation) for one in batch if one.id not in live]
+        if gone:
+            await enqueue_purges(
+                conn,
+                self.space.container_id,
+                only=gone,
+                principal=job.principal,
+                lease_seconds=self.deps.settings.lease_seconds,
+                twice=False,
+            )
+
+    async def _lacking(self) -> set[UUID]:
+        """Documents with a point that should stand there and does not."""
+        lacking: set[UUID] = set()
+        after = -1
+        while True:
+            await self.ctx.checkpoint()
+            async with self.deps.stack.db.transaction() as conn:
+                rows = await chunks.points(
+                    conn,
+                    self.space.container_id,
+                    after=after,
+                    limit=POINTS_PER_LOOK,
+                    collection_id=self.space.collection_id,
+                )
+            if not rows:
+                return lacking
+            after = rows[-1]["chunk_no"]
+            owners = {
+                point_id(row["id"], row["generation"], window): row["doc_id"]
+                for row in rows
+                for window in range(row["windows"])
+            }
+            there = await self.deps.stack.vectors.vectors(self.space.collection(), list(owners))
+            lacking |= {doc_id for one, doc_id in owners.items() if one not in there}
+
+    async def _unrecord(self, conn: Connection, doc_ids: set[UUID]) -> None:
+        await hold(conn, self.ctx.job)
+        await space_points.unrecord(conn, self.space.collection_id, doc_ids)
+
+
+def with_version(space: Space, version: str | None) -> Space:
+    """``space`` as its next embedder knows it."""
+    return space if version is None else replace(space, version=version)
+
+
+def _ids(row: StoredText, count: int) -> list[PointId]:
+    return [point_id(row.id, row.generation, window) for window in range(count)]
+
+
+async def _nobody(_done: int) -> None:
+    """Progress is told by documents."""

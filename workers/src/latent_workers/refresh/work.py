@@ -1,0 +1,196 @@
+"""What the strategies of a refresh share: the job's own space, the gates, and the switch."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+
+from latent_core.db import containers
+from latent_core.db.connection import Connection
+from latent_core.db.containers import Container, Space
+from latent_core.db.spaces import space_points, spaces
+from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, NotFound
+from latent_core.domain.job import PRIORITY_LATER, NewJob
+from latent_core.domain.refresh import GateReport, RefreshPayload, SpaceState, Strategy
+from latent_core.queue.context import JobContext
+from latent_core.queue.enqueue import enqueue
+from latent_core.queue.finish import finish
+from latent_core.queue.payload_update import amend
+from latent_core.refresh.gates import SEARCH_SECONDS, RefreshGates
+from latent_core.refresh.lifecycle import (
+    NotComplete,
+    SpaceSwitch,
+    refresh_job,
+    require_active,
+    switch,
+)
+from latent_core.runtime.failpoint import failpoint
+from latent_core.search.plan import SearchTarget
+from latent_workers.deps import Deps
+from latent_workers.ingest.skipped_images import skipped_image_warnings
+from latent_workers.refresh.fill import SpaceFill
+
+logger = logging.getLogger(__name__)
+
+MAX_SWITCHES: Final = 50
+"""Documents that come in while the switch is tried are filled in, and it is tried again."""
+
+
+LOST_SHARE: Final = 0.02
+"""Of the pictures, as much as golden queries may lose."""
+
+
+class GateFailed(Conflict):
+    """The new space is complete and answers worse than the old one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshJob:
+    """One refresh job: what it works on."""
+
+    ctx: JobContext
+    deps: Deps
+    container: Container
+    payload: RefreshPayload
+
+    async def space(self) -> Space:
+        """The one that the payload names; ``Conflict`` when it was given up."""
+        async with self.deps.stack.db.transaction() as conn:
+            known = await containers.spaces(conn, self.container.id)
+        for space in known:
+            if space.id == self.payload.space_id and space.state is not SpaceState.DROPPING:
+                return space
+        raise Conflict(f"space {self.payload.space_id} was given up: begin the refresh again")
+
+    async def amended(self, **changes: Any) -> RefreshJob:
+        """Keep what was found out for the next attempt."""
+        payload = self.payload.model_copy(update=changes)
+        await self.ctx.transact(lambda conn: amend(conn, self.ctx.job, payload.stored()))
+        return RefreshJob(self.ctx, self.deps, self.container, payload)
+
+    async def judge(self, old: SearchTarget | None, new: SearchTarget) -> GateReport | None:
+        """Golden queries on both; None when there are none. ``GateFailed`` unless it is forced."""
+        if self.payload.golden is None:
+            return None
+        gates = RefreshGates(self.deps.search_service(SEARCH_SECONDS), self.container)
+        report = await gates.compare(self.payload.golden, old, new, self.ctx.checkpoint)
+        if not report.passed and not self.payload.force:
+            raise GateFailed(
+                f"not switched: {'; '.join(report.failures)}. The new space stays complete: refresh again with"
+                " force to switch all the same, or roll back to give it up",
+                gates=report.model_dump(mode="json"),
+            )
+        return report
+
+    def searched(self, space: Space) -> SearchTarget | None:
+        """None when its embedder is not to be had."""
+        try:
+            return SearchTarget(space, self.deps.embedder(space))
+        except LatentError as error:
+            logger.warning("embedder_away", extra={"space": space.id, "cause": error.message})
+            return None
+
+
+async def switch_when_complete(
+    work: RefreshJob, filling: SpaceFill, space: Space, report: GateReport | None
+) -> None:
+    """One transaction that requires nothing missing; what came in meanwhile is filled in before it is tried again."""
+    await _require_seen(work, space)
+    for _ in range(MAX_SWITCHES):
+        await note_old(work)
+        await work.ctx.fence()
+        try:
+            failpoint("refresh.before_switch")
+            await work.ctx.transact(lambda conn: _switch(conn, work, space, report))
+        except NotComplete:
+            await filling.run()
+            continue
+        failpoint("refresh.after_switch")
+        work.deps.stack.wake()
+        return
+    raise NotComplete("documents come in faster than they are embedded; it is tried again later")
+
+
+async def _require_seen(work: RefreshJob, space: Space) -> None:
+    """``GateFailed`` when many pictures would not be found any more by how they look, unless it is forced."""
+    async with work.deps.stack.db.transaction() as conn:
+        now = await space_points.pictures(conn, work.container.id, space.collection_id)
+        before = await space_points.without_points(
+            conn, work.container.id, work.container.space.collection_id
+        )
+    lost = now.without_points - before
+    if lost > max(1, LOST_SHARE * now.all) and not work.payload.force:
+        raise GateFailed(
+            f"not switched: {now.without_points} of {now.all} pictures have no vector in the new space, {before} in the one that "
+            "is searched. Look at what the embedder takes, and refresh again, with force to switch all the same",
+            without_points=now.without_points,
+            before=before,
+            pictures=now.all,
+        )
+
+
+async def note_old(work: RefreshJob) -> None:
+    """Say beforehand what the old space holds, so that the switch itself has little to write."""
+    async with work.deps.stack.db.transaction() as conn:
+        live = await containers.get(conn, work.container.id)
+        if live is not None:
+            await space_points.note_all_live(conn, live.id, live.space.collection_id)
+
+
+async def _switch(
+    conn: Connection, work: RefreshJob, space: Space, report: GateReport | None
+) -> SpaceSwitch:
+    ctx = work.ctx
+    without_points = await space_points.without_points(conn, work.container.id, space.collection_id)
+    await finish(
+        conn,
+        ctx.job,
+        warnings=[*judge_words(report), *skipped_image_warnings(without_points)],
+        result={
+            "space_id": space.id,
+            "embedder": space.embedder,
+            "version": space.version,
+            "dims": space.dims,
+            "gates": None if report is None else report.model_dump(mode="json"),
+            "skipped_images": without_points,
+        },
+    )
+    switched = await switch_space(conn, work, space.id)
+    if work.payload.strategy is Strategy.DRIFT:
+        await enqueue(conn, _replacing(work, space))
+    return switched
+
+
+async def switch_space(conn: Connection, work: RefreshJob, space_id: int) -> SpaceSwitch:
+    """As the job was told to; ``Conflict`` when the container was closed meanwhile."""
+    if not await spaces.lock(conn, work.container.id):
+        raise NotFound(f"container '{work.container.id}' does not exist any more")
+    container = await containers.get(conn, work.container.id)
+    if container is not None:
+        require_active(container)
+    return await switch(
+        conn,
+        work.container.id,
+        space_id,
+        keep_days=work.payload.keep_days,
+        lease_seconds=work.deps.settings.lease_seconds,
+        principal=work.ctx.job.principal,
+    )
+
+
+def _replacing(work: RefreshJob, space: Space) -> NewJob:
+    """Mapped vectors are replaced by and by by embedded ones."""
+    payload = RefreshPayload(strategy=Strategy.INPLACE, space_id=space.id, mapped_only=True)
+    return refresh_job(work.container.id, payload, work.ctx.job.principal, priority=PRIORITY_LATER)
+
+
+def judge_words(report: GateReport | None) -> list[Issue]:
+    """What the job's owner should know of a switch."""
+    if report is None:
+        message = "switched without golden queries: the new space is complete, how good it is was not measured"
+    elif report.passed:
+        message = f"switched: {report.words()}"
+    else:
+        message = f"switched by force though {'; '.join(report.failures)}: {report.words()}"
+    return [Issue(code=IssueCode.POLICY, message=message)]
