@@ -24,7 +24,7 @@ ROOT: Final = Path(__file__).parent.parent
 
 IDENTIFIER_PART: Final = re.compile(
     "afar|asked|away|beside|blameless|buried|bury|comeback|doubtful|emptied|gathering|holding|house|keeping|least"
-    "|lent|likeness|loose|most|chunk_no|patience|refuted|room|said|saying|tally|told|turns?|unjudged|unseen|visitor"
+    "|lent|likeness|loose|most|ord|patience|refuted|room|said|saying|tally|told|turns?|unjudged|unseen|visitor"
     "|wanted"
 )
 """One part of a snake_case or CamelCase name; the whole part must match."""

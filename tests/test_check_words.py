@@ -16,7 +16,7 @@ PRODUCT: Final = "core/src/latent_core/sample.py"
 PLANTED: Final = [
     # rule, path, text, what the finding names
     ("identifier", PRODUCT, "told = 1", "told"),
-    ("identifier", PRODUCT, "MAX_BYTES = 1", "MAX_BYTES"),
+    ("identifier", PRODUCT, "MOST_BYTES = 1", "MOST_BYTES"),
     ("identifier", PRODUCT, "def is_asked() -> None: ...", "is_asked"),
     ("identifier", PRODUCT, "def f(*, wanted: int) -> None: ...", "wanted"),
     ("identifier", PRODUCT, "class SearchTurns: ...", "SearchTurns"),
@@ -34,14 +34,9 @@ PLANTED: Final = [
         "def test_a_turn_is_lent() -> None: ...",
         "test_a_turn_is_lent",
     ),
-    ("sql", PRODUCT, 'Q = "SELECT chunk_no FROM chunks"', "chunk_no"),
-    ("sql", PRODUCT, 'Q = "\\nDELETE FROM unmerged_postings"', "unmerged_postings"),
-    (
-        "sql",
-        "migrations/versions/0001.py",
-        'T = "CREATE TABLE dead (reported_at date)"',
-        "reported_at",
-    ),
+    ("sql", PRODUCT, 'Q = "SELECT ord FROM chunks"', "ord"),
+    ("sql", PRODUCT, 'Q = "\\nDELETE FROM loose_postings"', "loose_postings"),
+    ("sql", "migrations/versions/0001.py", 'T = "CREATE TABLE dead (said_at date)"', "said_at"),
     ("log-event", PRODUCT, 'logger.warning("a chore failed")', "a chore failed"),
     ("log-event", PRODUCT, "self._log.error(message)", "message"),
     ("log-event", PRODUCT, 'logger.log(10, f"{x}_failed")', "failed"),
@@ -70,7 +65,7 @@ PLANTED: Final = [
 
 FINE: Final = [
     (PRODUCT, "from collections import Counter\nCounter().most_common(1)"),
-    (PRODUCT, "code = chunk_no('a')"),
+    (PRODUCT, "code = ord('a')"),
     (PRODUCT, "record = keyword = household = almost = 1"),
     (PRODUCT, "Q = \"SELECT chunk_no -- most of them\\nFROM chunks WHERE state = 'away'\""),
     (PRODUCT, 'Q = "SELECT least(a, b) FROM chunks"'),

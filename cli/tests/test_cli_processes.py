@@ -44,7 +44,7 @@ def test_migrate_names_a_server_that_is_not_there(
 
 def test_migrate_starts_the_embedded_server_and_stops_it(latent: Latent, data_dir: Path) -> None:
     first = latent("migrate", "--data-dir", data_dir, "--json").json
-    assert first["applied"][0] == "0001"
+    assert first["applied"][0] == "0001_initial"
     assert first["database"] == str(data_dir / "postgres")
     assert latent("migrate", "--data-dir", data_dir).out.endswith("nothing to do\n")
     assert not (data_dir / "postgres" / "postmaster.pid").exists()

@@ -41,7 +41,7 @@ async def test_a_stream_that_breaks_off_is_taken_up_without_loss_or_repetition(
     gateway.events_before_cut = cut
     news = [n async for n in client.events(job.job_id, timeout_seconds=10)]
     assert [n.event for n in news] == ["queued", "step-0", "step-1", "step-2", "done", "end"]
-    assert news[1].details == {"said": "a\u2028b\nc"}
+    assert news[1].details == {"note_text": "a\u2028b\nc"}
     assert news[-1].job is not None
     assert news[-1].job.state is JobState.DONE
     assert gateway.events_before_cut is None
