@@ -18,7 +18,7 @@ COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose 
 	--project-name latent --file docker-compose.yml $(foreach name,$(WITH),--file docker/$(name).yml)
 
 .DEFAULT_GOAL := help
-.PHONY: stop logs ps shell-pg down secrets docker-trial conformance audit help setup smoke test test-all test-servers fuzz check fix up migrate revision-dump golden-queries bench lock size ocr soak
+.PHONY: stop logs ps shell-pg down secrets docker-trial conformance audit help setup smoke test test-all test-servers fuzz check fix up migrate revision-dump surfaces golden-queries bench lock size ocr soak
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -65,6 +65,7 @@ check: setup  ## format, lint, types, import direction, manifests
 	$(BIN)/mypy core/src mcp-server/src workers/src client/src cli/src tests/support scripts benchmarks
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_manifests.py
+	$(BIN)/python scripts/check_words.py --rule identifier --rule sql --rule class-name
 
 fix: setup  ## format, and mend what can be mended by itself
 	$(BIN)/ruff format $(SOURCES)
@@ -117,6 +118,9 @@ migrate: setup  ## apply the database migrations
 
 revision-dump: setup  ## the dump that the upgrade test migrates; run it before a new revision is written
 	$(BIN)/python -m scripts.dump_revision
+
+surfaces: setup  ## every difference of API, tools, commands and manifest from version 0.1, with its reason
+	$(BIN)/python -m scripts.surfaces compare tests/data/surfaces_0.1.json.gz
 
 golden-queries: setup  ## retrieval quality of the sample container against its gates
 	$(BIN)/python -m scripts.golden_queries $(ON)

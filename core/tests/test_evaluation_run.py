@@ -58,7 +58,7 @@ def last(p95: float, process: str = "worker") -> KeptRun:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "before", "times", "asked"),
+    ("rounds", "before", "times", "queries"),
     [
         ([[90, 20], [30, 80]], 30.0, [30, 20], 2),
         ([[90, 20], [70, 80], [60, 60], [33, 25]], 30.0, [33, 20], 4),
@@ -71,7 +71,7 @@ async def test_a_rise_of_the_latency_is_looked_at_again_before_it_counts(
     rounds: Sequence[Sequence[float]],
     before: float | None,
     times: list[float],
-    asked: int,
+    queries: int,
 ) -> None:
     scripted(monkeypatch, (time for one in rounds for time in one))
     evaluation = evaluation_of(None if before is None else last(before))
@@ -80,7 +80,7 @@ async def test_a_rise_of_the_latency_is_looked_at_again_before_it_counts(
     await evaluation._repeat_while_slower(SETUP, found)
     assert found.latencies_ms == times
     assert len(found.answers) == 2
-    assert evaluation._done == evaluation._total == 2 * asked
+    assert evaluation._done == evaluation._total == 2 * queries
 
 
 async def test_a_p95_of_another_kind_of_process_is_not_compared_and_a_note_says_so(

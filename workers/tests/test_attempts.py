@@ -62,7 +62,7 @@ class RemoteEmbedders:
             retry_policy=RetryPolicy(attempts=2),
             breaker=Breaker(clock=self.time.clock),
             sleep=self.time.sleep,
-            jitter=lambda _, most: most,
+            jitter=lambda _, cap: cap,
         )
 
     def for_space(self, space: object) -> OpenAiEmbedder:

@@ -57,10 +57,10 @@ async def damage_on_a_server(harness: WorkerHarness, sha256: Sha256) -> None:
     store = harness.stack.blobs
     copy = store.local_copy
 
-    async def local_copy(asked: Sha256) -> Path:
-        if asked == sha256:
+    async def local_copy(requested: Sha256) -> Path:
+        if requested == sha256:
             raise DamagedBlob(f"blob {sha256} does not hold the bytes of its name")
-        return await copy(asked)
+        return await copy(requested)
 
     vars(store)["local_copy"] = local_copy
 
@@ -78,7 +78,7 @@ async def last(harness: WorkerHarness, kind: JobKind) -> dict[str, Any]:
 
 @pytest.mark.parametrize("spoil", [lose, damage, damage_on_a_server])
 @pytest.mark.parametrize("kept", [False, True])
-async def test_what_is_lost_is_left_out_of_an_archive_counted_and_told(
+async def test_lost_blobs_are_skipped_by_an_archive_and_counted(
     harness: WorkerHarness, spoil: Any, kept: bool
 ) -> None:
     doc_id = await harness.add("lamp.md", LAMP)
@@ -109,7 +109,7 @@ async def test_a_whole_archive_tells_of_nothing_that_it_lacks(harness: WorkerHar
     assert job["warnings"] == []
 
 
-async def test_a_lost_original_is_wanted_by_a_listing_and_stored_when_it_is_added_again(
+async def test_a_listing_requests_a_lost_original_and_adding_it_stores_it(
     harness: WorkerHarness,
 ) -> None:
     doc_id = await harness.add("lamp.md", LAMP)
@@ -117,7 +117,7 @@ async def test_a_lost_original_is_wanted_by_a_listing_and_stored_when_it_is_adde
     embedded = harness.embedder.texts
     await lose(harness, await original_of(harness, doc_id))
     report = await harness.examine()
-    (told,) = await Repairer(
+    (repair,) = await Repairer(
         harness.stack.db,
         harness.stack.vectors,
         harness.stack.blobs,
@@ -125,7 +125,7 @@ async def test_a_lost_original_is_wanted_by_a_listing_and_stored_when_it_is_adde
         lease_seconds=60.0,
         alone=True,
     ).repair(report)
-    assert "add file:///lamp.md again" in told.message
+    assert "add file:///lamp.md again" in repair.message
     assert not await has_original(harness, doc_id)
     await harness.add("lamp.md", LAMP)
     assert await harness.work() == []

@@ -196,7 +196,7 @@ class ContainerSearch:
             return await self._constrained(await self._filtered(SELECTIVE))
         if this.scope.is_broad and this.number == STUBBORN_ROUND:
             again = await self._filtered(STUBBORN)
-            return replace(again, asked_after=this.scope.asked_after)
+            return replace(again, checked_after=this.scope.checked_after)
         return this.scope
 
     async def _filtered(self, limit: int) -> Scope:
@@ -245,7 +245,7 @@ class ContainerSearch:
         if self._exact_constraint is not None:
             self.result.matches = self._exact_constraint.matches.by_chunk_no
         self.result.add_timing("constraints", perf_counter() - begun)
-        return replace(scope, asked_after=tuple(after))
+        return replace(scope, checked_after=tuple(after))
 
     async def _candidates(self, name: str, depth: int, scope: Scope) -> ChannelCandidates | None:
         if scope.is_empty:
@@ -346,7 +346,7 @@ class ContainerSearch:
     async def _meeting_constraints(self, live: dict[int, UUID], scope: Scope) -> dict[int, UUID]:
         """Those that meet what could not be named beforehand; what cannot be checked in time is not shown."""
         try:
-            for constraint in scope.asked_after if live else ():
+            for constraint in scope.checked_after if live else ():
                 chunk_nos = np.array(list(live), np.int64)
                 kept = await constraint.passing(chunk_nos, self._budget.channels.remaining())
                 live = {chunk_no: doc_id for chunk_no, doc_id in live.items() if chunk_no in kept}

@@ -114,8 +114,8 @@ def _below(ranked: Sequence[RankedCandidate], judged: Mapping[Key, float]) -> li
 
 def in_display_order(plan: SearchPlan, hits: Sequence[Hit]) -> list[Hit]:
     """The hits chosen by score, as people want to read them. Containers that differ are shown by score."""
-    wanted = {part.container.manifest.display.sort for part in plan.containers}
-    match wanted.pop() if len(wanted) == 1 else "score_then_freshness":
+    orders = {part.container.manifest.display.sort for part in plan.containers}
+    match orders.pop() if len(orders) == 1 else "score_then_freshness":
         case "freshness_then_score":
             return sorted(hits, key=lambda hit: (_age(hit), -hit.score))
         case "source_then_score":

@@ -20,7 +20,7 @@ class Scope:
     """These alone; None for all."""
     is_broad: bool = False
     """The filter lets more chunks through than could be named."""
-    asked_after: tuple[Constraint, ...] = ()
+    checked_after: tuple[Constraint, ...] = ()
     """Constraints that the candidates are checked against."""
 
     @property

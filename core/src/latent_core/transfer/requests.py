@@ -25,13 +25,13 @@ class ImportPolicy(StrEnum):
     """The one whose source was modified later; where that is not known, that was fetched later."""
 
 
-def policy_of(asked: ImportPolicy | None, *, merge: bool) -> ImportPolicy:
+def policy_of(policy: ImportPolicy | None, *, merge: bool) -> ImportPolicy:
     """``Invalid`` when one is asked for that would have no effect."""
-    if asked is not None and not merge:
+    if policy is not None and not merge:
         raise Invalid(
             "policy says what becomes of documents that are there already: give merge, too, or leave it out"
         )
-    return asked or ImportPolicy.SKIP
+    return policy or ImportPolicy.SKIP
 
 
 class ImportPayload(BaseModel):
