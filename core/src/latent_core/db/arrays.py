@@ -28,7 +28,7 @@ class BigintArrayDumper(Dumper):
     def dump(self, obj: NDArray[np.integer]) -> bytes:
         if obj.ndim != 1 or obj.dtype.kind not in "iu":
             raise TypeError(
-                f"a vector of integers is wanted, this is {obj.dtype} of {obj.ndim} dimensions"
+                f"expected a vector of integers, got {obj.dtype} of {obj.ndim} dimensions"
             )
         items = np.empty(len(obj), ITEM)
         items["length"] = ITEM_BYTES

@@ -92,15 +92,15 @@ class CapacityGuard:
         if service is not None:
             left = self._seconds_left(service)
             raise OutOfSpace(
-                f"{_CALLED[service]} said {REMEMBERED_SECONDS - left:.0f} s ago that its disk is full, so nothing is "
-                "written to it for a minute: make room there, then send it again. Searching goes on, and so does deleting",
+                f"{_CALLED[service]} reported a full disk {REMEMBERED_SECONDS - left:.0f} s ago, so writes are refused for a minute. "
+                "Free disk space on that server, then retry. Searching and deleting still work",
                 service=service,
                 retry_after=max(1, ceil(left)),
             )
         if full:
             raise OutOfSpace(
-                "there is too little room in the data directory: LLC_MIN_FREE_BYTES stay free; make room, or lower "
-                "that, then send it again. Searching goes on, and so does deleting",
+                "too little free disk space in the data directory: less than LLC_MIN_FREE_BYTES. Free disk space, or lower "
+                "that setting, then retry. Searching and deleting still work",
                 retry_after=ceil(REMEMBERED_SECONDS),
             )
 

@@ -227,11 +227,11 @@ async def check_server(dsn: str) -> None:
         with mapped_errors():
             conn = await AsyncConnection.connect(dsn, connect_timeout=CONNECT_SECONDS)
     except psycopg.ProgrammingError as exc:
-        raise Invalid(f"the Postgres DSN cannot be read: {exc}") from exc
+        raise Invalid(f"the Postgres DSN (LLC_POSTGRES_DSN) is invalid: {exc}") from exc
     async with conn:
         version = conn.info.server_version
     if version < OLDEST_SERVER:
-        raise Invalid(f"Postgres {version // 10000} is too old: version 16 or newer is needed")
+        raise Invalid(f"Postgres {version // 10000} is too old: use version 16 or newer")
 
 
 async def _configure(conn: Connection, limits: DatabaseTimeouts) -> None:
@@ -259,7 +259,7 @@ async def only_row(cursor: AsyncCursor[DictRow]) -> DictRow:
     """The row of a statement that answers one."""
     row = await cursor.fetchone()
     if row is None:
-        raise RuntimeError("a statement that answers one row answered none")
+        raise RuntimeError("a statement that must return one row returned none")
     return row
 
 
@@ -275,7 +275,9 @@ def mapped_errors() -> Iterator[None]:
             raise
         raise mapped from exc
     except UnicodeEncodeError as exc:  # psycopg's own, before it asks the server: a lone surrogate
-        raise Invalid("a text holds half a character (a lone surrogate)") from exc
+        raise Invalid(
+            "a text contains a lone surrogate, which is not valid Unicode: remove it"
+        ) from exc
 
 
 def translate(exc: psycopg.Error) -> LatentError | None:
@@ -283,14 +285,14 @@ def translate(exc: psycopg.Error) -> LatentError | None:
     quotes = isinstance(exc, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError)
     if isinstance(exc, errors.DiskFull) or (os.strerror(errno.ENOSPC) in str(exc) and not quotes):
         return StoreFull(
-            "Postgres has no space left on its disk: make room and try again", service="postgres"
+            "the disk of Postgres is full: free disk space, then retry", service="postgres"
         )
     if isinstance(exc, errors.QueryCanceled | errors.LockNotAvailable):
-        return TimedOut(f"Postgres gave up waiting: {_first_line(exc)}")
+        return TimedOut(f"Postgres cancelled the statement: {_first_line(exc)}")
     if isinstance(exc, errors.IdleInTransactionSessionTimeout):
-        return TimedOut("the transaction was idle for too long, and Postgres ended it")
+        return TimedOut("Postgres ended the transaction because it was idle for too long")
     if isinstance(exc, PoolTimeout):
-        return GatewayUnreachable("no connection to Postgres became free in time: try again")
+        return GatewayUnreachable("no connection to Postgres became free in time: retry")
     if isinstance(exc, PoolClosed):
         return GatewayUnreachable("the process is shutting down")
     if isinstance(exc, psycopg.DataError | errors.ProgramLimitExceeded):
@@ -298,11 +300,13 @@ def translate(exc: psycopg.Error) -> LatentError | None:
     if isinstance(exc, errors.TransactionRollback | errors.OutOfMemory):
         return Unavailable(f"Postgres ended the transaction: {_first_line(exc)}")
     if isinstance(exc, errors.FeatureNotSupported) and "cached plan" in str(exc):
-        return Unavailable("the schema was changed meanwhile: try again")
+        return Unavailable("the database schema changed during the statement: retry")
     if isinstance(exc, psycopg.OperationalError) or _is_lost(exc):
         # The cause names sockets and hosts, which are not the reader's business.
         logger.warning("postgres_not_available", extra={"cause": _first_line(exc)})
-        return GatewayUnreachable("Postgres is not available; the log says why")
+        return GatewayUnreachable(
+            "Postgres is not available; see postgres_not_available in the log for the cause"
+        )
     return None
 
 

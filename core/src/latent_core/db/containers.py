@@ -310,7 +310,7 @@ async def sizes(conn: Connection, container_id: str) -> tuple[ContainerSizes, da
     """What a container holds, and when it last took something in."""
     row = await (await conn.execute(SIZES, {"id": container_id})).fetchone()
     if row is None:
-        raise RuntimeError("an aggregate without a row")
+        raise RuntimeError("an aggregate returned no row")
     counts = {name: int(row[name]) for name in ContainerSizes.model_fields}
     return ContainerSizes(**counts), row["last_ingest_at"]
 

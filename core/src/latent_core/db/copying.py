@@ -43,7 +43,7 @@ def int_field(value: int | None) -> bytes:
     try:
         return _INTEGER.pack(4, value)
     except struct.error as exc:
-        raise Invalid(f"the number {value} is too large") from exc
+        raise Invalid(f"the number {value} is too large for an integer column") from exc
 
 
 def json_field(data: bytes) -> bytes:

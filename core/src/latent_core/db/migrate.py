@@ -143,7 +143,7 @@ def _unwrapped() -> Iterator[None]:
         raise exc.orig from exc
     except (CommandError, RevisionError) as exc:
         raise Conflict(
-            f"the database cannot be migrated by this release: {exc}; was it used by a newer one?"
+            f"this release cannot migrate the database: {exc}. A newer release may have migrated it before"
         ) from exc
 
 
@@ -155,7 +155,7 @@ def _only_one(dsn: str) -> Iterator[None]:
     with psycopg.connect(dsn, autocommit=True, connect_timeout=CONNECT_SECONDS) as conn:
         while not _try_lock(conn):
             if time.monotonic() > deadline:
-                raise TimedOut("another process is still migrating the database: try again later")
+                raise TimedOut("another process is still migrating the database: retry later")
             time.sleep(_LOCK_POLL_SECONDS)
         yield
 

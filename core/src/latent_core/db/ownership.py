@@ -42,10 +42,10 @@ async def _taken(conn: Connection, statement: str) -> bool:
 
 
 _ALONE_REFUSED: Final = (
-    "other processes use this database (LLC_POSTGRES_DSN), and this one would keep vectors or blobs where they "
-    "cannot see them: give LLC_QDRANT_URL and LLC_S3_ENDPOINT as well, stop the others, or use another database"
+    "other processes use this database (LLC_POSTGRES_DSN) and cannot read the vectors or blobs that this process "
+    "stores locally. Set LLC_QDRANT_URL and LLC_S3_ENDPOINT too, stop the other processes, or use another database"
 )
 _AMONG_OTHERS_REFUSED: Final = (
-    "this database (LLC_POSTGRES_DSN) belongs to a process that keeps vectors or blobs for itself: stop that one, "
-    "or give it LLC_QDRANT_URL and LLC_S3_ENDPOINT as well"
+    "a process that stores vectors or blobs locally uses this database (LLC_POSTGRES_DSN). Stop that process, "
+    "or set LLC_QDRANT_URL and LLC_S3_ENDPOINT for it too"
 )

@@ -38,5 +38,5 @@ async def take(
     }
     row = await (await conn.execute(TAKE, values)).fetchone()
     if row is None:
-        raise RuntimeError("take_texts answered nothing")
+        raise RuntimeError("take_texts returned no row")
     return float(row["seconds"])

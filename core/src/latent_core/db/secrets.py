@@ -21,5 +21,5 @@ async def ensure(conn: Connection, name: str) -> bytes:
     await conn.execute(ENSURE, {"name": name, "value": secrets.token_bytes(32)})
     row = await (await conn.execute(SELECT, {"name": name})).fetchone()
     if row is None:
-        raise RuntimeError(f"secret {name} vanished")
+        raise RuntimeError(f"secret {name} was deleted while it was read")
     return bytes(row["value"])

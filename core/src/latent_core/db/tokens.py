@@ -139,7 +139,7 @@ async def create(conn: Connection, token: NewToken, sha256: bytes, *, created_by
     row = await cursor.fetchone()
     created = await get(conn, row["id"]) if row else None
     if created is None:
-        raise RuntimeError("INSERT … RETURNING answered no row")
+        raise RuntimeError("INSERT … RETURNING returned no row")
     return created
 
 

@@ -102,5 +102,5 @@ def number(doc_id: UUID, drafts: Sequence[DraftChunk], chunk_nos: Iterable[int])
             )
         )
     if len(chunks) != len(drafts):
-        raise ValueError(f"{len(drafts)} drafts, but only {len(chunks)} chunk_nos")
+        raise ValueError(f"{len(drafts)} drafts but only {len(chunks)} chunk numbers")
     return chunks

@@ -19,7 +19,9 @@ def decode(cursor: str) -> str:
     try:
         return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
     except (binascii.Error, ValueError) as exc:
-        raise Invalid("the cursor is not one of ours: begin again without it") from exc
+        raise Invalid(
+            "invalid cursor: it does not come from this API. Start again without a cursor"
+        ) from exc
 
 
 def decode_int(cursor: str | None, default: int) -> int:
@@ -27,5 +29,7 @@ def decode_int(cursor: str | None, default: int) -> int:
         return default
     text = decode(cursor)
     if not text.isdecimal() or len(text) > 18:
-        raise Invalid("the cursor is not one of ours: begin again without it")
+        raise Invalid(
+            "invalid cursor: it does not come from this API. Start again without a cursor"
+        )
     return int(text)

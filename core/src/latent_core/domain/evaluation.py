@@ -79,7 +79,7 @@ class EvalRequest(BaseModel):
         if self.golden is not None and self.judged:
             raise ValueError("give golden or judged queries, not both")
         if self.save and self.compare:
-            raise ValueError("save keeps this run, compare keeps none: give one of them")
+            raise ValueError("save stores this run, compare stores none: give only one of them")
         return self
 
 

@@ -62,4 +62,4 @@ def language_named(written: str) -> str:
         return name
     near = difflib.get_close_matches(name_given[:40], LANGUAGES, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(LANGUAGES)}"
-    raise ValueError(f"is no language that documents are told apart by; {hint}")
+    raise ValueError(f"is not a supported language; {hint}")

@@ -69,15 +69,15 @@ class RefreshRequest(BaseModel):
         if self.strategy is Strategy.DRIFT and self.to is None:
             raise ValueError("strategy drift needs 'to': the embedder to change to")
         if self.strategy is Strategy.REPARSE and self.to is not None:
-            raise ValueError("strategy reparse keeps the embedder: leave 'to' out")
+            raise ValueError("strategy reparse keeps the embedder: remove 'to'")
         if self.way is not None and self.strategy is not Strategy.DRIFT:
-            raise ValueError("'way' belongs to strategy drift")
+            raise ValueError("'way' applies only to strategy drift")
         if self.keep_days is not None and self.strategy in (Strategy.INPLACE, Strategy.REPARSE):
             raise ValueError(
-                f"strategy {self.strategy.value} leaves no space behind: 'keep_days' belongs to parallel and drift"
+                f"strategy {self.strategy.value} keeps no old space: 'keep_days' applies to parallel and drift"
             )
         if self.force and self.strategy is Strategy.REPARSE:
-            raise ValueError("strategy reparse measures and empties nothing: leave 'force' out")
+            raise ValueError("strategy reparse has no gates and deletes no vectors: remove 'force'")
         return self
 
 

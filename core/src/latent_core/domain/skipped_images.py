@@ -84,7 +84,7 @@ class SkippedImages:
         subject = f"none of {len(self)} pictures" if len(self) > 1 else "the only picture"
         verb = "could be embedded" if len(self) > 1 else "could not be embedded"
         return IngestFailed(
-            f"{subject} {verb}: {first.message}. Look at the embedder and at what it takes (a smaller pdf.render_dpi "
+            f"{subject} {verb}: {first.message}. Check the embedder and its limits (a smaller pdf.render_dpi "
             "or image.thumbnail_max_edge makes pictures smaller), then requeue the job",
             **first.details,
         )

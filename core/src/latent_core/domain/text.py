@@ -21,9 +21,9 @@ def trouble(text: str, *, layout: bool = False) -> str | None:
     for character in text:
         code = ord(character)
         if (code < 0x20 or code == 0x7F) and not (layout and character in _LAYOUT):
-            return f"must not hold the control character U+{code:04X}"
+            return f"must not contain the control character U+{code:04X}"
         if 0xD800 <= code <= 0xDFFF:
-            return f"must not hold half a character (the lone surrogate U+{code:04X})"
+            return f"must not contain the lone surrogate U+{code:04X}"
     return None
 
 
@@ -53,9 +53,9 @@ def _trouble_of(value: Any, depth: int) -> str | None:
     if isinstance(value, str):
         return trouble(value, layout=True)
     if isinstance(value, int) and not MIN_INTEGER <= value < MAX_INTEGER:
-        return "must not hold an integer of more than 64 bits"
+        return "must not contain an integer of more than 64 bits"
     if isinstance(value, float) and not math.isfinite(value):
-        return "must not hold a number that is not finite"
+        return "must not contain a number that is not finite"
     return None
 
 

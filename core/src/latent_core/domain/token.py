@@ -92,7 +92,7 @@ def check_principal(name: str) -> str:
     """``name`` if it can be a principal's; ``Invalid`` says how those look."""
     if not PRINCIPAL.fullmatch(name):
         raise Invalid(
-            f"'{name[:80]}' is no principal: write <kind>:<name>, such as agent:claude or person:ada"
+            f"'{name[:80]}' is not a principal: write <kind>:<name>, such as agent:claude or person:ada"
         )
     return name
 

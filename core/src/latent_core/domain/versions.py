@@ -17,7 +17,7 @@ HANDLER: Final = f"{PARSERS}.{CHUNKER}.{ANALYSER}"
 def too_old(place: str, setting: str) -> Conflict:
     """Why a database from before the revision ``0001_initial`` is not used, and what to do."""
     return Conflict(
-        f"{place} was written by a version from before the migration 0001_initial; this version cannot read it, and "
+        f"{place} was written by a version older than migration 0001_initial. This version cannot read it and "
         "has changed nothing. Export each container with the version that wrote it (latent export CONTAINER --to "
         f"FILE), start this version on empty stores ({setting}), then import each file (latent import FILE)"
     )

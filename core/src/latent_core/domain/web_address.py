@@ -50,15 +50,15 @@ class WebAddress:
         except ValueError as exc:
             raise Invalid(f"'{shown}' is not an address: {exc}", uri=shown) from exc
         if parts.scheme not in DEFAULT_PORTS:
-            raise Invalid(f"'{shown}' is neither http nor https", uri=shown)
+            raise Invalid(f"'{shown}' must start with http:// or https://", uri=shown)
         if "@" in parts.netloc:
             raise Invalid(
-                "the address carries a user name or a password: leave them out", uri="(not shown)"
+                "the address contains a user name or a password: remove them", uri="(not shown)"
             )
         if port == 0:
-            raise Invalid(f"'{shown}' names port 0, which nothing listens on", uri=shown)
+            raise Invalid(f"'{shown}' has port 0, which cannot be used", uri=shown)
         if "[" in parts.netloc and ":" not in (parts.hostname or ""):
-            raise Invalid(f"'{shown}' names no IPv6 address", uri=shown)
+            raise Invalid(f"'{shown}' is not an IPv6 address", uri=shown)
         host = _host(parts.hostname or "", shown)
         query = f"?{_encoded(parts.query, _IN_QUERY)}" if parts.query else ""
         target = _without_dots(_encoded(parts.path, _IN_PATH)) + query
@@ -103,7 +103,7 @@ def check_port(address: WebAddress, allowed: Collection[str]) -> None:
     """``Forbidden`` unless it is one that web pages are served on, or its origin is ``allowed``."""
     if address.port not in DEFAULT_PORTS.values() and address.origin not in allowed:
         raise Forbidden(
-            f"pages are fetched from ports 80 and 443, not {address.port}; an operator may allow this place with "
+            f"pages are fetched from ports 80 and 443, not {address.port}; an operator can allow this server with "
             f"LLC_FETCH_ALLOW={address.origin}",
             origin=address.origin,
         )
@@ -122,9 +122,9 @@ def _host(given: str, shown: str) -> str:
         try:
             address = ipaddress.IPv6Address(given)
         except ValueError as exc:
-            raise Invalid(f"'{shown}' names no IPv6 address: {exc}", uri=shown) from exc
+            raise Invalid(f"'{shown}' is not an IPv6 address: {exc}", uri=shown) from exc
         if address.scope_id is not None:
-            raise Invalid(f"'{shown}' names a network interface: leave it out", uri=shown)
+            raise Invalid(f"'{shown}' contains a network interface: remove it", uri=shown)
         return address.compressed
     host = _ascii(given, shown).removesuffix(".")
     labels = host.split(".")
@@ -134,7 +134,7 @@ def _host(given: str, shown: str) -> str:
         or any(not label or len(label) > _LONGEST_LABEL for label in labels)
         or not all(character.isalnum() or character in "-_." for character in host)
     ):
-        raise Invalid(f"'{shown}' names no host", uri=shown)
+        raise Invalid(f"'{shown}' has no valid host name", uri=shown)
     return host
 
 
@@ -145,7 +145,7 @@ def _ascii(host: str, shown: str) -> str:
     try:
         return idna.encode(host, uts46=True).decode("ascii").lower()
     except (idna.IDNAError, UnicodeError) as exc:
-        raise Invalid(f"'{shown}' names no host: {exc}", uri=shown) from exc
+        raise Invalid(f"'{shown}' has no valid host name: {exc}", uri=shown) from exc
 
 
 def _encoded(part: str, safe: str) -> str:

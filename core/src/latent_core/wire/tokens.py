@@ -18,7 +18,7 @@ MAX_CONTAINERS: Final = 100
 
 def _slug(value: str) -> str:
     if not CONTAINER_SLUG.fullmatch(value):
-        raise ValueError(f"'{value[:80]}' cannot be a container's id")
+        raise ValueError(f"'{value[:80]}' is not a valid container id")
     return value
 
 

@@ -175,7 +175,7 @@ async def alone(db: Database) -> AsyncIterator[None]:
     async with db.dedicated(name="doctor") as conn:
         row = await (await conn.execute(TRY_LOCK)).fetchone()
         if row is None or not row["mine"]:
-            raise Conflict("the stores are being compared already: try again when that has ended")
+            raise Conflict("another doctor run compares the stores now: retry when it has ended")
         yield
 
 

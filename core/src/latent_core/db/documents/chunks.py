@@ -176,7 +176,7 @@ async def insert(conn: Connection, rows: Sequence[ChunkRow]) -> None:
 def _copied(row: ChunkRow) -> tuple[Any, ...]:
     draft, place = row.chunk.draft, row.chunk.draft.place
     if not draft.meta.keys() <= CHUNK_META:
-        raise ValueError(f"filters do not look for {sorted(draft.meta)} in chunks: see CHUNK_META")
+        raise ValueError(f"filters do not read {sorted(draft.meta)} in chunks: see CHUNK_META")
     return (
         row.doc_id,
         row.generation,
@@ -264,7 +264,7 @@ async def allowed(
     another space than its row says.
     """
     if condition.where is None:
-        raise ValueError("a condition that asks nothing lets everything through")
+        raise ValueError("an empty condition matches every chunk")
     statement = ALLOWED.format(condition=condition.where)
     values = {
         "container_id": container_id,

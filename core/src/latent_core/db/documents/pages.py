@@ -199,7 +199,7 @@ def _lack(job: dict[str, Any]) -> MissingImage:
     causes = "; ".join(str(issue["message"]) for issue in issues)
     if job["state"] == "done":
         return MissingImage("failed", causes) if causes else NO_IMAGE
-    causes = causes or f"the job was {job['state']}"
+    causes = causes or f"the job ended as {job['state']}"
     return MissingImage("failed", f"{causes} (job {job['id']}; requeue it to draw the pages again)")
 
 

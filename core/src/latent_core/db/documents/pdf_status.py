@@ -137,5 +137,8 @@ def _job(row: dict[str, Any], state: PdfState) -> tuple[int | None, str | None]:
     kind = "render" if drawing else "ingest"
     job_id, ended, cause = row[f"{kind}_id"], row[f"{kind}_state"], row[f"{kind}_cause"]
     if job_id is None or ended == "done":
-        return None, "nothing of it is stored, and its job is not kept any more: add it again"
-    return job_id, cause["message"] if cause else f"its job was {ended}"
+        return (
+            None,
+            "nothing of this document is stored and its job was already deleted: add the document again",
+        )
+    return job_id, cause["message"] if cause else f"its job ended as {ended}"

@@ -89,7 +89,7 @@ async def now(conn: Connection) -> Any:
     """The database's clock."""
     row = await (await conn.execute(NOW)).fetchone()
     if row is None:
-        raise RuntimeError("a clock without a time")
+        raise RuntimeError("SELECT now() returned no row")
     return row["now"]
 
 

@@ -125,14 +125,14 @@ class _FilterReader:
     def group(self, written: Any, at: str, depth: int) -> Node:
         """An object of fields and connectives."""
         if depth > MAX_DEPTH:
-            raise _wrong(at, f"is nested too deep: {MAX_DEPTH} levels are the most")
+            raise _wrong(at, f"is nested too deeply: the limit is {MAX_DEPTH} levels")
         if not isinstance(written, dict | Mapping):
             raise _wrong(
                 at,
                 f'must be an object such as {{"source_type": "pdf"}}, not {format_value(written)}',
             )
         if not written:
-            raise _wrong(at, "is empty: name a field")
+            raise _wrong(at, "is empty: name at least one field")
         return all_of(self._entries(written, at, depth))
 
     def _entries(self, written: Mapping[str, Any], at: str, depth: int) -> Iterator[Node]:
@@ -167,18 +167,18 @@ class _FilterReader:
         if wrong is not None:
             raise _wrong(at, f"the name {wrong}")
         if not name or len(name) > MAX_CHARS:
-            raise _wrong(at, f"a field of the meta has a name of 1 to {MAX_CHARS} characters")
+            raise _wrong(at, f"the name of a meta field has 1 to {MAX_CHARS} characters")
         rule = self.meta.rules.get(name)
         if rule is not None:
             return _declared(name, rule)
         if self.meta.known is not None and name not in self.meta.known | PARSED_META:
             raise _wrong(
                 at,
-                f"is in no schema of these containers' meta; {self._nearest(META + name)} "
+                f"is not declared in the schema of these containers; {self._nearest(META + name)} "
                 "(metadata.custom_schema declares fields)",
             )
         if name.count(".") >= MAX_STEPS:
-            raise _wrong(at, f"goes too deep: {MAX_STEPS} names are the most")
+            raise _wrong(at, f"has too many parts: the limit is {MAX_STEPS} names")
         return _Field(MetaField(name), _META_OPS, _plain)
 
     def _nearest(self, name: str) -> str:
@@ -199,7 +199,9 @@ class _FilterReader:
 
     def _question(self, field: _Field, op: FilterOp, value: Any, at: str) -> Node:
         if op not in field.ops:
-            raise _wrong(at, f"cannot be asked here; operators are {', '.join(field.ops)}")
+            raise _wrong(
+                at, f"does not apply to this field; its operators are {', '.join(field.ops)}"
+            )
         self._count(at)
         match op:
             case FilterOp.EXISTS:
@@ -242,7 +244,7 @@ class _FilterReader:
         if not isinstance(written, list) or not written:
             raise _wrong(at, f"must be a list of at least one value, not {format_value(written)}")
         if self.values + len(written) > MAX_VALUES:
-            raise _wrong(at, f"brings more values than a filter may have: {MAX_VALUES} at most")
+            raise _wrong(at, f"exceeds the limit of {MAX_VALUES} values per filter")
         return [
             self._value(field, op, value, f"{at}[{n}]" if len(written) > 1 else at)
             for n, value in enumerate(written)
@@ -251,7 +253,7 @@ class _FilterReader:
     def _value(self, field: _Field, op: FilterOp, value: Any, at: str) -> Value | Moment:
         self.values += 1
         if self.values > MAX_VALUES:
-            raise _wrong(at, f"is one value too many: a filter may have {MAX_VALUES}")
+            raise _wrong(at, f"exceeds the limit of {MAX_VALUES} values per filter")
         try:
             return field.read(op, value)
         except ValueError as exc:
@@ -260,14 +262,12 @@ class _FilterReader:
     def _count(self, at: str) -> None:
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise _wrong(at, f"is one condition too many: a filter may have {MAX_NODES}")
+            raise _wrong(at, f"exceeds the limit of {MAX_NODES} conditions per filter")
 
     def _count_patterns(self, more: int, at: str) -> None:
         self.patterns += more
         if self.patterns > MAX_PATTERNS:
-            raise _wrong(
-                at, f"brings more globs and prefixes than a filter may have: {MAX_PATTERNS}"
-            )
+            raise _wrong(at, f"exceeds the limit of {MAX_PATTERNS} globs and prefixes per filter")
 
 
 def _declared(name: str, rule: FieldRule) -> _Field:
@@ -288,7 +288,9 @@ def _plain(op: FilterOp, value: Any) -> Value:
 def _operations(field: _Field, written: Any, at: str) -> Iterator[tuple[FilterOp, Any, str]]:
     """What is asked of one field: operator, operand and place."""
     if written is None:
-        raise _wrong(at, 'is null; what a chunk lacks is asked for by {"exists": false}')
+        raise _wrong(
+            at, 'must not be null; to find chunks without the field, write {"exists": false}'
+        )
     if isinstance(written, list):
         several = field.short if field.short in (FilterOp.PREFIX, FilterOp.GLOB) else FilterOp.IN
         yield several, written, at

@@ -79,7 +79,7 @@ def one_of(known: type[StrEnum]) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         if isinstance(value, str) and value in list(known):
             return value
-        raise ValueError(f"{format_value(value)} is none of {', '.join(known)}")
+        raise ValueError(f"must be one of {', '.join(known)}, not {format_value(value)}")
 
     return read
 
@@ -97,7 +97,7 @@ def document_id(value: Any) -> UUID:
     try:
         return UUID(text(value))
     except ValueError as exc:
-        raise ValueError(f"{format_value(value)} is no document id (a UUID)") from exc
+        raise ValueError(f"{format_value(value)} is not a document id (a UUID)") from exc
 
 
 def path(value: Any) -> str:
@@ -114,7 +114,7 @@ def pattern(value: Any) -> str:
 def page(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PAGE:
         raise ValueError(
-            f"must be a page number, a whole number from 1 on, not {format_value(value)}"
+            f"must be a page number (a whole number, 1 or more), not {format_value(value)}"
         )
     return value
 
@@ -131,7 +131,7 @@ def moment(value: Any) -> Moment:
         start = read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
         return Moment(start, None if found[1] else start + timedelta(days=1))
     except (ValueError, OverflowError) as exc:
-        raise ValueError(f"{format_value(value)} is no day of the calendar") from exc
+        raise ValueError(f"{format_value(value)} is not a valid calendar date") from exc
 
 
 def age(value: Any) -> timedelta:
@@ -143,7 +143,7 @@ def age(value: Any) -> timedelta:
         )
     count, unit = int(found[1]), _UNITS[found[2]]
     if not 1 <= count <= MAX_AGE // unit:
-        raise ValueError("must be more than nothing and at most 100 years")
+        raise ValueError("must be more than 0 and at most 100 years")
     return count * unit
 
 
@@ -171,7 +171,7 @@ def plain(value: Any) -> Plain:
 def sizeable(value: Any) -> Plain:
     """What can be more or less: a text or a number."""
     if isinstance(value, bool):
-        raise ValueError("must be a number or a text: true and false are not more or less")
+        raise ValueError("must be a number or a text: true and false have no order")
     return plain(value)
 
 
@@ -181,9 +181,7 @@ def declared(rule: FieldRule, op: FilterOp, value: Any) -> Plain | Moment:
         return moment(value)
     types, kind = _TYPES[rule.kind]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise ValueError(
-            f"must be {kind}, as the container's schema says, not {format_value(value)}"
-        )
+        raise ValueError(f"must be {kind} (by the container's schema), not {format_value(value)}")
     read = (
         sizeable(value)
         if op in (FilterOp.GT, FilterOp.GTE, FilterOp.LT, FilterOp.LTE)
@@ -200,7 +198,7 @@ def _check_choice(rule: FieldRule, value: Plain) -> None:
     }:
         names = ", ".join(str(choice) for choice in rule.choices[:20])
         more = ", …" if len(rule.choices) > 20 else ""
-        raise ValueError(f"{format_value(value)} is none of {names}{more}")
+        raise ValueError(f"must be one of {names}{more}, not {format_value(value)}")
 
 
 def format_value(value: Any) -> str:
@@ -213,7 +211,7 @@ def format_value(value: Any) -> str:
         case bool():
             return str(value).lower()
         case int() | float():
-            return str(value) if abs(value) < 1e30 else "so large a number"
+            return str(value) if abs(value) < 1e30 else "a very large number"
         case list():
             return f"a list of {len(value)}"
         case dict():

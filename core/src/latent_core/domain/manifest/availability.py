@@ -24,7 +24,7 @@ def check_offered(manifest: Manifest, bucket: str | None) -> list[Issue]:
     named = manifest.storage.blobs.bucket
     if named is None or named == bucket:
         return []
-    message = f"storage.blobs.bucket: blobs are files here, in no bucket; on S3 LLC_S3_BUCKET must be '{named}'"
+    message = f"storage.blobs.bucket has no effect: this installation stores blobs as files. On S3, LLC_S3_BUCKET must be '{named}'"
     return [Issue(code=IssueCode.POLICY, message=message)]
 
 
@@ -34,13 +34,13 @@ def lacking(manifest: Manifest, bucket: str | None) -> dict[str, str]:
     named = manifest.storage.blobs.bucket
     if bucket is not None and named not in (None, bucket):
         found["storage.blobs.bucket"] = (
-            f"storage.blobs.bucket is '{named}', and all blobs of this installation are in bucket '{bucket}' "
-            "(LLC_S3_BUCKET): leave the key out, or name that bucket"
+            f"storage.blobs.bucket is '{named}', but this installation stores all blobs in bucket '{bucket}' "
+            "(LLC_S3_BUCKET). Remove the key, or name that bucket"
         )
     for key, switch in (("summaries", manifest.summaries), ("extraction", manifest.extraction)):
         if switch.enabled:
             found[f"{key}.enabled"] = (
-                f"{key}.enabled is true, which is not offered yet: leave it out"
+                f"{key}.enabled is true, but this version does not support it. Remove the key"
             )
     return found
 

@@ -67,7 +67,7 @@ class FieldRule:
         if isinstance(written, list):
             return cls(choices=_choices(written, None))
         if not isinstance(written, dict):
-            raise ValueError(f"{_shown(written)} is no kind of field; {_HOW}")
+            raise ValueError(f"{_shown(written)} is not a field type; {_HOW}")
         strange = [key for key in written if key not in _KEYS]
         if strange:
             near = difflib.get_close_matches(str(strange[0]), _KEYS, n=1)
@@ -76,7 +76,7 @@ class FieldRule:
         if not isinstance(written.get("required", False), bool):
             raise ValueError("required: must be true or false")
         if "type" not in written and "enum" not in written:
-            raise ValueError(f"says neither type nor enum; {_HOW}")
+            raise ValueError(f"has neither type nor enum; {_HOW}")
         kind = _kind(written["type"]) if "type" in written else None
         choices = _choices(written["enum"], kind) if "enum" in written else ()
         return cls(kind, written.get("required", False), choices)
@@ -98,10 +98,10 @@ class FieldRule:
                 return choice
         allowed = ", ".join(_text(choice) for choice in self.choices[:20])
         more = ", …" if len(self.choices) > 20 else ""
-        raise ValueError(f"is {_shown(value)}, and must be one of {allowed}{more}")
+        raise ValueError(f"must be one of {allowed}{more}, not {_shown(value)}")
 
 
-_HOW: Final = f"write a kind ({', '.join(FieldKind)}), a list of the values it may have, or {{{', '.join(_KEYS)}}}"
+_HOW: Final = f"write a type ({', '.join(FieldKind)}), a list of the allowed values, or {{{', '.join(_KEYS)}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class CustomSchema:
             if given is None:
                 if rule.required and whole:
                     wrong.append(
-                        Violation(name, "is missing, and the container's schema requires it")
+                        Violation(name, "is required by the container's schema, but missing")
                     )
                 continue
             try:
@@ -170,9 +170,9 @@ def _kind(written: Any) -> FieldKind:
         if name in list(FieldKind):
             return FieldKind(name)
         near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"kinds are {', '.join(FieldKind)}"
-        raise ValueError(f"'{written[:80]}' is no kind of field; {hint}")
-    raise ValueError(f"{_shown(written)} is no kind of field; kinds are {', '.join(FieldKind)}")
+        hint = f"did you mean '{near[0]}'?" if near else f"types are {', '.join(FieldKind)}"
+        raise ValueError(f"'{written[:80]}' is not a field type; {hint}")
+    raise ValueError(f"{_shown(written)} is not a field type; types are {', '.join(FieldKind)}")
 
 
 def _choices(written: Any, kind: FieldKind | None) -> tuple[Plain, ...]:
@@ -186,7 +186,7 @@ def _choices(written: Any, kind: FieldKind | None) -> tuple[Plain, ...]:
     except ValueError as exc:
         raise ValueError(f"enum: a value {exc}") from exc
     if len({(isinstance(value, bool), value) for value in read}) != len(read):
-        raise ValueError("enum: names a value twice")
+        raise ValueError("enum: contains a value twice")
     return tuple(read)
 
 
@@ -282,7 +282,7 @@ def _shown(value: Any) -> str:
         case bool():
             return _text(value)
         case int() | float():
-            return str(value) if abs(value) < 1e30 else "so large a number"
+            return str(value) if abs(value) < 1e30 else "a very large number"
         case list():
             return f"a list of {len(value)}"
         case dict():

@@ -228,7 +228,7 @@ class Roles(_ManifestModel):
     def _somebody(cls, value: list[str]) -> list[str]:
         if not any(name.strip() for name in value):
             raise ValueError(
-                "name at least one owner, such as local:you: nobody else may change it"
+                "name at least one owner, such as local:you: only owners may change the container"
             )
         return value
 

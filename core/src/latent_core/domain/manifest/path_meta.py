@@ -74,7 +74,7 @@ class PathRule:
         if "/" not in pattern:
             written = [ANY_FOLDERS, *written]
         if written.count(ANY_FOLDERS) > 1:
-            raise ValueError("has more than one **")
+            raise ValueError("contains more than one **")
         parts = [None if part == ANY_FOLDERS else _part(part) for part in written]
         if parts[-1] is None:
             raise ValueError("ends in **; name the file too, such as **/*.md")
@@ -141,9 +141,7 @@ def _part(written: str) -> _PathPart:
         if literal:
             literals[-1] += literal
         elif names and not literals[-1]:
-            raise ValueError(
-                f"'{written}': between two wildcards something must stand that parts them"
-            )
+            raise ValueError(f"'{written}': put a literal character between two wildcards")
         else:
             names.append(None if star else name)
             literals.append("")
@@ -155,11 +153,11 @@ def _tokens(written: str) -> Iterator[tuple[str, bool, str]]:
     for found in _TOKEN.finditer(written):
         name, star, literal, stray = found.groups()
         if stray:
-            raise ValueError(f"'{written}': a brace that has no partner")
+            raise ValueError(f"'{written}': unbalanced brace")
         if star and len(star) > 1:
-            raise ValueError(f"'{written}': ** stands between slashes only")
+            raise ValueError(f"'{written}': ** must be a whole part between slashes")
         if name is not None and not _NAME.match(name):
-            raise ValueError(f"'{{{name}}}' is no name: letters, digits and _ make one")
+            raise ValueError(f"'{{{name}}}' is not a name: use letters, digits and _")
         yield name or "", bool(star), literal or ""
 
 

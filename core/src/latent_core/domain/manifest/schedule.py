@@ -11,13 +11,13 @@ def check_cron(expression: str) -> str:
     """The expression, if it is one that comes due some day; ``ValueError`` says what is wrong."""
     if len(expression.split()) != 5:
         raise ValueError(
-            f"'{expression}' has no five fields: minute hour day month weekday, in UTC"
+            f"'{expression}' must have five fields: minute hour day month weekday, in UTC"
         )
     try:
         next(CronSim(expression, datetime(2026, 1, 1, tzinfo=UTC)))
     except (CronSimError, StopIteration) as exc:
         raise ValueError(
-            f"'{expression}' is no time that comes round ({exc}); '0 3 * * *' is daily at 3, in UTC"
+            f"'{expression}' never occurs or is not a cron expression ({exc}); '0 3 * * *' means daily at 3:00 UTC"
         ) from exc
     return expression
 

@@ -73,7 +73,7 @@ class _LineFinder:
         # An alias may unfold a short file into gigabytes, and a manifest has no use for it.
         if id(node) in self._met:
             raise Invalid(
-                f"{self._where}: aliases are not used in manifests; write line {line} out again"
+                f"{self._where}: manifests must not use YAML aliases; write the value on line {line} out in full"
             )
         self._met.add(id(node))
         if isinstance(node, yaml.MappingNode):
@@ -89,7 +89,7 @@ class _LineFinder:
             name, line = str(key.value), key.start_mark.line + 1
             dotted = ".".join((*path, name))
             if name in seen:
-                earlier = f"stands on line {seen[name]} already"
+                earlier = f"is already defined on line {seen[name]}"
                 raise Invalid(f"{self._where}, line {line}: key '{dotted}' {earlier}")
             seen[name] = self.lines[dotted] = line
             self.visit(value, (*path, name))
