@@ -105,7 +105,7 @@ REFUSED: Final = [
     ({"meta.": 1}, "has 1 to 1024 characters"),
     ({"source_type": "film"}, "source_type: must be one of code, markdown"),
     ({"source_type": []}, "source_type: must be a list of at least one"),
-    ({"source_type": [1]}, "source_type: 1 is none of"),
+    ({"source_type": [1]}, "source_type: must be one of"),
     ({"source_type": {"gt": "pdf"}}, "source_type.gt: does not apply to this field; its operators are eq"),
     ({"source_type": {"equals": "pdf"}}, "source_type.equals: is an unknown operator"),
     ({"modality": None}, 'modality: must not be null; .* {"exists": false}'),

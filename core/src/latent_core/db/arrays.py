@@ -1,4 +1,4 @@
-"""Numpy arrays as parameters: hundreds of chunk_nos a search go to Postgres as one copy, not one number at a time."""
+"""Numpy arrays as parameters: a search sends hundreds of chunk_nos to Postgres as one buffer instead of number by number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What remote embedders were sent, and what it cost: by job and by container."""
+"""Texts and tokens sent to remote embedders and their cost, by job and by container."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EmbedUsage:
 async def add(
     conn: Connection, *, job_id: JobId, container_id: str, embedder: str, usage: EmbedUsage
 ) -> None:
-    """Count what a job sent, beside what it sent before; nothing for a container that is gone."""
+    """Add to the usage of a job; does nothing for a deleted container."""
     await conn.execute(
         ADD,
         {

@@ -1,4 +1,4 @@
-"""Cursors: where a listing goes on. Opaque to readers, checked when they come back."""
+"""Cursors: the position at which a listing continues. Opaque to clients and validated on use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def encode(position: object) -> str:
 
 
 def decode(cursor: str) -> str:
-    """The position a cursor stands for; ``Invalid`` when it was not made by ``encode``."""
+    """The position in a cursor; ``Invalid`` when ``encode`` did not make it."""
     try:
         return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
     except (binascii.Error, ValueError) as exc:

@@ -17,7 +17,7 @@ from latent_core.domain.ids import document_id
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """What is known of a document when it is handed in."""
+    """The data of a document when it is added."""
 
     container_id: str
     uri: str
@@ -32,7 +32,7 @@ class SourceInfo:
 
 @dataclass(frozen=True, slots=True)
 class LiveGeneration:
-    """What a publication writes on its document's row."""
+    """The fields of the document's row that a publication writes."""
 
     title: str
     source_type: str
@@ -44,9 +44,9 @@ class LiveGeneration:
     mime: str
     meta: dict[str, Any]
     validators: dict[str, Any] | None = None
-    """What the server said about these bytes, of a fetched page."""
+    """Of a fetched page: the server's response headers for these bytes."""
     recipe: str | None = None
-    """``latent_core.domain.recipe`` of what made it."""
+    """Digest of the code and settings that made it (``latent_core.domain.recipe``)."""
     given_meta: str | None = None
     """``doc_meta.given_digest`` of the meta its sender gave."""
 
@@ -115,7 +115,7 @@ WHERE id = %(id)s AND deleted_at IS NULL AND live_generation IS NOT NULL
   AND sha256 IS NOT NULL AND fingerprint IS NOT NULL AND validators IS NOT NULL
 """
 
-# A record is also overtaken for every request of its corpus up to now, whether that has come to it or not.
+# A deletion also overtakes a record for every request of its corpus so far, processed or not.
 TOMBSTONE: Final = """
 UPDATE documents
 SET deleted_at = now(), updated_at = now(), live_generation = NULL, fingerprint = NULL, live_chunks = 0,
@@ -169,9 +169,9 @@ BATCH_OF_CONTAINER: Final = "DELETE FROM documents WHERE id IN (SELECT id FROM d
 
 
 async def accept(conn: Connection, source: SourceInfo) -> int:
-    """Make sure the document's row exists and is not a tombstone; what is live stays as it is.
+    """Make sure the document's row exists and is not deleted; the live generation stays.
 
-    Answers the number of this request: of two, the one with the higher number decides what is live.
+    Returns the number of this request: of two requests, the one with the higher number decides what is live.
     """
     cursor = await conn.execute(
         ACCEPT,
@@ -191,7 +191,7 @@ async def accept(conn: Connection, source: SourceInfo) -> int:
 
 
 async def still_current(conn: Connection, doc_id: UUID, request: int) -> bool:
-    """Whether no deletion and no newer request has overtaken ``request``; it stays so until the transaction ends."""
+    """Whether no deletion or newer request has overtaken ``request``; the answer holds until the transaction ends."""
     return (
         await (await conn.execute(STILL_CURRENT, {"id": doc_id, "request": request})).fetchone()
         is not None
@@ -199,13 +199,13 @@ async def still_current(conn: Connection, doc_id: UUID, request: int) -> bool:
 
 
 async def row(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
-    """The whole row, tombstones included."""
+    """The whole row, also of a deleted document."""
     return await (await conn.execute(SELECT, {"id": doc_id})).fetchone()
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A fresh generation of a document, not visible yet."""
+    """A new generation of a document, not visible yet."""
 
     doc_id: UUID
     generation: int
@@ -216,9 +216,9 @@ class Attempt:
 async def take_generations(
     conn: Connection, doc_ids: Sequence[UUID], request: int
 ) -> dict[UUID, Attempt]:
-    """A fresh generation for each document that still wants this ``request``.
+    """A new generation for each document whose newest request is still ``request``.
 
-    No two attempts ever share one, so the caller's transaction must commit before the first outside write.
+    Two attempts never share a generation, so commit before the first write outside Postgres.
     """
     cursor = await conn.execute(TAKE_GENERATIONS, {"ids": sorted(doc_ids), "request": request})
     return {
@@ -230,7 +230,7 @@ async def take_generations(
 
 
 async def lock(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, int | None]:
-    """Lock rows in id order; answers each document's live generation."""
+    """Lock rows in id order; returns each document's live generation."""
     cursor = await conn.execute(LOCK, {"ids": sorted(doc_ids)})
     return {r["id"]: r["live_generation"] for r in await cursor.fetchall()}
 
@@ -285,7 +285,7 @@ async def seen_unchanged(
     validators: dict[str, Any] | None = None,
     given_meta: str | None = None,
 ) -> bool:
-    """Note that the source was fetched again and is what is live already; False when it is not (any more)."""
+    """Note that the source was fetched again and equals the live generation; False when it does not."""
     cursor = await conn.execute(
         SEEN_UNCHANGED,
         {
@@ -308,7 +308,7 @@ def _json(value: dict[str, Any] | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LiveSource:
-    """What the live generation was made of, and what the server said about it."""
+    """The original of the live generation, and the server's response headers for it."""
 
     sha256: str
     fingerprint: str
@@ -316,21 +316,21 @@ class LiveSource:
 
 
 async def live_source(conn: Connection, doc_id: UUID) -> LiveSource | None:
-    """None when nothing is live, or it was not fetched from the web."""
+    """None when nothing is live, or the document does not come from the web."""
     row = await (await conn.execute(LIVE_SOURCE, {"id": doc_id})).fetchone()
     return LiveSource(row["sha256"], row["fingerprint"], row["validators"]) if row else None
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionFloor:
-    """What a deletion overtook: generations and requests below these never become live."""
+    """The bounds of a deletion: generations and requests below them never become live."""
 
     generation: int
     request: int
 
 
 async def tombstone(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, DeletionFloor]:
-    """Make documents invisible, and overtake every request of them up to now. Lock them first."""
+    """Make documents invisible and overtake all their requests so far. Lock them first."""
     cursor = await conn.execute(TOMBSTONE, {"ids": sorted(doc_ids)})
     return floors(await cursor.fetchall())
 
@@ -361,7 +361,7 @@ async def view(conn: Connection, doc_id: UUID) -> DocumentView | None:
 
 
 async def of_container(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> set[UUID]:
-    """Those of the documents that are the container's own and not deleted."""
+    """Those of the documents that belong to the container and are not deleted."""
     cursor = await conn.execute(OF_CONTAINER, {"container_id": container_id, "ids": list(doc_ids)})
     return {row["id"] for row in await cursor.fetchall()}
 
@@ -369,7 +369,7 @@ async def of_container(conn: Connection, container_id: str, doc_ids: Sequence[UU
 async def ages(
     conn: Connection, doc_ids: Sequence[UUID]
 ) -> dict[UUID, tuple[datetime | None, datetime | None]]:
-    """When each source was modified, as far as known, and first fetched."""
+    """When each source was modified (if known) and first fetched."""
     cursor = await conn.execute(AGES, {"ids": list(doc_ids)})
     return {
         row["id"]: (row["source_modified_at"], row["first_fetched_at"])

@@ -1,4 +1,4 @@
-"""The filter language: what a request writes, read into nodes and shown again.
+"""The filter language: parses the JSON of a request into nodes, and formats nodes as JSON.
 
 ``{"source_type": "pdf", "path": "docs/**/*.md", "meta.year": {"gte": 2020}, "not": {"language": "de"}}``: every
 field and every operator must hold. A value alone means ``eq`` (of ``path`` a glob, of ``key_path`` a prefix), a
@@ -54,13 +54,13 @@ _Read = Callable[[FilterOp, Any], Value | Moment]
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How one field is asked."""
+    """A field, with its operators and the reader of its values."""
 
     target: Column | MetaField
     ops: tuple[FilterOp, ...]
     read: _Read
     short: FilterOp = FilterOp.EQ
-    """What a value alone means."""
+    """The operator of a value without one."""
 
 
 def _column(target: Column, read: Callable[[Any], Value | Moment], *ops: FilterOp) -> _Field:
@@ -109,13 +109,13 @@ _DECLARED_OPS: Final[Mapping[FieldKind | None, tuple[FilterOp, ...]]] = {
 
 
 def parse(written: Mapping[str, Any], meta: MetaFields = UNDECLARED) -> Node | None:
-    """Read a filter, None of an empty one. ``Invalid`` names the place of what is wrong, dotted, and what may stand there."""
+    """Parse a filter; None for an empty one. ``Invalid`` names the dotted place of the error and the allowed values."""
     return _FilterReader(meta).group(written, "filters", 1) if written else None
 
 
 @dataclass(slots=True)
 class _FilterReader:
-    """One filter's reading; counts what it is made of."""
+    """Parses one filter and counts its parts."""
 
     meta: MetaFields
     nodes: int = 0
@@ -182,7 +182,7 @@ class _FilterReader:
         return _Field(MetaField(name), _META_OPS, _plain)
 
     def _nearest(self, name: str) -> str:
-        """What was meant, or what there is."""
+        """A suggestion: the nearest known name, or all known names."""
         declared = [META + known for known in sorted(self.meta.known or ())[:_MAX_SUGGESTED]]
         if META + name in declared:
             return f"did you mean '{META}{visible(name, 80)}'?"
@@ -232,7 +232,7 @@ class _FilterReader:
         assert_never(op)
 
     def _equal(self, field: _Field, read: list[Value | Moment], at: str) -> Node:
-        """Any of these values; of a day, any of its moments."""
+        """Any of these values; for a day, any moment of it."""
         days = [value for value in read if isinstance(value, Moment) and value.end is not None]
         for _ in days:
             self._count(at)
@@ -286,7 +286,7 @@ def _plain(op: FilterOp, value: Any) -> Value:
 
 
 def _operations(field: _Field, written: Any, at: str) -> Iterator[tuple[FilterOp, Any, str]]:
-    """What is asked of one field: operator, operand and place."""
+    """The operations on one field: operator, operand and place."""
     if written is None:
         raise _wrong(
             at, 'must not be null; to find chunks without the field, write {"exists": false}'
@@ -309,7 +309,7 @@ def _operations(field: _Field, written: Any, at: str) -> Iterator[tuple[FilterOp
 
 
 def _ordered(field: _Field, op: FilterOp, value: Value | Moment) -> Node:
-    """A day counts as a whole: after it is from the next one on, up to it takes it in."""
+    """A day counts as a whole: ``gt`` begins with the next day, ``lte`` includes the day."""
     if not isinstance(value, Moment):
         return Test(field.target, op, (value,))
     if value.end is not None and op is FilterOp.GT:
@@ -325,7 +325,7 @@ def _within(field: _Field, day: Moment) -> Node:
 
 
 def _stored(read: list[Value | Moment]) -> tuple[Value, ...]:
-    """Each once, in the order they were given. True is not 1."""
+    """Each value once, in the given order. True differs from 1."""
     plain = [value.start if isinstance(value, Moment) else value for value in read]
     return tuple({(isinstance(value, bool), value): value for value in plain}.values())
 
@@ -335,7 +335,7 @@ def _wrong(at: str, why: str) -> Invalid:
 
 
 def shown(node: Node) -> dict[str, Any]:
-    """A node as the language writes it; read again, it is the same."""
+    """A node as JSON of the filter language; parsing it gives the same node."""
     match node:
         case Test():
             return {_name(node.field): _shown_question(node)}
@@ -382,7 +382,7 @@ def _shown_value(value: Value) -> Any:
 
 
 def _merged(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """All of ``parts`` as one object, unless that says something else or in another order."""
+    """All of ``parts`` as one object, if that keeps the meaning and the order."""
     whole: dict[str, Any] = {}
     for part in parts:
         if len(part) != 1:

@@ -1,4 +1,4 @@
-"""Values of filters: each as its field takes it. A ``ValueError`` says what the value should be."""
+"""Readers of filter values. A ``ValueError`` says which values are allowed."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _TYPES: Final[Mapping[FieldKind | None, tuple[tuple[type, ...], str]]] = {
     FieldKind.INTEGER: ((int,), "a whole number"),
     FieldKind.BOOLEAN: ((bool,), "true or false"),
 }
-"""What JSON has for a kind, and how messages name it."""
+"""The Python types of a kind, and its name in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time, or a whole day: then ``end`` is the next day's beginning. In UTC."""
+    """A point in time or, with ``end`` (the start of the next day), a whole day. In UTC."""
 
     start: datetime
     end: datetime | None = None
@@ -74,7 +74,7 @@ def _sound(value: str) -> str:
 
 
 def one_of(known: type[StrEnum]) -> Callable[[Any], str]:
-    """Reads a name of a closed set."""
+    """A reader of the names in an enum."""
 
     def read(value: Any) -> str:
         if isinstance(value, str) and value in list(known):
@@ -85,7 +85,7 @@ def one_of(known: type[StrEnum]) -> Callable[[Any], str]:
 
 
 def language(value: Any) -> str:
-    """A language's name, of its name or code."""
+    """A language's name, from its name or code."""
     written = text(value)
     try:
         return language_named(written)
@@ -101,12 +101,12 @@ def document_id(value: Any) -> UUID:
 
 
 def path(value: Any) -> str:
-    """A path or pattern as documents have it, also of one that is written as a uri or from the root."""
+    """A path or pattern in the form of documents, also from a uri or an absolute path."""
     return text(text(value).removeprefix(FILE).lstrip("/"))
 
 
 def pattern(value: Any) -> str:
-    """A glob; what ends in a slash means all that is below."""
+    """A glob; a slash at the end means everything below."""
     written = text(value).removeprefix(FILE).lstrip("/")
     return f"{written}**" if not written or written.endswith("/") else written
 
@@ -120,7 +120,7 @@ def page(value: Any) -> int:
 
 
 def moment(value: Any) -> Moment:
-    """An ISO 8601 date, which is that whole day, or time; without a zone it is UTC."""
+    """An ISO 8601 time, or a date, which means the whole day; UTC without a zone."""
     found = _DATE.match(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(
@@ -154,7 +154,7 @@ def shown_age(value: timedelta) -> str:
 
 
 def plain(value: Any) -> Plain:
-    """A text, a number or a truth value that JSON and the stores can hold."""
+    """A text, number or boolean that JSON and the stores can hold."""
     if isinstance(value, str):
         return _sound(value)
     if isinstance(value, bool):
@@ -169,14 +169,14 @@ def plain(value: Any) -> Plain:
 
 
 def sizeable(value: Any) -> Plain:
-    """What can be more or less: a text or a number."""
+    """A value with an order: a text or a number."""
     if isinstance(value, bool):
         raise ValueError("must be a number or a text: true and false have no order")
     return plain(value)
 
 
 def declared(rule: FieldRule, op: FilterOp, value: Any) -> Plain | Moment:
-    """As a field of the container's schema takes it; unlike meta it is given, it is not read of texts."""
+    """A value for a declared field. Unlike meta of a document, texts are not converted to the field's type."""
     if rule.kind is FieldKind.DATE:
         return moment(value)
     types, kind = _TYPES[rule.kind]
@@ -202,7 +202,7 @@ def _check_choice(rule: FieldRule, value: Plain) -> None:
 
 
 def format_value(value: Any) -> str:
-    """A value as messages name it, whatever it is."""
+    """Any value, formatted for a message."""
     match value:
         case None:
             return "null"
@@ -220,6 +220,6 @@ def format_value(value: Any) -> str:
 
 
 def visible(written: str, max_chars: int) -> str:
-    """A text as a message can carry it: what cannot be printed is escaped, what is too long is cut."""
+    """A text for a message: unprintable characters are escaped, long texts are cut."""
     cut = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in written[:max_chars])
     return f"{cut}…" if len(written) > max_chars else cut
