@@ -1,4 +1,4 @@
-"""What text and data from outside may hold, so that every store can keep them as they came."""
+"""Checks of external text and data: every store can keep valid ones unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAYOUT: Final = frozenset("\t\n\r")
 
 
 def trouble(text: str, *, layout: bool = False) -> str | None:
-    """What no store takes in ``text``, None when it is sound. ``layout`` allows tabs and line ends."""
+    """Why the stores refuse ``text``; None when it is valid. ``layout`` allows tabs and line ends."""
     for character in text:
         code = ord(character)
         if (code < 0x20 or code == 0x7F) and not (layout and character in _LAYOUT):
@@ -28,7 +28,7 @@ def trouble(text: str, *, layout: bool = False) -> str | None:
 
 
 def unsound(data: Any) -> tuple[str, str] | None:
-    """The first place in JSON-like ``data`` that cannot be stored, dotted, and why. Not recursive: the depth is the sender's."""
+    """The first dotted place in JSON-like ``data`` that cannot be stored, and why. Not recursive: the sender sets the depth."""
     waiting: list[tuple[str, Any, int]] = [("", data, 0)]
     while waiting:
         path, value, depth = waiting.pop()
@@ -79,4 +79,4 @@ def _meta(value: dict[str, Any]) -> dict[str, Any]:
 Text = Annotated[str, AfterValidator(_line)]
 """One line without control characters and lone surrogates: a name, an id, an address."""
 Meta = Annotated[dict[str, Any], AfterValidator(_meta)]
-"""A JSON object as it is stored with a document."""
+"""A JSON object that can be stored with a document."""

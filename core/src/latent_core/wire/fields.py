@@ -1,4 +1,4 @@
-"""Types of fields that several requests have."""
+"""Field types shared by several requests."""
 
 from __future__ import annotations
 

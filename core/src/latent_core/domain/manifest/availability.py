@@ -1,6 +1,6 @@
-"""What a manifest asks for that this installation has not: it is refused, never ignored (DESIGN §5).
+"""Manifest keys that this installation does not support: they are refused, never ignored (DESIGN §5).
 
-An archive may come from an installation that has more. What this one has not is taken out of its manifest, and told.
+An archive may come from an installation that supports more. Then an import removes the keys and reports them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ OFF: Final = Switch()
 
 
 def check_offered(manifest: Manifest, bucket: str | None) -> list[Issue]:
-    """``Invalid`` for a key that would have no effect; answers what its sender should know.
+    """Raise ``Invalid`` for a key that would have no effect; returns issues for the sender.
 
-    ``bucket`` is the one that all blobs are in, None where they are files. A blob is stored once for all containers
-    that hold it, so that no container can have a bucket of its own.
+    ``bucket`` holds all blobs; None if they are files. A blob is stored once for all containers that refer to it,
+    so a container cannot have a separate bucket.
     """
     if refused := lacking(manifest, bucket):
         raise Invalid("; ".join(refused.values()), keys=list(refused))
@@ -29,7 +29,7 @@ def check_offered(manifest: Manifest, bucket: str | None) -> list[Issue]:
 
 
 def lacking(manifest: Manifest, bucket: str | None) -> dict[str, str]:
-    """Keys that ask for what is not there, with what to do."""
+    """Unsupported keys, each with its error message."""
     found: dict[str, str] = {}
     named = manifest.storage.blobs.bucket
     if bucket is not None and named not in (None, bucket):
@@ -46,7 +46,7 @@ def lacking(manifest: Manifest, bucket: str | None) -> dict[str, str]:
 
 
 def settled(manifest: Manifest, bucket: str | None) -> tuple[Manifest, list[str]]:
-    """The manifest without what is not offered here, and what was taken out."""
+    """The manifest without unsupported keys, and these keys."""
     refused = lacking(manifest, bucket)
     changes = {
         "storage.blobs.bucket": ("storage", Storage()),

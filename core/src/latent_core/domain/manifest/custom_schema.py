@@ -1,13 +1,13 @@
-"""``metadata.custom_schema``: the fields that the meta of a container's documents has, and what they hold.
+"""``metadata.custom_schema``: the declared meta fields of a container's documents, and their types.
 
-A field is written as a kind, as the values it may have, or as both and more::
+A field is written as a type, as a list of allowed values, or as an object with both and more::
 
     confidence: float
     period: [modernism, baroque, renaissance]
     city: {type: string, required: true, enum: [Berlin, Potsdam]}
 
-Kinds are string, number, integer, boolean, date (ISO 8601) and list (of plain values). Meta may hold
-further fields. Values that come as text (from a path or a command line) are read as their field's kind.
+Types are string, number, integer, boolean, date (ISO 8601) and list (of plain values). Meta may contain
+further fields. Values that come as text (from a path or a command line) are converted to the field's type.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class FieldKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """What one field may hold."""
+    """The rule of one field."""
 
     kind: FieldKind | None = None
     """None: any plain value, one of ``choices``."""
     required: bool = False
     choices: tuple[Plain, ...] = ()
-    """Of the value, of a list's items; empty means all."""
+    """Allowed values, or items of a list; empty means all."""
 
     @classmethod
     def of(cls, written: Any) -> Self:
-        """As the manifest has it; ``ValueError`` says what is wrong."""
+        """Parse a rule of the manifest; ``ValueError`` says what is wrong."""
         if isinstance(written, str):
             return cls(kind=_kind(written))
         if isinstance(written, list):
@@ -82,7 +82,7 @@ class FieldRule:
         return cls(kind, written.get("required", False), choices)
 
     def read(self, value: Any) -> Any:
-        """``value`` as it is kept; ``ValueError`` says what it should be."""
+        """``value`` in its stored form; ``ValueError`` says what is allowed."""
         if self.kind is FieldKind.LIST:
             items = value if isinstance(value, list) else [value]
             if len(items) > MAX_ITEMS:
@@ -106,7 +106,7 @@ _HOW: Final = f"write a type ({', '.join(FieldKind)}), a list of the allowed val
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What is wrong with one field."""
+    """A field whose value violates its rule."""
 
     field: str
     message: str
@@ -120,15 +120,15 @@ class CustomSchema:
 
     @classmethod
     def of(cls, written: Mapping[str, Any]) -> Self:
-        """As the manifest has it, which was validated when it was read."""
+        """Parse the schema of a manifest that is already validated."""
         return cls({name: FieldRule.of(rule) for name, rule in written.items()})
 
     def read(
         self, meta: Mapping[str, Any], *, whole: bool
     ) -> tuple[dict[str, Any], tuple[Violation, ...]]:
-        """``meta`` as it is kept, and what is wrong with it.
+        """``meta`` in its stored form, and its violations.
 
-        Fields that are required may be missing unless ``meta`` is the ``whole``; null is missing.
+        Required fields may be missing unless ``whole`` is set; null counts as missing.
         """
         kept = dict(meta)
         wrong: list[Violation] = []
@@ -148,7 +148,7 @@ class CustomSchema:
 
 
 def check_name(name: str) -> str:
-    """The name of a field; ``ValueError`` when it cannot be one."""
+    """Return ``name`` if it is a valid field name; ``ValueError`` otherwise."""
     wrong = trouble(name)
     if wrong is not None:
         raise ValueError(wrong)
@@ -158,7 +158,7 @@ def check_name(name: str) -> str:
 
 
 def check_rule(written: Any) -> Any:
-    """``written`` as it is, when it is a rule; ``ValueError`` otherwise."""
+    """Return ``written`` if it is a valid rule; ``ValueError`` otherwise."""
     FieldRule.of(written)
     return written
 
@@ -260,7 +260,7 @@ def _date(value: Any) -> str:
 
 
 def _keepable(value: float) -> bool:
-    """Whether JSON and the database take the number."""
+    """Whether JSON and the database can store the number."""
     if isinstance(value, int):
         return MIN_INTEGER <= value < MAX_INTEGER
     return math.isfinite(value)
@@ -275,7 +275,7 @@ def _text(value: Plain) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as messages name it, however long it is."""
+    """A value formatted for a message; long ones are cut."""
     match value:
         case str():
             return f"'{value[:60]}…'" if len(value) > 60 else f"'{value}'"

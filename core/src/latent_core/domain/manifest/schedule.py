@@ -1,4 +1,4 @@
-"""When something recurs: a cron expression of five fields, in UTC."""
+"""Schedules: cron expressions of five fields, in UTC."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cronsim import CronSim, CronSimError
 
 
 def check_cron(expression: str) -> str:
-    """The expression, if it is one that comes due some day; ``ValueError`` says what is wrong."""
+    """Return the expression if it is valid and occurs at all; ``ValueError`` says what is wrong."""
     if len(expression.split()) != 5:
         raise ValueError(
             f"'{expression}' must have five fields: minute hour day month weekday, in UTC"
@@ -23,9 +23,9 @@ def check_cron(expression: str) -> str:
 
 
 def due_since(expression: str, last: datetime, now: datetime) -> datetime | None:
-    """The latest time after ``last`` and up to ``now`` that the expression names; None when there is none.
+    """The latest due time after ``last`` and up to ``now``; None when there is none.
 
-    Found backwards from now, so a schedule that was missed a thousand times costs no more than one.
+    Searches backwards from now, so a thousand missed times cost no more than one.
     """
     latest = next(CronSim(expression, now.astimezone(UTC), reverse=True), None)
     exact = next(CronSim(expression, last.astimezone(UTC)), None)
