@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from latent_core.db.connection import Connection
 from latent_core.domain.ids import JobId
@@ -50,8 +49,6 @@ async def add(
 
 async def of_container(conn: Connection, container_id: str) -> EmbedUsage:
     row = await (await conn.execute(OF_CONTAINER, {"container_id": container_id})).fetchone()
-    return _usage(row or {"texts": 0, "tokens": 0, "cost": 0.0})
-
-
-def _usage(row: Mapping[str, Any]) -> EmbedUsage:
+    if row is None:
+        return EmbedUsage(0, 0, 0.0)
     return EmbedUsage(row["texts"], row["tokens"], round(float(row["cost"]), 6))

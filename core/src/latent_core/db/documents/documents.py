@@ -10,8 +10,8 @@ from uuid import UUID
 
 import orjson
 
-from latent_core.db.connection import Connection
-from latent_core.domain.document import DocumentState, DocumentView
+from latent_core.db.connection import Connection, only_row
+from latent_core.domain.document import DocumentView
 from latent_core.domain.ids import document_id
 
 
@@ -83,7 +83,7 @@ LOCK: Final = """
 SELECT id, live_generation FROM documents WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE
 """
 
-FLIP: Final = """
+PUBLISH: Final = """
 UPDATE documents
 SET live_generation = %(generation)s, title = %(title)s, source_type = %(source_type)s, sha256 = %(sha256)s,
     bytes = %(bytes)s, language = %(language)s, fingerprint = %(fingerprint)s, live_chunks = %(chunks)s,
@@ -130,27 +130,23 @@ WHERE documents.id = overtaking.id AND documents.deleted_at IS NULL
 RETURNING documents.id, documents.floor_generation, documents.floor_request
 """
 
-PAGE: Final = """
-SELECT d.id, d.container_id, d.uri, d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.external_id,
-       d.parent_id, d.live_generation, d.live_chunks, d.language, d.source_modified_at, d.first_fetched_at,
-       d.fetched_at, d.updated_at, d.deleted_at,
+VIEW: Final = """
+SELECT d.id AS doc_id, d.container_id, d.uri AS source_uri, d.external_id, d.parent_id, d.title, d.mime, d.source_type,
+       CASE WHEN d.live_generation IS NULL THEN 'pending' ELSE 'live' END AS state, d.live_generation AS generation,
+       d.live_chunks AS chunks, d.bytes, d.sha256, d.language, d.source_modified_at AS modified_at,
+       d.first_fetched_at, d.fetched_at, d.updated_at, d.meta,
        (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages
 FROM documents d
-WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL
+"""
+
+PAGE: Final = f"""{VIEW}WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL
   AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
   AND (%(uri_prefix)s::text IS NULL OR starts_with(d.uri, %(uri_prefix)s))
 ORDER BY d.id
 LIMIT %(limit)s
 """
 
-ONE: Final = """
-SELECT d.id, d.container_id, d.uri, d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.external_id,
-       d.parent_id, d.live_generation, d.live_chunks, d.language, d.source_modified_at, d.first_fetched_at,
-       d.fetched_at, d.updated_at, d.deleted_at,
-       (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages
-FROM documents d
-WHERE d.id = %(id)s AND d.deleted_at IS NULL
-"""
+ONE: Final = f"{VIEW} WHERE d.id = %(id)s AND d.deleted_at IS NULL"
 
 OF_CONTAINER: Final = """
 SELECT id FROM documents
@@ -161,7 +157,7 @@ LIVE_COUNT: Final = """
 SELECT count(*) AS documents FROM (
     SELECT 1 FROM documents
     WHERE container_id = %(container_id)s AND live_generation IS NOT NULL AND deleted_at IS NULL AND live_chunks > 0
-    LIMIT %(max_attempts)s
+    LIMIT %(limit)s
 ) found
 """
 
@@ -248,7 +244,7 @@ async def publish(
 ) -> bool:
     """Make ``generation`` the visible one, if it and its request are newer than what is live and any deletion."""
     cursor = await conn.execute(
-        FLIP,
+        PUBLISH,
         {
             "id": doc_id,
             "generation": generation,
@@ -352,12 +348,12 @@ async def page(
         PAGE,
         {"container_id": container_id, "after": after, "limit": limit, "uri_prefix": uri_prefix},
     )
-    return [_view(r) for r in await cursor.fetchall()]
+    return [DocumentView.model_validate(row) for row in await cursor.fetchall()]
 
 
 async def view(conn: Connection, doc_id: UUID) -> DocumentView | None:
     found = await (await conn.execute(ONE, {"id": doc_id})).fetchone()
-    return _view(found) if found else None
+    return DocumentView.model_validate(found) if found else None
 
 
 async def of_container(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> set[UUID]:
@@ -377,40 +373,12 @@ async def ages(
     }
 
 
-async def live_count(conn: Connection, container_id: str, max_attempts: int) -> int:
-    """Visible documents with chunks, counted up to ``max_attempts``."""
-    cursor = await conn.execute(
-        LIVE_COUNT, {"container_id": container_id, "max_attempts": max_attempts}
-    )
-    row = await cursor.fetchone()
-    return int(row["documents"]) if row else 0
+async def live_count(conn: Connection, container_id: str, limit: int) -> int:
+    """Visible documents with chunks, counted up to ``limit``."""
+    values = {"container_id": container_id, "limit": limit}
+    return int((await only_row(await conn.execute(LIVE_COUNT, values)))["documents"])
 
 
 async def remove_batch(conn: Connection, container_id: str, limit: int) -> int:
     """Drop rows of a deleted container, with their chunks, pages and blob references."""
     return (await conn.execute(BATCH_OF_CONTAINER, {"id": container_id, "limit": limit})).rowcount
-
-
-def _view(row: dict[str, Any]) -> DocumentView:
-    return DocumentView(
-        doc_id=row["id"],
-        container_id=row["container_id"],
-        source_uri=row["uri"],
-        external_id=row["external_id"],
-        parent_id=row["parent_id"],
-        title=row["title"],
-        mime=row["mime"],
-        source_type=row["source_type"],
-        state=DocumentState.PENDING if row["live_generation"] is None else DocumentState.LIVE,
-        generation=row["live_generation"],
-        chunks=row["live_chunks"],
-        pages=row["pages"],
-        bytes=row["bytes"],
-        sha256=row["sha256"],
-        language=row["language"],
-        modified_at=row["source_modified_at"],
-        first_fetched_at=row["first_fetched_at"],
-        fetched_at=row["fetched_at"],
-        updated_at=row["updated_at"],
-        meta=row["meta"],
-    )

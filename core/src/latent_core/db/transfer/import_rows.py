@@ -64,7 +64,7 @@ SET deleted_at = NULL, updated_at = now(), request = documents.request + 1,
 RETURNING id, request, next_generation - 1 AS generation
 """
 
-FLIP: Final = """
+PUBLISH: Final = """
 UPDATE documents d
 SET live_generation = r.generation, title = r.title, source_type = r.source_type, sha256 = r.sha256, bytes = r.bytes,
     language = r.language, fingerprint = r.fingerprint, live_chunks = r.chunks, mime = r.mime, meta = r.meta,
@@ -170,7 +170,7 @@ async def accept(
 
 async def publish(conn: Connection, documents: Sequence[dict[str, Any]]) -> set[UUID]:
     """Make generations visible that are newer than the live ones and any deletion; returns them. Lock the documents first."""
-    cursor = await conn.execute(FLIP, {"documents": orjson.dumps(documents).decode()})
+    cursor = await conn.execute(PUBLISH, {"documents": orjson.dumps(documents).decode()})
     return {r["id"] for r in await cursor.fetchall()}
 
 

@@ -354,20 +354,17 @@ def _name(field: Column | MetaField) -> str:
 
 
 def _shown_question(test: Test) -> Any:
-    format_value = [_shown_value(value) for value in test.values]
+    shown_values = [_shown_value(value) for value in test.values]
     if test.field is Column.MAX_AGE:
-        return format_value[0]
+        return shown_values[0]
     match test.op:
         case FilterOp.EXISTS:
             return {"exists": True}
         case FilterOp.IN:
-            return (
-                {"in": format_value}
-                if test.field in (Column.PATH, Column.KEY_PATH)
-                else format_value
-            )
+            named = test.field in (Column.PATH, Column.KEY_PATH)
+            return {"in": shown_values} if named else shown_values
         case _:
-            return {test.op.value: format_value[0] if len(format_value) == 1 else format_value}
+            return {test.op.value: shown_values[0] if len(shown_values) == 1 else shown_values}
 
 
 def _shown_value(value: Value) -> Any:

@@ -14,7 +14,7 @@ VLLM: Final = "vllm/"
 JINA: Final = "jina/"
 VLLM_WITHOUT_PREFIX: Final = frozenset({"nomic-embed-multimodal-7b"})
 VISION: Final = "-vision-"
-"""Parts of the names of Nomic's models that read images."""
+"""Part of the names of Nomic's models that read images."""
 
 
 def reads_language(name: str, language: str) -> bool:
