@@ -44,7 +44,9 @@ async def test_a_server_that_says_it_is_full_is_left_alone_for_a_minute(conn: Co
     await capacity.check(conn)
     capacity.heard(StoreFull("full", service="minio"))
     clock.now += 12
-    with pytest.raises(OutOfSpace, match=r"S3 server reported a full disk 12 s ago.*retry") as caught:
+    with pytest.raises(
+        OutOfSpace, match=r"S3 server reported a full disk 12 s ago.*retry"
+    ) as caught:
         await capacity.check(conn)
     assert caught.value.details == {"service": "minio", "retry_after": 48}
     assert capacity.known_full() == {"minio"}

@@ -47,7 +47,7 @@ class Space:
 
     @property
     def is_adapted(self) -> bool:
-        """Whether every vector of its embedder goes through the adapter; else the adapter made its first points."""
+        """Whether the adapter maps every vector of its embedder; if not, it mapped only the first points."""
         return self.adapter is not None and self.shares is not None
 
     @property

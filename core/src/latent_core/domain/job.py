@@ -39,7 +39,7 @@ class JobKind(StrEnum):
     """Write a container into an archive, or verify a backup by reading it to its end."""
     IMPORT = "import"
     EVAL = "eval"
-    """Ask judged queries: claimed by the gateway, which is the one that searches (ADR 0010)."""
+    """Run judged queries and measure their results."""
 
 
 class JobState(StrEnum):

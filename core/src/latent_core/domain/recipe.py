@@ -1,4 +1,4 @@
-"""What decides a document's chunks besides its content: if it changes, a listing requests the document again."""
+"""What decides a document's chunks besides its content: if it changes, a folder listing requests the document again."""
 
 from __future__ import annotations
 

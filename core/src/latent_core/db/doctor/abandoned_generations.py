@@ -22,7 +22,7 @@ ORDER BY d.container_id, d.id
 LIMIT %(limit)s
 """
 
-# The caller holds the documents: a job that was enqueued before is seen, one that follows takes a later generation.
+# The caller has locked the documents: a job enqueued before is visible, a later job takes a later generation.
 GIVE_UP: Final = """
 WITH found AS (
     SELECT d.id, greatest(coalesce(d.live_generation, 0) + 1, d.floor_generation) AS first

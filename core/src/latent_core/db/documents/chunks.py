@@ -243,7 +243,7 @@ async def hydrate(
 async def places(
     conn: Connection, container_id: str, chunk_nos: Sequence[int]
 ) -> dict[int, dict[str, Any]]:
-    """Ids and places of those of ``chunk_nos`` that are visible."""
+    """Ids and positions of the visible ones among ``chunk_nos``."""
     cursor = await conn.execute(
         PLACES, {"container_id": container_id, "chunk_nos": list(chunk_nos)}, binary=True
     )

@@ -242,7 +242,7 @@ async def publish(
     modified_at: datetime | None,
     mtime_ns: int | None,
 ) -> bool:
-    """Make ``generation`` the visible one, if it and its request are newer than what is live and any deletion."""
+    """Make ``generation`` the visible one, if it and its request are newer than the live ones and any deletion."""
     cursor = await conn.execute(
         PUBLISH,
         {

@@ -75,7 +75,7 @@ FROM documents d LEFT JOIN LATERAL (
 WHERE d.id = ANY(%(ids)s) AND d.deleted_at IS NULL AND d.parent_id IS NULL
 """
 
-# Operators of text_pattern_ops: the index on uris answers them bytewise, whatever the database's collation.
+# Operators of text_pattern_ops: the index on uris compares bytes, independent of the database's collation.
 # In the order of ids, as all code locks documents; only where the bytes are still the same.
 TOUCH: Final = """
 UPDATE documents d SET source_mtime_ns = t.mtime_ns
@@ -104,7 +104,7 @@ async def known(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, StoredF
 async def touch(
     conn: Connection, times: Mapping[UUID, int], hashes: Mapping[UUID, str | None]
 ) -> None:
-    """Note new times of files whose bytes are those of the live document."""
+    """Record new times of files whose bytes equal the live document."""
     ids = list(times)
     await conn.execute(
         TOUCH, {"ids": ids, "times": [times[i] for i in ids], "hashes": [hashes[i] for i in ids]}

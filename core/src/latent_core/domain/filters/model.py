@@ -27,7 +27,7 @@ META: Final = "meta."
 
 
 class Column(StrEnum):
-    """Fields that every chunk or its document has; their names are those of the filter language."""
+    """Fields that every chunk or its document has, by their names in the filter language."""
 
     SOURCE_TYPE = "source_type"
     MODALITY = "modality"
