@@ -39,9 +39,9 @@ def metas(gateway: FakeGateway) -> dict[str, dict[str, object]]:
         ("a: !!python/object:os.system x\n", "m.yaml, line 1: could not determine"),
         (
             "a: 99999999999999999999999\n",
-            "m.yaml: a: must not hold an integer of more than 64 bits",
+            "m.yaml: a: must not contain an integer of more than 64 bits",
         ),
-        ("a: .nan\n", "m.yaml: a: must not hold a number that is not finite"),
+        ("a: .nan\n", "m.yaml: a: must not contain a number that is not finite"),
         ("a: " + "[" * 5000, "m.yaml"),
         ("x" * (MAX_META_BYTES + 1), "m.yaml: meta has at most 65536 bytes"),
     ],

@@ -100,7 +100,7 @@ async def test_a_third_token_of_a_name_is_refused_until_one_is_revoked(
         (["claude"], "agent:claude"),
         (["agent:x", "--expires", "soon"], "12h, 30d, 6w or 1y"),
         (["agent:x", "--scope", "all"], "'all' is not one of"),
-        (["agent:x", "-c", "Not An Id"], "cannot be a container's id"),
+        (["agent:x", "-c", "Not An Id"], "is not a valid container id"),
     ],
 )
 async def test_what_cannot_be_a_token_is_refused_with_what_could(

@@ -121,7 +121,7 @@ async def test_a_container_whose_name_cannot_be_one_is_refused_in_paths_and_quer
 @pytest.mark.parametrize("prefix", ["a%00b", "%01"])
 async def test_a_prefix_that_no_uri_has_is_refused(http: httpx.AsyncClient, prefix: str) -> None:
     message = refused(await http.get(f"/v1/containers/{HERE}/documents?uri_prefix={prefix}"), 400)
-    assert "uri_prefix: must not hold the control character" in message
+    assert "uri_prefix: must not contain the control character" in message
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ async def test_a_manifest_that_cannot_be_kept_or_obeyed_is_refused(
 
 
 ADDITIONS: Final[list[tuple[dict[str, Any], str]]] = [
-    ({"meta": {"a": "x\x00y"}}, "meta: 'a' must not hold the control character"),
-    ({"meta": {"a": "\ud800"}}, "half a character"),
-    ({"meta": {"\ud800": 1}}, "half a character"),
+    ({"meta": {"a": "x\x00y"}}, "meta: 'a' must not contain the control character"),
+    ({"meta": {"a": "\ud800"}}, "lone surrogate"),
+    ({"meta": {"\ud800": 1}}, "lone surrogate"),
     ({"meta": {"a": 2**64}}, "more than 64 bits"),
     ({"meta": nested(65)}, "nested deeper than 64"),
     ({"meta": nested(900)}, "nested deeper than 64"),
@@ -160,8 +160,8 @@ ADDITIONS: Final[list[tuple[dict[str, Any], str]]] = [
     ({"source_uri": "file:///a\x00b"}, "control character"),
     ({"source_uri": "no-scheme"}, "is not a uri"),
     ({"source_uri": "file:///" + "ä" * 1000}, "at most 2000 bytes"),
-    ({"modified_at": "1200-01-01T00:00:00Z"}, "years 1900 to 2200"),
-    ({"modified_at": "9999-12-31T23:59:59-12:00"}, "years 1900 to 2200"),
+    ({"modified_at": "1200-01-01T00:00:00Z"}, "between the years 1900 and 2200"),
+    ({"modified_at": "9999-12-31T23:59:59-12:00"}, "between the years 1900 and 2200"),
     ({"mtime_ns": 2**63}, "mtime_ns"),
 ]
 

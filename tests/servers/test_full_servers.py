@@ -53,7 +53,7 @@ def is_refused(answer: httpx.Response, answer_body: str) -> bool:
     (issue,) = answer.json()["issues"]
     assert issue["code"] == "UNAVAILABLE"
     assert answer_body in issue["message"]
-    assert "make room" in issue["message"]
+    assert "Free disk space" in issue["message"]
     assert 1 <= int(answer.headers["Retry-After"]) <= 60
     return answer.status_code == 507
 

@@ -135,11 +135,14 @@ def _fusion(weights: dict[str, float]) -> dict[str, Any]:
         (_fusion({"bm25": 0.0, "vector": 0.0}), "cannot both weigh 0"),
         ({"id": "notes", "name": "N", "acl": {"roles": {"owner": []}}}, "at least one owner"),
         ({"id": "notes", "name": "N", "acl": {"roles": {"owner": [" "]}}}, "at least one owner"),
-        ({"id": "notes", "name": "a\x00b"}, "name: must not hold the control character"),
-        ({"id": "notes", "name": "N", "theme": "\ud800"}, "theme: must not hold half"),
+        ({"id": "notes", "name": "a\x00b"}, "name: must not contain the control character"),
+        (
+            {"id": "notes", "name": "N", "theme": "\ud800"},
+            "theme: must not contain the lone surrogate",
+        ),
         (
             {"id": "notes", "name": "N", "metadata": {"custom_schema": {"a": [2**70]}}},
-            "metadata.custom_schema.a.0: must not hold an integer",
+            "metadata.custom_schema.a.0: must not contain an integer",
         ),
     ],
 )

@@ -29,10 +29,10 @@ def test_a_date_stays_the_text_that_was_written() -> None:
     [
         ("", "m.yaml: is empty"),
         ("- a\n", "m.yaml: a manifest is a mapping of keys, not list"),
-        ("id: a\nname: b\nid: c\n", "m.yaml, line 3: key 'id' stands on line 1 already"),
+        ("id: a\nname: b\nid: c\n", "m.yaml, line 3: key 'id' is already defined on line 1"),
         (
             "id: a\nname: b\npdf:\n  max_pages: 3\n  max_pages: 4\n",
-            "m.yaml, line 5: key 'pdf.max_pages' stands on line 4 already",
+            "m.yaml, line 5: key 'pdf.max_pages' is already defined on line 4",
         ),
         (
             "id: a\nname: b\nchunkr: {}\n",
@@ -51,7 +51,7 @@ def test_a_date_stays_the_text_that_was_written() -> None:
         ("id: a\n---\nid: b\n", "m.yaml, line 2: expected a single document"),
         (
             "id: &x a\nname: *x\n",
-            "m.yaml: aliases are not used in manifests; write line 1 out again",
+            "m.yaml: manifests must not use YAML aliases; write the value on line 1 out in full",
         ),
         ("id: !!python/object:os.system a\n", "m.yaml, line 1: could not determine a constructor"),
         ("id: !!int a\nname: b\n", "m.yaml: is not YAML"),
@@ -70,7 +70,7 @@ def test_what_is_wrong_is_named_by_file_line_and_key(source: str | bytes, expect
 def test_a_short_file_that_unfolds_into_gigabytes_is_refused_at_once() -> None:
     rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 20)]
-    with pytest.raises(Invalid, match="aliases are not used"):
+    with pytest.raises(Invalid, match="must not use YAML aliases"):
         read_manifest("id: a\nname: b\nmetadata: {custom_schema: {}}\n" + "\n".join(rows))
 
 

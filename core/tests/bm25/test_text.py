@@ -42,10 +42,10 @@ def test_layout_is_allowed_where_a_text_has_lines() -> None:
 @pytest.mark.parametrize(
     ("meta", "message"),
     [
-        ({"a": "x\x00y"}, "'a' must not hold the control character"),
-        ({"a": ["\ud800"]}, "'a.0' must not hold half a character"),
-        ({"\x00": 1}, "a key must not hold"),
-        ({"a": {"b": 2**64}}, "'a.b' must not hold an integer"),
+        ({"a": "x\x00y"}, "'a' must not contain the control character"),
+        ({"a": ["\ud800"]}, "'a.0' must not contain the lone surrogate"),
+        ({"\x00": 1}, "a key must not contain"),
+        ({"a": {"b": 2**64}}, "'a.b' must not contain an integer"),
         ({"a": -(2**63) - 1}, "an integer of more than 64 bits"),
         ({"a": float("nan")}, "not finite"),
         (nested(65), "nested deeper than 64"),

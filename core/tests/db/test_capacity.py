@@ -44,7 +44,9 @@ async def test_a_server_that_says_it_is_full_is_left_alone_for_a_minute(conn: Co
     await capacity.check(conn)
     capacity.heard(StoreFull("full", service="minio"))
     clock.now += 12
-    with pytest.raises(OutOfSpace, match=r"S3 server said 12 s ago.*make room there") as caught:
+    with pytest.raises(
+        OutOfSpace, match=r"S3 server reported a full disk 12 s ago.*retry"
+    ) as caught:
         await capacity.check(conn)
     assert caught.value.details == {"service": "minio", "retry_after": 48}
     assert capacity.known_full() == {"minio"}
@@ -58,7 +60,7 @@ async def test_what_a_worker_met_is_known_to_every_gateway_that_asks(conn: Conne
     await stores_over_capacity.note(conn, "qdrant")
     clock = Clock()
     capacity = CapacityGuard(servers=ALL, clock=clock)
-    with pytest.raises(OutOfSpace, match="Qdrant said"):
+    with pytest.raises(OutOfSpace, match="Qdrant reported a full disk"):
         await capacity.check(conn)
     clock.now += REMEMBERED_SECONDS
     await conn.execute(
@@ -83,7 +85,7 @@ async def test_the_disk_of_what_is_embedded_is_measured_and_free_again_at_once(
     settings = load_settings(min_free_bytes=MORE_THAN_THERE_IS, s3_endpoint="http://s3:1")
     capacity = CapacityGuard.of(settings, tmp_path)
     monkeypatch.setattr(capacity, "_clock", clock)
-    with pytest.raises(OutOfSpace, match="LLC_MIN_FREE_BYTES stay free"):
+    with pytest.raises(OutOfSpace, match="less than LLC_MIN_FREE_BYTES"):
         await capacity.check(conn)
     assert capacity.known_full() == {"postgres", "qdrant"}
     monkeypatch.setattr(capacity, "_min_free", 1)

@@ -108,7 +108,7 @@ async def test_a_lock_that_is_not_given_is_timed_out(dsn: str) -> None:
 
 
 async def test_a_full_disk_is_out_of_space(database: Database) -> None:
-    with pytest.raises(OutOfSpace, match="make room"):
+    with pytest.raises(OutOfSpace, match="disk of Postgres is full"):
         async with database.transaction() as conn:
             await conn.execute("COPY (SELECT generate_series(1, 100000)) TO '/dev/full'")
 

@@ -15,10 +15,10 @@ from latent_core.domain.refresh import RefreshRequest
     [
         ({"strategy": "drift"}, "needs 'to'"),
         ({"strategy": "reparse", "to": {"embedder": "local"}}, "keeps the embedder"),
-        ({"strategy": "parallel", "way": "query"}, "belongs to strategy drift"),
-        ({"strategy": "inplace", "keep_days": 3}, "belongs to parallel and drift"),
-        ({"strategy": "reparse", "keep_days": 0}, "belongs to parallel and drift"),
-        ({"strategy": "reparse", "force": True}, "leave 'force' out"),
+        ({"strategy": "parallel", "way": "query"}, "applies only to strategy drift"),
+        ({"strategy": "inplace", "keep_days": 3}, "applies to parallel and drift"),
+        ({"strategy": "reparse", "keep_days": 0}, "applies to parallel and drift"),
+        ({"strategy": "reparse", "force": True}, "remove 'force'"),
     ],
 )
 def test_what_a_strategy_would_ignore_is_refused_with_its_reason(

@@ -60,16 +60,22 @@ def test_what_parsers_write_needs_no_declaration() -> None:
 @pytest.mark.parametrize(
     ("filters", "message"),
     [
-        ({"meta.yaer": 2020}, r"meta\.yaer: is in no schema .* did you mean 'meta\.year'"),
+        (
+            {"meta.yaer": 2020},
+            r"meta\.yaer: is not declared in the schema .* did you mean 'meta\.year'",
+        ),
         ({"year": 2020}, r"year: is an unknown field; did you mean 'meta\.year'"),
-        ({"meta.year": "2020"}, r"meta\.year: must be a whole number, .* not '2020'"),
-        ({"meta.year": True}, r"meta\.year: must be a whole number, .* not true"),
+        ({"meta.year": "2020"}, r"meta\.year: must be a whole number .* not '2020'"),
+        ({"meta.year": True}, r"meta\.year: must be a whole number .* not true"),
         ({"meta.year": {"gte": 2020.5}}, r"meta\.year\.gte: must be a whole number"),
-        ({"meta.year": {"contains": 2}}, r"meta\.year\.contains: cannot be asked here"),
-        ({"meta.city": "Bonn"}, r"meta\.city: 'Bonn' is none of Berlin, Potsdam"),
+        ({"meta.year": {"contains": 2}}, r"meta\.year\.contains: does not apply to this field"),
+        ({"meta.city": "Bonn"}, r"meta\.city: must be one of Berlin, Potsdam, not 'Bonn'"),
         ({"meta.when": {"gte": "soon"}}, r"meta\.when\.gte: must be a date"),
-        ({"meta.tags": ["a"]}, r"meta\.tags: cannot be asked here; operators are contains"),
-        ({"meta.year.x": 1}, r"meta\.year\.x: is in no schema"),
+        (
+            {"meta.tags": ["a"]},
+            r"meta\.tags: does not apply to this field; its operators are contains",
+        ),
+        ({"meta.year.x": 1}, r"meta\.year\.x: is not declared in the schema"),
     ],
 )
 def test_what_a_schema_does_not_allow_is_refused_by_name(

@@ -37,7 +37,7 @@ def test_a_pattern_takes_what_its_names_stand_for(
     pattern: str, path: str, meta: dict[str, str]
 ) -> None:
     if "ö" in pattern:
-        with pytest.raises(ValueError, match="is no name"):
+        with pytest.raises(ValueError, match="is not a name"):
             PathRule.of(pattern)
         return
     assert PathRule.of(pattern).meta(path) == meta
@@ -47,15 +47,15 @@ def test_a_pattern_takes_what_its_names_stand_for(
     ("pattern", "summary"),
     [
         ("*.md", "names no field"),
-        ("{a}{b}.md", "something must stand that parts them"),
-        ("{a}*.md", "something must stand that parts them"),
+        ("{a}{b}.md", "put a literal character between two wildcards"),
+        ("{a}*.md", "put a literal character between two wildcards"),
         ("{a}/{a}.md", "names the field 'a' twice"),
-        ("{a.md", "a brace that has no partner"),
-        ("{}.md", "'{}' is no name"),
+        ("{a.md", "unbalanced brace"),
+        ("{}.md", "'{}' is not a name"),
         ("{a}//b", "an empty part"),
         ("**/{a}/**/b", "more than one **"),
         ("{a}/**", "ends in **"),
-        ("x**/{a}", "stands between slashes only"),
+        ("x**/{a}", "must be a whole part between slashes"),
         ("{a}\n", "control character"),
         ("{a}" + "x" * 500, "1 to 500 characters"),
         ("/".join(f"{{a{n}}}" for n in range(17)), "names 17 fields; the limit is 16"),

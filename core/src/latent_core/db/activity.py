@@ -1,4 +1,4 @@
-"""What the database itself is busy with."""
+"""How long transactions of the database stay open."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Final
 
 from latent_core.db.connection import Connection
 
-# A snapshot that is held slows every claim and keeps what is dead from being removed. Of this database only,
-# and not this very transaction.
+# A snapshot that stays open slows every claim and keeps vacuum from removing dead rows. Only of this database,
+# and without this transaction.
 OLDEST_TRANSACTION: Final = """
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::float AS seconds
 FROM pg_stat_activity

@@ -1,4 +1,4 @@
-"""Numpy arrays as parameters: hundreds of chunk_nos a search go to Postgres as one copy, not one number at a time."""
+"""Numpy arrays as parameters: a search sends hundreds of chunk_nos to Postgres as one buffer instead of number by number."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BigintArrayDumper(Dumper):
     def dump(self, obj: NDArray[np.integer]) -> bytes:
         if obj.ndim != 1 or obj.dtype.kind not in "iu":
             raise TypeError(
-                f"a vector of integers is wanted, this is {obj.dtype} of {obj.ndim} dimensions"
+                f"expected a vector of integers, got {obj.dtype} of {obj.ndim} dimensions"
             )
         items = np.empty(len(obj), ITEM)
         items["length"] = ITEM_BYTES

@@ -1,4 +1,4 @@
-"""Who did what to which container: a row a change, in the change's own transaction; and how it is read."""
+"""The audit trail: one row per change, written in the transaction of the change, and the queries that read it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHERE last.action = 'container.delete'
 """
 
 
-# Each container's lines from its own index. Those of a container that had the id before are not its owners' to read.
+# Each container's lines come from its own index. The lines of an earlier container with the same id are not shown.
 OWNED: Final = """
 SELECT found.id, found.at, found.principal, found.action, found.container_id, found.object, found.request_id
 FROM unnest(%(container_ids)s::text[]) AS w (container_id)
@@ -42,7 +42,7 @@ ORDER BY found.id DESC
 LIMIT %(limit)s
 """
 
-# And what concerns no container, or none that is there: what is there and somebody else's stays out.
+# Also lines without a container, or of a container that no longer exists; containers of other owners stay hidden.
 WHOLE: Final = """
 SELECT a.id, a.at, a.principal, a.action, a.container_id, a.object, a.request_id
 FROM audit a
@@ -65,7 +65,7 @@ class AuditQuery:
     limit: int
     principal: str | None = None
     action: str | None = None
-    """A beginning: ``token.`` means all of tokens."""
+    """A prefix: ``token.`` matches all actions on tokens."""
 
 
 async def note(
@@ -99,7 +99,7 @@ async def note_each(
     objects: Sequence[str],
     request_id: str | None,
 ) -> None:
-    """One line an object, in one go."""
+    """One line per object, in one statement."""
     common = {
         "principal": principal,
         "action": action,
@@ -111,7 +111,7 @@ async def note_each(
 
 
 async def deleted(conn: Connection, container_ids: Sequence[str]) -> set[str]:
-    """Those of the containers that somebody deleted and nobody has created since."""
+    """Those ids whose container was deleted and not created again since."""
     cursor = await conn.execute(LAST_DELETED, {"ids": list(container_ids)})
     return {row["id"] for row in await cursor.fetchall()}
 
@@ -119,7 +119,7 @@ async def deleted(conn: Connection, container_ids: Sequence[str]) -> set[str]:
 async def of_containers(
     conn: Connection, container_ids: Sequence[str], query: AuditQuery
 ) -> list[AuditLine]:
-    """What happened to these containers since they were made."""
+    """Lines of these containers since their creation."""
     values = {**asdict(query), "container_ids": list(container_ids)}
     rows = await (await conn.execute(OWNED, values)).fetchall()
     return [AuditLine.model_validate(row) for row in rows]
@@ -128,7 +128,7 @@ async def of_containers(
 async def whole(
     conn: Connection, owned: Sequence[str], container_id: str | None, query: AuditQuery
 ) -> list[AuditLine]:
-    """What happened to ``owned`` containers, to those that are no more, and to the installation; of one, if it is named."""
+    """Lines of ``owned`` and of deleted containers and of the installation; only of one container if it is named."""
     values = {**asdict(query), "container_ids": list(owned), "container_id": container_id}
     rows = await (await conn.execute(WHOLE, values)).fetchall()
     return [AuditLine.model_validate(row) for row in rows]

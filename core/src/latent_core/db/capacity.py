@@ -1,7 +1,7 @@
-"""Whether the stores have room for more: asked before work is accepted, so that nothing is taken that must wait.
+"""Whether the stores have free space. Checked before work is accepted, so that no accepted job has to wait for space.
 
-A store on this machine is measured. A server tells nobody how full it is: one that said it is full is left alone for
-a minute, and whatever is written then finds out whether it still is. Searches go on, and deletions, which make room.
+A store on this machine is measured. The free space of a server is not known: after it reported a full disk, no work
+is accepted for a minute. The next write then shows whether it is still full. Searches and deletions still work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from latent_core.settings import Settings
 
 REMEMBERED_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 2.0
-"""How old what the workers noted, and the room on this disk, may be."""
+"""Maximum age of the workers' reports and of the measured free space."""
 SERVICES: Final[tuple[Service, ...]] = get_args(Service)
 _CALLED: Final[Mapping[Service, str]] = {
     "postgres": "Postgres",
@@ -31,7 +31,7 @@ _CALLED: Final[Mapping[Service, str]] = {
 
 
 class CapacityGuard:
-    """One a process. ``folder`` is on the disk of what is embedded, where ``min_free`` bytes stay free."""
+    """One per process. ``folder`` is on the disk of the local stores, where ``min_free`` bytes stay free."""
 
     def __init__(
         self,
@@ -60,21 +60,21 @@ class CapacityGuard:
         return cls(folder, min_free=settings.min_free_bytes, servers=servers)
 
     def heard(self, error: LatentError) -> None:
-        """Remember a server that says it is full; other errors are none of ours."""
+        """Remember a server that reports a full disk; other errors are ignored."""
         if isinstance(error, StoreFull) and error.service in self._servers:
             self._reported_at[error.service] = self._clock()
 
     def known_full(self) -> frozenset[Service]:
-        """By what was seen so far."""
+        """The full stores, by the last check."""
         servers = {name for name in self._reported_at if self._seconds_left(name) > 0}
         return frozenset(servers | (set(self._embedded) if self._short else set()))
 
     async def look(self, conn: Connection) -> None:
-        """See what the workers noted, and how much room is on this disk, unless that was just done."""
+        """Read the workers' reports and the free space of this disk, unless that was done just before."""
         now = self._clock()
         if self._looked_at is not None and now - self._looked_at < LOOK_SECONDS:
             return
-        self._looked_at = now  # before the wait: who comes meanwhile goes by the last look
+        self._looked_at = now  # before the wait: concurrent callers use the last result
         for service, ago in (
             await stores_over_capacity.reported_within(conn, REMEMBERED_SECONDS)
         ).items():
@@ -85,22 +85,22 @@ class CapacityGuard:
         self._short = await self._is_short()
 
     async def check(self, conn: Connection) -> None:
-        """``OutOfSpace`` when nothing should be written now; it says what to do, and when to come back."""
+        """Raise ``OutOfSpace`` when writes must wait; the error says what to do and when to retry."""
         await self.look(conn)
         full = self.known_full()
         service = min(full & self._servers, default=None)
         if service is not None:
             left = self._seconds_left(service)
             raise OutOfSpace(
-                f"{_CALLED[service]} said {REMEMBERED_SECONDS - left:.0f} s ago that its disk is full, so nothing is "
-                "written to it for a minute: make room there, then send it again. Searching goes on, and so does deleting",
+                f"{_CALLED[service]} reported a full disk {REMEMBERED_SECONDS - left:.0f} s ago, so writes are refused for a minute. "
+                "Free disk space on that server, then retry. Searching and deleting still work",
                 service=service,
                 retry_after=max(1, ceil(left)),
             )
         if full:
             raise OutOfSpace(
-                "there is too little room in the data directory: LLC_MIN_FREE_BYTES stay free; make room, or lower "
-                "that, then send it again. Searching goes on, and so does deleting",
+                "too little free disk space in the data directory: less than LLC_MIN_FREE_BYTES. Free disk space, or lower "
+                "that setting, then retry. Searching and deleting still work",
                 retry_after=ceil(REMEMBERED_SECONDS),
             )
 

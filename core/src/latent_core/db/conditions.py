@@ -1,8 +1,8 @@
-"""Filters as Postgres judges them: fragments of SQL from one table, joined by their nodes; every value is a parameter.
+"""Filters as SQL: fragments from one table, joined as the filter's nodes are; every value is a parameter.
 
-The fragments speak of a row of ``chunks`` as ``c`` and of its document as ``d``. A fragment may be NULL where
-something is missing: AND and OR pass that on as "not true", and NOT is written as IS NOT TRUE, so that a
-condition and its ``Negation`` part all chunks between them. Nothing here can fail on what a row holds.
+In the fragments ``c`` is a row of ``chunks`` and ``d`` its document. A fragment may be NULL where a field
+is missing: AND and OR treat that as "not true", and NOT is written as IS NOT TRUE, so that every chunk
+matches either a condition or its ``Negation``. No content of a row makes a fragment fail.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from latent_core.domain.filters.model import (
 
 @dataclass(frozen=True, slots=True)
 class FilterCondition:
-    """What a filter asks of a chunk; empty, it lets everything through."""
+    """The condition of a filter on a chunk; an empty one matches every chunk."""
 
     where: Composable | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class FilterCondition:
 
 
 def condition(node: Node | None) -> FilterCondition:
-    """The condition that a filter stands for."""
+    """Translate a filter into a condition."""
     if node is None:
         return FilterCondition()
     compiler = _Compiler()
@@ -78,7 +78,7 @@ _COLUMNS: Final[Mapping[tuple[Column, FilterOp], LiteralString]] = {
     (Column.KEY_PATH, FilterOp.IN): "c.key_path" + _EXACT,
     (Column.KEY_PATH, FilterOp.EXISTS): "c.key_path IS NOT NULL",
     (Column.KEY_PATH, FilterOp.CONTAINS): 'strpos(c.key_path COLLATE "C", {value}::text) > 0',
-    # Whole steps: what follows is nothing, a name or a place in a list.
+    # Whole steps: the next character ends the path, begins a name or an index.
     (Column.KEY_PATH, FilterOp.PREFIX): (
         """EXISTS (SELECT FROM unnest({value}::text[]) AS prefix WHERE c.key_path ^@ prefix
         AND substr(c.key_path, length(prefix) + 1, 1) IN ('', '.', '['))"""
@@ -106,7 +106,7 @@ _COLUMNS: Final[Mapping[tuple[Column, FilterOp], LiteralString]] = {
 
 _IN_CHUNK: Final[LiteralString] = "coalesce(c.meta -> {name}::text, d.meta -> {name}::text)"
 _IN_DOCUMENT: Final[LiteralString] = "(d.meta -> {name}::text)"
-# {meta} is what stands under a field's name: jsonb, or NULL. Casts stand behind CASE, which keeps the order.
+# {meta} is the value of a field: jsonb or NULL. Casts are inside CASE, which fixes the order of evaluation.
 _KNOWN: Final[LiteralString] = "jsonb_typeof({meta}) <> 'null'"
 _EQUAL: Final[LiteralString] = "{meta} = ANY({value}::jsonb[])"
 _NUMBER: Final[LiteralString] = "jsonb_typeof({meta}) = 'number' AND {meta} {op} {value}::jsonb"
@@ -159,7 +159,7 @@ class _Compiler:
         return fragment.format(value=self._bind(given), op=_ORDERED.get(test.op, SQL("")))
 
     def _globs(self, globs: Sequence[str]) -> Composable:
-        """Folders are compared as they are, which is cheaper than matching."""
+        """Folders use a plain comparison, which is cheaper than a pattern."""
         folders = [glob for glob in globs if _is_folder(glob)]
         patterns = [glob_pattern(glob) for glob in globs if glob not in folders]
         return SQL(_GLOBS).format(
@@ -197,7 +197,7 @@ class _Compiler:
         )
 
     def _field(self, name: str) -> Composable:
-        """The value under a name: the chunk's, else the document's; else what the name's dots lead to."""
+        """The value of a field: the chunk's, else the document's; else the value at the dotted path."""
         whole = self._top(name)
         first, *steps = name.split(".")
         if not steps:
@@ -223,10 +223,10 @@ def _is_folder(glob: str) -> bool:
 
 
 def glob_pattern(glob: str) -> str:
-    """A glob as a regular expression of Postgres, which matches it in time linear in the path.
+    """A glob as a regular expression of Postgres that matches in time linear in the path.
 
-    ``*`` is any run of characters but slashes, ``?`` one of them, ``**`` any number of whole parts, at the end
-    whatever follows. One without a slash is about the file's name, in whatever folder.
+    ``*`` is any run of characters except slashes, ``?`` one such character, ``**`` any number of whole parts, at
+    the end any rest. A glob without a slash matches the file name in any folder.
     """
     parts = glob.split("/")
     if len(parts) == 1 and glob != "**":

@@ -1,4 +1,4 @@
-"""The way to Postgres: one pool a process, transactions, and the one place where its errors become ours.
+"""The connection to Postgres: one pool per process, transactions, and the one place that maps errors of psycopg.
 
 Rows are dicts (``dict_row``): a repository reads ``row["title"]``. Hot paths that read thousands of
 rows open their own cursor: ``conn.cursor(row_factory=tuple_row, binary=True)``.
@@ -53,7 +53,7 @@ SELECT set_config('statement_timeout', %(statement)s, false),
 PING = "SELECT 1"
 
 _LEVELS: dict[Isolation, IsolationLevel | None] = {
-    "read committed": None,  # the server's default: nothing to say in BEGIN
+    "read committed": None,  # the server's default: BEGIN needs no option
     "repeatable read": IsolationLevel.REPEATABLE_READ,
     "serializable": IsolationLevel.SERIALIZABLE,
 }
@@ -61,9 +61,9 @@ _LEVELS: dict[Isolation, IsolationLevel | None] = {
 
 @dataclass(frozen=True, slots=True)
 class DatabaseTimeouts:
-    """How long the server and the pool may let us wait, in seconds.
+    """Time limits of the server and the pool, in seconds.
 
-    ``statement`` bounds any one statement; a longer one says ``SET LOCAL statement_timeout`` itself.
+    ``statement`` limits each statement; a longer one sets ``SET LOCAL statement_timeout`` itself.
     """
 
     wait: float = 10.0
@@ -106,7 +106,7 @@ class Database:
         name: str = "gateway",
         limits: DatabaseTimeouts = DEFAULT_LIMITS,
     ) -> Self:
-        """Raises ``Unavailable`` when the server cannot be reached, ``Invalid`` when it is not to be used."""
+        """Raises ``Unavailable`` when the server cannot be reached, ``Invalid`` when it cannot be used."""
         await check_server(dsn)
         pool = AsyncConnectionPool(
             dsn,
@@ -114,7 +114,7 @@ class Database:
             max_size=max_size,
             name=name,
             timeout=limits.wait,
-            # Not longer than a client waits: the next one begins with a fresh attempt, without the
+            # Not longer than a client waits: the next client begins a fresh attempt without the
             # delays that grow while Postgres is away.
             reconnect_timeout=limits.wait,
             # A statement is a transaction of its own, unless ``transaction`` begins one.
@@ -137,19 +137,19 @@ class Database:
         with mapped_errors():
             async with self._pool.connection() as conn:
                 if isolation != "read committed" or read_only:
-                    # Client-side state that is folded into BEGIN; _reset takes it back.
+                    # Client-side state that becomes part of BEGIN; _reset clears it.
                     await conn.set_isolation_level(_LEVELS[isolation])
                     await conn.set_read_only(read_only or None)
                 async with conn.transaction():
                     yield conn
 
     def reading(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection for statements that read, each by itself: BEGIN and COMMIT would cost as many round
-        trips again, and at "read committed" give no more, since there every statement has a snapshot of its own."""
+        """A connection for independent statements that read. BEGIN and COMMIT would triple the round trips for no
+        gain: at "read committed" every statement takes a new snapshot anyway."""
         return self._connected()
 
     def single(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection for one statement that writes: it is a transaction by itself, in one round trip instead of
+        """A connection for one statement that writes. The statement is its transaction: one round trip instead of
         three."""
         return self._connected()
 
@@ -173,7 +173,7 @@ class Database:
                 await conn.close()
 
     async def ping(self) -> None:
-        """Answers, or raises ``Unavailable`` or ``TimedOut``."""
+        """Check the connection; raises ``Unavailable`` or ``TimedOut``."""
         try:
             async with asyncio.timeout(self._limits.wait), self.transaction(read_only=True) as conn:
                 await conn.execute(PING)
@@ -201,9 +201,9 @@ def _arguments(name: str) -> dict[str, Any]:
         "application_name": f"latent {name}",
         "client_encoding": "utf8",
         "connect_timeout": CONNECT_SECONDS,
-        # What is said twice is said often: planning costs the server more than most statements themselves.
+        # Prepare from the second use on: planning costs the server more than most statements.
         "prepare_threshold": 1,
-        # A server that vanished without a word is noticed within half a minute.
+        # Keepalives detect within half a minute a server that disappeared without closing.
         "keepalives_idle": 15,
         "keepalives_interval": 5,
         "keepalives_count": 3,
@@ -221,17 +221,17 @@ def _adapters() -> AdaptersMap:
 async def check_server(dsn: str) -> None:
     """``Unavailable`` when the server cannot be reached, ``Invalid`` when it is too old.
 
-    The pool only logs why it cannot connect; one plain attempt tells the user.
+    The pool only logs why it cannot connect; one plain attempt gives the user the reason.
     """
     try:
         with mapped_errors():
             conn = await AsyncConnection.connect(dsn, connect_timeout=CONNECT_SECONDS)
     except psycopg.ProgrammingError as exc:
-        raise Invalid(f"the Postgres DSN cannot be read: {exc}") from exc
+        raise Invalid(f"the Postgres DSN (LLC_POSTGRES_DSN) is invalid: {exc}") from exc
     async with conn:
         version = conn.info.server_version
     if version < OLDEST_SERVER:
-        raise Invalid(f"Postgres {version // 10000} is too old: version 16 or newer is needed")
+        raise Invalid(f"Postgres {version // 10000} is too old: use version 16 or newer")
 
 
 async def _configure(conn: Connection, limits: DatabaseTimeouts) -> None:
@@ -241,8 +241,8 @@ async def _configure(conn: Connection, limits: DatabaseTimeouts) -> None:
 
 
 async def _check(conn: Connection) -> None:
-    """A healthy idle connection has nothing to read. One that has was closed by the server, or got a
-    message: only then is a round trip spent on asking."""
+    """A healthy idle connection has no data to read. If it has some, the server closed it or sent a message:
+    only then a round trip checks the connection."""
     poll = select.poll()
     poll.register(conn.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
     if poll.poll(0):
@@ -256,17 +256,17 @@ async def _reset(conn: Connection) -> None:
 
 
 async def only_row(cursor: AsyncCursor[DictRow]) -> DictRow:
-    """The row of a statement that answers one."""
+    """The row of a statement that returns exactly one."""
     row = await cursor.fetchone()
     if row is None:
-        raise RuntimeError("a statement that answers one row answered none")
+        raise RuntimeError("a statement that must return one row returned none")
     return row
 
 
 @contextmanager
 def mapped_errors() -> Iterator[None]:
-    """psycopg's errors leave as ours, with their cause; what a repository must judge itself
-    (violated constraints, wrong SQL) leaves as it is."""
+    """Map psycopg's errors to ``LatentError`` with their cause. Errors that a repository must handle itself
+    (violated constraints, wrong SQL) pass unchanged."""
     try:
         yield
     except psycopg.Error as exc:
@@ -274,23 +274,27 @@ def mapped_errors() -> Iterator[None]:
         if mapped is None:
             raise
         raise mapped from exc
-    except UnicodeEncodeError as exc:  # psycopg's own, before it asks the server: a lone surrogate
-        raise Invalid("a text holds half a character (a lone surrogate)") from exc
+    except (
+        UnicodeEncodeError
+    ) as exc:  # raised by psycopg before it sends the statement: a lone surrogate
+        raise Invalid(
+            "a text contains a lone surrogate, which is not valid Unicode: remove it"
+        ) from exc
 
 
 def translate(exc: psycopg.Error) -> LatentError | None:
-    """Our error for one of psycopg's, or None if it is the caller's to judge."""
+    """The ``LatentError`` for an error of psycopg, or None if the caller must handle it."""
     quotes = isinstance(exc, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError)
     if isinstance(exc, errors.DiskFull) or (os.strerror(errno.ENOSPC) in str(exc) and not quotes):
         return StoreFull(
-            "Postgres has no space left on its disk: make room and try again", service="postgres"
+            "the disk of Postgres is full: free disk space, then retry", service="postgres"
         )
     if isinstance(exc, errors.QueryCanceled | errors.LockNotAvailable):
-        return TimedOut(f"Postgres gave up waiting: {_first_line(exc)}")
+        return TimedOut(f"Postgres cancelled the statement: {_first_line(exc)}")
     if isinstance(exc, errors.IdleInTransactionSessionTimeout):
-        return TimedOut("the transaction was idle for too long, and Postgres ended it")
+        return TimedOut("Postgres ended the transaction because it was idle for too long")
     if isinstance(exc, PoolTimeout):
-        return GatewayUnreachable("no connection to Postgres became free in time: try again")
+        return GatewayUnreachable("no connection to Postgres became free in time: retry")
     if isinstance(exc, PoolClosed):
         return GatewayUnreachable("the process is shutting down")
     if isinstance(exc, psycopg.DataError | errors.ProgramLimitExceeded):
@@ -298,11 +302,13 @@ def translate(exc: psycopg.Error) -> LatentError | None:
     if isinstance(exc, errors.TransactionRollback | errors.OutOfMemory):
         return Unavailable(f"Postgres ended the transaction: {_first_line(exc)}")
     if isinstance(exc, errors.FeatureNotSupported) and "cached plan" in str(exc):
-        return Unavailable("the schema was changed meanwhile: try again")
+        return Unavailable("the database schema changed during the statement: retry")
     if isinstance(exc, psycopg.OperationalError) or _is_lost(exc):
-        # The cause names sockets and hosts, which are not the reader's business.
+        # The cause contains sockets and hosts, which the message must not show.
         logger.warning("postgres_not_available", extra={"cause": _first_line(exc)})
-        return GatewayUnreachable("Postgres is not available; the log says why")
+        return GatewayUnreachable(
+            "Postgres is not available; see postgres_not_available in the log for the cause"
+        )
     return None
 
 

@@ -19,7 +19,7 @@ from latent_core.domain.refresh import SpaceState
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """An embedding space of a container: what its vectors were made by, and where they are."""
+    """An embedding space of a container: the model of its vectors and their collection."""
 
     id: SpaceId
     container_id: str
@@ -31,28 +31,28 @@ class Space:
     shares: SpaceId | None = None
     """The space whose collection it reads; None when it has its own."""
     adapter: int | None = None
-    """Maps what the embedder gives (``embedder_dims``) into the collection."""
+    """Maps vectors of the embedder (``embedder_dims``) into the collection."""
     embedder_dims: int | None = None
     retired_at: datetime | None = None
 
     @property
     def collection_id(self) -> SpaceId:
-        """Names the collection: what is known of points is known of collections."""
+        """Id of the collection; the tables of points refer to it."""
         return self.shares or self.id
 
     @property
     def made_by(self) -> str | None:
-        """The version of what is in its collection; None where that is another space's to tell."""
+        """The model version of the vectors in its collection; None where another space owns the collection."""
         return None if self.shares is not None else self.version
 
     @property
     def is_adapted(self) -> bool:
-        """Whether every vector of its embedder goes through the adapter; else the adapter made its first points."""
+        """Whether the adapter maps every vector of its embedder; if not, it mapped only the first points."""
         return self.adapter is not None and self.shares is not None
 
     @property
     def lineage(self) -> str:
-        """The version, as what is embedded for it keeps it."""
+        """The version that is stored with new vectors."""
         return f"{self.version}+drift{self.adapter}" if self.is_adapted else self.version
 
     def collection(self, modality: str = "text") -> str:
@@ -69,11 +69,11 @@ class Container:
     state: ContainerState
     space: Space
     languages: tuple[str, ...]
-    """Those its documents were analysed in."""
+    """Languages in which its documents were analysed."""
     created_at: datetime
     updated_at: datetime
     chunks_by_language: Mapping[str, int] = field(default_factory=dict)
-    """Live ones, of those whose language is known."""
+    """Number of live documents with a known language."""
 
 
 INSERT: Final = """
@@ -95,8 +95,8 @@ WITH space AS (
 INSERT INTO keyword_stats (container_id) VALUES (%(container_id)s)
 """
 
-# ``named``: only those whose roles name one of these. Of others not even the row is read: the time that takes would
-# tell that it is there.
+# ``named``: only containers whose roles contain one of these principals. Rows of other containers are not even read:
+# the time for that would reveal that they exist.
 SELECT: Final = """
 SELECT c.id, c.manifest, c.etag, c.state, c.created_at, c.updated_at,
        s.id AS space_id, s.embedder, s.version, s.dims, s.state AS space_state, s.collection_id, s.adapter_id,
@@ -142,7 +142,7 @@ TOMBSTONED: Final = "SELECT deleted_at IS NOT NULL AS deleted FROM containers WH
 
 HOLD: Final = "SELECT state FROM containers WHERE id = %(id)s AND deleted_at IS NULL FOR SHARE"
 
-# Its spaces go with it, and are known after it (``FORMER``).
+# Its spaces are deleted with it; ``FORMER`` keeps their ids.
 REMOVE: Final = """
 WITH former AS (
     INSERT INTO former_spaces (id, container_id)
@@ -193,7 +193,7 @@ WHERE d.container_id = %(id)s AND d.deleted_at IS NULL
 
 
 async def insert(conn: Connection, manifest: Manifest, etag: str) -> bool:
-    """Add a container; False when the id is taken (also by one that is still being deleted)."""
+    """Add a container; False when the id is taken (also by a container whose deletion still runs)."""
     cursor = await conn.execute(
         INSERT, {"id": manifest.id, "manifest": manifest.model_dump_json(), "etag": etag}
     )
@@ -213,7 +213,7 @@ async def insert_space(
 async def find(
     conn: Connection, ids: Sequence[str], *, named: Sequence[str] | None = None
 ) -> dict[str, Container]:
-    """Those of ``ids`` that exist and are not deleted; with ``named``, whose roles name one of these."""
+    """Those of ``ids`` that exist and are not deleted; with ``named``, whose roles contain one of these principals."""
     cursor = await conn.execute(SELECT, {"ids": list(ids), "named": named})
     return {row["id"]: _container(row) for row in await cursor.fetchall()}
 
@@ -242,7 +242,7 @@ async def update_manifest(conn: Connection, manifest: Manifest, etag: str, if_ma
 
 
 async def set_state(conn: Connection, container_id: str, state: ContainerState) -> None:
-    """Waits for those who hold the container: what they have begun to write is accepted before it closes."""
+    """Waits for transactions that hold the container: their writes are accepted before it closes."""
     await conn.execute(SET_STATE, {"id": container_id, "state": state.value})
 
 
@@ -257,19 +257,19 @@ async def is_tombstoned(conn: Connection, container_id: str) -> bool:
 
 
 async def is_there(conn: Connection, container_id: str) -> bool:
-    """Whether it exists and is no tombstone."""
+    """Whether it exists and is not deleted."""
     row = await (await conn.execute(TOMBSTONED, {"id": container_id})).fetchone()
     return bool(row and not row["deleted"])
 
 
 async def hold(conn: Connection, container_id: str) -> ContainerState | None:
-    """Keep a container from being deleted until the transaction ends; None when it is gone."""
+    """Block the deletion of a container until the transaction ends; None when it is deleted."""
     row = await (await conn.execute(HOLD, {"id": container_id})).fetchone()
     return ContainerState(row["state"]) if row else None
 
 
 async def remove(conn: Connection, container_id: str) -> None:
-    """Drop the row of a deleted container, once nothing of it is left elsewhere."""
+    """Drop the row of a deleted container, after all its other data is gone."""
     await conn.execute(REMOVE, {"id": container_id})
 
 
@@ -286,7 +286,7 @@ async def all_spaces(conn: Connection) -> list[Space]:
 
 
 async def collections_made(conn: Connection) -> set[str]:
-    """Collections that were made for spaces of this registry: of those that are, and of those that were."""
+    """Collections of the existing and of former spaces of this database."""
     made = {space.collection() for space in await all_spaces(conn)}
     rows = await (await conn.execute(FORMER)).fetchall()
     return made | {collection_name(row["container_id"], "text", row["id"]) for row in rows}
@@ -295,22 +295,22 @@ async def collections_made(conn: Connection) -> set[str]:
 async def take_chunk_nos(conn: Connection, container_id: str, n: int) -> int | None:
     """The first of ``n`` fresh chunk_nos; None when the container is gone.
 
-    Commit before the first outside write: chunk_nos that are rolled back would be given out again.
+    Commit before the first write outside Postgres: a rollback would give the same chunk_nos out again.
     """
     row = await (await conn.execute(TAKE_ORDS, {"id": container_id, "n": n})).fetchone()
     return int(row["first"]) if row else None
 
 
 async def add_languages(conn: Connection, container_id: str, languages: Iterable[str]) -> None:
-    """Note languages of documents that are being published."""
+    """Add languages of documents that are about to be published."""
     await conn.execute(ADD_LANGUAGES, {"id": container_id, "languages": sorted(set(languages))})
 
 
 async def sizes(conn: Connection, container_id: str) -> tuple[ContainerSizes, datetime | None]:
-    """What a container holds, and when it last took something in."""
+    """Sizes of a container, and the time of its last ingest."""
     row = await (await conn.execute(SIZES, {"id": container_id})).fetchone()
     if row is None:
-        raise RuntimeError("an aggregate without a row")
+        raise RuntimeError("an aggregate returned no row")
     counts = {name: int(row[name]) for name in ContainerSizes.model_fields}
     return ContainerSizes(**counts), row["last_ingest_at"]
 
@@ -326,7 +326,7 @@ class _StoredManifest:
 
 @lru_cache(maxsize=1024)
 def _manifest(stored: _StoredManifest) -> Manifest:
-    """Validated once: every request reads its containers."""
+    """Cached, since every request reads its containers."""
     content = stored.content
     return Manifest.model_validate(orjson.loads(content) if isinstance(content, str) else content)
 

@@ -17,12 +17,12 @@ from latent_core.domain.errors import Invalid
 BINARY_HEAD: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 BINARY_END: Final = b"\xff\xff"
 PIECE: Final = 256 * 1024
-"""Sent at once: the loop serves others between two."""
+"""Bytes sent at once: the event loop runs other tasks between two parts."""
 NULL: Final = (-1).to_bytes(4, "big", signed=True)
 
 
 async def copy_bytes(conn: Connection, statement: LiteralString, data: bytes | memoryview) -> None:
-    """Rows as the statement's format has them, with its head and end where it has such."""
+    """Rows in the format of the statement, with its header and trailer if it has them."""
     sent = memoryview(data)
     async with conn.cursor() as cursor, cursor.copy(statement) as copy:
         for start in range(0, len(sent), PIECE):
@@ -43,7 +43,7 @@ def int_field(value: int | None) -> bytes:
     try:
         return _INTEGER.pack(4, value)
     except struct.error as exc:
-        raise Invalid(f"the number {value} is too large") from exc
+        raise Invalid(f"the number {value} is too large for an integer column") from exc
 
 
 def json_field(data: bytes) -> bytes:
@@ -71,7 +71,7 @@ _TIME: Final = struct.Struct("!iq")
 _JSON: Final = struct.Struct("!ib")
 _ARRAY: Final = struct.Struct("!iiIii")
 _TEXT_TYPE: Final = 25
-"""Its number in the catalogue, the same in every installation."""
+"""Its oid in the catalogue, the same in every installation."""
 _EMPTY_ARRAY: Final = struct.pack("!iiiI", 12, 0, 0, _TEXT_TYPE)
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -1,10 +1,9 @@
-"""What remote embedders were sent, and what it cost: by job and by container."""
+"""Texts and tokens sent to remote embedders and their cost, by job and by container."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from latent_core.db.connection import Connection
 from latent_core.domain.ids import JobId
@@ -34,7 +33,7 @@ class EmbedUsage:
 async def add(
     conn: Connection, *, job_id: JobId, container_id: str, embedder: str, usage: EmbedUsage
 ) -> None:
-    """Count what a job sent, beside what it sent before; nothing for a container that is gone."""
+    """Add to the usage of a job; does nothing for a deleted container."""
     await conn.execute(
         ADD,
         {
@@ -50,8 +49,6 @@ async def add(
 
 async def of_container(conn: Connection, container_id: str) -> EmbedUsage:
     row = await (await conn.execute(OF_CONTAINER, {"container_id": container_id})).fetchone()
-    return _usage(row or {"texts": 0, "tokens": 0, "cost": 0.0})
-
-
-def _usage(row: Mapping[str, Any]) -> EmbedUsage:
+    if row is None:
+        return EmbedUsage(0, 0, 0.0)
     return EmbedUsage(row["texts"], row["tokens"], round(float(row["cost"]), 6))

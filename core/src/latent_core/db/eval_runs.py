@@ -1,4 +1,4 @@
-"""Runs of evaluations that were kept: the next one is compared with the last of the same queries and setup."""
+"""Stored evaluation runs: the next run is compared with the last one of the same queries and setup."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LIMIT %(limit)s
 async def save(
     conn: Connection, container_id: str, run: KeptRun, *, passed: bool, principal: str
 ) -> None:
-    """Keep a run; of each kind only the last are kept. Silent when the container is gone."""
+    """Store a run; of each kind only the last ones stay. Does nothing when the container is deleted."""
     key = {"container_id": container_id, "dataset": run.dataset, "setup": run.setup}
     figures = Jsonb(
         {
@@ -69,7 +69,7 @@ async def last(conn: Connection, container_id: str, dataset: str | None = None) 
 async def page(
     conn: Connection, container_id: str, *, before: int, limit: int
 ) -> list[tuple[int, KeptRun]]:
-    """The same, newest first, of those before the run ``before``; each with its number."""
+    """Runs before the run ``before``, newest first, each with its number."""
     values = {"container_id": container_id, "before": before, "limit": limit}
     rows = await (await conn.execute(PAGE, values)).fetchall()
     return [(row["id"], _run(row)) for row in rows]

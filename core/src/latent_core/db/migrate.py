@@ -1,4 +1,4 @@
-"""The schema, by Alembic revisions in plain SQL (``migrations/``): applied, compared, never guessed.
+"""The schema: Alembic revisions in plain SQL (``migrations/``), applied and compared.
 
 Alembic is synchronous and keeps its context in module globals, so it runs in a thread, one at a time.
 """
@@ -38,16 +38,15 @@ BEFORE_INITIAL = re.compile(r"\d{4}")
 
 TRY_LOCK = "SELECT pg_try_advisory_lock(%(key)s)"
 
-_ALEMBIC = threading.Lock()  # guards the globals of Alembic itself
+_ALEMBIC = threading.Lock()  # protects Alembic's module globals
 
 T = TypeVar("T")
 
 
 async def migrate(dsn: str) -> list[str]:
-    """Bring the database to the newest revision; the revisions applied, oldest first.
+    """Bring the database to the newest revision; returns the applied revisions, oldest first.
 
-    Several processes may call it at once: the others wait (at most five minutes), then find nothing
-    to do. Raises ``Conflict`` when the database was migrated by a newer release, or by one from before the
+    Several processes may call it at once: one migrates, the others wait (at most five minutes). Raises ``Conflict`` when the database was migrated by a newer release, or by one from before the
     initial revision, ``Invalid`` when the server itself is too old.
     """
     await check_server(dsn)
@@ -90,7 +89,7 @@ def _migrate(dsn: str) -> list[str]:
 
 
 def _with_connection(dsn: str, work: Callable[[Connection], T]) -> T:
-    # A creator, since SQLAlchemy's URLs cannot say everything a conninfo can (Unix sockets).
+    # A creator, since SQLAlchemy's URLs cannot express every conninfo (Unix sockets).
     engine = create_engine(
         "postgresql+psycopg://",
         creator=lambda: psycopg.connect(dsn, connect_timeout=CONNECT_SECONDS),
@@ -134,7 +133,7 @@ def _scripts() -> ScriptDirectory:
 
 @contextmanager
 def _unwrapped() -> Iterator[None]:
-    """SQLAlchemy wraps psycopg's errors, Alembic its own."""
+    """Unwrap psycopg's errors from SQLAlchemy's, and map Alembic's."""
     try:
         yield
     except DBAPIError as exc:
@@ -143,19 +142,19 @@ def _unwrapped() -> Iterator[None]:
         raise exc.orig from exc
     except (CommandError, RevisionError) as exc:
         raise Conflict(
-            f"the database cannot be migrated by this release: {exc}; was it used by a newer one?"
+            f"this release cannot migrate the database: {exc}. A newer release may have migrated it before"
         ) from exc
 
 
 @contextmanager
 def _only_one(dsn: str) -> Iterator[None]:
-    """Holds the advisory lock. Polled, since a waiting statement holds a snapshot, and CREATE INDEX
-    CONCURRENTLY in the holder would wait for it for ever."""
+    """Hold the advisory lock. Polled, since a waiting statement keeps a snapshot open and CREATE INDEX
+    CONCURRENTLY in the lock's holder would wait for it for ever."""
     deadline = time.monotonic() + LOCK_SECONDS
     with psycopg.connect(dsn, autocommit=True, connect_timeout=CONNECT_SECONDS) as conn:
         while not _try_lock(conn):
             if time.monotonic() > deadline:
-                raise TimedOut("another process is still migrating the database: try again later")
+                raise TimedOut("another process is still migrating the database: retry later")
             time.sleep(_LOCK_POLL_SECONDS)
         yield
 

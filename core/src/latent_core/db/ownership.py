@@ -1,7 +1,7 @@
-"""Whether a database server is one process's alone, or shared by gateways and workers.
+"""Whether one process uses the database alone, or gateways and workers share it.
 
-Who keeps vectors or blobs embedded has them for itself: another process on the same database would refer
-to what is not there. A session's advisory lock says so, and goes with the session.
+A process with local vectors or blobs must be alone: other processes on the same database could not read
+them. An advisory lock of a session enforces this and ends with the session.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from latent_core.domain.errors import Conflict
 
 KEY: Final = 0x6C6174656E742E6F  # "latent.o"
 WAIT_SECONDS: Final = 5.0
-"""The session of a process that was just killed may end a little later than it did."""
+"""The session of a killed process may end a little later than the process."""
 _POLL_SECONDS: Final = 0.1
 
 ALONE: Final = "SELECT pg_try_advisory_lock(%(key)s) AS taken"
@@ -26,7 +26,7 @@ AMONG_OTHERS: Final = "SELECT pg_try_advisory_lock_shared(%(key)s) AS taken"
 
 @asynccontextmanager
 async def taking_part(db: Database, *, alone: bool) -> AsyncIterator[None]:
-    """Hold a part in the database while the block runs; ``Conflict`` when others rule it out."""
+    """Hold the lock while the block runs; ``Conflict`` when other processes exclude it."""
     async with db.dedicated(name="part") as conn:
         until = time.monotonic() + WAIT_SECONDS
         while not await _taken(conn, ALONE if alone else AMONG_OTHERS):
@@ -42,10 +42,10 @@ async def _taken(conn: Connection, statement: str) -> bool:
 
 
 _ALONE_REFUSED: Final = (
-    "other processes use this database (LLC_POSTGRES_DSN), and this one would keep vectors or blobs where they "
-    "cannot see them: give LLC_QDRANT_URL and LLC_S3_ENDPOINT as well, stop the others, or use another database"
+    "other processes use this database (LLC_POSTGRES_DSN) and cannot read the vectors or blobs that this process "
+    "stores locally. Set LLC_QDRANT_URL and LLC_S3_ENDPOINT too, stop the other processes, or use another database"
 )
 _AMONG_OTHERS_REFUSED: Final = (
-    "this database (LLC_POSTGRES_DSN) belongs to a process that keeps vectors or blobs for itself: stop that one, "
-    "or give it LLC_QDRANT_URL and LLC_S3_ENDPOINT as well"
+    "a process that stores vectors or blobs locally uses this database (LLC_POSTGRES_DSN). Stop that process, "
+    "or set LLC_QDRANT_URL and LLC_S3_ENDPOINT for it too"
 )

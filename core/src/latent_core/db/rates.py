@@ -14,7 +14,7 @@ SELECT take_texts(%(name)s, %(burst)s, %(per_second)s, %(texts)s, %(spare)s, %(p
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """``burst`` is what it holds when nobody takes any."""
+    """``burst`` is its capacity."""
 
     name: str
     burst: float
@@ -24,9 +24,9 @@ class Bucket:
 async def take(
     conn: Connection, bucket: Bucket, texts: int, *, spare: float = 0.0, pause: float = 0.0
 ) -> float:
-    """0 when ``texts`` were taken and ``spare`` are left; else the seconds to wait, and none was taken.
+    """Take ``texts`` if ``spare`` remain: returns 0, or the seconds to wait if it took none.
 
-    ``pause`` seconds from now nobody may take any.
+    ``pause`` blocks the bucket for so many seconds from now.
     """
     values = {
         "name": bucket.name,
@@ -38,5 +38,5 @@ async def take(
     }
     row = await (await conn.execute(TAKE, values)).fetchone()
     if row is None:
-        raise RuntimeError("take_texts answered nothing")
+        raise RuntimeError("take_texts returned no row")
     return float(row["seconds"])

@@ -1,4 +1,4 @@
-"""Rows of what recurs, and of documents whose time is over."""
+"""Rows of schedules, and expired documents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 
 from latent_core.db.connection import Connection
 
-# Among many processes one looks at a time; who comes second has nothing left to do.
+# One process at a time runs the schedules; a second one has nothing to do.
 TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(7804) AS mine, now() AS now"
 
 SELECT: Final = "SELECT container_id, task, cron, last_at FROM schedules WHERE task = %(task)s"
@@ -21,8 +21,8 @@ ON CONFLICT (container_id, task) DO UPDATE SET cron = excluded.cron, last_at = e
 
 DROP: Final = "DELETE FROM schedules WHERE container_id = %(container_id)s AND task = %(task)s"
 
-# Records go with their corpus; what was never fetched (or is fetched now for the first time) has no age. A document
-# whose new version is accepted is not over: its deletion would take that along.
+# Records expire with their corpus; documents that were never fetched have no age. A document with an accepted newer
+# version does not expire: its deletion would remove that version too.
 EXPIRED: Final = """
 SELECT id, uri FROM documents d
 WHERE container_id = %(container_id)s AND parent_id IS NULL AND deleted_at IS NULL AND live_generation IS NOT NULL
@@ -42,13 +42,13 @@ WHERE id = ANY(%(ids)s) AND deleted_at IS NULL AND fetched_at < now() - make_int
 
 
 async def try_lock(conn: Connection) -> datetime | None:
-    """The database's time, if nobody else looks at the moment; the lock ends with the transaction."""
+    """The database's time, or None if another process runs the schedules; the lock ends with the transaction."""
     row = await (await conn.execute(TRY_LOCK)).fetchone()
     return row["now"] if row is not None and row["mine"] else None
 
 
 async def kept(conn: Connection, task: str) -> dict[str, dict[str, Any]]:
-    """By container: the expression, and until when it was looked at."""
+    """By container: the cron expression, and the time up to which it was processed."""
     cursor = await conn.execute(SELECT, {"task": task})
     return {r["container_id"]: r for r in await cursor.fetchall()}
 
@@ -65,12 +65,12 @@ async def drop(conn: Connection, container_id: str, task: str) -> None:
 
 
 async def expired(conn: Connection, container_id: str, days: int, limit: int) -> dict[UUID, str]:
-    """Documents that nobody fetched, or found unchanged, for so many days; each with its uri."""
+    """Documents not fetched or confirmed unchanged for so many days; each with its uri."""
     values = {"container_id": container_id, "days": days, "limit": limit}
     return {r["id"]: r["uri"] for r in await (await conn.execute(EXPIRED, values)).fetchall()}
 
 
 async def still_expired(conn: Connection, ids: list[UUID], days: int) -> dict[UUID, str]:
-    """Those of ``ids`` of which that is still so. Lock them first."""
+    """Those of ``ids`` that are still expired. Lock them first."""
     cursor = await conn.execute(STILL_EXPIRED, {"ids": ids, "days": days})
     return {r["id"]: r["uri"] for r in await cursor.fetchall()}

@@ -1,4 +1,4 @@
-"""Secrets every gateway must agree on, kept in Postgres."""
+"""Secrets that all gateways share, stored in Postgres."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SELECT: Final = "SELECT value FROM secrets WHERE name = %(name)s"
 
 
 async def ensure(conn: Connection, name: str) -> bytes:
-    """The secret ``name``: 32 random bytes, made by whoever asks first."""
+    """The secret ``name``: 32 random bytes; the first call creates them."""
     await conn.execute(ENSURE, {"name": name, "value": secrets.token_bytes(32)})
     row = await (await conn.execute(SELECT, {"name": name})).fetchone()
     if row is None:
-        raise RuntimeError(f"secret {name} vanished")
+        raise RuntimeError(f"secret {name} was deleted while it was read")
     return bytes(row["value"])

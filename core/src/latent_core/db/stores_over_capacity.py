@@ -1,4 +1,4 @@
-"""Stores that said they are full, as workers met it, for all gateways to know."""
+"""Stores that reported a full disk to a worker, shared with all gateways."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ WHERE reported_at > clock_timestamp() - make_interval(secs => %(seconds)s)
 
 
 async def note(conn: Connection, service: Service) -> None:
-    """``service`` says so now."""
+    """Record that ``service`` reports a full disk now."""
     await conn.execute(NOTE, {"service": service})
 
 
 async def reported_within(conn: Connection, seconds: float) -> dict[Service, float]:
-    """Those that said so within the last ``seconds``, and how many ago."""
+    """Stores with a report in the last ``seconds``, mapped to the age of the report in seconds."""
     rows = await (await conn.execute(SINCE, {"seconds": seconds})).fetchall()
     return {row["service"]: max(0.0, row["seconds"]) for row in rows}

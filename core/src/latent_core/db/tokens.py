@@ -1,4 +1,4 @@
-"""Rows of tokens. What is live is decided by the database's clock, at the moment it is asked."""
+"""Rows of tokens. The database's clock decides which tokens are live."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SELECT id, principal, scopes, containers, created_by, created_at, expires_at, la
 FROM tokens WHERE id = %(id)s
 """
 
-# Of several gateways that see it used at once, one writes.
+# If several gateways see it used at the same time, only one writes.
 NOTE_USE: Final = """
 UPDATE tokens SET last_used_at = now()
 WHERE id = %(id)s AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute')
 """
 
-# Two that make the third of a name at once must not both find only one.
+# Two concurrent requests must not both pass the limit of live tokens per name.
 ALONE: Final = """
 SELECT pg_advisory_xact_lock(hashtextextended(%(principal)s || chr(10) || %(name)s, 7802))
 """
@@ -65,7 +65,7 @@ LIMIT %(limit)s
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """What a token is to allow."""
+    """The fields of a new token."""
 
     principal: str
     name: str
@@ -76,7 +76,7 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True)
 class FoundToken:
-    """A token somebody showed, in whatever state: what a request needs of it, and no more."""
+    """A presented token in any state, with the fields that a request needs."""
 
     id: int
     principal: str
@@ -85,11 +85,11 @@ class FoundToken:
     containers: frozenset[str] | None
     state: TokenState
     unnoted: bool
-    """Whether a minute has passed since its use was noted."""
+    """Whether its last recorded use is over a minute old."""
 
 
 async def find(conn: Connection, sha256: bytes) -> FoundToken | None:
-    """The token with this digest. Compared once more in constant time: an index is not made for secrets."""
+    """The token with this digest. Compared again in constant time, since an index lookup is not."""
     row = await (await conn.execute(FIND, {"sha256": sha256})).fetchone()
     if row is None or not hmac.compare_digest(bytes(row["sha256"]), sha256):
         return None
@@ -115,7 +115,7 @@ async def note_use(conn: Connection, token_id: int) -> None:
 
 
 async def create(conn: Connection, token: NewToken, sha256: bytes, *, created_by: str) -> TokenView:
-    """``Conflict`` when two of the name live already. Call it in a transaction."""
+    """Raises ``Conflict`` when two tokens of this name are live. Call it in a transaction."""
     named = {"principal": token.principal, "name": token.name}
     await conn.execute(ALONE, named)
     live = [row["id"] for row in await (await conn.execute(LIVE, named)).fetchall()]
@@ -139,12 +139,12 @@ async def create(conn: Connection, token: NewToken, sha256: bytes, *, created_by
     row = await cursor.fetchone()
     created = await get(conn, row["id"]) if row else None
     if created is None:
-        raise RuntimeError("INSERT … RETURNING answered no row")
+        raise RuntimeError("INSERT … RETURNING returned no row")
     return created
 
 
 async def revoke(conn: Connection, token_id: int) -> bool:
-    """False when there is no such token, or it was revoked before."""
+    """False when the token does not exist or was already revoked."""
     return await (await conn.execute(REVOKE, {"id": token_id})).fetchone() is not None
 
 

@@ -1,4 +1,4 @@
-"""What was uploaded by whom, a row a day: what quotas go by."""
+"""Bytes uploaded per principal and day, for the quotas."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ async def count_upload(conn: Connection, who: str, size: int) -> None:
 
 
 async def forget(conn: Connection) -> int:
-    """Remove days that no quota asks for any more; how many rows."""
+    """Delete the days that no quota needs any more; returns the number of rows."""
     return (await conn.execute(FORGET, {"kept": KEPT_DAYS})).rowcount

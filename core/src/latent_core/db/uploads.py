@@ -1,4 +1,4 @@
-"""Rows of uploads: bytes handed in, waiting to be ingested."""
+"""Rows of uploads: bytes that wait for their ingest."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def insert(
     size: int,
     principal: str,
 ) -> Upload:
-    """Note an upload whose bytes are stored."""
+    """Record an upload whose bytes are stored."""
     cursor = await conn.execute(
         INSERT,
         {
@@ -66,7 +66,7 @@ async def insert(
 
 
 async def get(conn: Connection, container_id: str, upload_id: UUID) -> Upload | None:
-    """An upload of this container, which stays until the transaction ends; uploads of others are not found."""
+    """An upload of this container, locked until the transaction ends; uploads of other containers are not returned."""
     row = await (
         await conn.execute(SELECT, {"id": upload_id, "container_id": container_id})
     ).fetchone()

@@ -1,4 +1,4 @@
-"""Files that hold a container."""
+"""Kinds of archives: files with the contents of a container."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ class AuditLine(BaseModel):
     action: str
     """Noun and verb: ``container.apply``, ``document.add``, ``token.revoke``."""
     container_id: str | None
-    """None: it concerns the installation, as tokens do."""
+    """None: the line concerns the installation, as with tokens."""
     object: str | None
     """What was changed: a source uri, a job's or token's id, a state, an etag."""
     request_id: str | None
-    """None: nobody asked for it over HTTP."""
+    """None: the change did not come from an HTTP request."""

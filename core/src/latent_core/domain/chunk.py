@@ -38,7 +38,7 @@ class BlockType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """Where a chunk stands in its source. Pages and lines count from 1, offsets from 0 in characters."""
+    """The position of a chunk in its source. Pages and lines count from 1, offsets from 0 in characters."""
 
     offset_start: int
     offset_end: int
@@ -71,7 +71,7 @@ class DraftChunk:
     modality: Modality = Modality.TEXT
     meta: dict[str, Any] = field(default_factory=dict)
     picture: Sha256 | None = None
-    """Of modality image, once it is drawn: the page image that it is. Its page tells later."""
+    """Of an image chunk: the hash of its page image, set when the page is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Chunk:
     position: int
     """Position in its generation, from 0."""
     chunk_no: int
-    """Number in its container, never used twice; the keyword index and the vectors speak of chunks by it."""
+    """Number in its container, never reused; the keyword index and the vectors refer to chunks by it."""
     draft: DraftChunk
 
 
@@ -102,5 +102,5 @@ def number(doc_id: UUID, drafts: Sequence[DraftChunk], chunk_nos: Iterable[int])
             )
         )
     if len(chunks) != len(drafts):
-        raise ValueError(f"{len(drafts)} drafts, but only {len(chunks)} chunk_nos")
+        raise ValueError(f"{len(drafts)} drafts but only {len(chunks)} chunk numbers")
     return chunks

@@ -24,7 +24,7 @@ class ContainerSummary(BaseModel):
 
 
 class ContainerSizes(BaseModel):
-    """Live contents only; bytes are those of the originals: a corpus counts as its file, its records do not."""
+    """Live contents only. ``bytes`` counts originals: a corpus counts with its file, its records do not count."""
 
     documents: int
     pending_documents: int

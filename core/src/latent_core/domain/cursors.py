@@ -1,4 +1,4 @@
-"""Cursors: where a listing goes on. Opaque to readers, checked when they come back."""
+"""Cursors: the position at which a listing continues. Opaque to clients and validated on use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ def encode(position: object) -> str:
 
 
 def decode(cursor: str) -> str:
-    """The position a cursor stands for; ``Invalid`` when it was not made by ``encode``."""
+    """The position in a cursor; ``Invalid`` when ``encode`` did not make it."""
     try:
         return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
     except (binascii.Error, ValueError) as exc:
-        raise Invalid("the cursor is not one of ours: begin again without it") from exc
+        raise Invalid(
+            "invalid cursor: it does not come from this API. Start again without a cursor"
+        ) from exc
 
 
 def decode_int(cursor: str | None, default: int) -> int:
@@ -27,5 +29,7 @@ def decode_int(cursor: str | None, default: int) -> int:
         return default
     text = decode(cursor)
     if not text.isdecimal() or len(text) > 18:
-        raise Invalid("the cursor is not one of ours: begin again without it")
+        raise Invalid(
+            "invalid cursor: it does not come from this API. Start again without a cursor"
+        )
     return int(text)

@@ -1,6 +1,6 @@
-"""A document's meta: who says what of it, who wins, and what the container's schema makes of it.
+"""A document's meta: its sources, their priority, and its validation by the container's schema.
 
-The sender (flags, then a sidecar) wins over the path, the path over what stands in the file itself
+Meta of the sender (flags, then a sidecar) has priority over the path, the path over the file itself
 (front matter, a record's fields).
 """
 
@@ -19,7 +19,7 @@ from latent_core.domain.manifest.path_meta import path_meta
 
 
 def accepted_meta(manifest: Manifest, uri: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of a document before it is read; ``Invalid`` names the field the schema does not allow."""
+    """The meta of a document before it is parsed; ``Invalid`` names the field that violates the schema."""
     combined = {**path_meta(manifest.ingest.meta_from_path, uri), **given}
     read, wrong = _schema(manifest).read(combined, whole=False)
     if wrong:
@@ -33,9 +33,9 @@ def accepted_meta(manifest: Manifest, uri: str, given: Mapping[str, Any]) -> dic
 def published_meta(
     manifest: Manifest, inside: Mapping[str, Any], combined: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The whole meta of a document that is about to be visible; ``IngestFailed`` names the field.
+    """The whole meta of a document that is about to be published; ``IngestFailed`` names the field.
 
-    ``inside`` stands in the file itself, ``combined`` is what was accepted.
+    ``inside`` is the meta in the file itself, ``combined`` the accepted meta.
     """
     read, wrong = _schema(manifest).read({**inside, **combined}, whole=True)
     if wrong:
@@ -47,7 +47,7 @@ def published_meta(
 
 
 def given_digest(given: Mapping[str, Any]) -> str | None:
-    """By which sender and server agree on whether the sender's meta has changed; None when there is none."""
+    """Digest by which client and server detect a change of the sender's meta; None without meta."""
     if not given:
         return None
     return hashlib.sha256(orjson.dumps(dict(given), option=orjson.OPT_SORT_KEYS)).hexdigest()

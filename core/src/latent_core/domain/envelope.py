@@ -1,4 +1,4 @@
-"""What every answer carries (CONTRACT "HTTP v1")."""
+"""Fields of every answer (CONTRACT "HTTP v1")."""
 
 from __future__ import annotations
 

@@ -1,29 +1,29 @@
-"""What can go wrong, as data: every error a user can cause is an issue with a code, a cause and a remedy.
+"""Errors as data: every error that a user can cause is an issue with a code, a cause and a remedy.
 
 LatentError
 ├── Invalid       400  the request (or the content) cannot be understood
 ├── Unauthorized  401  no valid token
-├── Forbidden     403  a policy says no
+├── Forbidden     403  a policy denies it
 ├── NotFound      404  it does not exist, or may not be seen
-├── Conflict      409  it clashes with what is stored
+├── Conflict      409  it conflicts with stored data
 ├── TooLarge      413  over a stated limit
 ├── IngestFailed  422  the content cannot be ingested
 ├── RateLimited   429  too many requests
 │   └── LimitReached   the shared limit of a service
-├── Unavailable   503  a backing service is away; try again
-│   ├── Unreachable       no request gets through to it
+├── Unavailable   503  a backing service is not available; retry
+│   ├── GatewayUnreachable  it accepts no request
 │   ├── UpstreamError     it answered this request with an error
-│   ├── UpstreamOverload  it asks for fewer requests, as 429 does
-│   ├── Misconfigured  it refuses us until a person changes a setting
-│   ├── Damaged        what it keeps is not what was stored
-│   └── OutOfSpace     507, there is no room for it
-│       └── StoreFull  a store says that it is full
+│   ├── UpstreamOverload  it requests a lower rate, such as by 429
+│   ├── Misconfigured  it refuses requests until a person changes a setting
+│   ├── DamagedBlob    stored bytes do not match their hash
+│   └── OutOfSpace     507, too little free space
+│       └── StoreFull  a store reports a full disk
 └── TimedOut      504  a deadline has passed
     └── UpstreamTimeout   a backing service did not answer this request
 
-A job whose attempt ends with an error that counts (``counts_as_attempt``) is tried ``max_attempts`` times. The others
-say nothing of the request: ``GatewayUnreachable``, ``UpstreamOverload``, ``LimitReached``, ``StoreFull``, and ``UpstreamTimeout``
-while no other call to that service succeeds (``domain.service_health``). See ``queue.comeback``.
+A job is tried ``max_attempts`` times; an error counts as an attempt if ``counts_as_attempt`` is true. These errors do
+not count, since the request is not their cause: ``GatewayUnreachable``, ``UpstreamOverload``, ``LimitReached``, ``StoreFull``, and ``UpstreamTimeout``
+while no other call to that service succeeds (``domain.service_health``). See ``queue.requeue``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pydantic import BaseModel, Field
 
 
 class IssueCode(StrEnum):
-    """Codes of CONTRACT "HTTP v1"; the last four are ours."""
+    """Codes of CONTRACT "HTTP v1"; the last four are additions."""
 
     AUTH = "AUTH"
     TIMEOUT = "TIMEOUT"
@@ -50,7 +50,7 @@ class IssueCode(StrEnum):
 
 
 class Issue(BaseModel):
-    """One thing the reader should know: in answers, on jobs, in reports."""
+    """A problem with its code and message, in answers, on jobs and in reports."""
 
     code: IssueCode
     message: str
@@ -58,14 +58,14 @@ class Issue(BaseModel):
 
 
 class LatentError(Exception):
-    """Root of every error of ours. ``message`` says what happened and what to do about it."""
+    """Root of all errors of this project. ``message`` says what happened and what to do."""
 
     code: ClassVar[IssueCode] = IssueCode.INVALID
     status: ClassVar[int] = 400
     transient: ClassVar[bool] = False
     """Whether the same call may succeed later without a change by the user."""
     counts_as_attempt: bool = True
-    """Whether it is an answer to this very request. If not, the job waits for the service and spends no attempt."""
+    """Whether the request itself failed. If not, the job waits for the service and spends no attempt."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -88,21 +88,21 @@ class Unauthorized(LatentError):
 
 
 class Forbidden(LatentError):
-    """A policy says no."""
+    """A policy denies it."""
 
     code = IssueCode.POLICY
     status = 403
 
 
 class NotFound(LatentError):
-    """It does not exist, or the principal may not see it: both give the same answer."""
+    """It does not exist, or the principal may not see it; both cases give the same answer."""
 
     code = IssueCode.NOT_FOUND
     status = 404
 
 
 class Conflict(LatentError):
-    """It clashes with what is stored."""
+    """It conflicts with stored data."""
 
     code = IssueCode.CONFLICT
     status = 409
@@ -115,7 +115,7 @@ class PreconditionFailed(Conflict):
 
 
 class TooLarge(LatentError):
-    """Over a stated limit."""
+    """It exceeds a limit."""
 
     status = 413
 
@@ -136,13 +136,13 @@ class RateLimited(LatentError):
 
 
 class LimitReached(RateLimited):
-    """A limit that all who use a service outside share."""
+    """A shared limit on requests to an external service is reached."""
 
     counts_as_attempt = False
 
 
 class Unavailable(LatentError):
-    """A backing service is away."""
+    """A backing service is not available."""
 
     code = IssueCode.UNAVAILABLE
     status = 503
@@ -150,43 +150,43 @@ class Unavailable(LatentError):
 
 
 class GatewayUnreachable(Unavailable):
-    """No request gets through to a backing service: it refuses connections, or our key."""
+    """A backing service accepts no request: it refuses connections or the key."""
 
     counts_as_attempt = False
 
 
 class UpstreamError(Unavailable):
-    """A backing service answered this request with an error (5xx), or broke off while it worked on it."""
+    """A backing service answered this request with an error (5xx) or closed the connection during it."""
 
 
 class UpstreamOverload(Unavailable):
-    """A backing service asks for fewer requests: 429 of a store, ``SlowDown``, 503 with ``Retry-After``."""
+    """A backing service requests a lower rate: 429 of a store, ``SlowDown``, 503 with ``Retry-After``."""
 
     counts_as_attempt = False
 
 
 class Misconfigured(Unavailable):
-    """A service outside refuses us, and will until a person changes what the message names."""
+    """An external service refuses all requests until a person changes the setting that the message names."""
 
     transient = False
 
 
 class DamagedBlob(Unavailable):
-    """Stored bytes are not what their name says. Transient: a person may restore them."""
+    """Stored bytes do not match their hash. Transient, since a person may restore them."""
 
 
 class OutOfSpace(Unavailable):
-    """There is no room for it. Transient: a person may make some."""
+    """Too little free space. Transient, since a person may free some."""
 
     status = 507
 
 
 Service = Literal["postgres", "qdrant", "minio"]
-"""The stores as readiness and metrics name them; ``minio`` is any S3, and the embedded files."""
+"""The stores by their names in readiness and metrics; ``minio`` means any S3 server or local files."""
 
 
 class StoreFull(OutOfSpace):
-    """A store says that it is full: nothing can be written, whatever it is."""
+    """A store reports a full disk: all writes fail."""
 
     counts_as_attempt = False
 

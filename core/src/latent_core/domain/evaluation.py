@@ -1,4 +1,4 @@
-"""An evaluation: what is asked, of which ways to search, and what came of it."""
+"""Evaluations: the queries, the search setups and the results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class JudgedQuery(BaseModel):
     id: Annotated[str, Field(min_length=1, max_length=256)]
     query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARS)]
     relevant: Annotated[dict[Name, Grade], Field(min_length=1, max_length=MAX_JUDGEMENTS)]
-    """Document id, source uri or external id to its grade; 0 is as good as not named."""
+    """Document id, source uri or external id to its grade; 0 has the same effect as no entry."""
 
 
 class Setup(BaseModel):
@@ -52,7 +52,7 @@ class Setup(BaseModel):
 class EvalRequest(BaseModel):
     """Body of ``POST /v1/containers/{id}/eval``: golden queries, or those of a judged set, or neither.
 
-    With neither the golden queries in the server's manifest folder are asked.
+    Without either, the golden queries in the server's manifest folder are used.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -64,22 +64,21 @@ class EvalRequest(BaseModel):
     fusions: Annotated[list[Fusion], Field(max_length=20)] = []
     """Default: the container's own."""
     suggest: bool = False
-    """Also try other fusions and weights, and name the best."""
+    """Also try other fusions and weights, and report the best."""
     save: bool = False
-    """Keep this run as the one that is compared with, whatever it is like: unless an answer was not whole."""
+    """Store this run as the new baseline even if a gate fails, except when an answer was incomplete."""
     compare: bool = False
-    """Compare with the last run, and keep nothing. Without either: compare, and keep when all gates hold."""
+    """Compare with the last run and store nothing. Without ``save`` and ``compare``: compare, and store if all gates pass."""
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 3
-    """Times each query is asked: the first answer is judged, the shortest time counts, since what else the machine does
-    is no matter of the search. While the p95 is one that the gate refuses, they are asked again, ``MAX_ROUNDS`` times
-    at most."""
+    """Runs per query: the first answer is judged and the shortest time counts, which removes noise of the machine.
+    While the p95 fails its gate, the queries run again, up to ``MAX_ROUNDS`` times."""
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
         if self.golden is not None and self.judged:
             raise ValueError("give golden or judged queries, not both")
         if self.save and self.compare:
-            raise ValueError("save keeps this run, compare keeps none: give one of them")
+            raise ValueError("save stores this run, compare stores none: give only one of them")
         return self
 
 
@@ -104,7 +103,7 @@ class Means(BaseModel):
 
 
 class QueryVerdict(BaseModel):
-    """One query, and the reasons for which it fails."""
+    """One query and the reasons why it fails."""
 
     id: str
     query: str
@@ -115,15 +114,15 @@ class QueryVerdict(BaseModel):
 
 
 class Comparison(BaseModel):
-    """Against another run or setup, query by query."""
+    """Comparison with another run or setup, query by query."""
 
     of: str
     ndcg_at_10: Interval
-    """The difference: above 0 is better than that."""
+    """The difference; above 0 means better."""
 
 
 class SetupReport(BaseModel):
-    """How one way to search did."""
+    """The result of one search setup."""
 
     setup: Setup
     name: str
@@ -131,13 +130,13 @@ class SetupReport(BaseModel):
     means: Means
     ndcg: Interval
     partial: int = 0
-    """Answers that were not whole: a deadline was over."""
+    """Incomplete answers, because a deadline had passed."""
     gates: list[str] = []
-    """What fails."""
+    """The failed gates."""
     compared: Comparison | None = None
-    """With the last run that was kept."""
+    """With the last stored run."""
     verdicts: list[QueryVerdict] = []
-    """Of golden queries; of a judged set only those without a hit, the first of them."""
+    """Of golden queries; of a judged set only the first ones without a hit."""
 
     @property
     def passed(self) -> bool:
@@ -152,17 +151,17 @@ class Suggestion(BaseModel):
     ndcg_at_10: float
     over_current: Interval
     worth_it: bool
-    """Whether the interval of the difference lies above 0: else what is in force may stay."""
+    """Whether the interval of the difference lies above 0; if not, keep the current setup."""
     tried: list[tuple[str, float]] = []
     """Every setup with its nDCG@10, best first."""
 
 
 class EvalReport(BaseModel):
-    """What an evaluation job answers."""
+    """The result of an evaluation job."""
 
     container_id: str
     dataset: str
-    """Hash of the queries and what is expected of them."""
+    """Hash of the queries and their expected answers."""
     passed: bool
     setups: list[SetupReport]
     suggestion: Suggestion | None = None
@@ -171,7 +170,7 @@ class EvalReport(BaseModel):
 
 
 class KeptRun(BaseModel):
-    """A run as it is kept to be compared with."""
+    """A run as stored for later comparisons."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -1,4 +1,4 @@
-"""What doctor says: differences between the stores, what is worth knowing beside them, and what repairs each."""
+"""The report of doctor: differences between the stores with their repairs, and notes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ class Remedy(StrEnum):
     """What ``latent doctor --repair`` does about a difference."""
 
     REINGEST = "reingest"
-    """A job makes the document again from its stored original, or fetches its web page again."""
+    """A job ingests the document again from its stored original or web page."""
     REBUILD = "rebuild"
-    """What the container's rows derive is written again: its keyword index from the stored term vectors, or its
+    """Derived data of the container is written again: its keyword index from the stored term vectors, or its
     live space, dimensions, etag and languages."""
     DROP = "drop"
-    """What nothing refers to is removed: points and rows of dead generations, blobs, collections, exports without a
-    file, a document of which nothing was ever stored."""
+    """Data without a reference is removed: points and rows of dead generations, blobs, collections, exports without a
+    file, documents without any stored data."""
     NONE = "none"
     """Only a person can repair it: the message says how."""
 
 
 class StoreDifference(BaseModel):
-    """One thing that is not as the rows say."""
+    """A difference between a store and the rows."""
 
     kind: str
     object: str
@@ -35,16 +35,16 @@ class StoreDifference(BaseModel):
 
 
 class ContainerReport(BaseModel):
-    """What was counted in one container, and every difference."""
+    """Counts and differences of one container."""
 
     counts: dict[str, int] = {}
     differences: list[StoreDifference] = []
     notes: list[StoreDifference] = []
-    """Not between the stores, and worth knowing: dead letters, a manifest file that differs."""
+    """Other notes: dead letters, a manifest file that differs."""
 
 
 class RepairResult(BaseModel):
-    """What became of one difference."""
+    """The result of one repair."""
 
     kind: str
     object: str
@@ -57,10 +57,10 @@ class DoctorReport(BaseModel):
     clean: bool = True
     containers: dict[str, ContainerReport] = {}
     stores: list[StoreDifference] = []
-    """Differences that belong to no container."""
+    """Differences outside of all containers."""
     notes: list[StoreDifference] = []
-    """No differences of ours, and worth knowing: collections that somebody else may have made."""
+    """Collections that another installation may have made; they are no differences."""
     checks: dict[str, str | bool] = {}
-    """What else a person should know of this installation."""
+    """Other notes on this installation."""
     repairs: list[RepairResult] = []
-    """Of these differences, when that was asked for."""
+    """Repairs of these differences, if requested."""

@@ -1,8 +1,8 @@
-"""Golden queries: what a container must answer (CONTRACT). ``latent_core.eval`` has the figures and the gates.
+"""Golden queries with the answers that a container must give (CONTRACT). ``latent_core.eval`` has the figures and the gates.
 
 Long form: ``{queries: [{id, query, expect_docs, expect_keywords, min_score}], thresholds}``; short form:
-``{queries: [{q, expect}]}``. A query that names documents is measured on their ranks. One that names
-strings only is measured as one question a string, whose single answer is the first hit that holds it.
+``{queries: [{q, expect}]}``. A query with documents is measured by their ranks. A query with strings
+only is measured once per string; its only relevant document is the first hit that contains the string.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Texts = list[Annotated[str, Field(min_length=1)]]
 
 
 class GoldenQuery(BaseModel):
-    """One question with what its answer must hold."""
+    """One query with its expected answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,7 +42,7 @@ class GoldenQuery(BaseModel):
     expect: Texts = []
     """Each must appear in title or text of the first ten hits."""
     min_score: Annotated[float | None, Field(ge=0.0, le=1.0)] = None
-    """Least nDCG@10 of this query."""
+    """Minimum nDCG@10 of this query."""
 
     @model_validator(mode="after")
     def _expects_something(self) -> Self:
@@ -52,7 +52,7 @@ class GoldenQuery(BaseModel):
 
 
 class Thresholds(BaseModel):
-    """Least means over all queries, and the largest p95 in milliseconds."""
+    """Minimum means over all queries, and the maximum p95 in milliseconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -61,7 +61,7 @@ class Thresholds(BaseModel):
     p95_latency_ms: Annotated[float | None, Field(gt=0.0)] = None
 
     def filled(self, defaults: Mapping[Any, float]) -> Thresholds:
-        """With those of a manifest, wherever it names none itself."""
+        """These thresholds, with those of a manifest where one is missing."""
         own = self.model_dump(by_alias=True, exclude_none=True)
         return Thresholds.model_validate({**defaults, **own})
 

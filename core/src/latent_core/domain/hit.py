@@ -1,4 +1,4 @@
-"""One answer: a chunk with its score, its reasons, its place, its age and its lineage."""
+"""A search hit: a chunk with its score, reasons, position, age and lineage."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Reason(BaseModel):
     rank: int
     score: float
     term: str | None = None
-    """Of ``must_terms``, that it holds."""
+    """The entry of ``must_terms`` that it contains."""
     regex: str | None = None
-    """Of ``regexes``, that it matches."""
+    """The entry of ``regexes`` that it matches."""
     path: str | None = None
-    """``path_like``, that its path is like."""
+    """The ``path_like`` that its path matches."""
     count: int | None = None
-    """How often it holds or matches it, up to a hundred times."""
+    """Number of matches, up to 100."""
     lines: list[int] = Field(default_factory=list)
-    """Of the source, where it does; the first of them."""
+    """Lines of the source with a match; the first ones."""
 
 
 class PlaceView(BaseModel):
-    """Where the chunk stands; pages and lines count from 1."""
+    """Position of the chunk; pages and lines count from 1."""
 
     page: int | None = None
     page_end: int | None = None
@@ -56,7 +56,7 @@ class PlaceView(BaseModel):
 
 
 class Neighbour(BaseModel):
-    """A chunk that stands before or after the hit in its document."""
+    """A chunk before or after the hit in its document."""
 
     chunk_id: UUID
     text: str
@@ -72,7 +72,7 @@ class AlsoInDocument(BaseModel):
 
 
 class Duplicate(BaseModel):
-    """A chunk of another document that says nearly the same as the hit and matched as well."""
+    """A matching chunk of another document with nearly the same text as the hit."""
 
     doc_id: UUID
     chunk_id: UUID
@@ -91,11 +91,11 @@ class Hit(BaseModel):
     source_type: str
     block_type: str
     score: float
-    """Of the best among it and its duplicates; may exceed 1 after freshness."""
+    """The best score among the hit and its duplicates; freshness may raise it above 1."""
     base_score: float
-    """0..1: the fused score against the largest attainable one."""
+    """0..1: the fused score relative to the maximum possible score."""
     freshness: float = 0.0
-    """0..1: ``score`` is the score of before times one plus this; 0 where the container does not count it."""
+    """0..1: ``score`` is the score before freshness times (1 + this); 0 if the container does not use freshness."""
     title: str
     snippet: str
     """An exact excerpt of the source."""
@@ -109,15 +109,15 @@ class Hit(BaseModel):
     page_uri: str | None = None
     page_uris: list[str] = Field(default_factory=list)
     page_image: Literal["ready", "pending", "failed", "none"] = "none"
-    """``pending``: it is still being drawn."""
+    """``pending``: a job still draws it."""
     page_image_cause: str | None = None
-    """Why there is none, when it failed."""
+    """Why it is missing, if drawing failed."""
     page_pdf_uri: str | None = None
-    """The page as a PDF of its own, presigned; where it was made before (``/v1/documents/{doc}/pages/{n}/pdf``)."""
+    """The page as a single-page PDF, presigned; only if it was made before (``/v1/documents/{doc}/pages/{n}/pdf``)."""
     read_as: Literal["text", "image"] = "text"
-    """Whether the page of ``page_uri`` is better looked at than read as text."""
+    """Whether the image at ``page_uri`` shows more than the text."""
     visual_importance: float | None = None
-    """0..1: how much of that page is picture; None where that is not known (yet)."""
+    """0..1: the share of that page that is picture; None while it is not known."""
     offsets: tuple[int, int]
     """Characters in the source text."""
     place: PlaceView
@@ -125,7 +125,7 @@ class Hit(BaseModel):
     source_uri: str
     why: list[Reason] = Field(default_factory=list)
     timestamps: list[datetime] = Field(default_factory=list)
-    """Modified, fetched, indexed: those that are known, in this order."""
+    """Modified, fetched, indexed: the known ones, in this order."""
     modified_at: datetime | None = None
     fetched_at: datetime | None = None
     indexed_at: datetime | None = None
@@ -134,5 +134,5 @@ class Hit(BaseModel):
     also_in_document: list[AlsoInDocument] = Field(default_factory=list)
     duplicates: list[Duplicate] = Field(default_factory=list)
     before: list[Neighbour] = Field(default_factory=list)
-    """In the order of the document, as many as were asked for."""
+    """In the order of the document, as many as requested."""
     after: list[Neighbour] = Field(default_factory=list)

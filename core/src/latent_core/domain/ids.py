@@ -1,4 +1,4 @@
-"""Names of things: deterministic ids, so that the same input gives the same ids on every machine (DESIGN §12.4)."""
+"""Deterministic ids: the same input gives the same ids on every machine (DESIGN §12.4)."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def chunk_id(doc_id: UUID, content_hash: str, occurrence: int) -> ChunkId:
 
 
 def point_id(chunk: UUID, generation: int, window: int) -> PointId:
-    """Identity of a vector: one for each embedder window of a chunk of a generation."""
+    """Identity of a vector: one per embedder window of a chunk of a generation."""
     return PointId(uuid5(chunk, f"{generation}\n{window}"))
 
 
 def content_hash(text: str) -> Sha256:
-    """SHA-256 of the UTF-8 bytes of ``text``, which must hold no lone surrogate."""
+    """SHA-256 of the UTF-8 bytes of ``text``, which must not contain lone surrogates."""
     return Sha256(hashlib.sha256(text.encode("utf-8")).hexdigest())
 
 
 def collection_name(container_id: str, modality: str, space_id: int) -> str:
-    """Name of the vector collection: one for each container, modality and embedding space.
+    """Name of the vector collection: one per container, modality and embedding space.
 
-    The space id is never used twice, so a container that is deleted and created again never
-    meets the vectors of its former life.
+    A space id is never reused, so a container that is deleted and created again never reads
+    the vectors of the deleted one.
     """
     return f"c_{container_id}_{modality}_{space_id}"

@@ -20,26 +20,26 @@ class JobKind(StrEnum):
     """A JSONL corpus: commits in batches and requeues itself with a cursor."""
     RENDER = "render"
     PAGE_PDF = "page_pdf"
-    """One page of a PDF as a file of its own, when somebody asks for it."""
+    """Make a PDF of one page, on request."""
     READ_IMAGE = "read_image"
-    """The text of an uploaded picture that somebody searches by."""
+    """Read the text of a picture that was uploaded for a search."""
     PURGE = "purge"
-    """Remove what a superseded generation or a deleted document left in the stores."""
+    """Remove the stored data of superseded generations and deleted documents."""
     COMPACT = "compact"
     GARBAGE = "garbage"
-    """Remove blobs that nothing refers to any more, of whatever container."""
+    """Remove blobs without a reference, of all containers."""
     DELETE_CONTAINER = "delete_container"
     DEDUP = "dedup"
     """Find the chunks of a container that repeat an earlier one."""
     REFRESH = "refresh"
-    """Change the embedding space of a container, or make its vectors anew."""
+    """Change the embedding space of a container, or compute its vectors again."""
     DROP_SPACE = "drop_space"
-    """Remove an embedding space that is not searched any more, when it has been kept long enough."""
+    """Remove a retired embedding space after its retention time."""
     EXPORT = "export"
-    """Write a container into an archive, or read a kept one (a backup) to its end to verify it."""
+    """Write a container into an archive, or verify a backup by reading it to its end."""
     IMPORT = "import"
     EVAL = "eval"
-    """Ask judged queries: claimed by the gateway, which is the one that searches (ADR 0010)."""
+    """Run judged queries and measure their results."""
 
 
 class JobState(StrEnum):
@@ -51,17 +51,17 @@ class JobState(StrEnum):
 
 
 PRIORITY_NOW = 100
-"""Somebody waits for it."""
+"""A user waits for it."""
 PRIORITY_NORMAL = 0
 PRIORITY_LATER = -10
-"""Follow-ups that no reader waits for: render, purge, compact."""
+"""Follow-ups that no user waits for: render, purge, compact."""
 NO_CONTAINER = ""
-"""Where a job stands that works for all containers: none's deletion cancels it, none's listing shows it."""
+"""Container id of jobs for all containers: no deletion of a container cancels them, no container's listing shows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """What a caller enqueues, in its own transaction."""
+    """A job that a caller enqueues in its transaction."""
 
     kind: JobKind
     container_id: str
@@ -69,7 +69,7 @@ class NewJob:
     doc_key: str | None = None
     """Jobs with the same key never run at the same time. Usually the document's id."""
     dedupe_key: str | None = None
-    """A queued job with the same key is the same work: the newer payload replaces the older one's."""
+    """A queued job with the same key does the same work: the newer payload replaces the older one."""
     payload: dict[str, Any] = field(default_factory=dict)
     priority: int = PRIORITY_NORMAL
     delay_seconds: float = 0.0
@@ -79,7 +79,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedJob:
-    """A job as its worker holds it: every write of the worker is fenced by ``claim_id``."""
+    """A claimed job: ``claim_id`` fences every write of its worker."""
 
     id: JobId
     claim_id: int
@@ -93,11 +93,11 @@ class ClaimedJob:
     max_attempts: int
     principal: str
     paused_seconds: float = 0.0
-    """How long it had waited for services when it was claimed, its time in line not counted."""
+    """Seconds it had waited for services before this claim, without its time in the queue."""
 
 
 class JobEmbedding(BaseModel):
-    """What a job sent to a remote embedder."""
+    """Usage of a remote embedder by a job."""
 
     texts: int
     tokens: int
@@ -106,7 +106,7 @@ class JobEmbedding(BaseModel):
 
 
 class JobView(BaseModel):
-    """A job as the surfaces show it."""
+    """A job in API answers."""
 
     job_id: int
     kind: JobKind
@@ -121,10 +121,10 @@ class JobView(BaseModel):
     attempts: int
     max_attempts: int
     cause: Issue | None = None
-    """Why it failed, or why it was last tried again."""
+    """Why it failed or was last retried."""
     warnings: list[Issue] = []
     result: dict[str, Any] | None = None
-    """What it found or removed, of kinds that say so."""
+    """Result of the kinds of job that have one."""
     embedding: JobEmbedding | None = None
     cancel_requested: bool
     created_at: datetime

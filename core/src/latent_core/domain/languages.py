@@ -1,4 +1,4 @@
-"""Names of languages: documents are kept under those of the Snowball stemmers, people also write ISO codes."""
+"""Names of languages: documents store the names of the Snowball stemmers; input may use ISO codes."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ _NAMES: Final = {
     for word in words
 }
 LANGUAGES: Final = tuple(dict.fromkeys(_NAMES.values()))
-"""``code`` is source code and its like, ``simple`` what no other name fits."""
+"""``code`` is source code and similar text, ``simple`` any other language."""
 
 
 def language_named(written: str) -> str:
-    """The name behind a name, a code or a tag such as ``de-AT``; ``ValueError`` when nobody knows it."""
+    """The name for a name, a code or a tag such as ``de-AT``; ``ValueError`` for an unknown one."""
     name_given = written.strip().lower()
     name = _NAMES.get(name_given) or _NAMES.get(name_given.replace("_", "-").partition("-")[0])
     if name is not None:
         return name
     near = difflib.get_close_matches(name_given[:40], LANGUAGES, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(LANGUAGES)}"
-    raise ValueError(f"is no language that documents are told apart by; {hint}")
+    raise ValueError(f"is not a supported language; {hint}")

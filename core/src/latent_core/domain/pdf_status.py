@@ -1,4 +1,4 @@
-"""How far the PDFs of containers are: what waits, what is parsed, what is drawn, what failed."""
+"""Progress of the PDFs of containers: pending, parsed, drawn, failed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pydantic import BaseModel
 
 class PdfState(StrEnum):
     PENDING = "pending"
-    """Its newest version is not read yet; a job of it is open."""
+    """Its newest version is not parsed yet; its job is open."""
     PARSED = "parsed"
-    """Its text is searched; not all of its pages are drawn."""
+    """Its text is searchable; not all of its pages are drawn."""
     DRAWN = "drawn"
-    """All is done."""
+    """Everything is done."""
     FAILED = "failed"
-    """It, or its newest version, could not be read, or its pages could not be drawn: ``cause`` says why."""
+    """Its newest version could not be parsed, or its pages could not be drawn; ``cause`` says why."""
 
 
 class PdfStatus(BaseModel):
-    """One PDF. Until it is read, nobody knows how many pages it has: 0."""
+    """One PDF. Its number of pages is 0 until it is parsed."""
 
     doc_id: UUID
     container_id: str
@@ -28,17 +28,17 @@ class PdfStatus(BaseModel):
     title: str | None
     status: PdfState
     total: int
-    """Pages of what is searched now."""
+    """Pages of the live generation."""
     processed: int
-    """Those that are read and drawn."""
+    """Parsed and drawn pages."""
     unprocessed: int
     job_id: int | None
-    """Works on it, or is the one that failed."""
+    """The open job, or the one that failed."""
     cause: str | None
 
 
 class PdfTotals(BaseModel):
-    """Of all PDFs of the containers that were asked for, whatever is listed."""
+    """Counts over all PDFs of the requested containers, not only the listed ones."""
 
     documents: int = 0
     pending: int = 0
@@ -51,19 +51,19 @@ class PdfTotals(BaseModel):
 
 
 class Action(StrEnum):
-    """What becomes of a document that somebody selected."""
+    """The outcome for a selected document."""
 
     QUEUED = "queued"
     JOINED = "joined"
-    """A job that was open already does it."""
+    """An already open job does it."""
     NONE = "none"
-    """There is nothing left to do."""
+    """Nothing is left to do."""
     REFUSED = "refused"
-    """No job can do it: ``cause`` says what a person can."""
+    """No job can do it; ``cause`` says what to do."""
 
 
 class SelectedDocument(BaseModel):
-    """One selected document and what becomes of it."""
+    """One selected document and its outcome."""
 
     doc_id: UUID
     action: Action

@@ -1,4 +1,4 @@
-"""A question to one or several containers, and how its answer came about."""
+"""A search request to one or several containers, and its diagnostics."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class SearchRequest(BaseModel):
     containers: Annotated[list[Text], Field(min_length=1, max_length=MAX_CONTAINERS)]
     query: Annotated[str, Field(max_length=MAX_QUERY_CHARS)] = ""
     image_ref: Text | None = None
-    """An image to ask by, alone or with a query: the id of an upload to one of the containers, of a document, or
-    ``page://<doc_id>/<page>``. What it says (read by OCR) is asked for."""
+    """An image to search by, alone or with a query: the id of an upload to one of the containers, of a document, or
+    ``page://<doc_id>/<page>``. Its text (read by OCR) becomes part of the query."""
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
     mode: SearchMode | None = None
     """Default: each container's ``retrieval.mode_default``; crossmodal for an image without a query."""
     fusion: Fusion | None = None
-    """How the channels are fused; default as each container's ``retrieval.fusion`` says."""
+    """How the channels are fused; default: each container's ``retrieval.fusion``."""
     filters: dict[str, Any] = {}
     must_terms: Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)] = []
-    """Substrings that every hit holds as they are written."""
+    """Exact substrings that every hit contains."""
     regexes: Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)] = []
-    """RE2 expressions of which every hit matches one."""
+    """RE2 expressions; every hit matches at least one."""
     path_like: Pattern | None = None
-    """A glob (``*``, ``?``) or a part of the path that every hit's source has; in any case."""
+    """A glob (``*``, ``?``) or substring that every hit's source path matches; case is ignored."""
     ignore_case: bool = False
     """For ``must_terms`` and ``regexes``."""
     rerank_k: Annotated[int, Field(ge=1, le=1000)] = 50
@@ -59,11 +59,11 @@ class SearchRequest(BaseModel):
     max_chars: Annotated[int | None, Field(ge=MIN_CHARS)] = None
     """Of the texts of all hits together."""
     cursor: Annotated[str | None, Field(max_length=128)] = None
-    """``next_cursor`` of the page before, with the same question."""
+    """``next_cursor`` of the page before, with the same request."""
     explain: bool = False
     """Diagnostics, with the plan in words."""
     diagnostics: bool | None = None
-    """Default: as the manifests' ``debug.return_diagnostics`` say."""
+    """Default: ``debug.return_diagnostics`` of the manifests."""
 
     @property
     def requested_rerank_k(self) -> int | None:
@@ -84,22 +84,22 @@ class StageScore(BaseModel):
 
 
 class ContainerStatus(BaseModel):
-    """What became of one container in one search."""
+    """The outcome of one search in one container."""
 
     container_id: str
     ok: bool
     candidates: int = 0
     stale: int = 0
-    """Candidates the join on the live generation refused."""
+    """Candidates that the join on the live generation removed."""
     exhausted: bool = False
-    """No further live candidates exist, however far the channels are widened."""
+    """No further live candidates exist, also if the channels return more."""
     rounds: int = 1
     timings_ms: dict[str, float] = {}
     issue: str | None = None
 
 
 class Diagnostics(BaseModel):
-    """How an answer came about; present when asked for."""
+    """Diagnostics of an answer; present on request."""
 
     stage_scores: dict[str, list[StageScore]] = {}
     timings_ms: dict[str, float] = {}
@@ -107,20 +107,20 @@ class Diagnostics(BaseModel):
     candidates_after_rerank: int = 0
     applied_filters: dict[str, Any] = {}
     freshness_factor: float | None = None
-    """Of the first hit, where its container counts freshness."""
+    """Of the first hit, if its container uses freshness."""
     plan: list[str] = []
-    """What was done, in words; when asked to explain."""
+    """The steps of the search in words; on request (``explain``)."""
     container_status: list[ContainerStatus] = []
     terms: dict[str, list[str]] = {}
-    """Container to the lexemes the query became."""
+    """Maps each container to the lexemes of the query."""
 
 
 class SearchResponse(Envelope):
     hits: list[Hit] = []
     next_cursor: str | None = None
-    """Where the next page begins; None when there is none."""
+    """Cursor of the next page; None on the last one."""
     truncated: bool = False
-    """``max_chars`` kept something out."""
+    """``max_chars`` shortened the answer."""
     exhausted: list[str] = []
-    """Containers that hold no further candidates than those that were looked at."""
+    """Containers without candidates beyond those already examined."""
     diagnostics: Diagnostics | None = None

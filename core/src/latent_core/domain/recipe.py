@@ -1,4 +1,4 @@
-"""What decides a document's chunks beside its content: when it changes, a listing asks for the document anew."""
+"""What decides a document's chunks besides its content: if it changes, a folder listing requests the document again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from latent_core.domain.manifest.model import Manifest
 
 
 def recipe(manifest: Manifest) -> str:
-    """Digest of the makers' versions and the settings they obey. Not of the embedder: a refresh makes vectors anew."""
+    """Digest of the versions of parsers and chunker and of their settings. Not of the embedder: a refresh replaces vectors."""
     deciding = {
         "versions": versions.HANDLER,
         "chunker": manifest.chunker.model_dump(mode="json"),

@@ -1,4 +1,4 @@
-"""Changing the embedding space of a container: what is asked for, what it would cost, what was measured."""
+"""Changing the embedding space of a container: the request, its estimated cost and its measurements."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from latent_core.domain.text import Text
 
 class SpaceState(StrEnum):
     BUILDING = "building"
-    """Takes what comes in beside the live one; nothing is searched in it."""
+    """In build: receives new documents too, but no search reads it."""
     LIVE = "live"
     RETIRED = "retired"
-    """Was live; kept, and kept up to date, so that one step leads back."""
+    """Was live; kept and updated, so that one step can roll back."""
     DROPPING = "dropping"
 
 
 class Strategy(StrEnum):
     PARALLEL = "parallel"
-    """A new space beside the live one, from stored text; switched to when it is complete and no worse."""
+    """Build a new space from stored text, and switch when it is complete and passes the gates."""
     INPLACE = "inplace"
-    """The same space, document by document."""
+    """Re-embed the live space, document by document."""
     DRIFT = "drift"
-    """No full re-embed: an adapter that was trained on a sample stands between the two models."""
+    """No full re-embed: an adapter, trained on a sample, maps between the two models."""
     REPARSE = "reparse"
-    """From the stored originals: the parsers or the chunker's settings have changed."""
+    """Ingest the stored originals again, after a change of the parsers or the chunker's settings."""
 
 
 class Way(StrEnum):
     """What a drift adapter maps."""
 
     QUERY = "query"
-    """Queries of the new model into the stored space: at once, and nothing is rewritten."""
+    """Queries of the new model into the stored space: immediate, without rewriting vectors."""
     FORWARD = "forward"
-    """Stored vectors into the new model's space; really embedded ones replace them by and by."""
+    """Stored vectors into the new model's space; embedded vectors replace them step by step."""
 
 
 class RefreshTarget(BaseModel):
-    """The embedder that a container is to have, in the words of a manifest."""
+    """The new embedder of a container, with the keys of a manifest."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -51,17 +51,17 @@ class RefreshTarget(BaseModel):
 
 
 class RefreshRequest(BaseModel):
-    """What a person asks for; ``Invalid`` combinations are refused with the reason."""
+    """A refresh request; invalid combinations are refused with the reason."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     strategy: Strategy
     to: RefreshTarget | None = None
-    """None: the embedder that the container has."""
+    """None: the container's current embedder."""
     way: Way | None = None
     """Of strategy drift; default ``query``."""
     force: bool = False
-    """Switch though a gate fails; begin an inplace refresh with an empty collection."""
+    """Switch even if a gate fails; an inplace refresh begins with an empty collection."""
     keep_days: Annotated[float, Field(ge=0, le=3650)] | None = None
 
     @model_validator(mode="after")
@@ -69,35 +69,35 @@ class RefreshRequest(BaseModel):
         if self.strategy is Strategy.DRIFT and self.to is None:
             raise ValueError("strategy drift needs 'to': the embedder to change to")
         if self.strategy is Strategy.REPARSE and self.to is not None:
-            raise ValueError("strategy reparse keeps the embedder: leave 'to' out")
+            raise ValueError("strategy reparse keeps the embedder: remove 'to'")
         if self.way is not None and self.strategy is not Strategy.DRIFT:
-            raise ValueError("'way' belongs to strategy drift")
+            raise ValueError("'way' applies only to strategy drift")
         if self.keep_days is not None and self.strategy in (Strategy.INPLACE, Strategy.REPARSE):
             raise ValueError(
-                f"strategy {self.strategy.value} leaves no space behind: 'keep_days' belongs to parallel and drift"
+                f"strategy {self.strategy.value} keeps no old space: 'keep_days' applies to parallel and drift"
             )
         if self.force and self.strategy is Strategy.REPARSE:
-            raise ValueError("strategy reparse measures and empties nothing: leave 'force' out")
+            raise ValueError("strategy reparse has no gates and deletes no vectors: remove 'force'")
         return self
 
 
 class RefreshPayload(BaseModel):
-    """What a refresh job carries; amended as it goes on, so that the next attempt need not begin anew."""
+    """Payload of a refresh job; updated during the job, so that a retry continues."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     strategy: Strategy
     space_id: int
-    """The space that is built, or re-embedded."""
+    """The space to build or re-embed."""
     to: RefreshTarget | None = None
     way: Way | None = None
     force: bool = False
     keep_days: float = 7.0
     golden: GoldenSet | None = None
     mapped_only: bool = False
-    """Re-embed what is only mapped so far."""
+    """Re-embed the documents with only mapped vectors."""
     collection_cleared: bool = False
-    """The collection was emptied already, as ``force`` asked."""
+    """The collection was already emptied for ``force``."""
     after: str | None = None
     """The last document of a reparse that was enqueued."""
     done: int = 0
@@ -108,7 +108,7 @@ class RefreshPayload(BaseModel):
 
 
 class ModelView(BaseModel):
-    """An embedder, as people compare them."""
+    """Display name of an embedder."""
 
     embedder: str
     version: str
@@ -116,7 +116,7 @@ class ModelView(BaseModel):
 
 
 class RefreshPlan(BaseModel):
-    """What a refresh would do and cost."""
+    """The plan and cost of a refresh."""
 
     strategy: Strategy
     source: ModelView
@@ -124,23 +124,23 @@ class RefreshPlan(BaseModel):
     documents: int
     chunks: int
     texts: int
-    """That the embedder would be sent, those that it read before left out."""
+    """Texts to send to the embedder, without those in the cache."""
     tokens: int
     """Of these texts; counted by the tokenizer that made the chunks."""
     cached: int
-    """Chunks whose vectors are kept from before."""
+    """Chunks with cached vectors."""
     cost: float | None
-    """Of the tokens, by LLC_EMBED_PRICE_PER_MILLION; None where that is not set. A local embedder costs nothing."""
+    """Cost of the tokens by LLC_EMBED_PRICE_PER_MILLION; None if that is not set. A local embedder costs 0."""
     seconds: float | None
-    """Of embedding; None where nothing tells how fast the embedder is."""
+    """Duration of embedding; None if the embedder's speed is not known."""
     basis: str
-    """Where the rate comes from."""
+    """Source of the rate."""
     golden_queries: int
     notes: list[str] = []
 
 
 class SpaceFigures(BaseModel):
-    """How the golden queries did in one space."""
+    """Results of the golden queries in one space."""
 
     ndcg_at_10: float
     recall_at_20: float
@@ -149,11 +149,11 @@ class SpaceFigures(BaseModel):
 
 
 class GateReport(BaseModel):
-    """Both spaces by the golden queries, and what speaks against the switch."""
+    """Results of both spaces on the golden queries, and the reasons against the switch."""
 
     queries: int
     old: SpaceFigures | None
-    """None when the old embedder is not to be had."""
+    """None when the old embedder is not available."""
     new: SpaceFigures
     failures: list[str]
 
@@ -169,19 +169,19 @@ class GateReport(BaseModel):
 
 
 class DriftReport(BaseModel):
-    """What an adapter was measured at, each against a full re-embed of the sample."""
+    """Measurements of an adapter, each relative to a full re-embed of the sample."""
 
     way: Way
     pairs: int
-    """Texts, and questions made of them, embedded by both models."""
+    """Texts and questions from them, embedded by both models."""
     candidates: int
-    """Chunks that were ranked."""
+    """Ranked chunks."""
     queries: int
     """Held back from the training."""
     recall: float
     """recall@10 with the adapter."""
     status_quo: float | None
-    """recall@10 of the old model as it is; None when it is not to be had."""
+    """recall@10 of the old model without adapter; None when it is not available."""
     needed: float
     train_seconds: float
 

@@ -1,4 +1,4 @@
-"""The ``Retry-After`` header of an answer: how long a server asks to wait (RFC 9110 §10.2.3)."""
+"""The ``Retry-After`` header of an answer: the wait that a server requests (RFC 9110 §10.2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a service answers calls: it decides what a timeout says of the request that ran into it."""
+"""Whether a service answers calls, which decides whether a timeout counts as an attempt."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final
 from latent_core.domain.errors import UpstreamTimeout
 
 HEALTHY_SECONDS: Final = 60.0
-"""After a successful call a service is believed to be healthy for this long."""
+"""Seconds after a successful call during which a service counts as healthy."""
 
 
 class ServiceHealth:
-    """When a call to one service at one address last succeeded, as this process knows it. Each client has one.
+    """The time of the last successful call of this process to one service at one address. One per client.
 
     Threads may share it.
     """
@@ -28,6 +28,6 @@ class ServiceHealth:
         self._succeeded_at = self._clock()
 
     def timeout(self, message: str) -> UpstreamTimeout:
-        """The error of a call that was not answered in time: while other calls succeed, it counts as an attempt."""
+        """The error for a timeout; it counts as an attempt while other calls succeed."""
         healthy = self._clock() - self._succeeded_at <= HEALTHY_SECONDS
         return UpstreamTimeout(message, counts_as_attempt=healthy)

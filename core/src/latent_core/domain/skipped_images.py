@@ -1,7 +1,7 @@
-"""Pictures that cannot be embedded: when a job goes on without them, and when it does not.
+"""Images that cannot be embedded: when a job continues without them, and when it fails.
 
-A picture that a server refuses, or whose bytes are lost, costs its page one way of being found, not the document.
-A server that refuses every picture is another matter: then something is wrong that a person must mend.
+If a server refuses one image, or its bytes are lost, only its page loses the image vector; the document stays.
+If a server refuses every image, the job fails: a person must correct the cause.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from latent_core.domain.errors import (
 )
 
 PLAINLY: Final = 32
-"""So many refused, and none taken: whoever refuses them refuses all. More than are asked for side by side, since
-who refuses answers sooner than who embeds."""
+"""After so many refusals without a success, all images count as refused. More than the number of concurrent requests,
+since a refusal is faster than an embedding."""
 _OF_THE_PICTURE: Final = (IngestFailed, Invalid, NotFound, TooLarge)
 
 
 def is_about_the_picture(error: LatentError, *, last_attempt: bool) -> bool:
-    """Whether ``error`` says something of the one picture. That a server fails whenever it is shown it is believed
-    when no other attempt follows; an outage never is about a picture."""
+    """Whether ``error`` is about this one image. A server error counts as such only on the last attempt; an outage
+    never does."""
     if isinstance(error, _OF_THE_PICTURE):
         return True
     fails = isinstance(error, Unavailable | TimedOut) and not isinstance(error, OutOfSpace)
@@ -36,7 +36,7 @@ def is_about_the_picture(error: LatentError, *, last_attempt: bool) -> bool:
 
 
 class SkippedImages:
-    """The pictures that one job goes on without, by the hash of their bytes, and why."""
+    """The images that one job skips, by the hash of their bytes, with their errors."""
 
     def __init__(self, *, last_attempt: bool = False) -> None:
         self._last = last_attempt
@@ -44,33 +44,33 @@ class SkippedImages:
         self._taken = 0
 
     def take(self, pictures: int) -> None:
-        """So many have their vectors."""
+        """Count images that have their vectors."""
         self._taken += pictures
 
     def concerns(self, error: LatentError) -> bool:
-        """Whether a job may go on without the picture that ``error`` came of."""
+        """Whether a job may skip the image that raised ``error``."""
         return is_about_the_picture(error, last_attempt=self._last)
 
     def add(self, sha256: str, error: LatentError) -> None:
-        """Go on without a picture. Raises ``error`` when it is not about the picture, and ``IngestFailed`` when
-        plainly all are refused."""
+        """Skip an image. Raises ``error`` when it is not about the image, and ``IngestFailed`` when all images
+        are refused."""
         if not self.concerns(error):
             raise error
-        # Its frames hold the picture, and what was sent: a thousand of them are all of the memory.
+        # Its frames keep the image and the request alive: a thousand of them would fill the memory.
         error.__cause__ = error.__context__ = None
         self._causes[sha256] = error.with_traceback(None)
         if not self._taken and len(self._causes) >= PLAINLY:
             raise self._refused()
 
     def check(self, *, others: int) -> None:
-        """At the end of a document with so many vectors of texts: ``IngestFailed`` when none of its pictures was
-        taken, unless it is one alone that may be to blame itself."""
+        """At the end of a document with ``others`` text vectors: raise ``IngestFailed`` when all its images were
+        refused, except for a single image, which may be the cause itself."""
         lost = len(self._causes)
         if lost and not self._taken and (lost > 1 or not others):
             raise self._refused()
 
     def why(self, sha256: str | None) -> LatentError | None:
-        """Why a picture was left out; None of one that was not."""
+        """Why an image was skipped; None if it was not."""
         return None if sha256 is None else self._causes.get(sha256)
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class SkippedImages:
         subject = f"none of {len(self)} pictures" if len(self) > 1 else "the only picture"
         verb = "could be embedded" if len(self) > 1 else "could not be embedded"
         return IngestFailed(
-            f"{subject} {verb}: {first.message}. Look at the embedder and at what it takes (a smaller pdf.render_dpi "
+            f"{subject} {verb}: {first.message}. Check the embedder and its limits (a smaller pdf.render_dpi "
             "or image.thumbnail_max_edge makes pictures smaller), then requeue the job",
             **first.details,
         )

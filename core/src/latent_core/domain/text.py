@@ -1,4 +1,4 @@
-"""What text and data from outside may hold, so that every store can keep them as they came."""
+"""Checks of external text and data: every store can keep valid ones unchanged."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _LAYOUT: Final = frozenset("\t\n\r")
 
 
 def trouble(text: str, *, layout: bool = False) -> str | None:
-    """What no store takes in ``text``, None when it is sound. ``layout`` allows tabs and line ends."""
+    """Why the stores refuse ``text``; None when it is valid. ``layout`` allows tabs and line ends."""
     for character in text:
         code = ord(character)
         if (code < 0x20 or code == 0x7F) and not (layout and character in _LAYOUT):
-            return f"must not hold the control character U+{code:04X}"
+            return f"must not contain the control character U+{code:04X}"
         if 0xD800 <= code <= 0xDFFF:
-            return f"must not hold half a character (the lone surrogate U+{code:04X})"
+            return f"must not contain the lone surrogate U+{code:04X}"
     return None
 
 
 def unsound(data: Any) -> tuple[str, str] | None:
-    """The first place in JSON-like ``data`` that cannot be stored, dotted, and why. Not recursive: the depth is the sender's."""
+    """The first dotted place in JSON-like ``data`` that cannot be stored, and why. Not recursive: the sender sets the depth."""
     waiting: list[tuple[str, Any, int]] = [("", data, 0)]
     while waiting:
         path, value, depth = waiting.pop()
@@ -53,9 +53,9 @@ def _trouble_of(value: Any, depth: int) -> str | None:
     if isinstance(value, str):
         return trouble(value, layout=True)
     if isinstance(value, int) and not MIN_INTEGER <= value < MAX_INTEGER:
-        return "must not hold an integer of more than 64 bits"
+        return "must not contain an integer of more than 64 bits"
     if isinstance(value, float) and not math.isfinite(value):
-        return "must not hold a number that is not finite"
+        return "must not contain a number that is not finite"
     return None
 
 
@@ -79,4 +79,4 @@ def _meta(value: dict[str, Any]) -> dict[str, Any]:
 Text = Annotated[str, AfterValidator(_line)]
 """One line without control characters and lone surrogates: a name, an id, an address."""
 Meta = Annotated[dict[str, Any], AfterValidator(_meta)]
-"""A JSON object as it is stored with a document."""
+"""A JSON object that can be stored with a document."""

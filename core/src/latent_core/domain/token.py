@@ -1,6 +1,6 @@
-"""Tokens: ``lct_``, 256 random bits and a checksum, and what each of them allows.
+"""Tokens (``lct_``, 256 random bits and a checksum) and their scopes.
 
-The checksum tells a mistyped or cut token without asking anybody; the bits are never stored, only their SHA-256.
+The checksum reveals a mistyped or cut token without a query. Only the SHA-256 of a token is stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from latent_core.domain.errors import Invalid
 
 PREFIX: Final = "lct_"
-"""By it secret scanners, and people, know one when they see it."""
+"""Lets people and secret scanners recognise a token."""
 BITS: Final = 256
 ALPHABET: Final = string.digits + string.ascii_letters
 SECRET_CHARS: Final = 43
@@ -28,19 +28,19 @@ CHECKSUM_CHARS: Final = 6
 """62^6 holds the 32 bits of a CRC."""
 SHAPE: Final = re.compile(f"{PREFIX}[0-9A-Za-z]{{{SECRET_CHARS + CHECKSUM_CHARS}}}")
 EVERYBODY: Final = "*"
-"""In a manifest's roles; nobody's name."""
+"""Matches every principal in a manifest's roles; no principal can have this name."""
 PRINCIPAL: Final = re.compile(r"[a-z][a-z0-9-]{0,31}:[A-Za-z0-9][A-Za-z0-9._@+/-]{0,94}")
 MAX_LIVE: Final = 2
-"""Of one principal and name: the old and the new one, while they are changed over."""
+"""Live tokens per principal and name: two during a rotation."""
 
 
 class Scope(StrEnum):
-    """What a token may be used for. None includes another."""
+    """Permissions of a token. No scope includes another."""
 
     READ = "read"
-    """List, describe, search, look at documents, pages and jobs."""
+    """List, describe, search, read documents, pages and jobs."""
     INGEST = "ingest"
-    """Add and delete documents, upload, steer jobs; see how they stand."""
+    """Add and delete documents, upload, control jobs and read their state."""
     ADMIN = "admin"
     """Containers themselves: create, change, delete, their state, refresh, export, doctor, audit."""
 
@@ -52,14 +52,14 @@ class TokenState(StrEnum):
 
 
 class TokenView(BaseModel):
-    """A token as the surfaces show it: everything but itself."""
+    """A token in API answers: all fields except the secret."""
 
     id: int
     principal: str
     name: str
     scopes: list[Scope]
     containers: list[str] | None
-    """None: all that the principal's roles reach."""
+    """None: all containers of the principal's roles."""
     state: TokenState
     created_by: str
     created_at: datetime
@@ -70,13 +70,13 @@ class TokenView(BaseModel):
 
 
 def new_token() -> str:
-    """A fresh token. Whoever makes it shows it once."""
+    """A new token. Its creator shows it once."""
     secret = _written(secrets.randbits(BITS), SECRET_CHARS)
     return f"{PREFIX}{secret}{_checksum(secret)}"
 
 
 def well_formed(token: str) -> bool:
-    """Whether it can be one of ours: prefix, length, alphabet, checksum."""
+    """Whether prefix, length, alphabet and checksum are valid."""
     if not SHAPE.fullmatch(token):
         return False
     secret = token[len(PREFIX) : -CHECKSUM_CHARS]
@@ -84,15 +84,15 @@ def well_formed(token: str) -> bool:
 
 
 def digest(token: str) -> bytes:
-    """What is stored of a token. Of 256 random bits a plain hash tells nothing."""
+    """The stored hash of a token. A plain hash is enough for 256 random bits."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 def check_principal(name: str) -> str:
-    """``name`` if it can be a principal's; ``Invalid`` says how those look."""
+    """Return ``name`` if it is a valid principal; ``Invalid`` shows the format."""
     if not PRINCIPAL.fullmatch(name):
         raise Invalid(
-            f"'{name[:80]}' is no principal: write <kind>:<name>, such as agent:claude or person:ada"
+            f"'{name[:80]}' is not a principal: write <kind>:<name>, such as agent:claude or person:ada"
         )
     return name
 

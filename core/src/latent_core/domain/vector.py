@@ -1,4 +1,4 @@
-"""Shapes of vectors, shared by those who make them and those who store them."""
+"""Types of vectors, shared by embedders and vector stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses on the web, in the one form they are known by: the identity of what stands there."""
+"""Web addresses in canonical form, which identifies a page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WebAddress:
 
     @classmethod
     def parse(cls, given: str) -> Self:
-        """``Invalid`` says what an http or https address may not hold."""
+        """Parse an address; ``Invalid`` says why it is not a valid http or https address."""
         shown = given[:80]
         wrong = trouble(given)
         if wrong is not None:
@@ -50,15 +50,15 @@ class WebAddress:
         except ValueError as exc:
             raise Invalid(f"'{shown}' is not an address: {exc}", uri=shown) from exc
         if parts.scheme not in DEFAULT_PORTS:
-            raise Invalid(f"'{shown}' is neither http nor https", uri=shown)
+            raise Invalid(f"'{shown}' must start with http:// or https://", uri=shown)
         if "@" in parts.netloc:
             raise Invalid(
-                "the address carries a user name or a password: leave them out", uri="(not shown)"
+                "the address contains a user name or a password: remove them", uri="(not shown)"
             )
         if port == 0:
-            raise Invalid(f"'{shown}' names port 0, which nothing listens on", uri=shown)
+            raise Invalid(f"'{shown}' has port 0, which cannot be used", uri=shown)
         if "[" in parts.netloc and ":" not in (parts.hostname or ""):
-            raise Invalid(f"'{shown}' names no IPv6 address", uri=shown)
+            raise Invalid(f"'{shown}' is not an IPv6 address", uri=shown)
         host = _host(parts.hostname or "", shown)
         query = f"?{_encoded(parts.query, _IN_QUERY)}" if parts.query else ""
         target = _without_dots(_encoded(parts.path, _IN_PATH)) + query
@@ -73,22 +73,22 @@ class WebAddress:
 
     @property
     def authority(self) -> str:
-        """Host and port as a ``Host`` header has them: a default port is not said."""
+        """Host and port as in a ``Host`` header, without a default port."""
         default = self.port == DEFAULT_PORTS[self.scheme]
         return self._bracketed if default else f"{self._bracketed}:{self.port}"
 
     @property
     def origin(self) -> str:
-        """Host and port, the port always said."""
+        """Host and port, always with the port."""
         return f"{self._bracketed}:{self.port}"
 
     @property
     def last_segment(self) -> str:
-        """What the path ends in, percent-encoded; may be empty."""
+        """The last part of the path, percent-encoded; may be empty."""
         return self.target.partition("?")[0].rpartition("/")[2]
 
     def join(self, reference: str) -> Self:
-        """Where ``reference`` (a ``Location``) leads from here; ``Invalid``."""
+        """Resolve ``reference`` (a ``Location`` header) against this address; raises ``Invalid``."""
         try:
             return self.parse(urljoin(str(self), reference))
         except ValueError as exc:
@@ -100,17 +100,17 @@ class WebAddress:
 
 
 def check_port(address: WebAddress, allowed: Collection[str]) -> None:
-    """``Forbidden`` unless it is one that web pages are served on, or its origin is ``allowed``."""
+    """Raise ``Forbidden`` unless the port is a default one or the origin is ``allowed``."""
     if address.port not in DEFAULT_PORTS.values() and address.origin not in allowed:
         raise Forbidden(
-            f"pages are fetched from ports 80 and 443, not {address.port}; an operator may allow this place with "
+            f"pages are fetched from ports 80 and 443, not {address.port}; an operator can allow this server with "
             f"LLC_FETCH_ALLOW={address.origin}",
             origin=address.origin,
         )
 
 
 def parse_origin(given: str) -> str:
-    """``host:port`` in canonical form, as ``WebAddress.origin`` answers it; ``Invalid``."""
+    """``host:port`` in the canonical form of ``WebAddress.origin``; raises ``Invalid``."""
     host, colon, port = given.strip().rpartition(":")
     if not colon or not port.isdecimal() or set(host) & set("/?#\\"):
         raise Invalid(f"'{given[:80]}' is not host:port, such as wiki.example:8080")
@@ -122,9 +122,9 @@ def _host(given: str, shown: str) -> str:
         try:
             address = ipaddress.IPv6Address(given)
         except ValueError as exc:
-            raise Invalid(f"'{shown}' names no IPv6 address: {exc}", uri=shown) from exc
+            raise Invalid(f"'{shown}' is not an IPv6 address: {exc}", uri=shown) from exc
         if address.scope_id is not None:
-            raise Invalid(f"'{shown}' names a network interface: leave it out", uri=shown)
+            raise Invalid(f"'{shown}' contains a network interface: remove it", uri=shown)
         return address.compressed
     host = _ascii(given, shown).removesuffix(".")
     labels = host.split(".")
@@ -134,18 +134,18 @@ def _host(given: str, shown: str) -> str:
         or any(not label or len(label) > _LONGEST_LABEL for label in labels)
         or not all(character.isalnum() or character in "-_." for character in host)
     ):
-        raise Invalid(f"'{shown}' names no host", uri=shown)
+        raise Invalid(f"'{shown}' has no valid host name", uri=shown)
     return host
 
 
 def _ascii(host: str, shown: str) -> str:
-    """The host in the letters of the name system (IDNA 2008 after the mapping of UTS 46)."""
+    """The host in ASCII (IDNA 2008 after the mapping of UTS 46)."""
     if host.isascii():
         return host.lower()
     try:
         return idna.encode(host, uts46=True).decode("ascii").lower()
     except (idna.IDNAError, UnicodeError) as exc:
-        raise Invalid(f"'{shown}' names no host: {exc}", uri=shown) from exc
+        raise Invalid(f"'{shown}' has no valid host name: {exc}", uri=shown) from exc
 
 
 def _encoded(part: str, safe: str) -> str:

@@ -1,4 +1,4 @@
-"""Bases of requests and of answers that are pages of a list."""
+"""Base classes of requests and of paged answers."""
 
 from __future__ import annotations
 

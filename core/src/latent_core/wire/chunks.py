@@ -18,7 +18,7 @@ class ChunkView(BaseModel):
     doc_id: UUID
     source_uri: str
     file_hash: str | None
-    """SHA-256 of the document's bytes; of a record, of what it says."""
+    """SHA-256 of the document's bytes; for a record, of its content."""
     chunk_no: int
     position: int
     modality: str
@@ -35,9 +35,9 @@ class ChunkView(BaseModel):
     content_hash: str
     token_count: int
     windows: int
-    """Vectors it has."""
+    """Number of its vectors."""
     duplicate_of: UUID | None
-    """The earlier chunk that it nearly repeats."""
+    """The earlier chunk with nearly the same text."""
     provenance: dict[str, Any]
     meta: dict[str, Any]
     indexed_at: datetime
@@ -52,7 +52,7 @@ class ChunkAnswer(Envelope):
 
 
 class SizeClass(BaseModel):
-    """Of a histogram; the last one has no end."""
+    """A class of a histogram; the last one has no upper bound."""
 
     lower_bound: int
     below: int | None
@@ -70,9 +70,9 @@ class Distribution(BaseModel):
 class ChunkSizes(BaseModel):
     chunks: int
     duplicates: int
-    """Those that nearly repeat an earlier one."""
+    """Chunks with nearly the same text as an earlier one."""
     tokens: Distribution
-    """Of what was embedded."""
+    """Of the embedded text."""
     characters: Distribution
     """Of the raw text."""
 

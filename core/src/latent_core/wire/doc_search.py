@@ -25,4 +25,4 @@ class DocSearchBody(RequestBody):
     formats: Annotated[list[SourceType], Field(max_length=len(SourceType))] = list(DOCUMENTS)
     limit: Annotated[int, Field(ge=1, le=MAX_TOP_K)] = 10
     containers: Annotated[list[Text] | None, Field(min_length=1, max_length=MAX_CONTAINERS)] = None
-    """Default: all that may be read."""
+    """Default: all readable containers."""

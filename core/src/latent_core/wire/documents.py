@@ -26,7 +26,7 @@ class AddBody(RequestBody):
     mtime_ns: Annotated[int | None, Field(ge=0, lt=2**63)] = None
     meta: Meta = {}
     rebuild: bool = False
-    """Ingest again though nothing has changed; the live version stays until the new one is published."""
+    """Ingest again even if nothing has changed; the live version stays until the new one is published."""
 
 
 class AddAnswer(JobAccepted):

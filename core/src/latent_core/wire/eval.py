@@ -1,4 +1,4 @@
-"""Evaluations: the runs that are kept."""
+"""Evaluations: the stored runs."""
 
 from __future__ import annotations
 

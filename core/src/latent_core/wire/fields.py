@@ -1,4 +1,4 @@
-"""Types of fields that several requests have."""
+"""Field types shared by several requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ YEARS: Final = range(1900, 2201)
 
 def _plausible(value: datetime) -> datetime:
     if value.year not in YEARS:
-        raise ValueError(f"must lie in the years {YEARS[0]} to {YEARS[-1]}")
+        raise ValueError(f"must be between the years {YEARS[0]} and {YEARS[-1]}")
     return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
 
 

@@ -28,15 +28,15 @@ class JobList(PagedEnvelope):
 class RequeueBody(RequestBody):
     container_id: Text
     cursor: Annotated[Text, Field(max_length=128)] | None = None
-    """``next_cursor`` of the answer before: one request requeues as many jobs as one transaction can."""
+    """``next_cursor`` of the answer before: one request requeues only as many jobs as fit into one transaction."""
 
 
 class RequeueAnswer(PagedEnvelope):
-    """What was tried again; ``next_cursor`` when there may be more."""
+    """The requeued jobs; ``next_cursor`` when there may be more."""
 
     job_ids: list[int]
     left: int
-    """That stay failed: a newer job does their work already, or runs in their place."""
+    """Jobs that stay failed because a newer job does their work."""
     remaining: int = 0
-    """That the queue does not take now: ask again with ``next_cursor``, or from the beginning, when it has room."""
+    """Jobs that the full queue refuses now: retry later with ``next_cursor`` or from the beginning."""
     next_cursor: str | None = None

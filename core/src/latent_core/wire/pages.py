@@ -1,4 +1,4 @@
-"""Pages of documents: their text, their images, and each as a PDF of its own."""
+"""Pages of documents: text, images and single-page PDFs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PagesPage(PagedEnvelope):
     source_uri: str
     source_type: str | None
     page_images: PageImage
-    """Of the pages that are listed; of a text without pages yet, of all of it."""
+    """Of the listed pages; of the whole document if it has no pages."""
     page_images_cause: str | None
     pages: list[ListedPage]
 
@@ -55,4 +55,4 @@ class PagePdfAnswer(Envelope):
     page_pdf: Literal["ready", "pending"]
     pdf_uri: str | None
     job_id: int | None
-    """Of the job that makes it, while it is pending."""
+    """The job that makes it, while it is pending."""

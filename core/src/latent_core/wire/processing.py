@@ -1,4 +1,4 @@
-"""Progress of PDFs, and having some of them finished."""
+"""Progress of PDFs, and a request to finish selected ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_SELECTED: Final = 100
 
 class PdfStatusPage(PagedEnvelope):
     totals: PdfTotals | None
-    """On the first page: they are counted over all PDFs, whatever a page lists."""
+    """Only on the first page: counts over all PDFs, not only the listed ones."""
     documents: list[PdfStatus]
 
 
@@ -25,11 +25,11 @@ class ProcessBody(RequestBody):
     container_id: ContainerId
     doc_ids: Annotated[list[UUID], Field(min_length=1, max_length=MAX_SELECTED)]
     stream: bool = True
-    """Follow them until they are done; else the jobs are answered at once (202), and a key keeps the answer."""
+    """Stream progress until all are done; without it the answer lists the jobs at once (202)."""
 
 
 class ProcessAnswer(Envelope):
     container_id: str
     queued: int
-    """Documents that a job works on now."""
+    """Documents with a running job."""
     documents: list[SelectedDocument]

@@ -28,7 +28,7 @@ class RefreshAnswer(Envelope):
     job_id: int
     status: Literal["queued"] = "queued"
     space_id: int
-    """The embedding space that the job builds or writes again."""
+    """The embedding space that the job builds or rewrites."""
 
 
 class PlanAnswer(Envelope):
@@ -43,9 +43,9 @@ class RollbackBody(RequestBody):
 
 
 class RollbackAnswer(Envelope):
-    """What one step back did."""
+    """The result of a rollback."""
 
     aborted: ModelView | None
-    """A build that was never switched to."""
+    """A build that never became live."""
     was: ModelView | None
     now: ModelView

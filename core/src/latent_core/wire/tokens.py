@@ -18,13 +18,13 @@ MAX_CONTAINERS: Final = 100
 
 def _slug(value: str) -> str:
     if not CONTAINER_SLUG.fullmatch(value):
-        raise ValueError(f"'{value[:80]}' cannot be a container's id")
+        raise ValueError(f"'{value[:80]}' is not a valid container id")
     return value
 
 
 class TokenBody(RequestBody):
     principal: Annotated[Text, Field(min_length=3, max_length=128)]
-    """As manifests name it in their roles: ``agent:claude``."""
+    """As in the roles of manifests: ``agent:claude``."""
     name: Annotated[Text, Field(min_length=1, max_length=64)] = "default"
     """Purpose of the token; at most two tokens of one name are live at a time."""
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))] = [Scope.READ]
@@ -32,7 +32,7 @@ class TokenBody(RequestBody):
         list[Annotated[str, AfterValidator(_slug)]] | None,
         Field(min_length=1, max_length=MAX_CONTAINERS),
     ] = None
-    """Default: all that the principal's roles reach."""
+    """Default: all containers of the principal's roles."""
     expires_at: Moment | None = None
     """Default: never."""
 

@@ -15,7 +15,7 @@ from latent_core.wire.jobs import JobAccepted
 
 
 class ArchiveView(BaseModel):
-    """An archive as the surfaces show it."""
+    """An archive in API answers."""
 
     id: int
     kind: ArchiveKind
@@ -35,7 +35,7 @@ class ExportBody(RequestBody):
     vectors: bool = True
     """Without them an import embeds everything again."""
     blobs: bool = True
-    """Without them originals and page images are named, and not in the file."""
+    """Without them the file lists originals and page images but does not contain them."""
 
 
 class ExportAnswer(Envelope):
@@ -55,7 +55,7 @@ class ImportAnswer(Envelope):
     job_id: int
     status: Literal["queued"] = "queued"
     container_id: str
-    """The container that is imported into."""
+    """The container that the import writes to."""
 
 
 class BackupBody(RequestBody):
@@ -68,4 +68,4 @@ class BackupList(PagedEnvelope):
 
 class BackupRemoved(JobAccepted):
     backup: ArchiveView
-    """``job_id`` names the collection that removes its bytes."""
+    """``job_id`` is the job that removes its bytes."""

@@ -1,4 +1,4 @@
-"""Uploads: bytes that wait to be added."""
+"""Uploads: bytes that wait for their ingest."""
 
 from __future__ import annotations
 

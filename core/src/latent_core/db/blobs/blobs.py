@@ -6,7 +6,7 @@ from typing import Final
 
 from latent_core.db.connection import Connection
 
-# The row's lock makes a writer wait for whoever is just removing the same blob; a present one is only touched.
+# The lock on the row makes a writer wait for a running removal of the same blob; a present blob is only touched.
 INTEND: Final = """
 INSERT INTO blobs (sha256, bytes, state) VALUES (%(sha256)s, %(bytes)s, 'intent')
 ON CONFLICT (sha256) DO UPDATE
@@ -14,7 +14,7 @@ SET touched_at = now(), state = CASE WHEN blobs.state = 'condemned' THEN 'intent
 RETURNING state
 """
 
-# One that was condemned meanwhile may have lost its bytes already.
+# A blob that was condemned in between may have lost its bytes already.
 CONFIRM: Final = """
 UPDATE blobs SET state = 'present', touched_at = now()
 WHERE sha256 = %(sha256)s AND state IN ('intent', 'present')
@@ -39,5 +39,5 @@ async def confirm(conn: Connection, sha256: str) -> bool:
 
 
 async def adopt(conn: Connection, sha256: str, size: int) -> None:
-    """Give bytes that have no row one, so that they are collected when nobody comes to use them."""
+    """Add rows for bytes that have none, so that the garbage collection removes them if they stay unused."""
     await conn.execute(ADOPT, {"sha256": sha256, "bytes": size})

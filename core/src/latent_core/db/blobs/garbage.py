@@ -18,8 +18,8 @@ WHERE u.created_at < now() - make_interval(secs => %(older)s)
        OR u.created_at < now() - interval '1 day')
 """
 
-# What an import brings is referred to by its step's commit only, and the pages that an ingest draws by its publication:
-# until then what was touched since it began stays.
+# Blobs of an import get their references at the commit of a step, pages of an ingest at publication:
+# until then, blobs touched since the job began stay.
 UNREFERENCED: Final = """
 SELECT b.sha256 FROM blobs b
 WHERE b.touched_at < now() - make_interval(secs => %(older)s)
@@ -58,18 +58,18 @@ REMOVE: Final = "DELETE FROM blobs WHERE sha256 = %(sha256)s"
 
 
 async def drop_spent_uploads(conn: Connection, older_than_seconds: float) -> int:
-    """Forget uploads whose document is ingested (its own references keep the bytes) or that nobody used for a day."""
+    """Delete uploads that were not used for a day, or whose document is ingested (its own references keep the bytes)."""
     return (await conn.execute(DROP_SPENT_UPLOADS, {"older": older_than_seconds})).rowcount
 
 
 async def unreferenced(conn: Connection, older_than_seconds: float, limit: int) -> list[str]:
-    """Hashes that nothing refers to and nobody has touched for so long."""
+    """Hashes without a reference that were not touched for this time."""
     cursor = await conn.execute(UNREFERENCED, {"older": older_than_seconds, "limit": limit})
     return [r["sha256"] for r in await cursor.fetchall()]
 
 
 async def lock_unreferenced(conn: Connection, sha256: str, older_than_seconds: float) -> bool:
-    """Lock a blob's row and look again; False when it is needed after all."""
+    """Lock a blob's row and check again; False when the blob is in use after all."""
     values = {"sha256": sha256, "older": older_than_seconds}
     if await (await conn.execute(LOCK_UNREFERENCED, values)).fetchone() is None:
         return False
@@ -78,7 +78,7 @@ async def lock_unreferenced(conn: Connection, sha256: str, older_than_seconds: f
 
 
 async def kept_for_now(conn: Connection) -> bool:
-    """Whether there are blobs that no document refers to: of jobs and uploads, which are not kept for ever."""
+    """Whether some blobs belong to jobs or uploads only; those are deleted after a while."""
     return await (await conn.execute(KEPT_FOR_NOW)).fetchone() is not None
 
 

@@ -1,4 +1,4 @@
-"""Rows of documents with generations that were begun and never published, and that nobody works on any more."""
+"""Rows of documents with generations that were begun, never published and have no open job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 from latent_core.db.connection import Connection
 
-# Generations from the first one on that is neither live (or older) nor given up.
+# From the first generation on that is newer than the live one and not abandoned.
 FIND: Final = """
 SELECT d.id, d.container_id FROM documents d
 WHERE d.next_generation > greatest(coalesce(d.live_generation, 0) + 1, d.floor_generation)
@@ -22,7 +22,7 @@ ORDER BY d.container_id, d.id
 LIMIT %(limit)s
 """
 
-# The caller holds the documents: a job that was enqueued before is seen, one that follows takes a later generation.
+# The caller has locked the documents: a job enqueued before is visible, a later job takes a later generation.
 GIVE_UP: Final = """
 WITH found AS (
     SELECT d.id, greatest(coalesce(d.live_generation, 0) + 1, d.floor_generation) AS first
@@ -63,7 +63,7 @@ class AbandonedGenerations:
 async def find(
     conn: Connection, limit: int, *, container_id: str | None = None, but: int = 0
 ) -> dict[str, list[UUID]]:
-    """Documents with such generations, by container; in one only, and as if the import ``but`` had ended."""
+    """Documents with such generations, by container; only in one if named, and as if the import ``but`` had ended."""
     values = {"limit": limit, "container_id": container_id, "but": but}
     found: dict[str, list[UUID]] = {}
     for row in await (await conn.execute(FIND, values)).fetchall():
@@ -74,13 +74,13 @@ async def find(
 async def give_up(
     conn: Connection, doc_ids: Sequence[UUID], *, but: int = 0
 ) -> list[AbandonedGenerations]:
-    """Make sure that they never become live; what must be purged. Lock the documents first."""
+    """Make sure that they never become live; returns the generations to purge. Lock the documents first."""
     values = {"ids": sorted(doc_ids), "but": but}
     rows = await (await conn.execute(GIVE_UP, values)).fetchall()
     return [AbandonedGenerations(r["id"], r["first"], r["below"]) for r in rows]
 
 
 async def never_live(conn: Connection, doc_ids: Sequence[UUID]) -> list[UUID]:
-    """Those of them, given up, that would wait for ever for what nobody makes."""
+    """Those of them, abandoned, that would otherwise stay pending for ever."""
     cursor = await conn.execute(NEVER_LIVE, {"ids": sorted(doc_ids)})
     return [r["id"] for r in await cursor.fetchall()]

@@ -1,4 +1,4 @@
-"""Queries of the doctor: what the rows say, in bounded pages and short transactions."""
+"""Queries of the doctor: the state in the rows, read in bounded pages and short transactions."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s AND deleted_a
        (SELECT count(*) FROM jobs WHERE container_id = %(id)s AND state IN ('queued', 'running')) AS open_jobs
 """
 
-# What an import has accepted becomes live by its commit, and has no other job. A dead letter counts as long as what
-# became live, or was deleted, has not overtaken it. ``sha256`` is set by what becomes live and goes with a deletion.
+# Documents that an import accepted become live by its commit and have no other job. A dead letter counts until a newer
+# publication or deletion overtakes it. A publication sets ``sha256``, a deletion clears it.
 PENDING_WITHOUT_JOB: Final = """
 SELECT d.id, d.uri,
        d.sha256 IS NOT NULL AND EXISTS (
@@ -84,7 +84,7 @@ ORDER BY r.doc_id, r.role, r.part
 LIMIT %(limit)s
 """
 
-# Which documents an import will touch is known to its archive only.
+# Only the archive knows which documents an import will write.
 OPEN_WORK: Final = """
 SELECT doc.id
 FROM unnest(%(ids)s::uuid[]) AS doc (id)
@@ -160,7 +160,7 @@ ORDER BY a.id
 LIMIT %(limit)s
 """
 
-# A session's lock on a connection of its own: it goes with the connection, however the run ends.
+# A session lock on a separate connection: it ends with the connection, however the run ends.
 TRY_LOCK: Final = "SELECT pg_try_advisory_lock(7806) AS mine"
 
 KNOWN_BLOBS: Final = "SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s)"
@@ -168,19 +168,19 @@ KNOWN_BLOBS: Final = "SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s)"
 
 @asynccontextmanager
 async def alone(db: Database) -> AsyncIterator[None]:
-    """Keep all other comparisons of the stores out while the block lasts: each reads everything, and may repair.
+    """Allow only one comparison of the stores while the block runs: each reads everything and may repair.
 
-    ``Conflict`` while another gateway or request compares them.
+    Raises ``Conflict`` while another gateway or request compares them.
     """
     async with db.dedicated(name="doctor") as conn:
         row = await (await conn.execute(TRY_LOCK)).fetchone()
         if row is None or not row["mine"]:
-            raise Conflict("the stores are being compared already: try again when that has ended")
+            raise Conflict("another doctor run compares the stores now: retry when it has ended")
         yield
 
 
 async def counts(conn: Connection, container_id: str, collection_id: int) -> dict[str, int]:
-    """How many of each thing the rows tell of; points, of those in the collection ``collection_id``."""
+    """Counts by the rows: documents, chunks and so on, and the points in the collection ``collection_id``."""
     values = {"id": container_id, "collection_id": collection_id}
     row = await (await conn.execute(COUNTS, values)).fetchone()
     return {name: int(value) for name, value in (row or {}).items()}
@@ -189,9 +189,9 @@ async def counts(conn: Connection, container_id: str, collection_id: int) -> dic
 async def pending_without_job(
     conn: Connection, container_id: str, limit: int, *, among: Sequence[UUID] | None = None
 ) -> list[dict[str, Any]]:
-    """Accepted documents that nobody works on and nobody has failed on: they would wait for ever.
+    """Accepted documents without an open or failed job: they would stay pending for ever.
 
-    Only those ``among`` some, if they are given: look so again, with their rows locked, before one is taken back.
+    ``among`` limits the result: check again with the rows locked before a document is taken back.
     """
     values = {
         "id": container_id,
@@ -202,7 +202,7 @@ async def pending_without_job(
 
 
 async def wrong_counts(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
-    """Documents whose number of chunks is not what their row says."""
+    """Documents whose number of chunks differs from their row."""
     return await (await conn.execute(WRONG_COUNTS, {"id": container_id, "limit": limit})).fetchall()
 
 
@@ -223,8 +223,7 @@ async def live_refs(
 
 
 async def with_open_work(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> set[UUID]:
-    """Those documents that an ingest, an import or a purge is under way or queued for: what they hold may be in
-    motion."""
+    """Those documents with a queued or running ingest, import or purge: their contents may change."""
     if not doc_ids:
         return set()
     cursor = await conn.execute(OPEN_WORK, {"ids": list(doc_ids), "container_id": container_id})
@@ -232,7 +231,7 @@ async def with_open_work(conn: Connection, container_id: str, doc_ids: Sequence[
 
 
 async def awaited(conn: Connection, container_id: str, doc_id: UUID) -> bool:
-    """Whether an ingest or an import is under way or queued that may make something newer of it live. Lock it first."""
+    """Whether a queued or running ingest or import may publish a newer generation. Lock the document first."""
     values = {"doc": doc_id, "container_id": container_id}
     return await (await conn.execute(AWAITED, values)).fetchone() is not None
 
@@ -240,7 +239,7 @@ async def awaited(conn: Connection, container_id: str, doc_id: UUID) -> bool:
 async def blob_garbage(
     conn: Connection, older_than_seconds: float, limit: int
 ) -> list[dict[str, Any]]:
-    """Blobs that nothing refers to and nobody has touched for so long, unless they are about to be collected."""
+    """Blobs without a reference, not touched for this time and not about to be collected."""
     cursor = await conn.execute(BLOB_GARBAGE, {"older": older_than_seconds, "limit": limit})
     return await cursor.fetchall()
 
@@ -248,7 +247,7 @@ async def blob_garbage(
 async def archives(
     conn: Connection, container_id: str | None, after: int, limit: int
 ) -> list[dict[str, Any]]:
-    """Exports, backups and files to be imported of a container, or None: those whose container is not there."""
+    """Exports, backups and import files of a container; with None those whose container does not exist."""
     values = {"id": container_id, "after": after, "limit": limit}
     return await (await conn.execute(ARCHIVES, values)).fetchall()
 
@@ -266,11 +265,11 @@ async def refers(conn: Connection, doc_id: UUID, generation: int, role: str, par
 
 
 async def dead_letters(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
-    """Jobs that were given up, newest first."""
+    """Dead letters, newest first."""
     return await (await conn.execute(DEAD_LETTERS, {"id": container_id, "limit": limit})).fetchall()
 
 
 async def space_drift(conn: Connection, container_id: str) -> str | None:
-    """How the space that is searched is marked, unless as live."""
+    """The state of the searched space if it is not ``live``."""
     row = await (await conn.execute(SPACE_DRIFT, {"id": container_id})).fetchone()
     return str(row["state"]) if row else None

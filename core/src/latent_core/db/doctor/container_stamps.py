@@ -1,4 +1,4 @@
-"""Rows that say what a container is, as far as they can be held against something else."""
+"""Derived fields of a container that the doctor can compare with their sources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHERE container_id = %(id)s AND coalesce(collection_id, id) = %(collection_id)s 
 
 SET_ETAG: Final = "UPDATE containers SET etag = %(etag)s WHERE id = %(id)s AND etag = %(before)s"
 
-# Containers that are not there, in tokens that still open something.
+# Missing containers, in tokens that are still live.
 DANGLING: Final = """
 SELECT t.id, t.principal, t.name, array_agg(named.id ORDER BY named.id) AS gone
 FROM tokens t CROSS JOIN LATERAL unnest(t.containers) AS named (id)
@@ -41,7 +41,7 @@ async def manifest(conn: Connection, container_id: str) -> dict[str, Any] | None
 
 
 async def lost_languages(conn: Connection, container_id: str) -> list[str]:
-    """Languages of live documents that no query is analysed in."""
+    """Languages of live documents that are missing in the container's list."""
     rows = await (await conn.execute(LOST_LANGUAGES, {"id": container_id})).fetchall()
     return [row["language"] for row in rows]
 
@@ -52,10 +52,10 @@ async def set_dims(conn: Connection, container_id: str, collection_id: int, dims
 
 
 async def set_etag(conn: Connection, container_id: str, before: str, etag: str) -> None:
-    """Unless the manifest was changed meanwhile."""
+    """Not when the manifest was changed in between."""
     await conn.execute(SET_ETAG, {"id": container_id, "before": before, "etag": etag})
 
 
 async def dangling_tokens(conn: Connection, limit: int) -> list[dict[str, Any]]:
-    """Live tokens that name containers which are not there."""
+    """Live tokens that name missing containers."""
     return await (await conn.execute(DANGLING, {"limit": limit})).fetchall()

@@ -1,4 +1,4 @@
-"""What a deletion took from the rows, counted as it goes: the proof its job keeps."""
+"""Counts of the rows that a deletion removed: the proof that its job keeps."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DeletedRows:
     postings: int
     pages: int
     hashes: tuple[str, ...]
-    """Of the blobs it referred to, a reference each."""
+    """One per reference to a blob."""
 
 
 async def delete_dead(conn: Connection, doc_id: UUID, below: int) -> DeletedRows:
@@ -102,7 +102,7 @@ async def of_records(conn: Connection, container_id: str, of: int) -> list[dict[
 
 
 async def of_container(conn: Connection, container_id: str) -> dict[str, int]:
-    """What all of a container amounts to, before it is removed."""
+    """Counts of everything in a container, before its removal."""
     values = {"id": container_id}
     rows = await (await conn.execute(OF_CONTAINER, values)).fetchone() or {}
     blobs = await (await conn.execute(BLOBS_OF_CONTAINER, values)).fetchone()

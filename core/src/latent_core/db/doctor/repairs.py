@@ -1,4 +1,4 @@
-"""Rows that repairs read and mend."""
+"""Rows that the repairs of doctor read and write."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from uuid import UUID
 
 from latent_core.db.connection import Connection
 
-# What a document is made of, its own or that of the corpus it is a record of. When nothing of it is live and nothing
-# deleted it, what was live last: no other generation's, which would bring back what somebody has replaced.
+# The original of a document, or of the corpus that it is a record of. If it is not live and was not deleted: the
+# original of the last live generation; any other would restore replaced contents.
 ORIGINAL: Final = """
 SELECT d.id, d.uri, d.mime, d.meta, d.given_meta, d.validators, d.source_modified_at, d.source_mtime_ns, d.fetched_at,
        r.sha256, r.mime AS blob_mime, r.filename, r.generation,
@@ -30,7 +30,7 @@ FORGET_RECORD_FINGERPRINT: Final = """
 UPDATE documents SET fingerprint = NULL WHERE id = %(doc_id)s AND parent_id IS NOT NULL
 """
 
-# Beyond the request that is accepted next, so that the one after it may hold them again.
+# Above the next accepted request, so that the request after it may contain them again.
 KEEP_RECORDS_DELETED: Final = """
 UPDATE documents d SET floor_request = c.request + 2
 FROM documents c
@@ -46,7 +46,7 @@ WHERE c.id = %(id)s AND s.container_id = c.id
   AND (s.id = c.live_space AND s.state <> 'live' OR s.id <> c.live_space AND s.state = 'live')
 """
 
-# No further than what was given out: the next attempt may become live.
+# Only up to the last generation given out, so that the next attempt may become live.
 OVERTAKE: Final = """
 UPDATE documents SET floor_generation = greatest(floor_generation, least(%(generation)s + 1, next_generation))
 WHERE id = %(doc_id)s
@@ -56,40 +56,40 @@ SEIZE: Final = "SELECT 1 FROM containers WHERE id = %(id)s AND deleted_at IS NUL
 
 
 async def original(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
-    """What the live generation was made of, or the last one that was; None when that is not known."""
+    """The original of the live generation, or of the last live one; None if it is not known."""
     return await (await conn.execute(ORIGINAL, {"doc_id": doc_id})).fetchone()
 
 
 async def mark_present(conn: Connection, sha256: str, size: int) -> None:
-    """The bytes were read and are what their hash says."""
+    """Note that the bytes were read and match their hash."""
     await conn.execute(PRESENT, {"sha256": sha256, "bytes": size})
 
 
 async def distrust(conn: Connection, sha256: str) -> None:
-    """The bytes are gone: whoever stores them again writes them."""
+    """Note that the bytes are missing, so that the next writer stores them again."""
     await conn.execute(DISTRUST, {"sha256": sha256})
 
 
 async def forget_record_fingerprint(conn: Connection, doc_id: UUID) -> None:
-    """The next run of its corpus makes a record again, whether it has changed or not. Lock it first."""
+    """The next run of the corpus ingests a record again even if it has not changed. Lock it first."""
     await conn.execute(FORGET_RECORD_FINGERPRINT, {"doc_id": doc_id})
 
 
 async def keep_records_deleted(conn: Connection, corpus: UUID) -> None:
-    """The next request for the corpus makes no deleted record of it visible. Lock the corpus first."""
+    """The next request for the corpus does not make its deleted records visible. Lock the corpus first."""
     await conn.execute(KEEP_RECORDS_DELETED, {"corpus": corpus})
 
 
 async def mark_live(conn: Connection, container_id: str) -> None:
-    """Mark the space that is searched as the live one, and no other."""
+    """Mark only the searched space as live."""
     await conn.execute(MARK_LIVE, {"id": container_id})
 
 
 async def overtake(conn: Connection, doc_id: UUID, generation: int) -> None:
-    """A generation that is not live never becomes so. Lock the document first."""
+    """Prevent a generation that is not live from ever becoming live. Lock the document first."""
     await conn.execute(OVERTAKE, {"doc_id": doc_id, "generation": generation})
 
 
 async def seize(conn: Connection, container_id: str) -> bool:
-    """Keep publications and deletions of a container out until the transaction ends; False when it is gone."""
+    """Block publications and deletions of a container until the transaction ends; False when it is deleted."""
     return await (await conn.execute(SEIZE, {"id": container_id})).fetchone() is not None

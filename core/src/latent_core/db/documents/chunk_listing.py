@@ -1,4 +1,4 @@
-"""Look at the chunks of a container: filtered lists, one chunk whole, distributions of sizes."""
+"""The chunks of a container: filtered lists, one whole chunk, distributions of sizes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from psycopg.types.json import Jsonb
 from latent_core.db.connection import Connection
 
 CHUNKS_PER_LOOK: Final = 1000
-"""Read before the clock is looked at again."""
+"""Chunks read between two checks of the time limit."""
 TOKEN_STEPS: Final = (16, 32, 64, 128, 256, 512, 1024)
 CHARACTER_STEPS: Final = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
-"""Where the classes of the histograms begin; the first begins at 0."""
+"""Lower bounds of the histogram classes; the first is 0."""
 
 REACH: Final = """
 SELECT max(w.chunk_no) AS last, count(*) AS chunks
@@ -135,7 +135,7 @@ class ChunkRow:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSelection:
-    """What is asked of a chunk; None lets everything through."""
+    """Conditions on a chunk; None means no condition."""
 
     chunk_id: UUID | None = None
     doc_id: UUID | None = None
@@ -144,11 +144,11 @@ class ChunkSelection:
     page: int | None = None
     duplicates: bool | None = None
     contains: str | None = None
-    """In its text, in whatever case."""
+    """In its text; case is ignored."""
     meta: Mapping[str, Any] | None = None
     """Contained in its own and its document's meta."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Meta field, or a path with dots, to its value as text; of a list one entry."""
+    """Maps a meta field or dotted path to its value as text; for a list, to one of its entries."""
 
     def values(self) -> dict[str, Any]:
         """As parameters of a query."""
@@ -172,9 +172,9 @@ class ChunkListing:
 
     rows: list[ChunkRow]
     more_after: int | None
-    """The chunk_no to go on after; None when nothing follows."""
+    """Continue after this chunk_no; None when nothing follows."""
     in_time: bool
-    """False when the time was over before the page was full: more may follow."""
+    """False when the time ran out before the page was full: more may follow."""
 
 
 async def find(
@@ -186,7 +186,7 @@ async def find(
     limit: int,
     seconds: float,
 ) -> ChunkListing:
-    """Visible chunks after ``after`` (-1 for the first) that are as ``selection``, read for ``seconds`` at most."""
+    """Visible chunks after ``after`` (-1 for the first) that match ``selection``; reads for at most ``seconds``."""
     until = time.monotonic() + seconds
     rows: list[ChunkRow] = []
     last = await _last(conn, selection)
@@ -209,7 +209,7 @@ async def find(
 
 
 async def _last(conn: Connection, selection: ChunkSelection) -> tuple[int, int] | None:
-    """Between which chunk_nos a document's chunks stand; None when all documents are wanted."""
+    """First and last chunk_no of a document; None without a condition on the document."""
     if selection.doc_id is None:
         return None
     row = await (await conn.execute(SPAN, {"doc_id": selection.doc_id})).fetchone()
@@ -217,7 +217,7 @@ async def _last(conn: Connection, selection: ChunkSelection) -> tuple[int, int] 
 
 
 async def _reach(conn: Connection, container_id: str, after: int) -> tuple[int, int] | None:
-    """The chunk_no up to which the next look reads, and how many chunks there are until then."""
+    """The chunk_no up to which the next query reads, and the number of chunks until then."""
     values = {"container_id": container_id, "after": after, "n": CHUNKS_PER_LOOK}
     row = await (await conn.execute(REACH, values)).fetchone()
     return (row["last"], row["chunks"]) if row and row["chunks"] else None
@@ -258,7 +258,7 @@ class Sizes:
 
 
 async def sizes(conn: Connection, container_id: str, doc_id: UUID | None) -> list[Sizes]:
-    """How long the visible chunks are: all together first, then by source type."""
+    """Sizes of the visible chunks: first of all together, then by source type."""
     values = {"container_id": container_id, "doc_id": doc_id}
     rows = await (await conn.execute(SIZES, values)).fetchall()
     steps = {"token_steps": list(TOKEN_STEPS), "character_steps": list(CHARACTER_STEPS)}

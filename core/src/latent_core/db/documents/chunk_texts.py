@@ -1,4 +1,4 @@
-"""Texts of visible chunks: of candidates, and of what stands around a hit."""
+"""Texts of visible chunks: of candidates, and of the neighbours of a hit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
 """
 
-# Pages that are chunks as pictures stand after all text: beside them stand pages, and beside text stands text.
+# Image chunks of pages come after all text chunks: their neighbours are pages, those of a text are texts.
 AROUND: Final = """
 SELECT h.doc AS doc_id, h.position AS hit_position, c.position, c.id, c.text, c.page, c.page_end, c.line_start, c.line_end,
        c.heading_path, c.key_path, c.table_id, c.row_group
@@ -43,7 +43,7 @@ CHUNKS_OF_PREVIEW: Final = 50
 async def of_chunk_nos(
     conn: Connection, container_id: str, chunk_nos: Sequence[int]
 ) -> dict[int, str]:
-    """Raw texts of those of ``chunk_nos`` that are visible."""
+    """Raw texts of the visible ones among ``chunk_nos``."""
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
         await cursor.execute(TEXTS, {"container_id": container_id, "chunk_nos": list(chunk_nos)})
         return dict(await cursor.fetchall())

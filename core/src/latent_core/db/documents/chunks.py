@@ -71,7 +71,7 @@ LEFT JOIN LATERAL (
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
 """
 
-# Of a broad condition only that it is broad; the index on documents' chunks holds all that is asked for.
+# Of a broad condition this only finds that it is broad; the index on documents' chunks covers the query.
 ALLOWED: Final = SQL("""
 WITH passed AS MATERIALIZED (
     SELECT c.chunk_no, c.id, c.generation, c.windows
@@ -132,12 +132,12 @@ WHERE c.doc_id = %(doc_id)s AND c.generation = %(generation)s AND c.line_start I
 """
 
 INLINE_POINTS: Final = 1000
-"""Ids of more points are made in a thread: that takes some microseconds each."""
+"""Above this number, point ids are computed in a thread: each takes some microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRow:
-    """A chunk with what only its publication knows."""
+    """A chunk with the data that its publication adds."""
 
     doc_id: UUID
     generation: int
@@ -149,17 +149,17 @@ class ChunkRow:
     length: int
     provenance: dict[str, Any]
     signature: str
-    """``latent_core.bm25.signature``: goes with the row when it goes."""
+    """``latent_core.bm25.signature``; deleted with the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedChunks:
-    """Chunks a filter lets through, and their points."""
+    """Chunks that match a filter, and their points."""
 
     chunk_nos: NDArray[np.int64]
     point_ids: list[PointId]
     complete: bool
-    """False when there are more than the limit: the filter is broad, and none of them is told."""
+    """False when more chunks than the limit match: the filter is broad, and the lists are empty."""
 
 
 async def insert(conn: Connection, rows: Sequence[ChunkRow]) -> None:
@@ -176,7 +176,7 @@ async def insert(conn: Connection, rows: Sequence[ChunkRow]) -> None:
 def _copied(row: ChunkRow) -> tuple[Any, ...]:
     draft, place = row.chunk.draft, row.chunk.draft.place
     if not draft.meta.keys() <= CHUNK_META:
-        raise ValueError(f"filters do not look for {sorted(draft.meta)} in chunks: see CHUNK_META")
+        raise ValueError(f"filters do not read {sorted(draft.meta)} in chunks: see CHUNK_META")
     return (
         row.doc_id,
         row.generation,
@@ -223,7 +223,7 @@ async def live(
             await cursor.execute(LIVE, values)
         else:
             statement = LIVE_FILTERED.format(condition=condition.where)
-            # Not prepared: it is another one for every filter, and planned best with its values.
+            # Not prepared: the statement differs for every filter, and a plan with its values is better.
             await cursor.execute(statement, {**values, **condition.values}, prepare=False)
         return dict(await cursor.fetchall())
 
@@ -231,7 +231,7 @@ async def live(
 async def hydrate(
     conn: Connection, container_id: str, chunk_nos: Sequence[int]
 ) -> dict[int, dict[str, Any]]:
-    """Everything a hit shows, by chunk_no, with the ``pages`` it spans; chunk_nos that are not visible (any more) are absent."""
+    """All data of a hit by chunk_no, with the ``pages`` it spans; chunk_nos that are not visible are absent."""
     cursor = await conn.execute(
         HYDRATE,
         {"container_id": container_id, "chunk_nos": np.array(chunk_nos, np.int64)},
@@ -243,7 +243,7 @@ async def hydrate(
 async def places(
     conn: Connection, container_id: str, chunk_nos: Sequence[int]
 ) -> dict[int, dict[str, Any]]:
-    """Ids and places of those of ``chunk_nos`` that are visible."""
+    """Ids and positions of the visible ones among ``chunk_nos``."""
     cursor = await conn.execute(
         PLACES, {"container_id": container_id, "chunk_nos": list(chunk_nos)}, binary=True
     )
@@ -258,13 +258,13 @@ async def allowed(
     *,
     collection_id: int | None = None,
 ) -> AllowedChunks:
-    """The visible chunks that pass ``condition``, which asks something, if they are at most ``limit``.
+    """The visible chunks that match ``condition`` (not empty), if they are at most ``limit``.
 
-    Points are those of the collection ``collection_id`` (``Space.collection_id``); a chunk may have more or fewer in
-    another space than its row says.
+    Points are those in the collection ``collection_id`` (``Space.collection_id``); their number may differ between
+    spaces, and from the chunk's row.
     """
     if condition.where is None:
-        raise ValueError("a condition that asks nothing lets everything through")
+        raise ValueError("an empty condition matches every chunk")
     statement = ALLOWED.format(condition=condition.where)
     values = {
         "container_id": container_id,
@@ -314,7 +314,7 @@ async def points_of(
 
 
 async def live_lengths(conn: Connection, doc_ids: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
-    """(document, chunk_no, BM25 length) of the visible chunks of documents: what dies when they are replaced."""
+    """(document, chunk_no, BM25 length) of the visible chunks of documents: those that a replacement removes."""
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(LENGTHS, {"ids": list(doc_ids)})
         return list(await cursor.fetchall())
@@ -323,7 +323,7 @@ async def live_lengths(conn: Connection, doc_ids: Sequence[UUID]) -> list[tuple[
 async def points(
     conn: Connection, container_id: str, *, after: int, limit: int, collection_id: int | None = None
 ) -> list[dict[str, Any]]:
-    """What the vector collection ``collection_id`` must hold, in chunk_no order."""
+    """The points that the collection ``collection_id`` must contain, in chunk_no order."""
     values = {
         "container_id": container_id,
         "after": after,
@@ -341,7 +341,7 @@ async def by_chunk_no(
     *,
     collection_id: int | None = None,
 ) -> list[dict[str, Any]]:
-    """What decides the point ids, in the collection ``collection_id``, of those of ``chunk_nos`` that are visible."""
+    """The data from which point ids derive, in the collection ``collection_id``, for the visible ones of ``chunk_nos``."""
     values = {
         "container_id": container_id,
         "chunk_nos": list(chunk_nos),
@@ -352,5 +352,5 @@ async def by_chunk_no(
 
 
 async def place_on_pages(conn: Connection, doc_id: UUID, generation: int) -> None:
-    """Tell each chunk the rendered pages its lines fall on."""
+    """Set on each chunk the rendered pages that contain its lines."""
     await conn.execute(PLACE_ON_PAGES, {"doc_id": doc_id, "generation": generation})

@@ -10,14 +10,14 @@ from uuid import UUID
 
 import orjson
 
-from latent_core.db.connection import Connection
-from latent_core.domain.document import DocumentState, DocumentView
+from latent_core.db.connection import Connection, only_row
+from latent_core.domain.document import DocumentView
 from latent_core.domain.ids import document_id
 
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """What is known of a document when it is handed in."""
+    """The data of a document when it is added."""
 
     container_id: str
     uri: str
@@ -32,7 +32,7 @@ class SourceInfo:
 
 @dataclass(frozen=True, slots=True)
 class LiveGeneration:
-    """What a publication writes on its document's row."""
+    """The fields of the document's row that a publication writes."""
 
     title: str
     source_type: str
@@ -44,9 +44,9 @@ class LiveGeneration:
     mime: str
     meta: dict[str, Any]
     validators: dict[str, Any] | None = None
-    """What the server said about these bytes, of a fetched page."""
+    """Of a fetched page: the server's response headers for these bytes."""
     recipe: str | None = None
-    """``latent_core.domain.recipe`` of what made it."""
+    """Digest of the code and settings that made it (``latent_core.domain.recipe``)."""
     given_meta: str | None = None
     """``doc_meta.given_digest`` of the meta its sender gave."""
 
@@ -83,7 +83,7 @@ LOCK: Final = """
 SELECT id, live_generation FROM documents WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE
 """
 
-FLIP: Final = """
+PUBLISH: Final = """
 UPDATE documents
 SET live_generation = %(generation)s, title = %(title)s, source_type = %(source_type)s, sha256 = %(sha256)s,
     bytes = %(bytes)s, language = %(language)s, fingerprint = %(fingerprint)s, live_chunks = %(chunks)s,
@@ -115,7 +115,7 @@ WHERE id = %(id)s AND deleted_at IS NULL AND live_generation IS NOT NULL
   AND sha256 IS NOT NULL AND fingerprint IS NOT NULL AND validators IS NOT NULL
 """
 
-# A record is also overtaken for every request of its corpus up to now, whether that has come to it or not.
+# A deletion also overtakes a record for every request of its corpus so far, processed or not.
 TOMBSTONE: Final = """
 UPDATE documents
 SET deleted_at = now(), updated_at = now(), live_generation = NULL, fingerprint = NULL, live_chunks = 0,
@@ -130,27 +130,23 @@ WHERE documents.id = overtaking.id AND documents.deleted_at IS NULL
 RETURNING documents.id, documents.floor_generation, documents.floor_request
 """
 
-PAGE: Final = """
-SELECT d.id, d.container_id, d.uri, d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.external_id,
-       d.parent_id, d.live_generation, d.live_chunks, d.language, d.source_modified_at, d.first_fetched_at,
-       d.fetched_at, d.updated_at, d.deleted_at,
+VIEW: Final = """
+SELECT d.id AS doc_id, d.container_id, d.uri AS source_uri, d.external_id, d.parent_id, d.title, d.mime, d.source_type,
+       CASE WHEN d.live_generation IS NULL THEN 'pending' ELSE 'live' END AS state, d.live_generation AS generation,
+       d.live_chunks AS chunks, d.bytes, d.sha256, d.language, d.source_modified_at AS modified_at,
+       d.first_fetched_at, d.fetched_at, d.updated_at, d.meta,
        (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages
 FROM documents d
-WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL
+"""
+
+PAGE: Final = f"""{VIEW}WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL
   AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
   AND (%(uri_prefix)s::text IS NULL OR starts_with(d.uri, %(uri_prefix)s))
 ORDER BY d.id
 LIMIT %(limit)s
 """
 
-ONE: Final = """
-SELECT d.id, d.container_id, d.uri, d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.external_id,
-       d.parent_id, d.live_generation, d.live_chunks, d.language, d.source_modified_at, d.first_fetched_at,
-       d.fetched_at, d.updated_at, d.deleted_at,
-       (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages
-FROM documents d
-WHERE d.id = %(id)s AND d.deleted_at IS NULL
-"""
+ONE: Final = f"{VIEW} WHERE d.id = %(id)s AND d.deleted_at IS NULL"
 
 OF_CONTAINER: Final = """
 SELECT id FROM documents
@@ -161,7 +157,7 @@ LIVE_COUNT: Final = """
 SELECT count(*) AS documents FROM (
     SELECT 1 FROM documents
     WHERE container_id = %(container_id)s AND live_generation IS NOT NULL AND deleted_at IS NULL AND live_chunks > 0
-    LIMIT %(max_attempts)s
+    LIMIT %(limit)s
 ) found
 """
 
@@ -169,9 +165,9 @@ BATCH_OF_CONTAINER: Final = "DELETE FROM documents WHERE id IN (SELECT id FROM d
 
 
 async def accept(conn: Connection, source: SourceInfo) -> int:
-    """Make sure the document's row exists and is not a tombstone; what is live stays as it is.
+    """Make sure the document's row exists and is not deleted; the live generation stays.
 
-    Answers the number of this request: of two, the one with the higher number decides what is live.
+    Returns the number of this request: of two requests, the one with the higher number decides what is live.
     """
     cursor = await conn.execute(
         ACCEPT,
@@ -191,7 +187,7 @@ async def accept(conn: Connection, source: SourceInfo) -> int:
 
 
 async def still_current(conn: Connection, doc_id: UUID, request: int) -> bool:
-    """Whether no deletion and no newer request has overtaken ``request``; it stays so until the transaction ends."""
+    """Whether no deletion or newer request has overtaken ``request``; the answer holds until the transaction ends."""
     return (
         await (await conn.execute(STILL_CURRENT, {"id": doc_id, "request": request})).fetchone()
         is not None
@@ -199,13 +195,13 @@ async def still_current(conn: Connection, doc_id: UUID, request: int) -> bool:
 
 
 async def row(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
-    """The whole row, tombstones included."""
+    """The whole row, also of a deleted document."""
     return await (await conn.execute(SELECT, {"id": doc_id})).fetchone()
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A fresh generation of a document, not visible yet."""
+    """A new generation of a document, not visible yet."""
 
     doc_id: UUID
     generation: int
@@ -216,9 +212,9 @@ class Attempt:
 async def take_generations(
     conn: Connection, doc_ids: Sequence[UUID], request: int
 ) -> dict[UUID, Attempt]:
-    """A fresh generation for each document that still wants this ``request``.
+    """A new generation for each document whose newest request is still ``request``.
 
-    No two attempts ever share one, so the caller's transaction must commit before the first outside write.
+    Two attempts never share a generation, so commit before the first write outside Postgres.
     """
     cursor = await conn.execute(TAKE_GENERATIONS, {"ids": sorted(doc_ids), "request": request})
     return {
@@ -230,7 +226,7 @@ async def take_generations(
 
 
 async def lock(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, int | None]:
-    """Lock rows in id order; answers each document's live generation."""
+    """Lock rows in id order; returns each document's live generation."""
     cursor = await conn.execute(LOCK, {"ids": sorted(doc_ids)})
     return {r["id"]: r["live_generation"] for r in await cursor.fetchall()}
 
@@ -246,9 +242,9 @@ async def publish(
     modified_at: datetime | None,
     mtime_ns: int | None,
 ) -> bool:
-    """Make ``generation`` the visible one, if it and its request are newer than what is live and any deletion."""
+    """Make ``generation`` the visible one, if it and its request are newer than the live ones and any deletion."""
     cursor = await conn.execute(
-        FLIP,
+        PUBLISH,
         {
             "id": doc_id,
             "generation": generation,
@@ -285,7 +281,7 @@ async def seen_unchanged(
     validators: dict[str, Any] | None = None,
     given_meta: str | None = None,
 ) -> bool:
-    """Note that the source was fetched again and is what is live already; False when it is not (any more)."""
+    """Note that the source was fetched again and equals the live generation; False when it does not."""
     cursor = await conn.execute(
         SEEN_UNCHANGED,
         {
@@ -308,7 +304,7 @@ def _json(value: dict[str, Any] | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LiveSource:
-    """What the live generation was made of, and what the server said about it."""
+    """The original of the live generation, and the server's response headers for it."""
 
     sha256: str
     fingerprint: str
@@ -316,21 +312,21 @@ class LiveSource:
 
 
 async def live_source(conn: Connection, doc_id: UUID) -> LiveSource | None:
-    """None when nothing is live, or it was not fetched from the web."""
+    """None when nothing is live, or the document does not come from the web."""
     row = await (await conn.execute(LIVE_SOURCE, {"id": doc_id})).fetchone()
     return LiveSource(row["sha256"], row["fingerprint"], row["validators"]) if row else None
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionFloor:
-    """What a deletion overtook: generations and requests below these never become live."""
+    """The bounds of a deletion: generations and requests below them never become live."""
 
     generation: int
     request: int
 
 
 async def tombstone(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, DeletionFloor]:
-    """Make documents invisible, and overtake every request of them up to now. Lock them first."""
+    """Make documents invisible and overtake all their requests so far. Lock them first."""
     cursor = await conn.execute(TOMBSTONE, {"ids": sorted(doc_ids)})
     return floors(await cursor.fetchall())
 
@@ -352,16 +348,16 @@ async def page(
         PAGE,
         {"container_id": container_id, "after": after, "limit": limit, "uri_prefix": uri_prefix},
     )
-    return [_view(r) for r in await cursor.fetchall()]
+    return [DocumentView.model_validate(row) for row in await cursor.fetchall()]
 
 
 async def view(conn: Connection, doc_id: UUID) -> DocumentView | None:
     found = await (await conn.execute(ONE, {"id": doc_id})).fetchone()
-    return _view(found) if found else None
+    return DocumentView.model_validate(found) if found else None
 
 
 async def of_container(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> set[UUID]:
-    """Those of the documents that are the container's own and not deleted."""
+    """Those of the documents that belong to the container and are not deleted."""
     cursor = await conn.execute(OF_CONTAINER, {"container_id": container_id, "ids": list(doc_ids)})
     return {row["id"] for row in await cursor.fetchall()}
 
@@ -369,7 +365,7 @@ async def of_container(conn: Connection, container_id: str, doc_ids: Sequence[UU
 async def ages(
     conn: Connection, doc_ids: Sequence[UUID]
 ) -> dict[UUID, tuple[datetime | None, datetime | None]]:
-    """When each source was modified, as far as known, and first fetched."""
+    """When each source was modified (if known) and first fetched."""
     cursor = await conn.execute(AGES, {"ids": list(doc_ids)})
     return {
         row["id"]: (row["source_modified_at"], row["first_fetched_at"])
@@ -377,40 +373,12 @@ async def ages(
     }
 
 
-async def live_count(conn: Connection, container_id: str, max_attempts: int) -> int:
-    """Visible documents with chunks, counted up to ``max_attempts``."""
-    cursor = await conn.execute(
-        LIVE_COUNT, {"container_id": container_id, "max_attempts": max_attempts}
-    )
-    row = await cursor.fetchone()
-    return int(row["documents"]) if row else 0
+async def live_count(conn: Connection, container_id: str, limit: int) -> int:
+    """Visible documents with chunks, counted up to ``limit``."""
+    values = {"container_id": container_id, "limit": limit}
+    return int((await only_row(await conn.execute(LIVE_COUNT, values)))["documents"])
 
 
 async def remove_batch(conn: Connection, container_id: str, limit: int) -> int:
     """Drop rows of a deleted container, with their chunks, pages and blob references."""
     return (await conn.execute(BATCH_OF_CONTAINER, {"id": container_id, "limit": limit})).rowcount
-
-
-def _view(row: dict[str, Any]) -> DocumentView:
-    return DocumentView(
-        doc_id=row["id"],
-        container_id=row["container_id"],
-        source_uri=row["uri"],
-        external_id=row["external_id"],
-        parent_id=row["parent_id"],
-        title=row["title"],
-        mime=row["mime"],
-        source_type=row["source_type"],
-        state=DocumentState.PENDING if row["live_generation"] is None else DocumentState.LIVE,
-        generation=row["live_generation"],
-        chunks=row["live_chunks"],
-        pages=row["pages"],
-        bytes=row["bytes"],
-        sha256=row["sha256"],
-        language=row["language"],
-        modified_at=row["source_modified_at"],
-        first_fetched_at=row["first_fetched_at"],
-        fetched_at=row["fetched_at"],
-        updated_at=row["updated_at"],
-        meta=row["meta"],
-    )

@@ -1,7 +1,7 @@
-"""Rows of near-duplicates: which chunk repeats which earlier one, and which are still to be judged.
+"""Rows of near-duplicates: which chunk repeats which earlier one, and which chunks are pending.
 
-An original repeats nothing; a duplicate names its original by chunk_no. One job a container writes here; a
-publication or a deletion only leaves word of the chunk_nos that came and went.
+An original repeats nothing; a duplicate names its original by chunk_no. Only one job per container writes here; a
+publication or deletion only records the chunk_nos that it added or removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIGNATURE_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class PendingRange:
-    """Consecutive chunk_nos that somebody left to be judged."""
+    """Consecutive chunk_nos that are still pending."""
 
     id: int
     first: int
@@ -77,7 +77,7 @@ WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigi
 ORDER BY c.chunk_no
 """
 
-# One value instead of a row a chunk: 48 bytes each, taken apart by numpy.
+# One value instead of one row per chunk: 48 bytes each, split by numpy.
 SIGNATURES: Final = """
 SELECT string_agg(int8send(chunk_no) || int8send(coalesce(original, -1)) || signature, ''::bytea) AS packed
 FROM duplicates WHERE container_id = %(container_id)s
@@ -116,17 +116,17 @@ _PACKED: Final = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Signatures:
-    """Every judged chunk of a container; rows of the three arrays belong together."""
+    """Every compared chunk of a container; the three arrays have the same order."""
 
     chunk_nos: NDArray[np.int64]
     originals: NDArray[np.int64]
     """-1 where a chunk repeats nothing."""
     bits: NDArray[np.uint64]
-    """Four words a chunk."""
+    """Four words per chunk."""
 
 
 async def leave(conn: Connection, container_id: str, chunk_nos: Iterable[int]) -> None:
-    """Have ``chunk_nos`` judged: they became visible, or ceased to be."""
+    """Mark ``chunk_nos`` as pending: they became visible or invisible."""
     ranges = consecutive(chunk_nos)
     if ranges:
         values = {"firsts": [first for first, _ in ranges], "lasts": [last for _, last in ranges]}
@@ -145,12 +145,12 @@ def consecutive(chunk_nos: Iterable[int]) -> list[tuple[int, int]]:
 
 
 async def leave_all(conn: Connection, container_id: str) -> None:
-    """Have everything judged anew."""
+    """Mark all chunks as pending."""
     await conn.execute(LEAVE_ALL, {"container_id": container_id})
 
 
 async def pending(conn: Connection, container_id: str, limit: int) -> list[PendingRange]:
-    """What was left to be judged, lowest chunk_nos first."""
+    """The pending chunks, lowest chunk_nos first."""
     cursor = await conn.execute(PENDING, {"container_id": container_id, "limit": limit})
     return [
         PendingRange(r["id"], r["first_chunk_no"], r["last_chunk_no"])
@@ -161,7 +161,7 @@ async def pending(conn: Connection, container_id: str, limit: int) -> list[Pendi
 async def settle(
     conn: Connection, done: Sequence[PendingRange], shorter: PendingRange | None
 ) -> None:
-    """Forget what was judged; of ``shorter`` only the rest is left."""
+    """Delete the finished pending ranges; of ``shorter`` the rest stays."""
     if done:
         await conn.execute(SETTLE, {"ids": [one.id for one in done]})
     if shorter is not None:
@@ -169,19 +169,19 @@ async def settle(
 
 
 async def waiting(conn: Connection, container_id: str) -> bool:
-    """Whether anything is left to be judged."""
+    """Whether chunks are pending."""
     cursor = await conn.execute(WAITING, {"container_id": container_id})
     return await cursor.fetchone() is not None
 
 
 async def with_backlog(conn: Connection) -> list[str]:
-    """Containers with something left to be judged."""
+    """Containers with pending chunks."""
     cursor = await conn.execute(WITH_BACKLOG)
     return [row["container_id"] for row in await cursor.fetchall()]
 
 
 async def release(conn: Connection, container_id: str, originals: Sequence[int]) -> list[int]:
-    """Duplicates of these stand for themselves again; which they are."""
+    """Duplicates of these chunks become originals again; returns them."""
     if not originals:
         return []
     cursor = await conn.execute(
@@ -191,14 +191,14 @@ async def release(conn: Connection, container_id: str, originals: Sequence[int])
 
 
 async def drop_dead(conn: Connection, container_id: str, chunk_nos: Sequence[int]) -> None:
-    """Forget those of ``chunk_nos`` that are not visible any more."""
+    """Delete the rows of those ``chunk_nos`` that are no longer visible."""
     await conn.execute(DROP_DEAD, {"container_id": container_id, "chunk_nos": list(chunk_nos)})
 
 
 async def subjects(
     conn: Connection, container_id: str, chunk_nos: Sequence[int], *, collection_id: int
 ) -> list[dict[str, Any]]:
-    """What judging needs to know of those of ``chunk_nos`` that are visible, in order; points in that collection."""
+    """The data for the comparison of the visible ones of ``chunk_nos``, in order; points in that collection."""
     values = {
         "container_id": container_id,
         "chunk_nos": list(chunk_nos),
@@ -225,7 +225,7 @@ async def keep(
     signed: Mapping[int, bytes],
     originals: Mapping[int, int],
 ) -> None:
-    """Write verdicts: of the chunks in ``signed`` with their signatures, and of others that are known."""
+    """Write results: of the chunks in ``signed`` with their signatures, and of chunks that have a row already."""
     if signed:
         chunk_nos = sorted(signed)
         values = {
@@ -243,8 +243,8 @@ async def keep(
 async def originals(
     conn: Connection, container_id: str, chunk_nos: Sequence[int], *, to_the_letter: bool = False
 ) -> dict[int, int]:
-    """Those of ``chunk_nos`` that repeat another chunk, each with the chunk_no of its original; ``to_the_letter``: whose
-    texts are the same."""
+    """Those of ``chunk_nos`` that repeat another chunk, each with the chunk_no of its original; with ``to_the_letter``
+    only those with an identical text."""
     statement = SAME_TEXTS if to_the_letter else ORIGINALS
     cursor = await conn.execute(
         statement, {"container_id": container_id, "chunk_nos": list(chunk_nos)}

@@ -1,4 +1,4 @@
-"""What change detection asks of stored documents: those a folder's listing names, and those it lacks."""
+"""Stored documents for change detection: those that a folder's listing names, and those missing in it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from latent_core.db.connection import Connection
 
 @dataclass(frozen=True, slots=True)
 class LastJob:
-    """What was last asked for a document, and what came of it."""
+    """The last request for a document and its result."""
 
     job_id: int
     open: bool
     """Queued or running."""
     refused: str | None
-    """Why it failed, when trying the same again would not help."""
+    """Why it failed, if a retry would not help."""
     sha256: str | None
     mtime_ns: int | None
     recipe: str | None
@@ -37,13 +37,13 @@ class StoredFile:
     recipe: str | None
     given_meta: str | None
     has_original: bool
-    """Whether the bytes that it was made of are stored, as far as is known."""
+    """Whether its original is stored, as far as known."""
     job: LastJob | None
 
 
 @dataclass(frozen=True, slots=True)
 class UriSpan:
-    """Uris below a folder's root, bytewise: all from ``prefix`` on, after ``after``, up to ``through``."""
+    """Uris below a folder's root in byte order: all with ``prefix``, after ``after``, up to ``through``."""
 
     prefix: str
     after: str | None = None
@@ -75,8 +75,8 @@ FROM documents d LEFT JOIN LATERAL (
 WHERE d.id = ANY(%(ids)s) AND d.deleted_at IS NULL AND d.parent_id IS NULL
 """
 
-# Operators of text_pattern_ops: the index on uris answers them bytewise, whatever the database's collation.
-# In the order of ids, as everybody locks documents; of what is still the same bytes.
+# Operators of text_pattern_ops: the index on uris compares bytes, independent of the database's collation.
+# In the order of ids, as all code locks documents; only where the bytes are still the same.
 TOUCH: Final = """
 UPDATE documents d SET source_mtime_ns = t.mtime_ns
 FROM (SELECT id FROM documents WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR NO KEY UPDATE) AS held
@@ -104,7 +104,7 @@ async def known(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, StoredF
 async def touch(
     conn: Connection, times: Mapping[UUID, int], hashes: Mapping[UUID, str | None]
 ) -> None:
-    """Note new times of files whose bytes are those of the live document."""
+    """Record new times of files whose bytes equal the live document."""
     ids = list(times)
     await conn.execute(
         TOUCH, {"ids": ids, "times": [times[i] for i in ids], "hashes": [hashes[i] for i in ids]}
@@ -114,7 +114,7 @@ async def touch(
 async def vanished(
     conn: Connection, container_id: str, span: UriSpan, doc_ids: Sequence[UUID], limit: int
 ) -> list[tuple[UUID, str]]:
-    """Id and uri of documents in ``span`` that are none of ``doc_ids``, at most ``limit``, by uri."""
+    """Id and uri of documents in ``span`` that are not in ``doc_ids``, at most ``limit``, by uri."""
     cursor = await conn.execute(
         VANISHED,
         {

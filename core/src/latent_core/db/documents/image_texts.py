@@ -30,7 +30,7 @@ DELETE FROM image_texts WHERE (sha256, engine) IN (
 
 
 async def latest(conn: Connection, sha256: str) -> str | None:
-    """What the picture says, by whichever engine read it last; None when none has, "" when it has no words."""
+    """The text of the picture by the engine that read it last; None when it was not read, "" when it has no text."""
     row = await (await conn.execute(LATEST, {"sha256": sha256})).fetchone()
     return None if row is None else str(row["text"])
 
@@ -42,11 +42,11 @@ async def known(conn: Connection, sha256: str, engine: str) -> bool:
 
 
 async def write(conn: Connection, sha256: str, engine: str, text: str) -> None:
-    """Keep what an engine read, for a while."""
+    """Store the text that an engine read, for a limited time."""
     await conn.execute(WRITE, {"sha256": sha256, "engine": engine, "text": text})
 
 
 async def forget(conn: Connection, kept: timedelta = KEPT) -> int:
-    """Delete the texts that are older than ``kept``, some of them; how many."""
+    """Delete a batch of the texts that are older than ``kept``; returns their number."""
     cursor = await conn.execute(FORGET, {"kept": kept, "limit": ROWS_PER_LOOK})
     return cursor.rowcount

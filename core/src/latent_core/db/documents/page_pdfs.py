@@ -1,4 +1,4 @@
-"""Pages of a PDF as files of their own: what they are made from, and where they are noted."""
+"""Single pages of a PDF as PDF files: their sources and their rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROLE: Final = "page_pdf"
 
 @dataclass(frozen=True, slots=True)
 class PagePdfFile:
-    """The page's own file."""
+    """The PDF of this page."""
 
     sha256: str
     mime: str
@@ -32,7 +32,7 @@ class PageSource:
     exists: bool
     """Whether the document has such a page."""
     sha256: str | None
-    """Of the original; None when its bytes are not kept."""
+    """Of the original; None when its bytes are not stored."""
     mime: str | None
     filename: str | None
     made: PagePdfFile | None
@@ -63,7 +63,7 @@ WHERE doc_id = %(doc_id)s AND generation = %(generation)s AND page = %(page)s
 
 
 async def source(conn: Connection, doc_id: UUID, page: int) -> PageSource | None:
-    """What a page of the live generation is made from; None when the document is not there."""
+    """The source of a page of the live generation; None when the document does not exist."""
     row = await (await conn.execute(SOURCE, {"doc_id": doc_id, "page": page})).fetchone()
     if row is None:
         return None
@@ -85,7 +85,7 @@ async def source(conn: Connection, doc_id: UUID, page: int) -> PageSource | None
 
 
 async def is_requested(conn: Connection, doc_id: UUID, generation: int, page: int) -> bool:
-    """Whether the page is visible and has no file of its own yet."""
+    """Whether the page is visible and has no PDF yet."""
     values = {"doc_id": doc_id, "generation": generation, "page": page}
     return await (await conn.execute(IS_REQUESTED, values)).fetchone() is not None
 
@@ -93,7 +93,7 @@ async def is_requested(conn: Connection, doc_id: UUID, generation: int, page: in
 async def note(
     conn: Connection, doc_id: UUID, generation: int, page: int, made: PagePdfFile
 ) -> None:
-    """Keep a page's file, which is stored."""
+    """Record the stored PDF of a page."""
     values = {"doc_id": doc_id, "generation": generation, "page": page, "sha256": made.sha256}
     await conn.execute(NOTE, values)
     ref = BlobRef(ROLE, page, made.sha256, made.mime, made.filename)

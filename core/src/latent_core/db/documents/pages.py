@@ -22,15 +22,15 @@ class PageRow:
     line_start: int | None = None
     line_end: int | None = None
     visual: float | None = None
-    """0 to 1, how much of it is picture; None until it is rendered."""
+    """The share of its area that is picture, 0 to 1; None until it is rendered."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingImage:
-    """What becomes of a page image that is not there."""
+    """Why a page image is missing."""
 
     state: Literal["pending", "failed", "none"]
-    """``none``: nobody draws it, and nobody knows why."""
+    """``none``: no job draws it and no reason is known."""
     cause: str | None = None
     drawing: bool = False
     """Whether the job that draws pages is still open."""
@@ -41,7 +41,7 @@ NO_IMAGE: Final = MissingImage("none")
 
 @dataclass(frozen=True, slots=True)
 class BlobRef:
-    """Why a blob is kept, and the name people see it by."""
+    """Why a blob is kept, and its display name."""
 
     role: str
     part: int
@@ -94,7 +94,7 @@ ORDER BY p.page
 LIMIT %(limit)s
 """
 
-# Whoever asks has read the pages before: a job that ended just now may have drawn them since.
+# The caller has read the pages before: a job that ended just now may have drawn them since.
 DRAWING: Final = """
 SELECT DISTINCT ON (j.doc_id) j.doc_id, j.id, j.state, j.cause, j.warnings,
        j.state IN ('queued', 'running') AS open,
@@ -118,7 +118,7 @@ SELECT 1 FROM documents WHERE id = %(doc_id)s AND live_generation = %(generation
 
 
 async def write(conn: Connection, doc_id: UUID, generation: int, rows: Sequence[PageRow]) -> None:
-    """Insert pages, or give those that are there their image."""
+    """Insert pages, or set the image of existing ones."""
     await _many(
         conn,
         UPSERT,
@@ -141,7 +141,7 @@ async def write(conn: Connection, doc_id: UUID, generation: int, rows: Sequence[
 
 
 async def refer_live(conn: Connection, doc_id: UUID, ref: BlobRef) -> None:
-    """Keep a blob for the live generation, unless it has one in this place."""
+    """Keep a blob for the live generation, unless it has one for this purpose."""
     values = {"doc_id": doc_id, **asdict(ref)}
     await conn.execute(REFER_LIVE, values)
 
@@ -168,7 +168,7 @@ async def refer_all(conn: Connection, refs: Sequence[tuple[UUID, int, BlobRef]])
 
 
 async def _many(conn: Connection, query: str, rows: list[dict[str, Any]]) -> None:
-    if len(rows) == 1:  # the driver's way for many costs more than the statement
+    if len(rows) == 1:  # the driver's executemany costs more than the statement
         await conn.execute(query, rows[0])
     elif rows:
         async with conn.cursor() as cursor:
@@ -187,7 +187,7 @@ async def listed(conn: Connection, doc_id: UUID, *, after: int, limit: int) -> l
 
 
 async def lacks(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, MissingImage]:
-    """Why documents lack images that were looked for just before; absent where no job tells."""
+    """Why documents have no page images; absent where no job gives a reason."""
     cursor = await conn.execute(DRAWING, {"doc_ids": list(doc_ids)})
     return {row["doc_id"]: _lack(row) for row in await cursor.fetchall()}
 
@@ -199,17 +199,17 @@ def _lack(job: dict[str, Any]) -> MissingImage:
     causes = "; ".join(str(issue["message"]) for issue in issues)
     if job["state"] == "done":
         return MissingImage("failed", causes) if causes else NO_IMAGE
-    causes = causes or f"the job was {job['state']}"
+    causes = causes or f"the job ended as {job['state']}"
     return MissingImage("failed", f"{causes} (job {job['id']}; requeue it to draw the pages again)")
 
 
 async def is_live(conn: Connection, doc_id: UUID, generation: int) -> bool:
-    """Whether ``generation`` is the visible one; it stays so until the transaction ends."""
+    """Whether ``generation`` is the visible one; the answer holds until the transaction ends."""
     cursor = await conn.execute(IS_LIVE, {"doc_id": doc_id, "generation": generation})
     return await cursor.fetchone() is not None
 
 
 async def lacking_images(conn: Connection, doc_id: UUID) -> int | None:
-    """The live generation when pages of it have no image (yet); None when all have."""
+    """The live generation if some of its pages have no image; None when all have one."""
     row = await (await conn.execute(LACKING_IMAGES, {"doc_id": doc_id})).fetchone()
     return row["live_generation"] if row else None

@@ -1,4 +1,4 @@
-"""How far PDFs are, read from their rows, their pages and their jobs in one statement."""
+"""Progress of PDFs, read from their rows, pages and jobs in one statement."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from latent_core.domain.pdf_status import PdfState, PdfStatus, PdfTotals
 
 NIL: Final = UUID(int=0)
 
-# Jobs that are done are forgotten sooner than those that failed: a failure before the live generation says nothing.
-# The newest jobs decide what waits and what failed, the rows what is done. A document that is neither live nor worked on
-# has lost its job: it must be added again.
+# Done jobs are deleted sooner than failed ones: a failure from before the live generation is ignored.
+# The newest jobs decide what waits and what failed, the rows what is done. A document that is neither live nor has an
+# open job has lost its job: it must be added again.
 FOUND: Final = """
 WITH found AS (
     SELECT d.id, d.container_id, d.uri, d.title, p.total, p.drawn,
@@ -68,7 +68,7 @@ async def listed(
     after: UUID | None,
     limit: int,
 ) -> list[PdfStatus]:
-    """PDFs in the order of their ids after ``after``; in all states unless some are given."""
+    """PDFs in the order of their ids after ``after``; without ``states`` in any state."""
     values = {
         "container_ids": list(container_ids),
         "doc_ids": None,
@@ -82,7 +82,7 @@ async def listed(
 async def of_documents(
     conn: Connection, container_id: str, doc_ids: Sequence[UUID]
 ) -> dict[UUID, PdfStatus]:
-    """Of documents of one container; what is no PDF there is left out."""
+    """The PDFs among documents of one container."""
     values = {
         "container_ids": [container_id],
         "doc_ids": list(doc_ids),
@@ -126,7 +126,7 @@ def _status(row: dict[str, Any]) -> PdfStatus:
 
 
 def _job(row: dict[str, Any], state: PdfState) -> tuple[int | None, str | None]:
-    """The job that matters in this state, and of a failed one why."""
+    """The job that matters in this state, and the cause if it failed."""
     if state is PdfState.DRAWN:
         return None, None
     if state is PdfState.PENDING:
@@ -137,5 +137,8 @@ def _job(row: dict[str, Any], state: PdfState) -> tuple[int | None, str | None]:
     kind = "render" if drawing else "ingest"
     job_id, ended, cause = row[f"{kind}_id"], row[f"{kind}_state"], row[f"{kind}_cause"]
     if job_id is None or ended == "done":
-        return None, "nothing of it is stored, and its job is not kept any more: add it again"
-    return job_id, cause["message"] if cause else f"its job was {ended}"
+        return (
+            None,
+            "nothing of this document is stored and its job was already deleted: add the document again",
+        )
+    return job_id, cause["message"] if cause else f"its job ended as {ended}"

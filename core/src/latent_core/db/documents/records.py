@@ -1,7 +1,7 @@
-"""Rows of records: documents that came from a JSONL corpus, a line each.
+"""Rows of records: documents from a JSONL corpus, one per line.
 
-A record shares its corpus's requests: its own ``request`` is the last one that held it, so that those
-below a later request, or below the corpus's deletion, have vanished.
+A record shares the requests of its corpus: its ``request`` is the last one that contained it. Records below
+a later request, or below the corpus's deletion, are gone from the corpus.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WHERE id IN (SELECT id FROM documents WHERE id = ANY(%(ids)s) ORDER BY id FOR UP
   AND deleted_at IS NULL AND floor_request <= %(request)s
 """
 
-# Up to the given request and no further: what a later one holds may become live.
+# Only up to the given request: records of a later one may become live.
 TOMBSTONE: Final = """
 UPDATE documents
 SET deleted_at = now(), updated_at = now(), live_generation = NULL, fingerprint = NULL, live_chunks = 0,
@@ -57,8 +57,8 @@ ORDER BY c.id
 async def accept(
     conn: Connection, records: Sequence[SourceInfo], corpus: UUID, request: int
 ) -> None:
-    """Rows for records of a corpus (one container, each id once), which ``request`` holds; tombstones newer
-    than it stay."""
+    """Insert rows for records of a corpus (one container, each id once) that ``request`` contains; newer
+    deletions stay."""
     if records:
         await conn.execute(
             ACCEPT,
@@ -75,7 +75,7 @@ async def accept(
 
 
 async def keep(conn: Connection, doc_ids: Sequence[UUID], request: int) -> None:
-    """Records that ``request`` names and that cannot be read: what is live of them stays."""
+    """Records that ``request`` contains but that cannot be read: their live generation stays."""
     if doc_ids:
         await conn.execute(KEEP, {"ids": sorted(doc_ids), "request": request})
 
@@ -83,13 +83,13 @@ async def keep(conn: Connection, doc_ids: Sequence[UUID], request: int) -> None:
 async def tombstone(
     conn: Connection, doc_ids: Sequence[UUID], below: int
 ) -> dict[UUID, DeletionFloor]:
-    """Make records invisible that no request of their corpus from ``below`` on holds. Lock them first."""
+    """Make records invisible that no request of their corpus from ``below`` on contains. Lock them first."""
     cursor = await conn.execute(TOMBSTONE, {"ids": sorted(doc_ids), "below": below})
     return documents.floors(await cursor.fetchall())
 
 
 async def vanished(conn: Connection, corpus_id: UUID, below: int, limit: int) -> list[UUID]:
-    """Visible records of a corpus that no request of it from ``below`` on holds."""
+    """Visible records of a corpus that no request from ``below`` on contains."""
     cursor = await conn.execute(VANISHED, {"id": corpus_id, "below": below, "limit": limit})
     return [r["id"] for r in await cursor.fetchall()]
 

@@ -30,7 +30,7 @@ async def insert(
     adapter: bytes,
     measured: dict[str, Any],
 ) -> int:
-    """Keep a trained adapter with its lineage; ``old`` and ``new`` are the models on either side."""
+    """Store a trained adapter with its lineage; it maps between the models ``old`` and ``new``."""
     values = {
         "container_id": container_id,
         "way": way,

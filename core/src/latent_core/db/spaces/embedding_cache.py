@@ -1,4 +1,4 @@
-"""Rows of the embedding cache: what was embedded once is not embedded again."""
+"""Rows of the embedding cache: the same input is embedded only once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FROM embedding_cache
 WHERE space = %(space)s AND content_hash = ANY(%(hashes)s)
 """
 
-# Once a day is enough to know what is in use. Rows that another job is touching are left to it, so
-# that two jobs never wait for each other.
+# One update per day is enough to know which rows are in use. Rows that another job has locked are skipped,
+# so that two jobs never wait for each other.
 TOUCH: Final = """
 UPDATE embedding_cache SET used_at = now()
 WHERE (content_hash, space) IN (
@@ -49,8 +49,8 @@ async def find(conn: Connection, space: str, hashes: Sequence[Sha256]) -> dict[S
 
 
 async def insert(conn: Connection, space: str, hashes: Sequence[Sha256], vectors: Matrix) -> None:
-    """Keep ``vectors``, one row a hash; those that are kept already stay as they are."""
-    # Always in the same order: two jobs with the same texts wait for each other, never in a circle.
+    """Store ``vectors``, one row per hash; existing rows stay unchanged."""
+    # Always in the same order, so that two jobs with the same texts never deadlock.
     order = sorted(range(len(hashes)), key=hashes.__getitem__)
     little = vectors.astype("<f4", copy=False)
     await conn.execute(

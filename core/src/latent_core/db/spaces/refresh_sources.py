@@ -1,4 +1,4 @@
-"""What a refresh reads: texts to embed, a sample of them, what they cost, originals to parse again."""
+"""What a refresh reads: texts to embed, a sample of them, their counts, originals to parse again."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ORDER BY c.chunk_no
 LIMIT %(limit)s
 """
 
-# Of each document so large a share as of all: its chunks stand evenly between 0 and 1, moved by a part of a
-# step that its id decides, so that many short documents are met as often as few long ones.
+# The same share of every document: its chunks have even positions between 0 and 1, shifted by a part of a
+# step that depends on its id, so that short documents are sampled as often as long ones.
 SAMPLE: Final = """
 SELECT doc_id, generation, id, chunk_no, embed_text, picture
 FROM (
@@ -68,7 +68,7 @@ LIMIT %(limit)s
 
 @dataclass(frozen=True, slots=True)
 class StoredText:
-    """What a chunk's vectors are made of."""
+    """The input of a chunk's vectors."""
 
     doc_id: UUID
     generation: int
@@ -76,14 +76,14 @@ class StoredText:
     chunk_no: int
     embed_text: str
     picture: str | None
-    """The hash of the page that the chunk is, for embedders that read pictures; None of a text, or not drawn."""
+    """For an image chunk, the hash of its page image; None for a text, or if the page is not drawn."""
     points: int | None
-    """That stand in the collection under its ids; None where nothing is known of it."""
+    """Number of its points in the collection; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Live chunks, the texts and tokens they are for an embedder, and those whose vectors are kept."""
+    """Numbers of live chunks, of their texts and tokens for an embedder, and of chunks with cached vectors."""
 
     documents: int
     chunks: int
@@ -103,10 +103,10 @@ async def texts(
     after: int,
     limit: int,
 ) -> list[StoredText]:
-    """What the chunks of these generations are embedded from, in chunk_no order.
+    """The embedding inputs of the chunks of these generations, in chunk_no order.
 
-    ``like_the_chunks``: the collection was written with the chunks, so that their rows tell how many points
-    there are wherever nothing else does.
+    ``like_the_chunks``: the collection was written together with the chunks, so their rows give the number
+    of points where no other row does.
     """
     values = {
         "ids": [d.id for d in live_documents],
@@ -149,7 +149,7 @@ async def sample(
 async def costs(
     conn: Connection, container_id: str, key: str, *, reads_images: bool = False
 ) -> Costs:
-    """What a full re-embed by the model ``key`` would read."""
+    """Counts of a full re-embed by the model ``key``."""
     documents, _ = await totals(conn, container_id)
     values = {"container_id": container_id, "key": key, "reads_images": reads_images}
     row = await only_row(await conn.execute(COSTS, values))

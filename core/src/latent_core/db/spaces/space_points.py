@@ -1,4 +1,4 @@
-"""Which live documents have their points in a collection, and how many points a chunk has there."""
+"""The live documents that have their points in a collection, and the number of points per chunk."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ ORDER BY c.chunk_no
 ON CONFLICT (container_id, chunk_no, collection_id) DO UPDATE SET windows = excluded.windows
 """
 
-# Chunks that are pages, of which nothing stands in a collection: their pictures could not be embedded.
+# Page chunks without a point in a collection: their images could not be embedded.
 WITHOUT_POINTS: Final = """
 SELECT count(*) FILTER (WHERE coalesce(p.windows, c.windows) = 0) AS without_points, count(*) AS pictures
 FROM chunks c
@@ -128,7 +128,7 @@ FIRST: Final = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class LiveDocument:
-    """A document as it is visible now."""
+    """The visible generation of a document."""
 
     id: UUID
     generation: int
@@ -136,7 +136,7 @@ class LiveDocument:
 
 
 async def forget_some(conn: Connection, container_id: str, collection_id: int, limit: int) -> int:
-    """Drop what is known of a collection's points, ``limit`` rows of each kind; how many went."""
+    """Delete the rows about a collection's points, ``limit`` of each kind; returns the number deleted."""
     values = {"container_id": container_id, "collection_id": collection_id, "limit": limit}
     gone = (await conn.execute(FORGET, values)).rowcount
     return gone + (await conn.execute(FORGET_COUNTS, values)).rowcount
@@ -151,7 +151,7 @@ async def missing(
     limit: int,
     job_id: int | None = None,
 ) -> list[LiveDocument]:
-    """Live documents with no points in a collection; with ``job_id``, with none that this job wrote."""
+    """Live documents without points in a collection; with ``job_id``, without points that this job wrote."""
     values = {
         "container_id": container_id,
         "collection_id": collection_id,
@@ -165,7 +165,7 @@ async def missing(
 async def mapped(
     conn: Connection, collection_id: int, *, after: UUID = FIRST, limit: int
 ) -> list[LiveDocument]:
-    """Live documents whose vectors in a collection are another model's, mapped."""
+    """Live documents whose vectors in a collection are mapped from another model."""
     values = {"collection_id": collection_id, "after": after, "limit": limit}
     return _documents(await (await conn.execute(MAPPED, values)).fetchall())
 
@@ -177,18 +177,18 @@ async def totals(conn: Connection, container_id: str) -> tuple[int, int]:
 
 
 async def done(conn: Connection, container_id: str, collection_id: int, job_id: int | None) -> int:
-    """Live chunks that a collection holds; with ``job_id``, those that this job wrote."""
+    """Live chunks in a collection; with ``job_id``, those that this job wrote."""
     values = {"container_id": container_id, "collection_id": collection_id, "job_id": job_id}
     return int((await only_row(await conn.execute(DONE, values)))["chunks"])
 
 
 async def note_all_live(conn: Connection, container_id: str, collection_id: int) -> None:
-    """What is live has its points in this collection: said when it ceases to be the live one."""
+    """Record that all live documents have their points in this collection, when it stops being the live one."""
     await conn.execute(ALL_LIVE, {"container_id": container_id, "collection_id": collection_id})
 
 
 async def still_live(conn: Connection, documents: Sequence[LiveDocument]) -> set[UUID]:
-    """Those documents of which that generation is visible; it stays so until the transaction ends."""
+    """Those documents whose given generation is visible; the answer holds until the transaction ends."""
     values = {"ids": [d.id for d in documents], "generations": [d.generation for d in documents]}
     return {row["id"] for row in await (await conn.execute(STILL_LIVE, values)).fetchall()}
 
@@ -201,7 +201,7 @@ async def record(
     job_id: int | None = None,
     mapped: bool = False,
 ) -> None:
-    """These generations have all their points in a collection."""
+    """Record that these generations have all their points in a collection."""
     pairs = sorted(embedded)
     if pairs:
         values = {
@@ -215,14 +215,14 @@ async def record(
 
 
 async def unrecord(conn: Connection, collection_id: int, doc_ids: Iterable[UUID]) -> None:
-    """Points of these documents turned out to lack."""
+    """Record that points of these documents are missing."""
     await conn.execute(UNRECORD, {"collection_id": collection_id, "ids": sorted(doc_ids)})
 
 
 async def count_points(
     conn: Connection, container_id: str, collection_id: int, windows: Mapping[int, int]
 ) -> None:
-    """Ord to its number of points in a collection; kept where it is not what the chunk's row says."""
+    """Maps chunk_no to its number of points in a collection; stored where it differs from the chunk's row."""
     chunk_nos = sorted(windows)
     if chunk_nos:
         values = {
@@ -235,7 +235,7 @@ async def count_points(
 
 
 class Pictures(NamedTuple):
-    """Live pages and images that are chunks of their own."""
+    """Live image chunks: pages and pictures."""
 
     without_points: int
     """Without a point in a collection."""
@@ -249,14 +249,14 @@ async def pictures(conn: Connection, container_id: str, collection_id: int) -> P
 
 
 async def without_points(conn: Connection, container_id: str, collection_id: int) -> int:
-    """Live pages that are chunks, and have no point in a collection."""
+    """Live page chunks without a point in a collection."""
     return (await pictures(conn, container_id, collection_id)).without_points
 
 
 async def shows(
     conn: Connection, container_id: str, collection_id: int, job_id: int | None
 ) -> bool:
-    """Whether a picture has a point there already; with ``job_id``, one that this job wrote."""
+    """Whether an image has a point in the collection; with ``job_id``, one that this job wrote."""
     values = {"container_id": container_id, "collection_id": collection_id, "job_id": job_id}
     return await (await conn.execute(SHOWS, values)).fetchone() is not None
 
@@ -264,7 +264,7 @@ async def shows(
 async def page_of(
     conn: Connection, container_id: str, chunk_no: int
 ) -> tuple[int | None, str] | None:
-    """The page that a chunk is, and the uri of its document."""
+    """The page of a page chunk, and the uri of its document."""
     row = await (
         await conn.execute(PAGE_OF, {"container_id": container_id, "chunk_no": chunk_no})
     ).fetchone()

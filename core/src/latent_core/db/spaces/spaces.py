@@ -1,4 +1,4 @@
-"""Rows of embedding spaces: which one is live, which are built, kept or dropped."""
+"""Rows of embedding spaces: live, in build, retired or dropped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from latent_core.db.connection import Connection, only_row
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.refresh import SpaceState
 
-# Publications hold the container's row in share mode: while this lock is held none is under way.
+# Publications lock the container's row in share mode: none runs while this lock is held.
 LOCK: Final = "SELECT 1 FROM containers WHERE id = %(id)s AND deleted_at IS NULL FOR NO KEY UPDATE"
 
 LIVE: Final = """
@@ -56,19 +56,19 @@ INSERT INTO former_spaces (id, container_id) SELECT id, container_id FROM gone O
 
 
 async def lock(conn: Connection, container_id: str) -> bool:
-    """Keep publications, deletions and other switches of a container out until the transaction ends."""
+    """Block publications, deletions and other switches of a container until the transaction ends."""
     return await (await conn.execute(LOCK, {"id": container_id})).fetchone() is not None
 
 
 class LiveSpace(NamedTuple):
     collection_id: SpaceId
-    """Where the live space's points are."""
+    """The collection of the live space."""
     version: str
-    """Of the embedder that made what is there."""
+    """Version of the embedder that made the vectors in the collection."""
 
 
 async def live(conn: Connection, container_id: str) -> LiveSpace | None:
-    """Hold the container first: then it stays so."""
+    """Hold the container first, so that the answer stays true."""
     row = await (await conn.execute(LIVE, {"id": container_id})).fetchone()
     return LiveSpace(SpaceId(row["collection_id"]), row["version"]) if row else None
 
@@ -84,7 +84,7 @@ async def insert(
     adapter: int | None = None,
     embedder_dims: int | None = None,
 ) -> SpaceId:
-    """A space that is being built; one a container at a time."""
+    """A space in build; at most one per container."""
     values = {
         "container_id": container_id,
         "embedder": embedder,
@@ -100,7 +100,7 @@ async def insert(
 async def set_state(
     conn: Connection, space_id: int, state: SpaceState, *, keep_days: float = 0.0
 ) -> None:
-    """``keep_days`` is for what retires."""
+    """``keep_days`` applies to the retired space."""
     values = {"id": space_id, "state": state.value, "keep": timedelta(days=keep_days)}
     await conn.execute(SET_STATE, values)
 
@@ -112,7 +112,7 @@ async def set_version(conn: Connection, space_id: int, version: str) -> None:
 async def point(
     conn: Connection, container_id: str, space_id: int, manifest: str, etag: str
 ) -> None:
-    """Have a container searched in ``space_id`` from the commit on, with the manifest that says so."""
+    """Search the container in ``space_id`` from the commit on, with the matching manifest."""
     values = {"id": container_id, "space_id": space_id, "manifest": manifest, "etag": etag}
     await conn.execute(POINT, values)
 
@@ -130,5 +130,5 @@ async def is_shared(conn: Connection, container_id: str, space_id: int, collecti
 
 
 async def remove(conn: Connection, space_id: int) -> None:
-    """The row of a space whose collection is gone."""
+    """Delete the row of a space whose collection is gone."""
     await conn.execute(REMOVE, {"id": space_id})

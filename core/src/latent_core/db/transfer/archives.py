@@ -1,4 +1,4 @@
-"""Rows of archives: exports and backups that were made, files that were handed in to be imported."""
+"""Rows of archives: exports, backups and uploaded files to import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from latent_core.domain.archive import ArchiveKind
 from latent_core.wire.transfers import ArchiveView
 
 MAX_NAMED: Final = 100
-"""Archives in the proof of a deletion."""
+"""Maximum number of archives in the proof of a deletion."""
 LAST: Final = 2**63 - 1
 
 
@@ -58,7 +58,7 @@ WHERE kind = 'export' AND container_id = %(container_id)s AND vectors = %(vector
 ORDER BY id DESC LIMIT 1
 """
 
-# What an export would hold: another answer, another export. Pages are drawn after their document is live.
+# A fingerprint of an export's contents: if it changes, a new export is needed. Pages are drawn after publication.
 CONTENTS: Final = """
 SELECT md5(concat_ws('/', c.etag, c.live_space,
        (SELECT concat_ws('/', count(*), sum(d.live_generation), max(d.updated_at)) FROM documents d
@@ -84,7 +84,7 @@ WHERE kind = 'backup' AND container_id = %(container_id)s AND id NOT IN (
 
 REMOVE: Final = "DELETE FROM archives WHERE id = %(id)s AND kind = %(kind)s"
 
-# A failed import may be requeued for a day; an export is made again when it is asked for.
+# A failed import can be requeued for a day; an export is made again on request.
 EXPIRE: Final = """
 DELETE FROM archives a
 WHERE a.kind IN ('export', 'import') AND a.created_at < now() - interval '1 day'
@@ -110,7 +110,7 @@ async def insert(
     totals: dict[str, int] | None = None,
     contents_key: str | None = None,
 ) -> int:
-    """Note an archive whose bytes are stored; they stay as long as the row does."""
+    """Record an archive whose bytes are stored; they stay as long as the row."""
     cursor = await conn.execute(
         INSERT,
         {
@@ -146,7 +146,7 @@ async def listed(
     *,
     before: int = LAST,
 ) -> list[ArchiveView]:
-    """Newest first, of those made before the archive ``before``."""
+    """Archives made before the archive ``before``, newest first."""
     values = {
         "kind": kind.value,
         "container_ids": list(container_ids),
@@ -157,15 +157,15 @@ async def listed(
 
 
 async def ownerless(conn: Connection) -> list[str]:
-    """Containers that are gone and of which there are backups."""
+    """Deleted containers that still have backups."""
     return [r["container_id"] for r in await (await conn.execute(OWNERLESS)).fetchall()]
 
 
 async def containing(
     conn: Connection, container_id: str, doc_ids: Sequence[UUID] | None = None
 ) -> list[str]:
-    """Exports and backups that hold what a container held, newest first and at most ``MAX_NAMED``; of some documents
-    those made since the first of them was known."""
+    """Exports and backups of a container, newest first and at most ``MAX_NAMED``; for given documents, those made
+    since the first of them was added."""
     values = {
         "container_id": container_id,
         "doc_ids": list(doc_ids) if doc_ids is not None else None,
@@ -176,7 +176,7 @@ async def containing(
 
 
 async def contents_key(conn: Connection, container_id: str, golden: str = "") -> str:
-    """Changes when what an export holds would change. ``golden`` is the key of the golden queries, which are a file."""
+    """A value that changes when the contents of an export change. ``golden`` is the key of the golden queries' file."""
     row = await (await conn.execute(CONTENTS, {"container_id": container_id})).fetchone()
     return f"{row['key']}{golden}" if row else ""
 
@@ -184,7 +184,7 @@ async def contents_key(conn: Connection, container_id: str, golden: str = "") ->
 async def ready(
     conn: Connection, container_id: str, *, vectors: bool, blobs: bool, key: str
 ) -> ArchiveView | None:
-    """The export of what the container holds now, if one was made."""
+    """The export of the container's current contents, if there is one."""
     values = {
         "container_id": container_id,
         "vectors": vectors,
@@ -198,29 +198,29 @@ async def ready(
 async def supersede(
     conn: Connection, container_id: str, archive_id: int, *, vectors: bool, blobs: bool
 ) -> int:
-    """Forget the exports before this one; how many."""
+    """Delete the rows of exports before this one; returns their number."""
     values = {"container_id": container_id, "vectors": vectors, "blobs": blobs, "id": archive_id}
     return (await conn.execute(SUPERSEDE, values)).rowcount
 
 
 async def remove(conn: Connection, archive_id: int, kind: ArchiveKind) -> bool:
-    """Forget one; False when it is gone already. Its bytes go with the next collection, unless others need them."""
+    """Delete one row; False when it does not exist. The next garbage collection removes its bytes if nothing else needs them."""
     values = {"id": archive_id, "kind": kind.value}
     return (await conn.execute(REMOVE, values)).rowcount == 1
 
 
 async def retain(conn: Connection, container_id: str, keep: int) -> int:
-    """Forget all but the ``keep`` newest backups; how many went."""
+    """Delete all but the ``keep`` newest backups; returns the number deleted."""
     return (await conn.execute(RETAIN, {"container_id": container_id, "keep": keep})).rowcount
 
 
 async def expire(conn: Connection) -> int:
-    """Forget exports and imported files of yesterday; how many."""
+    """Delete exports and imported files older than a day; returns their number."""
     return (await conn.execute(EXPIRE)).rowcount
 
 
 async def forget_import(conn: Connection, job_id: int) -> None:
-    """The file of an import that is done."""
+    """Delete the row of the file of a finished import."""
     await conn.execute(OF_JOB, {"job_id": job_id})
 
 

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from latent_core.db.connection import Connection
 
-# The first chunk of a document tells its place. What was made live again while this goes on comes later,
-# with higher chunk_nos; what was added since is left to the next export.
+# The first chunk of a document gives its place. A document that is published again during the export comes later
+# with higher chunk_nos; a document added since then is in the next export.
 DOCUMENTS: Final = """
 SELECT c.chunk_no AS first_chunk_no, d.id AS doc_id, d.live_generation AS generation, d.uri, p.uri AS parent_uri, d.external_id,
        d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.live_chunks, d.language, d.fingerprint, d.recipe,
@@ -24,7 +24,7 @@ ORDER BY c.chunk_no
 LIMIT %(limit)s
 """
 
-# Corpora: what was found in them are documents of their own.
+# Corpora: their records are documents too.
 WITHOUT_CHUNKS: Final = """
 SELECT d.id AS doc_id, d.live_generation AS generation, d.uri, p.uri AS parent_uri, d.external_id,
        d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.live_chunks, d.language, d.fingerprint, d.recipe,
@@ -38,8 +38,8 @@ ORDER BY d.id
 LIMIT %(limit)s
 """
 
-# Mapped by a drift adapter are the vectors that a refresh has mapped, and those of documents that came while the space
-# had an adapter, as their lineage tells, though a rollback may have taken it away since; unless a refresh embedded them.
+# Mapped by a drift adapter: vectors that a refresh mapped, and those of documents ingested while the space had an
+# adapter (by their lineage, even after a rollback removed it), unless a refresh has embedded them since.
 CHUNKS: Final = """
 SELECT c.doc_id, c.generation, c.id, c.chunk_no, c.position AS ordinal, c.modality, c.source_type, c.block_type, c.text, c.embed_text,
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.parent_section, c.table_id,
@@ -89,18 +89,18 @@ async def now(conn: Connection) -> Any:
     """The database's clock."""
     row = await (await conn.execute(NOW)).fetchone()
     if row is None:
-        raise RuntimeError("a clock without a time")
+        raise RuntimeError("SELECT now() returned no row")
     return row["now"]
 
 
 async def live_chunks(conn: Connection, container_id: str) -> int:
-    """How many there are, for telling progress."""
+    """Counts, to report progress."""
     row = await (await conn.execute(LIVE_CHUNKS, {"container_id": container_id})).fetchone()
     return int(row["live_chunks"]) if row else 0
 
 
 async def generations(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, int | None]:
-    """The live generation of each that is not deleted."""
+    """The live generations of documents that are not deleted."""
     cursor = await conn.execute(GENERATIONS, {"doc_ids": list(doc_ids)})
     return {r["id"]: r["live_generation"] for r in await cursor.fetchall()}
 
@@ -123,10 +123,10 @@ async def without_chunks(
 async def chunks(
     conn: Connection, generations: Mapping[UUID, int], collection_id: int, *, after: int, limit: int
 ) -> list[dict[str, Any]]:
-    """Chunks of these generations of documents, in the order of their chunk_nos; whether they are live is not asked.
+    """Chunks of these generations of documents in the order of their chunk_nos, live or not.
 
-    ``windows`` are the points of a chunk in the collection of the space ``collection_id``; ``mapped`` says that they are
-    another model's vectors, mapped into it.
+    ``windows`` is the number of points of a chunk in the collection ``collection_id``; ``mapped`` marks vectors
+    that were mapped from another model.
     """
     values = {
         "doc_ids": list(generations),

@@ -1,4 +1,4 @@
-"""Rows that an import writes: many documents in one statement, chunks by COPY, the founding of a hidden container."""
+"""Rows that an import writes: many documents per statement, chunks by COPY, and the hidden container during its build."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOUNDED: Final = """
 SELECT 1 FROM foundings WHERE container_id = %(container_id)s AND job_id = %(job_id)s
 """
 
-# The tombstone was set by the founding itself; nobody else can have reached the container since.
+# The import set the tombstone itself; no other code can have reached the container since.
 LIFT: Final = """
 WITH mine AS (
     DELETE FROM foundings WHERE container_id = %(container_id)s AND job_id = %(job_id)s RETURNING container_id
@@ -42,7 +42,7 @@ NUMBERED: Final = """
 UPDATE chunk_no_counters SET next_chunk_no = greatest(next_chunk_no, %(next)s) WHERE container_id = %(container_id)s
 """
 
-# What was accepted is there as well: its job is open, or that of the corpus it is a record of.
+# Accepted documents count too: their job, or the job of their corpus, is open.
 EXISTING: Final = """
 SELECT d.id, d.source_modified_at, d.fetched_at, w.awaited
 FROM documents d
@@ -64,7 +64,7 @@ SET deleted_at = NULL, updated_at = now(), request = documents.request + 1,
 RETURNING id, request, next_generation - 1 AS generation
 """
 
-FLIP: Final = """
+PUBLISH: Final = """
 UPDATE documents d
 SET live_generation = r.generation, title = r.title, source_type = r.source_type, sha256 = r.sha256, bytes = r.bytes,
     language = r.language, fingerprint = r.fingerprint, live_chunks = r.chunks, mime = r.mime, meta = r.meta,
@@ -101,14 +101,14 @@ COPY blob_refs (doc_id, generation, role, part, sha256, mime, filename) FROM STD
 
 COPY_DUPLICATES: Final = "COPY duplicates (container_id, chunk_no, signature, original) FROM STDIN"
 
-# They stay until the transaction ends: whoever removes a blob locks its row first.
+# They stay until the transaction ends: the removal of a blob locks its row first.
 PRESENT: Final = """
 SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s) AND state = 'present' ORDER BY sha256 FOR KEY SHARE
 """
 
 
 async def found(conn: Connection, container_id: str, job_id: int) -> None:
-    """Note that this job builds the container."""
+    """Record that this job builds the container."""
     await conn.execute(FOUND, {"container_id": container_id, "job_id": job_id})
 
 
@@ -118,19 +118,19 @@ async def founded(conn: Connection, container_id: str, job_id: int) -> bool:
 
 
 async def founder(conn: Connection, container_id: str) -> int | None:
-    """The job that builds a container that nobody sees yet."""
+    """The job that builds a still hidden container."""
     row = await (await conn.execute(FOUNDER, {"container_id": container_id})).fetchone()
     return int(row["job_id"]) if row else None
 
 
 async def lift(conn: Connection, container_id: str, job_id: int) -> bool:
-    """Make a founded container visible, with all that is in it."""
+    """Make a built container visible with all its contents."""
     values = {"container_id": container_id, "job_id": job_id}
     return (await conn.execute(LIFT, values)).rowcount == 1
 
 
 async def give_up(conn: Connection, container_id: str, job_id: int) -> bool:
-    """Whether this job was building the container; it is not any more."""
+    """Clear this job as the container's builder; returns whether it was."""
     values = {"container_id": container_id, "job_id": job_id}
     return await (await conn.execute(GIVE_UP, values)).fetchone() is not None
 
@@ -141,12 +141,12 @@ async def disown(conn: Connection) -> list[str]:
 
 
 async def numbered(conn: Connection, container_id: str, next_chunk_no: int) -> None:
-    """Ords below are given out."""
+    """All chunk_nos below it are given out."""
     await conn.execute(NUMBERED, {"container_id": container_id, "next": next_chunk_no})
 
 
 async def existing(conn: Connection, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
-    """Those that are live or accepted, with their ages and whether something newer of them is awaited."""
+    """Documents that are live or accepted, with their ages and whether a newer version is expected."""
     cursor = await conn.execute(EXISTING, {"ids": list(ids)})
     return {r["id"]: r for r in await cursor.fetchall()}
 
@@ -154,10 +154,10 @@ async def existing(conn: Connection, ids: Sequence[UUID]) -> dict[UUID, dict[str
 async def accept(
     conn: Connection, container_id: str, documents: Sequence[dict[str, Any]], *, fresh: bool
 ) -> dict[UUID, tuple[int, int]]:
-    """Rows and a generation for documents, each once; answers (request, generation) of each.
+    """Insert rows and a generation for each document; returns (request, generation) of each.
 
-    With ``fresh`` it is one that nobody had: commit before the first outside write, since what is rolled back would
-    be given out twice. Without, an attempt that follows another one is given the same.
+    With ``fresh`` the generation is new: commit before the first write outside Postgres, since a rollback would
+    give it out again. Without ``fresh``, a retry gets the same generation as the attempt before.
     """
     values = {
         "container_id": container_id,
@@ -169,8 +169,8 @@ async def accept(
 
 
 async def publish(conn: Connection, documents: Sequence[dict[str, Any]]) -> set[UUID]:
-    """Make generations visible that are newer than what is live and any deletion; which were. Lock them first."""
-    cursor = await conn.execute(FLIP, {"documents": orjson.dumps(documents).decode()})
+    """Make generations visible that are newer than the live ones and any deletion; returns them. Lock the documents first."""
+    cursor = await conn.execute(PUBLISH, {"documents": orjson.dumps(documents).decode()})
     return {r["id"] for r in await cursor.fetchall()}
 
 
@@ -183,7 +183,7 @@ async def copy_chunks(conn: Connection, rows: Iterable[bytes], signatures: Itera
 def chunk_head(
     doc_id: UUID, generation: int, id_: UUID, named: bytes, chunk_no: int, windows: int
 ) -> bytes:
-    """What a row of a chunk begins with; ``named`` is the field of the container's id."""
+    """The first fields of a chunk's row; ``named`` is the field of the container's id."""
     fixed_part = _CHUNK_HEAD.pack(_CHUNK_FIELDS, 16, doc_id.bytes, 4, generation, 16, id_.bytes)
     return fixed_part + named + _ADDRESS.pack(8, chunk_no, 4, windows)
 

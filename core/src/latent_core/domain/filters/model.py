@@ -1,4 +1,4 @@
-"""A filter, read: which chunks may answer, as pure data. ``filter_syntax`` reads and shows it, Postgres judges by it."""
+"""A parsed filter as data: which chunks may match. ``filters.syntax`` parses and formats it, ``db.conditions`` makes SQL of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_NODES: Final = 256
 MAX_VALUES: Final = 1000
 """Of the whole filter."""
 MAX_PATTERNS: Final = 32
-"""Globs and prefixes of the whole filter; Postgres keeps no more compiled patterns than these."""
+"""Globs and prefixes of the whole filter; Postgres caches no more compiled patterns."""
 MAX_CHARS: Final = 1024
 """Of one value."""
 MAX_STEPS: Final = 8
@@ -27,7 +27,7 @@ META: Final = "meta."
 
 
 class Column(StrEnum):
-    """Fields that every chunk or its document has; their names are those of the filter language."""
+    """Fields that every chunk or its document has, by their names in the filter language."""
 
     SOURCE_TYPE = "source_type"
     MODALITY = "modality"
@@ -46,14 +46,14 @@ class Column(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetaField:
-    """A field of the meta as hits show it: the document's, overlaid by the chunk's.
+    """A field of the meta as in hits: the document's meta, overridden by the chunk's.
 
     ``a.b`` is the field of that name, or else ``b`` within ``a``.
     """
 
     name: str
     dated: bool = False
-    """The container's schema says that it holds dates: they are compared as moments, not as texts."""
+    """The container's schema declares dates: they are compared as moments, not as texts."""
 
 
 class FilterOp(StrEnum):
@@ -75,13 +75,13 @@ Value: TypeAlias = str | int | float | bool | UUID | datetime | timedelta
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One field, one question. ``eq`` is ``in`` of one value, ``ne`` the ``Negation`` of that.
+    """One test of one field. ``eq`` is ``in`` with one value, ``ne`` the ``Negation`` of that.
 
     ``in``, ``prefix`` and ``glob`` hold when any of ``values`` does; ``exists`` has none; the others have one.
-    What a chunk lacks answers no question: the test is false, and its ``Negation`` is true.
+    A chunk without the field matches no test: the test is false and its ``Negation`` is true.
     """
 
-    __test__ = False  # not one of pytest's
+    __test__ = False  # tells pytest that this is no test class
 
     field: Column | MetaField
     op: FilterOp
@@ -107,31 +107,31 @@ Node: TypeAlias = Test | AllOf | AnyOf | Negation
 
 
 def all_of(parts: Iterable[Node]) -> Node:
-    """All of ``parts``, of which there is at least one; without a layer that says nothing."""
+    """All of ``parts`` (at least one); one part is returned without a wrapper."""
     flat = tuple(p for part in parts for p in (part.parts if isinstance(part, AllOf) else (part,)))
     return flat[0] if len(flat) == 1 else AllOf(flat)
 
 
 def any_of(parts: Iterable[Node]) -> Node:
-    """Any of ``parts``, of which there is at least one; without a layer that says nothing."""
+    """Any of ``parts`` (at least one); one part is returned without a wrapper."""
     flat = tuple(p for part in parts for p in (part.parts if isinstance(part, AnyOf) else (part,)))
     return flat[0] if len(flat) == 1 else AnyOf(flat)
 
 
 @dataclass(frozen=True, slots=True)
 class MetaFields:
-    """What is declared of a container's meta."""
+    """The declared meta fields of containers."""
 
     rules: Mapping[str, FieldRule] = field(default_factory=dict)
     known: frozenset[str] | None = None
-    """Names that may be asked for; None: nothing is declared, any may."""
+    """Names that a filter may use; None: nothing is declared, so any name."""
 
 
 UNDECLARED: Final = MetaFields()
 
 CHUNK_META: Final = frozenset({"code_language", "document", "ocr", "repeated_chars", "symbols"})
-"""What the meta of chunks may hold. All else is the documents': their rows are few and narrow, so that a filter
-on them costs a fraction of one that has to read the chunks."""
+"""Fields that the meta of chunks may contain. All others belong to documents, whose rows are few and narrow: a filter
+on them costs a fraction of one that reads chunks."""
 PARSED_META: Final = CHUNK_META | {
     *(
         "author",
@@ -156,4 +156,4 @@ PARSED_META: Final = CHUNK_META | {
     ),
     "width",
 }
-"""Meta that parsers write of their own accord; no schema has to declare it."""
+"""Meta fields that parsers write; a schema need not declare them."""

@@ -1,4 +1,4 @@
-"""The filter language: what a request writes, read into nodes and shown again.
+"""The filter language: parses the JSON of a request into nodes, and formats nodes as JSON.
 
 ``{"source_type": "pdf", "path": "docs/**/*.md", "meta.year": {"gte": 2020}, "not": {"language": "de"}}``: every
 field and every operator must hold. A value alone means ``eq`` (of ``path`` a glob, of ``key_path`` a prefix), a
@@ -54,13 +54,13 @@ _Read = Callable[[FilterOp, Any], Value | Moment]
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How one field is asked."""
+    """A field, with its operators and the reader of its values."""
 
     target: Column | MetaField
     ops: tuple[FilterOp, ...]
     read: _Read
     short: FilterOp = FilterOp.EQ
-    """What a value alone means."""
+    """The operator of a value without one."""
 
 
 def _column(target: Column, read: Callable[[Any], Value | Moment], *ops: FilterOp) -> _Field:
@@ -109,13 +109,13 @@ _DECLARED_OPS: Final[Mapping[FieldKind | None, tuple[FilterOp, ...]]] = {
 
 
 def parse(written: Mapping[str, Any], meta: MetaFields = UNDECLARED) -> Node | None:
-    """Read a filter, None of an empty one. ``Invalid`` names the place of what is wrong, dotted, and what may stand there."""
+    """Parse a filter; None for an empty one. ``Invalid`` names the dotted place of the error and the allowed values."""
     return _FilterReader(meta).group(written, "filters", 1) if written else None
 
 
 @dataclass(slots=True)
 class _FilterReader:
-    """One filter's reading; counts what it is made of."""
+    """Parses one filter and counts its parts."""
 
     meta: MetaFields
     nodes: int = 0
@@ -125,14 +125,14 @@ class _FilterReader:
     def group(self, written: Any, at: str, depth: int) -> Node:
         """An object of fields and connectives."""
         if depth > MAX_DEPTH:
-            raise _wrong(at, f"is nested too deep: {MAX_DEPTH} levels are the most")
+            raise _wrong(at, f"is nested too deeply: the limit is {MAX_DEPTH} levels")
         if not isinstance(written, dict | Mapping):
             raise _wrong(
                 at,
                 f'must be an object such as {{"source_type": "pdf"}}, not {format_value(written)}',
             )
         if not written:
-            raise _wrong(at, "is empty: name a field")
+            raise _wrong(at, "is empty: name at least one field")
         return all_of(self._entries(written, at, depth))
 
     def _entries(self, written: Mapping[str, Any], at: str, depth: int) -> Iterator[Node]:
@@ -167,22 +167,22 @@ class _FilterReader:
         if wrong is not None:
             raise _wrong(at, f"the name {wrong}")
         if not name or len(name) > MAX_CHARS:
-            raise _wrong(at, f"a field of the meta has a name of 1 to {MAX_CHARS} characters")
+            raise _wrong(at, f"the name of a meta field has 1 to {MAX_CHARS} characters")
         rule = self.meta.rules.get(name)
         if rule is not None:
             return _declared(name, rule)
         if self.meta.known is not None and name not in self.meta.known | PARSED_META:
             raise _wrong(
                 at,
-                f"is in no schema of these containers' meta; {self._nearest(META + name)} "
+                f"is not declared in the schema of these containers; {self._nearest(META + name)} "
                 "(metadata.custom_schema declares fields)",
             )
         if name.count(".") >= MAX_STEPS:
-            raise _wrong(at, f"goes too deep: {MAX_STEPS} names are the most")
+            raise _wrong(at, f"has too many parts: the limit is {MAX_STEPS} names")
         return _Field(MetaField(name), _META_OPS, _plain)
 
     def _nearest(self, name: str) -> str:
-        """What was meant, or what there is."""
+        """A suggestion: the nearest known name, or all known names."""
         declared = [META + known for known in sorted(self.meta.known or ())[:_MAX_SUGGESTED]]
         if META + name in declared:
             return f"did you mean '{META}{visible(name, 80)}'?"
@@ -199,7 +199,9 @@ class _FilterReader:
 
     def _question(self, field: _Field, op: FilterOp, value: Any, at: str) -> Node:
         if op not in field.ops:
-            raise _wrong(at, f"cannot be asked here; operators are {', '.join(field.ops)}")
+            raise _wrong(
+                at, f"does not apply to this field; its operators are {', '.join(field.ops)}"
+            )
         self._count(at)
         match op:
             case FilterOp.EXISTS:
@@ -230,7 +232,7 @@ class _FilterReader:
         assert_never(op)
 
     def _equal(self, field: _Field, read: list[Value | Moment], at: str) -> Node:
-        """Any of these values; of a day, any of its moments."""
+        """Any of these values; for a day, any moment of it."""
         days = [value for value in read if isinstance(value, Moment) and value.end is not None]
         for _ in days:
             self._count(at)
@@ -242,7 +244,7 @@ class _FilterReader:
         if not isinstance(written, list) or not written:
             raise _wrong(at, f"must be a list of at least one value, not {format_value(written)}")
         if self.values + len(written) > MAX_VALUES:
-            raise _wrong(at, f"brings more values than a filter may have: {MAX_VALUES} at most")
+            raise _wrong(at, f"exceeds the limit of {MAX_VALUES} values per filter")
         return [
             self._value(field, op, value, f"{at}[{n}]" if len(written) > 1 else at)
             for n, value in enumerate(written)
@@ -251,7 +253,7 @@ class _FilterReader:
     def _value(self, field: _Field, op: FilterOp, value: Any, at: str) -> Value | Moment:
         self.values += 1
         if self.values > MAX_VALUES:
-            raise _wrong(at, f"is one value too many: a filter may have {MAX_VALUES}")
+            raise _wrong(at, f"exceeds the limit of {MAX_VALUES} values per filter")
         try:
             return field.read(op, value)
         except ValueError as exc:
@@ -260,14 +262,12 @@ class _FilterReader:
     def _count(self, at: str) -> None:
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise _wrong(at, f"is one condition too many: a filter may have {MAX_NODES}")
+            raise _wrong(at, f"exceeds the limit of {MAX_NODES} conditions per filter")
 
     def _count_patterns(self, more: int, at: str) -> None:
         self.patterns += more
         if self.patterns > MAX_PATTERNS:
-            raise _wrong(
-                at, f"brings more globs and prefixes than a filter may have: {MAX_PATTERNS}"
-            )
+            raise _wrong(at, f"exceeds the limit of {MAX_PATTERNS} globs and prefixes per filter")
 
 
 def _declared(name: str, rule: FieldRule) -> _Field:
@@ -286,9 +286,11 @@ def _plain(op: FilterOp, value: Any) -> Value:
 
 
 def _operations(field: _Field, written: Any, at: str) -> Iterator[tuple[FilterOp, Any, str]]:
-    """What is asked of one field: operator, operand and place."""
+    """The operations on one field: operator, operand and place."""
     if written is None:
-        raise _wrong(at, 'is null; what a chunk lacks is asked for by {"exists": false}')
+        raise _wrong(
+            at, 'must not be null; to find chunks without the field, write {"exists": false}'
+        )
     if isinstance(written, list):
         several = field.short if field.short in (FilterOp.PREFIX, FilterOp.GLOB) else FilterOp.IN
         yield several, written, at
@@ -307,7 +309,7 @@ def _operations(field: _Field, written: Any, at: str) -> Iterator[tuple[FilterOp
 
 
 def _ordered(field: _Field, op: FilterOp, value: Value | Moment) -> Node:
-    """A day counts as a whole: after it is from the next one on, up to it takes it in."""
+    """A day counts as a whole: ``gt`` begins with the next day, ``lte`` includes the day."""
     if not isinstance(value, Moment):
         return Test(field.target, op, (value,))
     if value.end is not None and op is FilterOp.GT:
@@ -323,7 +325,7 @@ def _within(field: _Field, day: Moment) -> Node:
 
 
 def _stored(read: list[Value | Moment]) -> tuple[Value, ...]:
-    """Each once, in the order they were given. True is not 1."""
+    """Each value once, in the given order. True differs from 1."""
     plain = [value.start if isinstance(value, Moment) else value for value in read]
     return tuple({(isinstance(value, bool), value): value for value in plain}.values())
 
@@ -333,7 +335,7 @@ def _wrong(at: str, why: str) -> Invalid:
 
 
 def shown(node: Node) -> dict[str, Any]:
-    """A node as the language writes it; read again, it is the same."""
+    """A node as JSON of the filter language; parsing it gives the same node."""
     match node:
         case Test():
             return {_name(node.field): _shown_question(node)}
@@ -352,20 +354,17 @@ def _name(field: Column | MetaField) -> str:
 
 
 def _shown_question(test: Test) -> Any:
-    format_value = [_shown_value(value) for value in test.values]
+    shown_values = [_shown_value(value) for value in test.values]
     if test.field is Column.MAX_AGE:
-        return format_value[0]
+        return shown_values[0]
     match test.op:
         case FilterOp.EXISTS:
             return {"exists": True}
         case FilterOp.IN:
-            return (
-                {"in": format_value}
-                if test.field in (Column.PATH, Column.KEY_PATH)
-                else format_value
-            )
+            named = test.field in (Column.PATH, Column.KEY_PATH)
+            return {"in": shown_values} if named else shown_values
         case _:
-            return {test.op.value: format_value[0] if len(format_value) == 1 else format_value}
+            return {test.op.value: shown_values[0] if len(shown_values) == 1 else shown_values}
 
 
 def _shown_value(value: Value) -> Any:
@@ -380,7 +379,7 @@ def _shown_value(value: Value) -> Any:
 
 
 def _merged(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """All of ``parts`` as one object, unless that says something else or in another order."""
+    """All of ``parts`` as one object, if that keeps the meaning and the order."""
     whole: dict[str, Any] = {}
     for part in parts:
         if len(part) != 1:

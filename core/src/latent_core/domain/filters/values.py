@@ -1,4 +1,4 @@
-"""Values of filters: each as its field takes it. A ``ValueError`` says what the value should be."""
+"""Readers of filter values. A ``ValueError`` says which values are allowed."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _TYPES: Final[Mapping[FieldKind | None, tuple[tuple[type, ...], str]]] = {
     FieldKind.INTEGER: ((int,), "a whole number"),
     FieldKind.BOOLEAN: ((bool,), "true or false"),
 }
-"""What JSON has for a kind, and how messages name it."""
+"""The Python types of a kind, and its name in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time, or a whole day: then ``end`` is the next day's beginning. In UTC."""
+    """A point in time or, with ``end`` (the start of the next day), a whole day. In UTC."""
 
     start: datetime
     end: datetime | None = None
@@ -74,18 +74,18 @@ def _sound(value: str) -> str:
 
 
 def one_of(known: type[StrEnum]) -> Callable[[Any], str]:
-    """Reads a name of a closed set."""
+    """A reader of the names in an enum."""
 
     def read(value: Any) -> str:
         if isinstance(value, str) and value in list(known):
             return value
-        raise ValueError(f"{format_value(value)} is none of {', '.join(known)}")
+        raise ValueError(f"must be one of {', '.join(known)}, not {format_value(value)}")
 
     return read
 
 
 def language(value: Any) -> str:
-    """A language's name, of its name or code."""
+    """A language's name, from its name or code."""
     written = text(value)
     try:
         return language_named(written)
@@ -97,16 +97,16 @@ def document_id(value: Any) -> UUID:
     try:
         return UUID(text(value))
     except ValueError as exc:
-        raise ValueError(f"{format_value(value)} is no document id (a UUID)") from exc
+        raise ValueError(f"{format_value(value)} is not a document id (a UUID)") from exc
 
 
 def path(value: Any) -> str:
-    """A path or pattern as documents have it, also of one that is written as a uri or from the root."""
+    """A path or pattern in the form of documents, also from a uri or an absolute path."""
     return text(text(value).removeprefix(FILE).lstrip("/"))
 
 
 def pattern(value: Any) -> str:
-    """A glob; what ends in a slash means all that is below."""
+    """A glob; a slash at the end means everything below."""
     written = text(value).removeprefix(FILE).lstrip("/")
     return f"{written}**" if not written or written.endswith("/") else written
 
@@ -114,13 +114,13 @@ def pattern(value: Any) -> str:
 def page(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PAGE:
         raise ValueError(
-            f"must be a page number, a whole number from 1 on, not {format_value(value)}"
+            f"must be a page number (a whole number, 1 or more), not {format_value(value)}"
         )
     return value
 
 
 def moment(value: Any) -> Moment:
-    """An ISO 8601 date, which is that whole day, or time; without a zone it is UTC."""
+    """An ISO 8601 time, or a date, which means the whole day; UTC without a zone."""
     found = _DATE.match(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(
@@ -131,7 +131,7 @@ def moment(value: Any) -> Moment:
         start = read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
         return Moment(start, None if found[1] else start + timedelta(days=1))
     except (ValueError, OverflowError) as exc:
-        raise ValueError(f"{format_value(value)} is no day of the calendar") from exc
+        raise ValueError(f"{format_value(value)} is not a valid calendar date") from exc
 
 
 def age(value: Any) -> timedelta:
@@ -143,7 +143,7 @@ def age(value: Any) -> timedelta:
         )
     count, unit = int(found[1]), _UNITS[found[2]]
     if not 1 <= count <= MAX_AGE // unit:
-        raise ValueError("must be more than nothing and at most 100 years")
+        raise ValueError("must be more than 0 and at most 100 years")
     return count * unit
 
 
@@ -154,7 +154,7 @@ def shown_age(value: timedelta) -> str:
 
 
 def plain(value: Any) -> Plain:
-    """A text, a number or a truth value that JSON and the stores can hold."""
+    """A text, number or boolean that JSON and the stores can hold."""
     if isinstance(value, str):
         return _sound(value)
     if isinstance(value, bool):
@@ -169,21 +169,19 @@ def plain(value: Any) -> Plain:
 
 
 def sizeable(value: Any) -> Plain:
-    """What can be more or less: a text or a number."""
+    """A value with an order: a text or a number."""
     if isinstance(value, bool):
-        raise ValueError("must be a number or a text: true and false are not more or less")
+        raise ValueError("must be a number or a text: true and false have no order")
     return plain(value)
 
 
 def declared(rule: FieldRule, op: FilterOp, value: Any) -> Plain | Moment:
-    """As a field of the container's schema takes it; unlike meta it is given, it is not read of texts."""
+    """A value for a declared field. Unlike meta of a document, texts are not converted to the field's type."""
     if rule.kind is FieldKind.DATE:
         return moment(value)
     types, kind = _TYPES[rule.kind]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise ValueError(
-            f"must be {kind}, as the container's schema says, not {format_value(value)}"
-        )
+        raise ValueError(f"must be {kind} (by the container's schema), not {format_value(value)}")
     read = (
         sizeable(value)
         if op in (FilterOp.GT, FilterOp.GTE, FilterOp.LT, FilterOp.LTE)
@@ -200,11 +198,11 @@ def _check_choice(rule: FieldRule, value: Plain) -> None:
     }:
         names = ", ".join(str(choice) for choice in rule.choices[:20])
         more = ", …" if len(rule.choices) > 20 else ""
-        raise ValueError(f"{format_value(value)} is none of {names}{more}")
+        raise ValueError(f"must be one of {names}{more}, not {format_value(value)}")
 
 
 def format_value(value: Any) -> str:
-    """A value as messages name it, whatever it is."""
+    """Any value, formatted for a message."""
     match value:
         case None:
             return "null"
@@ -213,7 +211,7 @@ def format_value(value: Any) -> str:
         case bool():
             return str(value).lower()
         case int() | float():
-            return str(value) if abs(value) < 1e30 else "so large a number"
+            return str(value) if abs(value) < 1e30 else "a very large number"
         case list():
             return f"a list of {len(value)}"
         case dict():
@@ -222,6 +220,6 @@ def format_value(value: Any) -> str:
 
 
 def visible(written: str, max_chars: int) -> str:
-    """A text as a message can carry it: what cannot be printed is escaped, what is too long is cut."""
+    """A text for a message: unprintable characters are escaped, long texts are cut."""
     cut = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in written[:max_chars])
     return f"{cut}…" if len(written) > max_chars else cut

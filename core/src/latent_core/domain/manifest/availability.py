@@ -1,6 +1,6 @@
-"""What a manifest asks for that this installation has not: it is refused, never ignored (DESIGN §5).
+"""Manifest keys that this installation does not support: they are refused, never ignored (DESIGN §5).
 
-An archive may come from an installation that has more. What this one has not is taken out of its manifest, and told.
+An archive may come from an installation that supports more. Then an import removes the keys and reports them.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ OFF: Final = Switch()
 
 
 def check_offered(manifest: Manifest, bucket: str | None) -> list[Issue]:
-    """``Invalid`` for a key that would have no effect; answers what its sender should know.
+    """Raise ``Invalid`` for a key that would have no effect; returns issues for the sender.
 
-    ``bucket`` is the one that all blobs are in, None where they are files. A blob is stored once for all containers
-    that hold it, so that no container can have a bucket of its own.
+    ``bucket`` holds all blobs; None if they are files. A blob is stored once for all containers that refer to it,
+    so a container cannot have a separate bucket.
     """
     if refused := lacking(manifest, bucket):
         raise Invalid("; ".join(refused.values()), keys=list(refused))
     named = manifest.storage.blobs.bucket
     if named is None or named == bucket:
         return []
-    message = f"storage.blobs.bucket: blobs are files here, in no bucket; on S3 LLC_S3_BUCKET must be '{named}'"
+    message = f"storage.blobs.bucket has no effect: this installation stores blobs as files. On S3, LLC_S3_BUCKET must be '{named}'"
     return [Issue(code=IssueCode.POLICY, message=message)]
 
 
 def lacking(manifest: Manifest, bucket: str | None) -> dict[str, str]:
-    """Keys that ask for what is not there, with what to do."""
+    """Unsupported keys, each with its error message."""
     found: dict[str, str] = {}
     named = manifest.storage.blobs.bucket
     if bucket is not None and named not in (None, bucket):
         found["storage.blobs.bucket"] = (
-            f"storage.blobs.bucket is '{named}', and all blobs of this installation are in bucket '{bucket}' "
-            "(LLC_S3_BUCKET): leave the key out, or name that bucket"
+            f"storage.blobs.bucket is '{named}', but this installation stores all blobs in bucket '{bucket}' "
+            "(LLC_S3_BUCKET). Remove the key, or name that bucket"
         )
     for key, switch in (("summaries", manifest.summaries), ("extraction", manifest.extraction)):
         if switch.enabled:
             found[f"{key}.enabled"] = (
-                f"{key}.enabled is true, which is not offered yet: leave it out"
+                f"{key}.enabled is true, but this version does not support it. Remove the key"
             )
     return found
 
 
 def settled(manifest: Manifest, bucket: str | None) -> tuple[Manifest, list[str]]:
-    """The manifest without what is not offered here, and what was taken out."""
+    """The manifest without unsupported keys, and these keys."""
     refused = lacking(manifest, bucket)
     changes = {
         "storage.blobs.bucket": ("storage", Storage()),

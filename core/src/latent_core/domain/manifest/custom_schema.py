@@ -1,13 +1,13 @@
-"""``metadata.custom_schema``: the fields that the meta of a container's documents has, and what they hold.
+"""``metadata.custom_schema``: the declared meta fields of a container's documents, and their types.
 
-A field is written as a kind, as the values it may have, or as both and more::
+A field is written as a type, as a list of allowed values, or as an object with both and more::
 
     confidence: float
     period: [modernism, baroque, renaissance]
     city: {type: string, required: true, enum: [Berlin, Potsdam]}
 
-Kinds are string, number, integer, boolean, date (ISO 8601) and list (of plain values). Meta may hold
-further fields. Values that come as text (from a path or a command line) are read as their field's kind.
+Types are string, number, integer, boolean, date (ISO 8601) and list (of plain values). Meta may contain
+further fields. Values that come as text (from a path or a command line) are converted to the field's type.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ class FieldKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """What one field may hold."""
+    """The rule of one field."""
 
     kind: FieldKind | None = None
     """None: any plain value, one of ``choices``."""
     required: bool = False
     choices: tuple[Plain, ...] = ()
-    """Of the value, of a list's items; empty means all."""
+    """Allowed values, or items of a list; empty means all."""
 
     @classmethod
     def of(cls, written: Any) -> Self:
-        """As the manifest has it; ``ValueError`` says what is wrong."""
+        """Parse a rule of the manifest; ``ValueError`` says what is wrong."""
         if isinstance(written, str):
             return cls(kind=_kind(written))
         if isinstance(written, list):
             return cls(choices=_choices(written, None))
         if not isinstance(written, dict):
-            raise ValueError(f"{_shown(written)} is no kind of field; {_HOW}")
+            raise ValueError(f"{_shown(written)} is not a field type; {_HOW}")
         strange = [key for key in written if key not in _KEYS]
         if strange:
             near = difflib.get_close_matches(str(strange[0]), _KEYS, n=1)
@@ -76,13 +76,13 @@ class FieldRule:
         if not isinstance(written.get("required", False), bool):
             raise ValueError("required: must be true or false")
         if "type" not in written and "enum" not in written:
-            raise ValueError(f"says neither type nor enum; {_HOW}")
+            raise ValueError(f"has neither type nor enum; {_HOW}")
         kind = _kind(written["type"]) if "type" in written else None
         choices = _choices(written["enum"], kind) if "enum" in written else ()
         return cls(kind, written.get("required", False), choices)
 
     def read(self, value: Any) -> Any:
-        """``value`` as it is kept; ``ValueError`` says what it should be."""
+        """``value`` in its stored form; ``ValueError`` says what is allowed."""
         if self.kind is FieldKind.LIST:
             items = value if isinstance(value, list) else [value]
             if len(items) > MAX_ITEMS:
@@ -98,15 +98,15 @@ class FieldRule:
                 return choice
         allowed = ", ".join(_text(choice) for choice in self.choices[:20])
         more = ", …" if len(self.choices) > 20 else ""
-        raise ValueError(f"is {_shown(value)}, and must be one of {allowed}{more}")
+        raise ValueError(f"must be one of {allowed}{more}, not {_shown(value)}")
 
 
-_HOW: Final = f"write a kind ({', '.join(FieldKind)}), a list of the values it may have, or {{{', '.join(_KEYS)}}}"
+_HOW: Final = f"write a type ({', '.join(FieldKind)}), a list of the allowed values, or {{{', '.join(_KEYS)}}}"
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What is wrong with one field."""
+    """A field whose value violates its rule."""
 
     field: str
     message: str
@@ -120,15 +120,15 @@ class CustomSchema:
 
     @classmethod
     def of(cls, written: Mapping[str, Any]) -> Self:
-        """As the manifest has it, which was validated when it was read."""
+        """Parse the schema of a manifest that is already validated."""
         return cls({name: FieldRule.of(rule) for name, rule in written.items()})
 
     def read(
         self, meta: Mapping[str, Any], *, whole: bool
     ) -> tuple[dict[str, Any], tuple[Violation, ...]]:
-        """``meta`` as it is kept, and what is wrong with it.
+        """``meta`` in its stored form, and its violations.
 
-        Fields that are required may be missing unless ``meta`` is the ``whole``; null is missing.
+        Required fields may be missing unless ``whole`` is set; null counts as missing.
         """
         kept = dict(meta)
         wrong: list[Violation] = []
@@ -137,7 +137,7 @@ class CustomSchema:
             if given is None:
                 if rule.required and whole:
                     wrong.append(
-                        Violation(name, "is missing, and the container's schema requires it")
+                        Violation(name, "is required by the container's schema, but missing")
                     )
                 continue
             try:
@@ -148,7 +148,7 @@ class CustomSchema:
 
 
 def check_name(name: str) -> str:
-    """The name of a field; ``ValueError`` when it cannot be one."""
+    """Return ``name`` if it is a valid field name; ``ValueError`` otherwise."""
     wrong = trouble(name)
     if wrong is not None:
         raise ValueError(wrong)
@@ -158,7 +158,7 @@ def check_name(name: str) -> str:
 
 
 def check_rule(written: Any) -> Any:
-    """``written`` as it is, when it is a rule; ``ValueError`` otherwise."""
+    """Return ``written`` if it is a valid rule; ``ValueError`` otherwise."""
     FieldRule.of(written)
     return written
 
@@ -170,9 +170,9 @@ def _kind(written: Any) -> FieldKind:
         if name in list(FieldKind):
             return FieldKind(name)
         near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"kinds are {', '.join(FieldKind)}"
-        raise ValueError(f"'{written[:80]}' is no kind of field; {hint}")
-    raise ValueError(f"{_shown(written)} is no kind of field; kinds are {', '.join(FieldKind)}")
+        hint = f"did you mean '{near[0]}'?" if near else f"types are {', '.join(FieldKind)}"
+        raise ValueError(f"'{written[:80]}' is not a field type; {hint}")
+    raise ValueError(f"{_shown(written)} is not a field type; types are {', '.join(FieldKind)}")
 
 
 def _choices(written: Any, kind: FieldKind | None) -> tuple[Plain, ...]:
@@ -186,7 +186,7 @@ def _choices(written: Any, kind: FieldKind | None) -> tuple[Plain, ...]:
     except ValueError as exc:
         raise ValueError(f"enum: a value {exc}") from exc
     if len({(isinstance(value, bool), value) for value in read}) != len(read):
-        raise ValueError("enum: names a value twice")
+        raise ValueError("enum: contains a value twice")
     return tuple(read)
 
 
@@ -260,7 +260,7 @@ def _date(value: Any) -> str:
 
 
 def _keepable(value: float) -> bool:
-    """Whether JSON and the database take the number."""
+    """Whether JSON and the database can store the number."""
     if isinstance(value, int):
         return MIN_INTEGER <= value < MAX_INTEGER
     return math.isfinite(value)
@@ -275,14 +275,14 @@ def _text(value: Plain) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as messages name it, however long it is."""
+    """A value formatted for a message; long ones are cut."""
     match value:
         case str():
             return f"'{value[:60]}…'" if len(value) > 60 else f"'{value}'"
         case bool():
             return _text(value)
         case int() | float():
-            return str(value) if abs(value) < 1e30 else "so large a number"
+            return str(value) if abs(value) < 1e30 else "a very large number"
         case list():
             return f"a list of {len(value)}"
         case dict():

@@ -1,11 +1,11 @@
-"""What an embedder's name in a manifest tells of it."""
+"""Properties of an embedder that follow from its name in a manifest."""
 
 from __future__ import annotations
 
 from typing import Final
 
 LOCAL: Final = frozenset({"local", "local-int8"})
-"""The built-in model, all-MiniLM-L6-v2. Its card says English; it knows code as far as its names are English."""
+"""Languages of the built-in model, all-MiniLM-L6-v2: English, and code with English names."""
 LOCAL_FOLDER: Final = "local:"
 READ_BY_LOCAL: Final = frozenset({"english", "code"})
 OPENAI: Final = "openai/"
@@ -14,22 +14,22 @@ VLLM: Final = "vllm/"
 JINA: Final = "jina/"
 VLLM_WITHOUT_PREFIX: Final = frozenset({"nomic-embed-multimodal-7b"})
 VISION: Final = "-vision-"
-"""In the names of Nomic's models that read pictures."""
+"""Part of the names of Nomic's models that read images."""
 
 
 def reads_language(name: str, language: str) -> bool:
-    """Whether the embedder ``name`` was trained on texts in ``language``, as ``detect_language`` names it. Of all but
-    the built-in ones it is believed: who named them chose them for these texts."""
+    """Whether the embedder ``name`` was trained on texts in ``language``, as ``detect_language`` names it. Assumed for
+    all but the built-in ones, since a person chose them for these texts."""
     return name not in LOCAL or language in READ_BY_LOCAL
 
 
 def is_local(name: str) -> bool:
-    """Whether it runs in the process: then its files tell version and dimensions, and no other ones are to be had."""
+    """Whether it runs in the process: then its files define the version and dimensions."""
     return name in LOCAL or name.startswith(LOCAL_FOLDER)
 
 
 def reads_images(name: str) -> bool:
-    """Whether the embedder ``name`` reads pictures, too."""
+    """Whether the embedder ``name`` also reads images."""
     if name.startswith(NOMIC):
         return VISION in name
     return name in VLLM_WITHOUT_PREFIX or name.startswith((VLLM, JINA))

@@ -1,4 +1,4 @@
-"""The manifest: what a person decides about a container (DESIGN §5). Defaults make a five-line one valid."""
+"""The manifest: the settings of a container (DESIGN §5). By the defaults, five lines are enough."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from latent_core.domain.text import unsound
 
 DEFAULT_CHUNK_TOKENS = 600
 CHANNELS: Final = ("bm25", "vector", "exact")
-"""Ways to find candidates: what weights may be given to."""
+"""Channels that find candidates; each can have a weight."""
 
 
 class SearchMode(StrEnum):
@@ -59,7 +59,7 @@ OFFERED_MODES: Final = (
     SearchMode.RERANK,
     SearchMode.CROSSMODAL,
 )
-"""The others come with later parts of the plan; a search that asks for one is refused."""
+"""Modes that this version supports; a search in another mode is refused."""
 
 
 class FusionMethod(StrEnum):
@@ -153,7 +153,7 @@ class Image(_ManifestModel):
 class Web(_ManifestModel):
     javascript: bool = False
     sanitize_rules: list[str] = ["strip_nav", "strip_ads"]
-    """What is taken out of a page before its text is looked for."""
+    """Elements removed from a page before its text is extracted."""
 
     @field_validator("sanitize_rules")
     @classmethod
@@ -174,7 +174,7 @@ WrittenRule = Annotated[Any, AfterValidator(check_rule)]
 
 class Metadata(_ManifestModel):
     custom_schema: dict[FieldName, WrittenRule] = Field(default_factory=dict, max_length=MAX_FIELDS)
-    """Field to what it holds, as ``latent_core.domain.manifest.custom_schema`` reads it."""
+    """Maps fields to their rules, as ``latent_core.domain.manifest.custom_schema`` parses them."""
 
 
 class BlobStorage(_ManifestModel):
@@ -189,17 +189,17 @@ class Backup(_ManifestModel):
     cron: Annotated[str, AfterValidator(check_cron)] | None = None
     """Five fields, in UTC."""
     keep: int = Field(default=7, ge=1)
-    """Backups that are kept; older ones go."""
+    """Number of backups to keep; older ones are deleted."""
 
 
 class Eval(_ManifestModel):
     enabled: bool = False
     metrics: list[Literal["ndcg@10", "recall@20", "latency"]] = ["ndcg@10", "recall@20", "latency"]
-    """Those that must not become worse than in the last run."""
+    """Metrics that must not become worse than in the last run."""
     thresholds: dict[Literal["ndcg@10", "recall@20", "p95_latency_ms"], float] = Field(
         default_factory=dict
     )
-    """Least means of the golden queries, and the longest p95; a golden set's own go before."""
+    """Minimum means of the golden queries, and the maximum p95; thresholds in a golden set take priority."""
 
 
 class Display(_ManifestModel):
@@ -228,7 +228,7 @@ class Roles(_ManifestModel):
     def _somebody(cls, value: list[str]) -> list[str]:
         if not any(name.strip() for name in value):
             raise ValueError(
-                "name at least one owner, such as local:you: nobody else may change it"
+                "name at least one owner, such as local:you: only owners may change the container"
             )
         return value
 
@@ -245,7 +245,7 @@ class Ingest(_ManifestModel):
     meta_from_path: Annotated[str, AfterValidator(check_pattern)] | None = None
     """A pattern such as ``{year}/{quarter}/*.pdf`` (``latent_core.domain.manifest.path_meta``)."""
     ttl_days: int | None = Field(default=None, ge=1)
-    """Documents that were not fetched, or found unchanged, for so long are deleted."""
+    """Documents that were not fetched or confirmed unchanged for this time are deleted."""
 
 
 class Vectors(_ManifestModel):
@@ -261,12 +261,12 @@ class Manifest(_ManifestModel):
     name: str
     theme: str = ""
     modalities: list[Modality] = [Modality.TEXT]
-    """With ``image`` the pages of PDFs are found by how they look: the default where the embedder reads pictures."""
+    """With ``image``, pages of PDFs get image vectors; the default if the embedder reads images."""
     embedder: str = "local"
     embedder_version: str | None = None
-    """Default the installed embedder's version."""
+    """Default: the installed embedder's version."""
     dims: int | None = Field(default=None, ge=1, le=65_536)
-    """Default the embedder's; when given it is checked against the embedder's first answer."""
+    """Default: the embedder's; a given value is checked against the embedder's first answer."""
     retrieval: Retrieval = Retrieval()
     chunker: Chunker = Chunker()
     pdf: Pdf = Pdf()
@@ -342,7 +342,7 @@ def _problem(error: Any, where: str, lines: dict[str, int]) -> str:
 
 
 def _at(key: str, where: str, lines: dict[str, int]) -> str:
-    """``where``, with the line of the key or of what it stands in."""
+    """``where``, with the line of the key or of its nearest known parent."""
     while key and key not in lines:
         key = key.rpartition(".")[0]
     return f"{where}, line {lines[key]}" if key else where

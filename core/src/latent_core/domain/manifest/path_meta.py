@@ -1,8 +1,8 @@
-"""``ingest.meta_from_path``: meta that stands in a document's path, such as ``{year}/{quarter}/*.pdf``.
+"""``ingest.meta_from_path``: meta from a document's path, by a pattern such as ``{year}/{quarter}/*.pdf``.
 
-``{name}`` takes one or more characters of a part between slashes, ``*`` any number, ``**`` any number of
-whole parts. Each takes as little as it can, the last of its part the rest. A pattern with a slash is
-matched from the folder's root on; one without is matched against the file's name, in whatever folder.
+``{name}`` matches one or more characters of a part between slashes, ``*`` any number, ``**`` any number of
+whole parts. Each matches as little as possible, the last one in a part the rest. A pattern with a slash is
+matched from the folder's root; one without a slash is matched against the file name in any folder.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 
 @dataclass(frozen=True, slots=True)
 class _PathPart:
-    """One part of a pattern: literals, with a wildcard between each two."""
+    """One part of a pattern: literals with wildcards between them."""
 
     literals: tuple[str, ...]
     names: tuple[str | None, ...]
-    """Of the wildcards; None takes without keeping."""
+    """Names of the wildcards; None for a ``*``, which is not stored."""
 
     def match(self, text: str) -> dict[str, str] | None:
-        """What the names take of ``text``; None when it does not fit. Linear in ``text``."""
+        """The values of the names in ``text``; None when it does not match. Linear in ``text``."""
         first, last = self.literals[0], self.literals[-1]
         if not self.names:
             return {} if text == first else None
@@ -55,16 +55,16 @@ class _PathPart:
 
 @dataclass(frozen=True, slots=True)
 class PathRule:
-    """A pattern, read."""
+    """A parsed pattern."""
 
     head: tuple[_PathPart, ...]
     """From the root on."""
     tail: tuple[_PathPart, ...] | None
-    """Up to the file's name, any number of parts after the head; None: the head is all there is."""
+    """Parts up to the file name, after any number of parts; None: the pattern is the head only."""
 
     @classmethod
     def of(cls, pattern: str) -> Self:
-        """``ValueError`` says what is wrong with the pattern."""
+        """Parse a pattern; ``ValueError`` says what is wrong."""
         if not pattern or len(pattern) > LONGEST_PATTERN:
             raise ValueError(f"a pattern has 1 to {LONGEST_PATTERN} characters")
         wrong = trouble(pattern)
@@ -74,7 +74,7 @@ class PathRule:
         if "/" not in pattern:
             written = [ANY_FOLDERS, *written]
         if written.count(ANY_FOLDERS) > 1:
-            raise ValueError("has more than one **")
+            raise ValueError("contains more than one **")
         parts = [None if part == ANY_FOLDERS else _part(part) for part in written]
         if parts[-1] is None:
             raise ValueError("ends in **; name the file too, such as **/*.md")
@@ -86,7 +86,7 @@ class PathRule:
         )
 
     def meta(self, path: str) -> dict[str, str]:
-        """What the names take of ``path``; empty when the pattern does not fit it."""
+        """The values of the names in ``path``; empty when the pattern does not match."""
         texts = path.split("/")
         tail = self.tail or ()
         earliest = len(self.head) + len(tail)
@@ -104,7 +104,7 @@ class PathRule:
 
 
 def path_meta(pattern: str | None, uri: str) -> dict[str, str]:
-    """Meta by the path of a source: below its folder's root, of a single file its name, of an address its path."""
+    """Meta from the path of a source: the path below the folder's root, the name of a single file, or the path of an address."""
     if pattern is None:
         return {}
     path = path_of(uri)
@@ -123,7 +123,7 @@ def path_of(uri: str) -> str:
 
 
 def check_pattern(pattern: str) -> str:
-    """``pattern`` as it is, when it is one; ``ValueError`` otherwise."""
+    """Return ``pattern`` if it is valid; ``ValueError`` otherwise."""
     PathRule.of(pattern)
     return pattern
 
@@ -141,9 +141,7 @@ def _part(written: str) -> _PathPart:
         if literal:
             literals[-1] += literal
         elif names and not literals[-1]:
-            raise ValueError(
-                f"'{written}': between two wildcards something must stand that parts them"
-            )
+            raise ValueError(f"'{written}': put a literal character between two wildcards")
         else:
             names.append(None if star else name)
             literals.append("")
@@ -151,15 +149,15 @@ def _part(written: str) -> _PathPart:
 
 
 def _tokens(written: str) -> Iterator[tuple[str, bool, str]]:
-    """Name, whether it is a star, literal: one of the three."""
+    """Yield (name, is star, literal), of which exactly one is set."""
     for found in _TOKEN.finditer(written):
         name, star, literal, stray = found.groups()
         if stray:
-            raise ValueError(f"'{written}': a brace that has no partner")
+            raise ValueError(f"'{written}': unbalanced brace")
         if star and len(star) > 1:
-            raise ValueError(f"'{written}': ** stands between slashes only")
+            raise ValueError(f"'{written}': ** must be a whole part between slashes")
         if name is not None and not _NAME.match(name):
-            raise ValueError(f"'{{{name}}}' is no name: letters, digits and _ make one")
+            raise ValueError(f"'{{{name}}}' is not a name: use letters, digits and _")
         yield name or "", bool(star), literal or ""
 
 

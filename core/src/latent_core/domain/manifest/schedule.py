@@ -1,4 +1,4 @@
-"""When something recurs: a cron expression of five fields, in UTC."""
+"""Schedules: cron expressions of five fields, in UTC."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from cronsim import CronSim, CronSimError
 
 
 def check_cron(expression: str) -> str:
-    """The expression, if it is one that comes due some day; ``ValueError`` says what is wrong."""
+    """Return the expression if it is valid and occurs at all; ``ValueError`` says what is wrong."""
     if len(expression.split()) != 5:
         raise ValueError(
-            f"'{expression}' has no five fields: minute hour day month weekday, in UTC"
+            f"'{expression}' must have five fields: minute hour day month weekday, in UTC"
         )
     try:
         next(CronSim(expression, datetime(2026, 1, 1, tzinfo=UTC)))
     except (CronSimError, StopIteration) as exc:
         raise ValueError(
-            f"'{expression}' is no time that comes round ({exc}); '0 3 * * *' is daily at 3, in UTC"
+            f"'{expression}' never occurs or is not a cron expression ({exc}); '0 3 * * *' means daily at 3:00 UTC"
         ) from exc
     return expression
 
 
 def due_since(expression: str, last: datetime, now: datetime) -> datetime | None:
-    """The latest time after ``last`` and up to ``now`` that the expression names; None when there is none.
+    """The latest due time after ``last`` and up to ``now``; None when there is none.
 
-    Found backwards from now, so a schedule that was missed a thousand times costs no more than one.
+    Searches backwards from now, so a thousand missed times cost no more than one.
     """
     latest = next(CronSim(expression, now.astimezone(UTC), reverse=True), None)
     exact = next(CronSim(expression, last.astimezone(UTC)), None)

@@ -1,4 +1,4 @@
-"""Manifest files: YAML read with the line of every key, so that an error can name it."""
+"""Manifest files: parses YAML with the line of every key, so that an error can name it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_manifest(source: bytes | str, *, where: str = "manifest") -> Manifest:
 
 
 class _ManifestLoader(yaml.SafeLoader):
-    """Safe YAML in which a date stays the text that was written."""
+    """Safe YAML that keeps dates as text."""
 
     yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -61,7 +61,7 @@ def _load(source: bytes | str, where: str) -> tuple[Any, dict[str, int]]:
 
 
 class _LineFinder:
-    """Collects the line of every dotted key; a key given twice and an alias are errors."""
+    """Collects the line of every dotted key; duplicate keys and aliases are errors."""
 
     def __init__(self, where: str) -> None:
         self.lines: dict[str, int] = {}
@@ -70,10 +70,10 @@ class _LineFinder:
 
     def visit(self, node: yaml.Node, path: tuple[str, ...] = ()) -> None:
         line = node.start_mark.line + 1
-        # An alias may unfold a short file into gigabytes, and a manifest has no use for it.
+        # An alias may expand a short file to gigabytes, and manifests do not need aliases.
         if id(node) in self._met:
             raise Invalid(
-                f"{self._where}: aliases are not used in manifests; write line {line} out again"
+                f"{self._where}: manifests must not use YAML aliases; write the value on line {line} out in full"
             )
         self._met.add(id(node))
         if isinstance(node, yaml.MappingNode):
@@ -89,7 +89,7 @@ class _LineFinder:
             name, line = str(key.value), key.start_mark.line + 1
             dotted = ".".join((*path, name))
             if name in seen:
-                earlier = f"stands on line {seen[name]} already"
+                earlier = f"is already defined on line {seen[name]}"
                 raise Invalid(f"{self._where}, line {line}: key '{dotted}' {earlier}")
             seen[name] = self.lines[dotted] = line
             self.visit(value, (*path, name))
