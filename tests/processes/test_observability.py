@@ -206,7 +206,7 @@ async def test_the_id_of_a_request_leads_to_its_jobs_and_their_lines(
 async def test_every_line_has_the_fields_of_the_contract(installation: Installation) -> None:
     lines = installation.logged()
     assert all({"timestamp", "logger", "level", "msg"} <= set(line) for line in lines)
-    assert any(line["msg"] == "worker heartbeat" for line in lines)
+    assert any(line["msg"] == "worker_heartbeat" for line in lines)
     search = next(line for line in lines if line["msg"] == "search_completed")
     assert {"containers", "hits", "latency_ms", "partial", "request_id"} <= set(search)
 

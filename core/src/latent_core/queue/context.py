@@ -122,7 +122,9 @@ class JobContext:
             await self._write_progress(done, total, note)
         except (Unavailable, TimedOut) as exc:
             # Worth no failure; whether the job may go on is the lease's matter.
-            logger.info("progress of job %s is not written: %s", self.job.id, exc)
+            logger.info(
+                "job_progress_not_written", extra={"job_id": self.job.id, "cause": str(exc)}
+            )
 
     async def _write_progress(self, done: int, total: int | None, note: str | None) -> None:
         parameters = {
@@ -193,6 +195,8 @@ async def until_lost(
             if claim.lost or claim.stale:
                 claim.lose()
                 raise lease_lost(claim.job) from exc
-            logger.warning("job %s waits for the database: %s", claim.job.id, exc)
+            logger.warning(
+                "job_waits_for_database", extra={"job_id": claim.job.id, "cause": str(exc)}
+            )
         await asyncio.sleep(random() * pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

@@ -148,10 +148,10 @@ class Heartbeat:
                 self._beat()
                 interval = pace
             except psycopg.Error as exc:
-                logger.warning("the heartbeat does not reach the database: %s", exc)
+                logger.warning("heartbeat_database_unreachable", extra={"cause": str(exc)})
                 interval = self._recover(pace)
             except Exception:
-                logger.exception("the heartbeat failed; it goes on")
+                logger.exception("heartbeat_failed")
                 interval = self._recover(pace)
         self._disconnect()
 

@@ -104,7 +104,7 @@ async def reap(db: Database) -> list[JobId]:
             try:
                 taken = await reap_one(db, job_id)
             except TimedOut as exc:
-                logger.warning("job %s cannot be rescued now: %s", job_id, exc)
+                logger.warning("job_rescue_failed", extra={"job_id": job_id, "cause": str(exc)})
                 continue
             if taken is None:
                 return reaped

@@ -129,9 +129,9 @@ class Runner:
                 await self._take_back()
                 await self._fill()
             except LatentError as exc:
-                logger.warning("no job can be claimed, trying again: %s", exc)
+                logger.warning("claim_failed", extra={"cause": str(exc)})
             except Exception:
-                logger.exception("claiming failed, trying again")
+                logger.exception("claim_failed")
             with suppress(TimeoutError):
                 # Spread, so that idle workers do not come all at once.
                 async with asyncio.timeout(self._poll_seconds * uniform(0.8, 1.2)):
@@ -213,12 +213,12 @@ class Runner:
             outcome = await until_lost(held, result.settle)
         except LeaseLost as exc:
             self.stats.lost += 1
-            logger.warning("dropped: %s", exc)
+            logger.warning("job_dropped", extra={"cause": str(exc)})
         except asyncio.CancelledError:
             await self._release(held.job)
             raise
         except Exception:
-            logger.exception("job %s cannot be settled; its lease will run out", held.job.id)
+            logger.exception("job_settle_failed", extra={"job_id": held.job.id})
         else:
             self.stats.settled += 1
             return outcome, result.code
@@ -235,10 +235,15 @@ class Runner:
         except JobCancelled:
             return _Result(partial(self._end_cancelled, job))
         except LatentError as exc:
-            logger.warning("job %s, attempt %s: %s", job.id, job.attempts, exc)
+            logger.warning(
+                "job_attempt_failed",
+                extra={"job_id": job.id, "attempt": job.attempts, "cause": str(exc)},
+            )
             return _Result(partial(retry_or_fail, self._db, job, exc), exc.code)
         except Exception as exc:
-            logger.exception("job %s, attempt %s failed", job.id, job.attempts)
+            logger.exception(
+                "job_attempt_failed", extra={"job_id": job.id, "attempt": job.attempts}
+            )
             return _Result(partial(retry_or_fail, self._db, job, exc), Unavailable.code)
         return _Result(_done if settled else partial(self._finish_if_held, job))
 
@@ -267,11 +272,13 @@ class Runner:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await release(self._db, job)
         except (LeaseLost, LatentError, TimeoutError) as exc:
-            logger.warning("job %s is not released, its lease will run out: %s", job.id, exc)
+            logger.warning("job_release_failed", extra={"job_id": job.id, "cause": str(exc)})
 
     async def _drain(self, seconds: float) -> None:
         if self._tasks:
-            logger.info("stopping: %s jobs have %g s to end", len(self._tasks), seconds)
+            logger.info(
+                "worker_stopping", extra={"running_jobs": len(self._tasks), "seconds": seconds}
+            )
             await asyncio.wait(self._tasks, timeout=seconds)
 
     def _chores(self) -> list[Coroutine[None, None, None]]:
@@ -293,7 +300,7 @@ class Runner:
 
     async def _report(self) -> None:
         logger.info(
-            "worker heartbeat",
+            "worker_heartbeat",
             extra={
                 "worker": self._worker_id,
                 "running": len(self._tasks),
@@ -315,9 +322,9 @@ async def _every(seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
         try:
             await chore()
         except LatentError as exc:
-            logger.warning("a chore of the queue failed, it is done again later: %s", exc)
+            logger.warning("queue_maintenance_failed", extra={"cause": str(exc)})
         except Exception:
-            logger.exception("a chore of the queue failed, it is done again later")
+            logger.exception("queue_maintenance_failed")
         await asyncio.sleep(seconds * uniform(0.8, 1.2))
 
 

@@ -63,7 +63,7 @@ class Wakeup:
                 async with self._db.dedicated(name="wakeup") as conn:
                     await self._send_while_connected(conn)
             except LatentError as exc:
-                logger.info("workers are not woken, they will look by themselves: %s", exc)
+                logger.info("job_notify_failed", extra={"cause": str(exc)})
                 await asyncio.sleep(RECONNECT_SECONDS)
                 self._requested.set()
 
@@ -102,7 +102,7 @@ class Listener:
                 async with self._db.dedicated(name="listener") as conn:
                     await self._listen(conn)
             except (LatentError, TimeoutError) as exc:
-                logger.info("not listening for work, polling goes on: %s", exc)
+                logger.info("job_listen_failed", extra={"cause": str(exc)})
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _listen(self, conn: Connection) -> None:

@@ -70,7 +70,7 @@ def _create() -> ServerAccount | None:
                 )
                 break
         if account := _find(OUR_USER):
-            logger.warning("made the system user %s, which runs Postgres", OUR_USER)
+            logger.warning("postgres_user_created", extra={"user": OUR_USER})
             return account
     return None
 
@@ -99,7 +99,7 @@ def open_path(path: Path, account: ServerAccount | None) -> None:
         return
     for folder in path.resolve().parents:
         if not _may_traverse(folder.stat(), account):
-            logger.warning("%s is opened for traversal (o+x), so that Postgres can run", folder)
+            logger.warning("folder_made_traversable", extra={"path": str(folder)})
             folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
 
 

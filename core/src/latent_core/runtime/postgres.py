@@ -113,7 +113,7 @@ class EmbeddedPostgres:
     def _prepare(self) -> ServerAccount | None:
         cluster = self._cluster
         if ended := end_leftovers((cluster.data, cluster.draft), STOP_SECONDS):
-            logger.warning("ended Postgres processes of an earlier run: %s", ended)
+            logger.warning("orphan_postgres_ended", extra={"pids": ended})
         account = cluster.prepare()
         # No server lives in the folder now. What this file says is stale, whatever process has that
         # pid today, and Postgres would believe it.
@@ -172,7 +172,7 @@ class EmbeddedPostgres:
             since = time.monotonic()
             status = await self._server.wait()
             self._pid = None
-            logger.error("Postgres ended by itself with status %d: starting it again", status)
+            logger.error("postgres_exited", extra={"exit_status": status})
             if time.monotonic() - since > STEADY_SECONDS:
                 failures = 0
             failures = await self._relaunch(failures)
@@ -184,7 +184,7 @@ class EmbeddedPostgres:
             try:
                 await self._run(await asyncio.to_thread(self._prepare))
             except Exception:
-                logger.exception("Postgres does not start: trying again")
+                logger.exception("postgres_start_failed")
             else:
                 self._restarts += 1
                 return failures

@@ -74,7 +74,7 @@ async def closed(provider: ShutdownProvider, *, within: float) -> None:
         async with asyncio.timeout(within):
             await done.wait()
     except TimeoutError:
-        logger.warning("the last spans are lost: the collector does not take them")
+        logger.warning("trace_export_failed")
 
 
 @contextmanager

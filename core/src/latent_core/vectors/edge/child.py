@@ -177,7 +177,10 @@ def _reply(store: Store, request: VectorRequest) -> VectorReply:
     except RequestRefused as exc:
         return VectorReply(request.id, exc.fault, exc.message)
     except Exception as exc:  # the engine raises nothing more precise
-        logger.exception("%s on %s failed", request.op, request.collection)
+        logger.exception(
+            "vector_request_failed",
+            extra={"operation": request.op, "collection": request.collection},
+        )
         store.forget(request.collection)
         full = any(words in str(exc) for words in _NO_SPACE_WORDS)
         fault = Fault.OUT_OF_SPACE if full else Fault.UNAVAILABLE
@@ -219,7 +222,7 @@ def main(argv: Sequence[str]) -> int:
     options = _arguments(argv)
     connection = socket.socket(fileno=options.socket)
     if not _take_lock(options.folder):
-        logger.error("another process holds %s", options.folder)
+        logger.error("vector_folder_in_use", extra={"path": str(options.folder)})
         return 75
     store = Store(
         options.folder,

@@ -154,7 +154,10 @@ class Store:
             try:
                 self.get(name).optimize()
             except RequestRefused as exc:
-                logger.warning("%s is not tidied: %s", name, exc.message)
+                logger.warning(
+                    "vector_collection_not_optimised",
+                    extra={"collection": name, "cause": exc.message},
+                )
             else:
                 churn.unlink(missing_ok=True)
 
@@ -182,7 +185,7 @@ def _load(path: Path) -> Shard:
     except BaseException as exc:  # the engine raises bare Exceptions, and panics beside them
         if isinstance(exc, KeyboardInterrupt | SystemExit):
             raise
-        logger.exception("%s cannot be opened", path.name)
+        logger.exception("vector_collection_open_failed", extra={"collection": path.name})
         raise _damaged("the log says why") from exc
 
 

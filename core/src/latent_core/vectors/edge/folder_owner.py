@@ -64,7 +64,10 @@ def note_child(folder: Path, pid: int) -> None:
         draft.write_bytes(orjson.dumps(record))
         draft.replace(folder / _RECORD)
     except (OSError, psutil.NoSuchProcess) as exc:
-        logger.warning("the vector child %d is not noted in %s: %s", pid, folder, exc)
+        logger.warning(
+            "vector_child_pid_not_written",
+            extra={"pid": pid, "path": str(folder), "cause": str(exc)},
+        )
 
 
 async def wait_until_free(folder: Path, timeouts: float) -> None:

@@ -136,9 +136,9 @@ class Link:
                 for frame in decoder.feed(data):
                     self._settle(VectorReply.decode(frame))
         except OSError as exc:
-            logger.info("the vector child %d is cut off: %s", self.pid, exc)
+            logger.info("vector_child_disconnected", extra={"pid": self.pid, "cause": str(exc)})
         except ProtocolError:
-            logger.exception("the vector child %d talks nonsense", self.pid)
+            logger.exception("vector_child_protocol_error", extra={"pid": self.pid})
             self.kill()
         finally:
             self._lose()
@@ -163,7 +163,7 @@ class Link:
         while stream is not None and (output := await stream.read(_READ_BYTES)):
             self._output = (self._output + output)[-_CAUSE_BYTES:]
             for line in output.decode("utf-8", errors="replace").splitlines():
-                logger.warning("vector child %d: %s", self.pid, line)
+                logger.warning("vector_child_log", extra={"pid": self.pid, "text": line})
 
 
 async def _start(folder: Path, connection: int, options: Sequence[str]) -> Process:

@@ -177,7 +177,7 @@ class Supervisor:
                 await link.ask(VectorOp.PING, checked_at + self._timeouts.grace, "", {}, b"")
         except TimeoutError:
             if link.heard_at < checked_at:  # else it was we who did not get round to listening
-                logger.warning("the vector child %d is wedged: it is replaced", link.pid)
+                logger.warning("vector_child_hangs", extra={"pid": link.pid})
                 link.kill()
         except LinkLostError:
             return
@@ -207,14 +207,14 @@ class Supervisor:
             return await self._launch([*self._options, *options])
         except (LinkLostError, OSError) as exc:
             self._cause = "it cannot be started, the log says why"
-            logger.warning("the vector child could not be started: %s", exc)
+            logger.warning("vector_child_start_failed", extra={"cause": str(exc)})
             return None
 
     async def _launch_first(self, first: Sequence[str]) -> Link:
         try:
             return await self._launch([*self._options, *first])
         except LinkLostError as exc:
-            logger.warning("the vector child could not be started with %s: %s", first, exc)
+            logger.warning("vector_child_start_failed", extra={"command": first, "cause": str(exc)})
             return await self._launch(self._options)
 
     async def _launch(self, options: Sequence[str]) -> Link:
@@ -243,7 +243,7 @@ class Supervisor:
 
     def _note_end(self, link: Link) -> None:
         self._cause = f"it ended with status {link.returncode}"
-        logger.warning("the vector child %d ended: %s", link.pid, link.cause)
+        logger.warning("vector_child_exited", extra={"pid": link.pid, "cause": str(link.cause)})
         if link.returncode in _CRASHES and (name := _busy_with(self._folder)):
             self._crashes[name] += 1
 
