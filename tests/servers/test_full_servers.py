@@ -100,7 +100,7 @@ async def test_who_hears_it_from_a_store_remembers_it(
     with monkeypatch.context() as patch:
         patch.setattr(harness.stack.blobs, "put_file", full)
         first = await harness.ask("owner", "POST", UPLOADS, content=b"never seen before")
-    assert is_refused(first, "no space left")
+    assert is_refused(first, "disk of")
     assert first.headers["Retry-After"] == "60"
     assert is_refused(
         await harness.ask("owner", "POST", UPLOADS, content=b"x"), "S3 server reported"
@@ -122,7 +122,7 @@ async def test_an_agents_call_that_meets_a_full_store_is_remembered_too(
         answer_body = await harness.result(
             "owner", "tools/call", name="containers_add", arguments=arguments
         )
-    assert "no space left" in str(answer_body)
+    assert "disk of" in str(answer_body)
     assert is_refused(
         await harness.ask("owner", "POST", UPLOADS, content=b"x"), "Postgres reported"
     )
