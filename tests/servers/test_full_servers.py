@@ -53,7 +53,7 @@ def is_refused(answer: httpx.Response, answer_body: str) -> bool:
     (issue,) = answer.json()["issues"]
     assert issue["code"] == "UNAVAILABLE"
     assert answer_body in issue["message"]
-    assert "Free disk space" in issue["message"]
+    assert "free disk space" in issue["message"].lower()
     assert 1 <= int(answer.headers["Retry-After"]) <= 60
     return answer.status_code == 507
 
@@ -70,16 +70,16 @@ async def test_what_would_be_written_is_refused_with_a_remedy(harness: GatewayHa
         ("/v1/admin/process-selected", own | {"doc_ids": [harness.pdf_id]}),
     ):
         answer = await harness.ask("owner", "POST", path, body=body)
-        assert is_refused(answer, "Qdrant said"), path
+        assert is_refused(answer, "Qdrant reported"), path
     for path in (UPLOADS, "/v1/imports?filename=a.latent"):
         answer = await harness.ask("owner", "POST", path, content=b"x")
-        assert is_refused(answer, "Qdrant said"), path
+        assert is_refused(answer, "Qdrant reported"), path
     arguments: dict[str, Any] = own | {"file_ref": harness.upload_id}
     answer_body = await harness.result(
         "owner", "tools/call", name="containers_add", arguments=arguments
     )
     assert answer_body["isError"]
-    assert "Qdrant said" in str(answer_body)
+    assert "Qdrant reported" in str(answer_body)
 
 
 async def test_searches_and_deletions_work_while_a_store_is_full(harness: GatewayHarness) -> None:
@@ -95,14 +95,16 @@ async def test_who_hears_it_from_a_store_remembers_it(
     harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(_path: Path, _sha256: Sha256) -> None:
-        raise StoreFull("the S3 server has no space left: make room", service="minio")
+        raise StoreFull("the disk of the S3 server is full: free disk space", service="minio")
 
     with monkeypatch.context() as patch:
         patch.setattr(harness.stack.blobs, "put_file", full)
         first = await harness.ask("owner", "POST", UPLOADS, content=b"never seen before")
-    assert is_refused(first, "no space left")
+    assert is_refused(first, "disk of")
     assert first.headers["Retry-After"] == "60"
-    assert is_refused(await harness.ask("owner", "POST", UPLOADS, content=b"x"), "S3 server said")
+    assert is_refused(
+        await harness.ask("owner", "POST", UPLOADS, content=b"x"), "S3 server reported"
+    )
     metrics = (await harness.ask("owner", "GET", "/metrics")).text
     assert 'latent_service_full{service="minio"} 1.0' in metrics
     assert 'latent_service_full{service="qdrant"} 0.0' in metrics
@@ -112,7 +114,7 @@ async def test_an_agents_call_that_meets_a_full_store_is_remembered_too(
     harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: Any, **__: Any) -> None:
-        raise StoreFull("Postgres has no space left on its disk: make room", service="postgres")
+        raise StoreFull("the disk of Postgres is full: free disk space", service="postgres")
 
     arguments = {"container_id": VAULT, "file_ref": harness.upload_id}
     with monkeypatch.context() as patch:
@@ -120,5 +122,7 @@ async def test_an_agents_call_that_meets_a_full_store_is_remembered_too(
         answer_body = await harness.result(
             "owner", "tools/call", name="containers_add", arguments=arguments
         )
-    assert "no space left" in str(answer_body)
-    assert is_refused(await harness.ask("owner", "POST", UPLOADS, content=b"x"), "Postgres said")
+    assert "disk of" in str(answer_body)
+    assert is_refused(
+        await harness.ask("owner", "POST", UPLOADS, content=b"x"), "Postgres reported"
+    )

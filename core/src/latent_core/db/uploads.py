@@ -61,7 +61,7 @@ async def insert(
     )
     row = await cursor.fetchone()
     if row is None:
-        raise RuntimeError("INSERT … RETURNING answered no row")
+        raise RuntimeError("INSERT … RETURNING returned no row")
     return Upload(**row)
 
 

@@ -182,7 +182,7 @@ async def accept(conn: Connection, source: SourceInfo) -> int:
     )
     row = await cursor.fetchone()
     if row is None:
-        raise RuntimeError("INSERT … ON CONFLICT DO UPDATE answered no row")
+        raise RuntimeError("INSERT … ON CONFLICT DO UPDATE returned no row")
     return int(row["request"])
 
 
