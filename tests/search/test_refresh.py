@@ -21,6 +21,7 @@ from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.query import SearchRequest
 from latent_core.domain.refresh import RefreshRequest
+from latent_core.wire.refresh import PlanAnswer
 from tests.support.harness.installation import Installation, eventually
 from tests.support.servers.embedding_server import EmbeddingServer
 
@@ -173,8 +174,7 @@ async def test_the_switch_shows_in_the_manifest_and_in_what_apply_says(
     await client.create(Manifest(id="told", name="Told", **OLD))
     await added(client, "told", "few.jsonl", corpus(range(7000, 7012)), tmp_path)
     planned = await client.refresh("told", parallel(NEW), dry_run=True)
-    assert planned.job_id is None
-    assert planned.plan is not None
+    assert isinstance(planned, PlanAnswer)
     assert (planned.plan.texts, planned.plan.chunks, planned.plan.cached) == (12, 12, 0)
     assert planned.plan.tokens > 0
     assert planned.plan.cost == pytest.approx(planned.plan.tokens * 0.02)
