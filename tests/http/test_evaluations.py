@@ -110,7 +110,7 @@ async def test_an_unavailable_mode_is_refused_before_any_query_runs(
 ) -> None:
     await client.create(Manifest(id="plain", name="Plain", embedder="openai/test", dims=DIMS))
     eval_request = EvalRequest(golden=golden(), modes=[SearchMode.SEMANTIC, SearchMode.MULTIVECTOR])
-    with pytest.raises(Forbidden, match="not offered yet"):
+    with pytest.raises(Forbidden, match="not available yet"):
         await client.evaluate("plain", eval_request)
 
 

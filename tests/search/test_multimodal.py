@@ -181,7 +181,7 @@ async def test_a_picture_finds_words_without_being_read(client: AsyncClient) -> 
     assert {hit.modality for hit in found.hits} == {Modality.TEXT}
     assert not found.issues
     assert found.diagnostics is not None
-    assert any("picture itself" in step for step in found.diagnostics.plan)
+    assert any("image itself" in step for step in found.diagnostics.plan)
     kinds = {job.kind async for job in client.jobs(container_id="seen")}
     assert JobKind.READ_IMAGE not in kinds
 

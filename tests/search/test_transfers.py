@@ -149,7 +149,7 @@ async def test_a_file_that_was_cut_off_is_refused_and_says_where(
 
 async def test_what_is_no_archive_is_refused_at_once(http: httpx.AsyncClient) -> None:
     ignored = await http.post("/v1/imports?filename=a.zst&policy=newest", content=b"any")
-    assert (ignored.status_code, "give merge" in ignored.text) == (400, True)
+    assert (ignored.status_code, "Set merge" in ignored.text) == (400, True)
     answer = await http.post("/v1/imports?filename=a.zst", content=b"no archive at all")
     assert answer.status_code == 400
     assert "cannot be imported" in answer.json()["issues"][0]["message"]

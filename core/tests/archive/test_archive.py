@@ -228,7 +228,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
     ids=lambda info: info.name[:20],
 )
 def test_names_and_kinds_that_an_archive_does_not_have_are_refused(evil: tarfile.TarInfo) -> None:
-    with pytest.raises(Invalid, match=r"no member that an archive has|no header"):
+    with pytest.raises(Invalid, match=r"an archive cannot contain|header of a member is expected"):
         read(tar_of((member(HEADER), header()), (evil, b"evil")))
 
 
@@ -236,7 +236,7 @@ def test_a_member_larger_than_it_may_be_is_refused_before_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(verify, "MAX_SMALL", 100)
-    with pytest.raises(Invalid, match="more than the 100 it may have"):
+    with pytest.raises(Invalid, match="the limit is 100"):
         read(tar_of((member(HEADER), header())))
 
 
@@ -247,16 +247,16 @@ def test_a_file_that_unfolds_without_end_is_refused(monkeypatch: pytest.MonkeyPa
     data = tar_of(
         (member(HEADER), header()), (member(MANIFEST), manifest), (bomb, bytes(50_000_000))
     )
-    with pytest.raises(Invalid, match="unfolds to more than"):
+    with pytest.raises(Invalid, match="unpacks to more than"):
         read(data)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format_version": 2}, "version 2"),
-        ({"format": "other"}, "no exported container"),
-        ({"space": None}, "header cannot be understood"),
+        ({"format_version": 2}, "version is 2"),
+        ({"format": "other"}, "not an exported container"),
+        ({"space": None}, "header is invalid"),
     ],
 )
 def test_a_header_that_is_not_understood_is_refused_by_name(

@@ -97,7 +97,7 @@ async def test_a_container_is_restored_only_when_its_deletion_has_ended(
     await begin(harness, data, CONTAINER)
     (refused,) = await harness.work(JobKind.IMPORT)
     assert isinstance(refused, Conflict)
-    assert "still being deleted; try again when its job is done" in refused.message
+    assert "still being deleted. Try again when its job has finished" in refused.message
     await harness.settle()
     await take_in(harness, data, CONTAINER)
     assert await everything(harness, CONTAINER) == before

@@ -269,8 +269,8 @@ async def test_a_manifest_that_names_another_model_than_the_vectors_is_reported(
         assert await containers.update_manifest(conn, renamed, founding.etag(renamed), found.etag)
     (difference,) = (await examine(harness)).containers[CONTAINER].differences
     assert (difference.kind, difference.repair) == ("manifest", Remedy.NONE)
-    assert "embedder openai/other, and it is openai/test" in difference.message
-    assert f"dims 99, and it is {DIMS}" in difference.message
+    assert "embedder openai/other, but it is openai/test" in difference.message
+    assert f"dims 99, but it is {DIMS}" in difference.message
 
 
 async def test_a_token_for_a_container_that_is_not_there_is_noted(harness: WorkerHarness) -> None:
@@ -284,7 +284,7 @@ async def test_a_token_for_a_container_that_is_not_there_is_noted(harness: Worke
     assert report.clean
     (note,) = report.notes
     assert note.kind == "token"
-    assert "'old' of agent:local opens gone, which is not there" in note.message
+    assert "'old' of agent:local grants access to gone, which does not exist" in note.message
     assert f"latent token revoke {note.object}" in note.message
 
 
@@ -301,7 +301,7 @@ async def test_a_kept_second_space_is_named_with_its_missing_points(
     (note,) = (await examine(harness)).containers[CONTAINER].notes
     assert note.kind == "space"
     assert "building space of openai/next 2" in note.message
-    assert "1 live documents have none in it" in note.message
+    assert "1 live documents have no points in it" in note.message
     assert "not compared one by one" in note.message
 
 
@@ -374,7 +374,7 @@ async def test_a_lost_original_is_reported_and_restored_by_adding_the_file(
         stack.db, stack.vectors, stack.blobs, principal="local:you", lease_seconds=60.0
     ).repair(report)
     assert not outcome.done
-    assert "add file:///lamp.md again" in outcome.message
+    assert "Add file:///lamp.md again" in outcome.message
     assert not (await examine(harness)).clean
     await harness.add("lamp.md", TEXT)
     assert await harness.work() == []
@@ -401,7 +401,7 @@ async def test_a_lost_or_truncated_backup_is_reported_with_and_without_its_conta
     path.write_bytes(data[:2])
     outcome = (await examine(harness)).containers[CONTAINER].differences
     assert [d.kind for d in outcome] == ["backup", "backup"]
-    assert "is absent" in outcome[0].message
+    assert "is missing" in outcome[0].message
     assert "has 2 bytes" in outcome[1].message
     assert all("latent backup now notes" in d.message for d in outcome)
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))

@@ -125,7 +125,7 @@ async def test_a_listing_requests_a_lost_original_and_adding_it_stores_it(
         lease_seconds=60.0,
         alone=True,
     ).repair(report)
-    assert "add file:///lamp.md again" in repair.message
+    assert "Add file:///lamp.md again" in told.message
     assert not await has_original(harness, doc_id)
     await harness.add("lamp.md", LAMP)
     assert await harness.work() == []
@@ -147,7 +147,7 @@ async def test_a_damaged_original_never_replaces_what_is_live(harness: WorkerHar
         stack.db, stack.vectors, stack.blobs, principal=OWNER, lease_seconds=60.0, alone=True
     )
     repairs = await repairer.repair(await harness.examine())
-    assert any("add file:///lamp.md again" in one.message for one in repairs), repairs
+    assert any("Add file:///lamp.md again" in one.message for one in repairs), repairs
     assert await harness.work() == []
     assert sorted(await harness.texts()) == texts
     assert not await has_original(harness, doc_id)

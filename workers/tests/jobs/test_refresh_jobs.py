@@ -1129,7 +1129,7 @@ async def test_a_container_that_is_not_active_is_not_rolled_back(harness: Refres
     assert await harness.work(JobKind.REFRESH) == []
     for state in ("readonly", "archived"):
         await sql(harness.stack.db, f"UPDATE containers SET state = '{state}'")
-        with pytest.raises(Conflict, match=f"{state} and is neither refreshed nor rolled back"):
+        with pytest.raises(Conflict, match=f"{state}; only active containers can be"):
             await harness.rollback()
     assert (await harness.container()).space.embedder == "openai/new"
 
@@ -1231,7 +1231,7 @@ async def test_vectors_of_a_document_without_its_original_come_from_its_stored_t
         stack.db, stack.vectors, stack.blobs, principal="local:you", lease_seconds=LEASE_SECONDS
     ).repair(report)
     assert not repair.done
-    assert "add file:///n0000.txt again" in repair.message
+    assert "Add file:///n0000.txt again" in repair.message
     assert f"latent refresh {CONTAINER} --strategy inplace" in repair.message
     await harness.begin(strategy="inplace")
     assert await harness.work() == []

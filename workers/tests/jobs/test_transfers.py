@@ -138,7 +138,7 @@ async def test_a_version_that_is_not_installed_any_more_is_left_out_of_the_manif
     assert (made.manifest.embedder_version, made.space.version) == (None, "2")
     (job,) = await sql(harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
     assert "embedder_version 1" in job["warnings"][0]["message"]
-    assert "all was embedded anew" in job["warnings"][0]["message"]
+    assert "all texts were embedded again" in job["warnings"][0]["message"]
 
 
 MAP: Final = """

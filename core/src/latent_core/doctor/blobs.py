@@ -1,4 +1,4 @@
-"""Compare the rows of blobs with the stored bytes: what documents and archives refer to, and what nothing refers to."""
+"""Compare the rows of blobs with the stored bytes, and find blobs that nothing refers to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BlobCheck:
         self._deep = deep
 
     async def of_documents(self, container_id: str) -> AsyncIterator[StoreDifference]:
-        """References of live documents to blobs that are absent or not whole."""
+        """References of live documents to blobs that are missing or damaged."""
         after = (UUID(int=0), "", 0)
         while True:
             async with self._db.transaction() as conn:
@@ -49,7 +49,7 @@ class BlobCheck:
                     )
 
     async def of_archives(self, container_id: str | None) -> AsyncIterator[StoreDifference]:
-        """Exports and backups whose file is absent or not whole; None: those whose container is gone."""
+        """Exports and backups whose file is missing or damaged; None: those of deleted containers."""
         after = 0
         while True:
             async with self._db.transaction() as conn:
@@ -64,7 +64,7 @@ class BlobCheck:
                     yield _archive(row, cause)
 
     async def without_purpose(self, grace_seconds: float) -> AsyncIterator[StoreDifference]:
-        """Rows that nothing refers to for so long, and bytes without a row."""
+        """Rows that are unreferenced for longer than the grace period, and bytes without a row."""
         async with self._db.transaction() as conn:
             garbage = await checks.blob_garbage(conn, grace_seconds, MAX_DIFFERENCES)
         for row in garbage:
@@ -95,11 +95,11 @@ class BlobCheck:
         sha256 = Sha256(row["sha256"])
         size = await self._blobs.size(sha256)
         if size is None:
-            return f"is absent; {row['bytes']} bytes expected"
+            return f"is missing; {row['bytes']} bytes expected"
         if row["state"] != "present" or size != row["bytes"]:
             return f"has {size} bytes ({row['state']}); {row['bytes']} expected"
         if self._deep and await self._hashed(sha256) not in (None, sha256):
-            return "has other bytes than its hash says"
+            return "is damaged: its bytes do not match its hash"
         return None
 
     async def _hashed(self, sha256: Sha256) -> str | None:
@@ -132,8 +132,8 @@ def _archive(row: dict[str, Any], cause: str) -> StoreDifference:
     message = f"its file {cause}"
     if row["kind"] == ArchiveKind.BACKUP:
         message += (
-            f"; `latent import` takes a copy that was fetched; make another (`latent backup now {row['container_id']}`) "
-            f"and delete this one (`latent backup delete {row['id']} --yes`)"
+            f". Create a new backup (`latent backup now {row['container_id']}`) and delete this one "
+            f"(`latent backup delete {row['id']} --yes`). A downloaded copy can still be imported with `latent import`."
         )
     return StoreDifference(
         kind=row["kind"],

@@ -1,5 +1,5 @@
-"""What a container's own rows say of it and nothing else tells: the size of its vectors, the etag and the embedder of
-its manifest, the languages its questions are analysed in."""
+"""Check values that only the container's own rows hold: vector dimensions, etag and embedder of its manifest, and the
+languages for analysing queries."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ async def differences(
         found.append(
             (
                 "space",
-                f"its row tells of {container.space.dims} dimensions, its vectors have {dims}",
+                f"its row says {container.space.dims} dimensions, but its vectors have {dims}",
             )
         )
     if wrong is not None:
-        found.append(("manifest", f"its etag is {wrong[0]}, its content's is {wrong[1]}"))
+        found.append(("manifest", f"its etag is {wrong[0]}, but its content has {wrong[1]}"))
     if lost:
         found.append(
-            ("languages", f"documents in {', '.join(lost)} are live, and no query is analysed so")
+            (
+                "languages",
+                f"documents in {', '.join(lost)} are live, but queries are not analysed in these languages",
+            )
         )
     found_differences = [
         StoreDifference(kind=kind, object=container.id, message=message, repair=Remedy.REBUILD)
@@ -46,7 +49,7 @@ async def differences(
 
 
 async def mend(db: Database, index: VectorIndex, container: Container) -> None:
-    """Have the rows say what is. Looks again: what is in order is left as it is."""
+    """Correct the rows. Reads again first, and changes nothing that is already correct."""
     dims = await _stored_dims(index, container)
     async with db.transaction() as conn:
         if await containers.hold(conn, container.id) is None:
@@ -61,9 +64,9 @@ async def mend(db: Database, index: VectorIndex, container: Container) -> None:
 
 
 async def _stored_dims(index: VectorIndex, container: Container) -> int | None:
-    """Of the vectors that are searched; None when there are none, or they cannot be read."""
+    """Dimensions of the stored vectors; None if there are none or they cannot be read."""
     collection = container.space.collection()
-    with suppress(LatentError):  # told of the vectors themselves
+    with suppress(LatentError):  # reported by the check of the vectors
         for point in await index.scroll(collection, after=None, limit=1):
             for vector in (await index.vectors(collection, [point.id])).values():
                 return len(vector)
@@ -71,7 +74,7 @@ async def _stored_dims(index: VectorIndex, container: Container) -> int | None:
 
 
 async def _wrong_etag(conn: Connection, container_id: str) -> tuple[str, str] | None:
-    """The etag that is stored, and the one that the content has. What another release wrote, with other keys, cannot
+    """The stored etag and that of the content, if they differ. A manifest of another release, with other keys, cannot
     be compared."""
     row = await container_stamps.manifest(conn, container_id)
     if row is None:
@@ -83,7 +86,7 @@ async def _wrong_etag(conn: Connection, container_id: str) -> tuple[str, str] | 
 
 
 def _named_otherwise(container: Container, dims: int) -> list[StoreDifference]:
-    """Keys of the manifest that name another model than the one whose vectors are searched."""
+    """Manifest keys that name another model than the live space."""
     space, manifest = container.space, container.manifest
     pairs = (
         ("embedder", manifest.embedder, space.embedder),
@@ -91,12 +94,12 @@ def _named_otherwise(container: Container, dims: int) -> list[StoreDifference]:
         ("dims", manifest.dims, space.embedder_dims or dims),
     )
     wrong = [
-        f"{key} {named}, and it is {is_}" for key, named, is_ in pairs if named not in (None, is_)
+        f"{key} {named}, but it is {is_}" for key, named, is_ in pairs if named not in (None, is_)
     ]
     if not wrong:
         return []
     message = (
-        f"the manifest names {'; '.join(wrong)} in the space that is searched: "
-        f"`latent refresh {container.id} --strategy parallel --to {manifest.embedder}` makes it so"
+        f"the manifest names {'; '.join(wrong)} in the live space. "
+        f"Run `latent refresh {container.id} --strategy parallel --to {manifest.embedder}` to switch to it."
     )
     return [StoreDifference(kind="manifest", object=container.id, message=message)]

@@ -1,4 +1,4 @@
-"""What every repair works with."""
+"""The context of every repair."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.vectors.port import VectorIndex
 
-IN_MOTION: Final = "a job works on it: run doctor again when the job has ended"
+IN_MOTION: Final = "A job is working on it. Run doctor again when the job has finished."
 
 
 class NotRepairable(Exception):
-    """A difference that no repair can mend; the message says what a person can do."""
+    """A difference that cannot be repaired automatically; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class RepairContext:
     """As for ``Doctor``."""
 
     async def sound_size(self, sha256: Sha256) -> int | None:
-        """The blob's length when its bytes have the hash they should have."""
+        """The blob's size if its bytes match its hash, else None."""
         digest, size = hashlib.sha256(), 0
         try:
             async for piece in self.blobs.stream(sha256):
@@ -44,7 +44,7 @@ class RepairContext:
 
 
 async def lock_document(conn: Connection, doc_id: UUID) -> None:
-    """A document, and first the corpus it is a record of: in the order of a corpus's own job."""
+    """Lock a document, and before it the corpus it belongs to: the lock order of a corpus job."""
     row = await documents.row(conn, doc_id)
     if row is not None and row["parent_id"] is not None:
         await documents.lock(conn, [row["parent_id"]])

@@ -1,4 +1,4 @@
-"""Repair by removal of what nothing refers to. What has come into use since the report is left alone."""
+"""Repair by removing unreferenced data. Data that has come into use since the report is kept."""
 
 from __future__ import annotations
 
@@ -32,27 +32,29 @@ async def drop(ctx: RepairContext, container: Container | None, difference: Stor
     if difference.kind in WITHOUT_CONTAINER:
         return await WITHOUT_CONTAINER[difference.kind](ctx, difference)
     if container is None or difference.doc_id is None:
-        raise NotRepairable("no container or no document is known to it")
+        raise NotRepairable("Its container or document is unknown.")
     if difference.kind == "document":
         return await _take_back(ctx, container, difference.doc_id)
     if difference.generation is None:
-        raise NotRepairable("no generation is known to it")
+        raise NotRepairable("Its generation is unknown.")
     return await _purge(ctx, container, difference.doc_id, difference.generation)
 
 
 async def _purge(ctx: RepairContext, container: Container, doc_id: UUID, generation: int) -> str:
-    """Points and rows of a generation that is not live. Those of a document that waits without a job stay: its rows
-    say what it is made of."""
+    """Purge points and rows of a generation that is not live. A pending document without a job is ingested again
+    instead: its rows name its original."""
     async with ctx.db.transaction() as conn:
         if await containers.hold(conn, container.id) is None:
-            raise NotRepairable("the container is gone")
+            raise NotRepairable("The container no longer exists.")
         await lock_document(conn, doc_id)
         if await pages.is_live(conn, doc_id, generation):
-            return "it is live by now"
+            return "It is live now."
         if await checks.with_open_work(conn, container.id, [doc_id]):
             return IN_MOTION
         if not await _waits_with_original(conn, container, doc_id):
-            await repairs.overtake(conn, doc_id, generation)  # between this and the purge, too
+            await repairs.overtake(
+                conn, doc_id, generation
+            )  # also between this commit and the purge
             await deletion_proofs.delete_dead(conn, doc_id, generation + 1)
             job_id = await enqueue_purges(
                 conn,
@@ -62,7 +64,7 @@ async def _purge(ctx: RepairContext, container: Container, doc_id: UUID, generat
                 lease_seconds=ctx.lease_seconds,
                 twice=False,
             )
-            return f"job {job_id} purges generation {generation} of document {doc_id}"
+            return f"Job {job_id} purges generation {generation} of document {doc_id}."
     return await reingest_document(ctx, container, doc_id)
 
 
@@ -72,16 +74,16 @@ async def _waits_with_original(conn: Connection, container: Container, doc_id: U
 
 
 async def _take_back(ctx: RepairContext, container: Container, doc_id: UUID) -> str:
-    """A document that was accepted, whose bytes are not known, and that no job works on."""
+    """Delete a pending document that has no stored bytes and no job."""
     async with ctx.db.transaction() as conn:
         if await containers.hold(conn, container.id) is None:
-            raise NotRepairable("the container is gone")
+            raise NotRepairable("The container no longer exists.")
         await lock_document(conn, doc_id)
         row = await documents.row(conn, doc_id)
         if row is None or not await checks.pending_without_job(
             conn, container.id, 1, among=[doc_id]
         ):
-            return "it does not wait any more, or a job works on it by now"
+            return "It is no longer pending, or a job is working on it."
         await delete_documents(
             conn,
             container.id,
@@ -89,20 +91,20 @@ async def _take_back(ctx: RepairContext, container: Container, doc_id: UUID) -> 
             principal=ctx.principal,
             lease_seconds=ctx.lease_seconds,
         )
-        await enqueue_collection(  # of the bytes it was to be made of
+        await enqueue_collection(  # of its bytes, if some were stored
             conn, principal=ctx.principal, delay_seconds=LEASES_TO_WAIT * ctx.lease_seconds
         )
-    return f"{row['uri']} is removed: nothing of it was stored; add it again"
+    return f"{row['uri']} is removed, because none of its bytes were stored. Add it again."
 
 
 async def _blob(ctx: RepairContext, difference: StoreDifference) -> str:
     sha256 = Sha256(difference.object)
     size = await ctx.blobs.size(sha256)
     async with ctx.db.transaction() as conn:
-        if size is not None:  # bytes without a row get one, younger than what is collected
+        if size is not None:  # bytes without a row get a row, too young to be collected now
             await blobs.adopt(conn, sha256, size)
         job_id = await enqueue_collection(conn, principal=ctx.principal, delay_seconds=0.0)
-    return f"job {job_id} removes it unless it is used within two leases"
+    return f"Job {job_id} removes it unless it is used within two leases."
 
 
 async def _collection(ctx: RepairContext, difference: StoreDifference) -> str:
@@ -110,28 +112,28 @@ async def _collection(ctx: RepairContext, difference: StoreDifference) -> str:
         owned = {s.collection() for s in await containers.all_spaces(conn)}
         made = await containers.collections_made(conn)
     if difference.object in owned:
-        return "it belongs to a container by now"
+        return "It now belongs to a container."
     if not ctx.alone and difference.object not in made:
-        raise NotRepairable("it was not made by this installation")
+        raise NotRepairable("It is not from this installation.")
     await ctx.index.drop_collection(difference.object)
-    return "it is dropped"
+    return "It is dropped."
 
 
 async def _archive(ctx: RepairContext, difference: StoreDifference) -> str:
-    """The row of a file that is lost or cut off."""
+    """Remove the row of an archive whose file is missing or damaged."""
     archive_id, kind = int(difference.object), ArchiveKind(difference.kind)
     async with ctx.db.transaction() as conn:
         found = await archives.get(conn, archive_id, kind)
     if found is None:
-        return "it is removed already"
+        return "It is already removed."
     size = await ctx.sound_size(Sha256(found.sha256))
     async with ctx.db.transaction() as conn:
         if size is not None:
             await repairs.mark_present(conn, found.sha256, size)
-            return "its bytes are whole; its row says so now"
+            return "Its bytes are intact; its row is corrected."
         await archives.remove(conn, archive_id, kind)
         await enqueue_collection(conn, principal=ctx.principal, delay_seconds=0.0)
-    return f"the {kind.value} is removed: request it again"
+    return f"The {kind.value} is removed. Request it again."
 
 
 WITHOUT_CONTAINER: Final[dict[str, Drop]] = {

@@ -1,8 +1,7 @@
-"""Doctor: compare rows, points, postings and blobs, and say every difference (DESIGN §7.6).
+"""Doctor: compare rows, points, postings and blobs, and report every difference (DESIGN §7.6).
 
-Runs on a live system in bounded pages, at most half of the time. What is in motion (a document with an
-ingest or a purge open, a container that an archive is merged into) is not a difference; what looks like
-one is read again before it is reported.
+Runs on a live system in bounded pages, at most half of the time. Work in progress is no difference: a document with an
+open ingest or purge, or a container during a merge. A suspected difference is read again before it is reported.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Doctor:
         return report
 
     async def _if_there(self, container: Container) -> ContainerReport | None:
-        """None when it was deleted meanwhile: what is told of the others stays."""
+        """The report, or None if the container was deleted meanwhile."""
         try:
             return await self._container(container)
         except NotFound as error:
@@ -107,9 +106,9 @@ class Doctor:
         return report
 
     async def _other_spaces(self, container: Container) -> list[StoreDifference]:
-        """Spaces that are built or kept beside the one that is searched: what they lack, not each of their points.
+        """Notes on spaces other than the live one: the number of documents without points, not each point.
 
-        A refresh that builds one, and a rollback to one, look for what is missing themselves; nothing is found there.
+        Refresh and rollback check such a space for missing points themselves.
         """
         async with self._db.transaction() as conn:
             others = [
@@ -130,13 +129,13 @@ class Doctor:
         try:
             points = f"{await self._index.count(space.collection())} points"
         except LatentError as error:
-            points = f"no points that could be counted ({error.message})"
+            points = f"points not countable ({error.message})"
         more = " or more" if lacking == MAX_DIFFERENCES else ""
         return StoreDifference(
             kind="space",
             object=space.collection(),
             message=f"{space.state.value} space of {space.embedder} {space.version}: {points}; {lacking}{more} live "
-            "documents have none in it; its points are not compared one by one while another space is searched",
+            "documents have no points in it. Its points are not compared one by one, because it is not the live space.",
         )
 
     async def _dead_letters(self, container_id: str) -> list[StoreDifference]:
@@ -146,8 +145,8 @@ class Doctor:
             StoreDifference(
                 kind="job",
                 object=str(row["id"]),
-                message=f"{row['kind']} failed: {row['cause'] or 'no cause is known'}; "
-                f"`latent jobs requeue {row['id']}` tries again",
+                message=f"{row['kind']} failed: {row['cause'] or 'unknown cause'}. "
+                f"Run `latent jobs requeue {row['id']}` to try again.",
                 doc_id=row["doc_id"],
             )
             for row in rows
@@ -164,7 +163,7 @@ class Doctor:
             yield StoreDifference(
                 kind="state",
                 object=container_id,
-                message=f"the space it searches is marked '{drifted}', not 'live'",
+                message=f"the state of its live space is '{drifted}', not 'live'",
                 repair=Remedy.REBUILD,
             )
         for row in pending:
@@ -197,9 +196,11 @@ class Doctor:
             )
 
     async def _collections(self) -> list[StoreDifference]:
-        """Collections without an owner. Of those that look like ours on a server only the ones are dropped that this
-        registry has made: others may be another installation's, or of a time that the registry has lost."""
-        names = await self._index.collections()  # before their rows, which are there first
+        """Collections without an owner. On a shared server only collections that this database created are dropped:
+        others may belong to another installation, or to rows that this database has lost."""
+        names = (
+            await self._index.collections()
+        )  # listed before their rows are read, since rows are created first
         async with self._db.transaction() as conn:
             owned = {s.collection() for s in await containers.all_spaces(conn)}
             made = await containers.collections_made(conn)
@@ -215,23 +216,23 @@ class Doctor:
             else StoreDifference(
                 kind="collection",
                 object=name,
-                message="was not made by this installation and is left alone: another one on the same server may search "
-                "it (each should have an LLC_QDRANT_PREFIX of its own); if nobody does, drop it by hand",
+                message="is not from this installation and is not dropped: another installation on the same server may use it "
+                "(each needs a different LLC_QDRANT_PREFIX). If none does, drop it manually.",
             )
             for name in strange
         ]
 
     async def _tokens(self) -> list[StoreDifference]:
-        """Rights to what is not there: whoever makes a container of that name gives it to them. No difference, since
-        a token may be made before its container."""
+        """Tokens for missing containers: a new container with that name becomes readable by them. Only a note, since a
+        token may be created before its container."""
         async with self._db.transaction() as conn:
             rows = await stamp_rows.dangling_tokens(conn, MAX_DIFFERENCES)
         return [
             StoreDifference(
                 kind="token",
                 object=str(row["id"]),
-                message=f"'{row['name']}' of {row['principal']} opens {', '.join(row['gone'])}, which is not there: "
-                f"`latent token revoke {row['id']}` unless it is still to be made",
+                message=f"'{row['name']}' of {row['principal']} grants access to {', '.join(row['gone'])}, which does not exist. "
+                f"Run `latent token revoke {row['id']}` unless it will be created.",
             )
             for row in rows
         ]

@@ -1,4 +1,4 @@
-"""What keeps a comparison of the stores bounded: pages, a limit per kind of difference, and pauses."""
+"""Bounds of a comparison of the stores: page size, limit per kind of difference, and pauses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PAUSE_SECONDS: Final = 0.25
 
 
 class DoctorThrottle:
-    """Keeps a long comparison from crowding out searches: after each step it rests as long as the step took."""
+    """Slows a long comparison so that searches stay fast: after each step it pauses as long as the step took."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()

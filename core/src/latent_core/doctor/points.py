@@ -78,7 +78,7 @@ class PointCheck:
         return [p for p in batch if (p.id, p.chunk_no) not in expected]
 
     async def missing(self, container: Container) -> AsyncIterator[StoreDifference]:
-        """Live chunks whose vectors are not stored, or are not usable."""
+        """Live chunks whose vectors are missing or unusable."""
         after = -1
         while True:
             async with self._db.transaction() as conn:
@@ -107,7 +107,7 @@ class PointCheck:
             return bool(await chunks.by_chunk_no(conn, container_id, [row["chunk_no"]]))
 
     async def _bad(self, collection: str, ids: list[PointId]) -> dict[PointId, str]:
-        """Points that are absent, or whose vector has no unit length."""
+        """Points that are missing, or whose vector is not of unit length."""
         bad: dict[PointId, str] = {}
         for start in range(0, len(ids), IDS_PER_CHECK):
             batch = ids[start : start + IDS_PER_CHECK]

@@ -1,7 +1,7 @@
-"""Repair by re-ingest: a job makes the document again from its stored original, or fetches its web page again.
+"""Repair by re-ingest: a job ingests the document again from its stored original or its web page.
 
-What is live stays live until the job publishes the next generation; the publication purges the old one with what was
-damaged in it. Texts and pictures that have not changed take their vectors from the embedding cache.
+The live generation stays live until the job publishes the next one, which also purges the damaged one. Unchanged texts
+and pictures take their vectors from the embedding cache.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from latent_core.domain.job import JobKind
 from latent_core.domain.recipe import recipe
 from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, accept, from_original
 
-DELETED: Final = "it is deleted by now"
+DELETED: Final = "It has been deleted meanwhile."
 WEB: Final = ("http://", "https://")
 
 
@@ -34,22 +34,22 @@ def is_web(uri: str) -> bool:
 
 async def reingest(ctx: RepairContext, container: Container, difference: StoreDifference) -> str:
     if difference.doc_id is None:
-        raise NotRepairable("no document is known to it")
+        raise NotRepairable("Its document is unknown.")
     if difference.kind == "blob":
         sha256 = Sha256(difference.object)
         size = await ctx.sound_size(sha256)
         async with ctx.db.transaction() as conn:
             if size is not None:
                 await repairs.mark_present(conn, sha256, size)
-                return "its bytes are whole; its row says so now"
+                return "Its bytes are intact; its row is corrected."
             await _distrust(ctx, conn, sha256)
     return await reingest_document(ctx, container, difference.doc_id)
 
 
 async def reingest_document(ctx: RepairContext, container: Container, doc_id: UUID) -> str:
-    """From its original, or that of the corpus it is a record of. Never replaces what is queued, which is newer.
+    """Ingest a document again from its original, or from that of its corpus. A queued job, which is newer, stays.
 
-    The original is read to its end first: damaged bytes must not replace what is live.
+    The original is read completely first: damaged bytes must not replace the live generation.
     """
     async with ctx.db.transaction() as conn:
         if await _locked_source(conn, container, doc_id) is None:
@@ -79,13 +79,13 @@ async def _locked_source(
     conn: Connection, container: Container, doc_id: UUID
 ) -> dict[str, Any] | None:
     if await containers.hold(conn, container.id) is None:
-        raise NotRepairable("the container is gone")
+        raise NotRepairable("The container no longer exists.")
     await lock_document(conn, doc_id)
     return await _source_row(conn, doc_id)
 
 
 async def _source_row(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
-    """The document, or the corpus it is a record of; None when it was deleted."""
+    """The document, or the corpus of a record; None if it was deleted."""
     row = await documents.row(conn, doc_id)
     if row is None or row["deleted_at"] is not None:
         return None
@@ -96,7 +96,7 @@ async def _source_row(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
 
 
 async def _distrust(ctx: RepairContext, conn: Connection, sha256: Sha256) -> None:
-    """Listings ask for bytes that are gone, and the next attempt to store them writes them."""
+    """Mark a blob as missing, so that listings request it and the next upload stores it again."""
     await repairs.distrust(conn, sha256)
     await ctx.blobs.delete(sha256)
 
@@ -104,11 +104,11 @@ async def _distrust(ctx: RepairContext, conn: Connection, sha256: Sha256) -> Non
 async def _from_original(
     ctx: RepairContext, conn: Connection, container: Container, original: dict[str, Any]
 ) -> str:
-    """A corpus's job makes those records again that have changed, or have lost their fingerprint."""
+    """Enqueue the ingest from an original. A corpus job redoes records that changed or lost their fingerprint."""
     payload = from_original(original, recipe(container.manifest), rebuild=not original["corpus"])
     source = SourceInfo(container.id, original["uri"], original["mime"])
     job_id = await _accept(ctx, conn, source, payload, corpus=original["corpus"])
-    return f"job {job_id} makes {original['uri']} again from its original"
+    return f"Job {job_id} ingests {original['uri']} again from its original."
 
 
 async def _fetch(
@@ -123,7 +123,7 @@ async def _fetch(
     )
     source = SourceInfo(container.id, row["uri"], row["mime"])
     job_id = await _accept(ctx, conn, source, payload, corpus=row["mime"] == CORPUS_MIME)
-    return f"job {job_id} fetches {row['uri']} again"
+    return f"Job {job_id} fetches {row['uri']} again."
 
 
 async def _accept(
@@ -134,7 +134,7 @@ async def _accept(
     *,
     corpus: bool,
 ) -> JobId:
-    """Records that were deleted since the corpus was added stay deleted: a repair adds nothing."""
+    """Enqueue the job. Records that were deleted since the corpus was added stay deleted."""
     if corpus:
         await repairs.keep_records_deleted(conn, source.doc_id)
     kind = JobKind.CORPUS if corpus else JobKind.INGEST
@@ -144,6 +144,6 @@ async def _accept(
 
 def _without_original(container: Container, row: dict[str, Any]) -> str:
     return (
-        f"the original is not stored: add {row['uri']} again. Until then its text stays searchable; if only vectors are"
-        f" missing, `latent refresh {container.id} --strategy inplace` embeds the stored text again"
+        f"The original is not stored. Add {row['uri']} again; until then its text stays searchable. If only vectors are"
+        f" missing, run `latent refresh {container.id} --strategy inplace` to embed the stored text again."
     )

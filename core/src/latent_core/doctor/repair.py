@@ -1,7 +1,7 @@
-"""Repair what doctor found: re-ingest the document, rebuild what the container derives, or drop the orphan.
+"""Repair differences: re-ingest the document, rebuild derived data of the container, or drop an orphan.
 
-Runs on a live system, in small steps. Everything here may be done twice: a repair reads again what it is to repair,
-and leaves alone what is in order by then. Whatever a job can do is left to a job.
+Runs on a live system, in small steps. Every repair is idempotent: it reads the data again and changes nothing that is
+already correct. Jobs do the work where possible.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from latent_core.vectors.port import VectorIndex
 
 logger = logging.getLogger(__name__)
 
-REPAIRED_BEFORE: Final = "the repair of another difference covers it"
+REPAIRED_BEFORE: Final = "The repair of another difference covers it."
 
 
 class Repairer:
@@ -62,7 +62,7 @@ class Repairer:
         done, message = True, REPAIRED_BEFORE
         try:
             if difference.repair is Remedy.NONE:
-                done, message = False, "nothing repairs it by itself"
+                done, message = False, "It cannot be repaired automatically."
             elif self._first(container, difference):
                 message = await self._repaired_by(container, difference)
         except NotRepairable as exc:
@@ -89,20 +89,20 @@ class Repairer:
         if difference.repair is Remedy.DROP:
             return await drop(self._ctx, container, difference)
         if container is None:
-            raise NotRepairable("it belongs to no container")
+            raise NotRepairable("It belongs to no container.")
         if difference.repair is Remedy.REINGEST:
             return await reingest(self._ctx, container, difference)
         return await self._rebuild(container, difference)
 
     async def _rebuild(self, container: Container, difference: StoreDifference) -> str:
-        """The keyword index holds the container while it is written, so it is only written when it is wrong."""
+        """Rebuild the keyword index only if it is wrong, since the rebuild locks the container."""
         db = self._ctx.db
         if difference.kind == "keywords":
-            return f"{await rebuild_keywords(db, container.id)} chunks are indexed again"
+            return f"{await rebuild_keywords(db, container.id)} chunks are indexed again."
         async with db.transaction() as conn:
             await repairs.mark_live(conn, container.id)
         await container_stamps.mend(db, self._ctx.index, container)
-        return "the live space and its dimensions, the etag and the languages are derived again"
+        return "The live space, its dimensions, the etag and the languages are derived again."
 
 
 def _subject(container: Container | None, difference: StoreDifference) -> tuple[object, ...]:

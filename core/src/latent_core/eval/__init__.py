@@ -1,1 +1,1 @@
-"""Retrieval quality: figures of rankings, intervals, gates, judged sets. Pure: who searches is handed in."""
+"""Retrieval quality: metrics of rankings, intervals, gates, judged sets."""

@@ -1,6 +1,6 @@
 """Judged sets on disk, in the layout of BEIR: ``queries.jsonl`` and ``qrels/test.tsv`` (or ``qrels.tsv``).
 
-The corpus itself is ingested before, as a JSONL corpus: judgements name documents by their ``_id``.
+The corpus must be ingested first, as a JSONL corpus: judgements name documents by their ``_id``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MAX_LINES: Final = 2_000_000
 MAX_GOLDEN_BYTES: Final = 16 * 1024 * 1024
 GOLDEN_FILES: Final = ("{id}/eval.json", "{id}.eval.json")
 COLUMNS: Final = {3: (0, 1, 2), 4: (0, 2, 3)}
-"""BEIR writes query, document, grade; TREC writes an iteration in between."""
+"""BEIR writes query, document, grade; TREC has an iteration after the query."""
 
 
 def read_golden(file: Path, where: str | None = None) -> GoldenSet:
-    """Golden queries, in either form; ``Invalid`` names what is wrong with the file, which it calls ``where``."""
+    """Read golden queries in either format; ``Invalid`` says what is wrong. ``where`` is the file's name in messages."""
     where = where or str(file)
     try:
         data = orjson.loads(file.read_bytes())
@@ -38,7 +38,7 @@ def read_golden(file: Path, where: str | None = None) -> GoldenSet:
 
 
 def golden_in(folder: Path, container_id: str) -> dict[str, Any] | None:
-    """A container's golden queries as its file in the manifest folder has them, if some can be read."""
+    """A container's golden queries from the manifest folder; None without a valid file."""
     for name in GOLDEN_FILES:
         file = folder / name.format(id=container_id)
         try:
@@ -47,13 +47,13 @@ def golden_in(folder: Path, container_id: str) -> dict[str, Any] | None:
             data = orjson.loads(file.read_bytes())
             parse_golden(data)
         except (OSError, ValueError, Invalid):
-            continue  # none, or the template that its owner has not filled in
+            continue  # no file, or the template is not filled in
         return dict(data)
     return None
 
 
 def golden_key(folder: Path, container_id: str) -> str:
-    """Changes when ``golden_in`` does; empty without any."""
+    """Digest of ``golden_in``; empty without golden queries."""
     found = golden_in(folder, container_id)
     if found is None:
         return ""
@@ -61,7 +61,7 @@ def golden_key(folder: Path, container_id: str) -> str:
 
 
 def read_judged(folder: Path) -> list[JudgedQuery]:
-    """Queries of ``folder`` that have a relevant document, in the order of the file; ``Invalid``."""
+    """Queries of ``folder`` that have a relevant document, in the order of the file; ``Invalid`` if malformed."""
     grades = _grades(folder)
     found: list[JudgedQuery] = []
     for number, line in _lines(folder / "queries.jsonl"):
@@ -70,10 +70,10 @@ def read_judged(folder: Path) -> list[JudgedQuery]:
         if not any(grade > 0 for grade in relevant.values()):
             continue
         if len(found) == MAX_QUERIES:
-            raise Invalid(f"{folder} has more than {MAX_QUERIES} judged queries: give a part of it")
+            raise Invalid(f"{folder} has more than {MAX_QUERIES} judged queries. Split the set.")
         found.append(_query(record, relevant, folder / "queries.jsonl", number))
     if not found:
-        raise Invalid(f"{folder} holds no query with a relevant document in {', '.join(QRELS)}")
+        raise Invalid(f"{folder} has no query with a relevant document in {', '.join(QRELS)}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Gates: what fails a run or keeps a refresh from switching. Thresholds, falls of quality, rises of latency."""
+"""Gates that fail an evaluation or stop a refresh: thresholds, loss of quality, rise of latency."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from latent_core.eval.metrics import GAIN_DEPTH, QueryFigures, folded
 
 MIN_RECALL: Final = 0.5
 MAX_FALL: Final = 0.02
-"""Share of the last run's nDCG@10 or recall@20 that may be lost."""
+"""Largest allowed relative loss of nDCG@10 or recall@20 since the last run."""
 MAX_P95_RISE: Final = 0.20
 NOTICEABLE_MS: Final = 5.0
-"""A smaller rise of the p95 says nothing, whatever its share."""
+"""A smaller rise of the p95 is noise, whatever its share."""
 
 NDCG: Final = "ndcg@10"
 RECALL: Final = "recall@20"
@@ -25,7 +25,7 @@ METRICS: Final = (NDCG, RECALL, LATENCY)
 
 
 def means_of(figures: Sequence[QueryFigures], latencies_ms: Sequence[float]) -> Means:
-    """Over all queries, of which there is at least one."""
+    """Means over all queries (at least one)."""
     n = len(figures)
     return Means(
         ndcg_at_10=math.fsum(f.ndcg for f in figures) / n,
@@ -52,7 +52,7 @@ def threshold_failures(thresholds: Thresholds, means: Means) -> list[str]:
 
 
 def regressions(means: Means, last: Means, metrics: Collection[str] = METRICS) -> list[str]:
-    """Which of ``metrics`` became worse than in the ``last`` run by more than is allowed."""
+    """The ``metrics`` that became worse than in the ``last`` run by more than the limit."""
     found: list[str] = []
     if NDCG in metrics and means.ndcg_at_10 < last.ndcg_at_10 * (1 - MAX_FALL):
         fall = f"from {last.ndcg_at_10:.3f} to {means.ndcg_at_10:.3f}"
@@ -67,7 +67,7 @@ def regressions(means: Means, last: Means, metrics: Collection[str] = METRICS) -
 
 
 def is_slower(p95_ms: float, before_ms: float) -> bool:
-    """Whether the p95 rose by more than is allowed."""
+    """Whether the p95 rose by more than the limit."""
     return p95_ms > max(before_ms * (1 + MAX_P95_RISE), before_ms + NOTICEABLE_MS)
 
 

@@ -1,7 +1,7 @@
-"""Bootstrap intervals of means over queries: how far a figure could be off by the choice of queries.
+"""Bootstrap intervals of means over queries: how much a metric depends on the choice of queries.
 
 Percentile bootstrap (Efron 1979); of a difference the queries are drawn in pairs (Sakai, SIGIR 2006), since
-the same query is easy or hard for both. Seeded: the same figures give the same interval.
+the same query is easy or hard for both. Seeded: equal values give equal intervals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SAMPLES: Final = 2000
 LEVEL: Final = 0.95
 SEED: Final = 7801
 VALUES_PER_DRAW: Final = 4_000_000
-"""Drawn at once: 32 MB."""
+"""Limit per draw: 32 MB."""
 
 
 def mean_interval(values: Sequence[float]) -> Interval:

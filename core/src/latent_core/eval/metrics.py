@@ -1,7 +1,7 @@
-"""Figures of one ranking, as trec_eval counts them (checked against ir_measures).
+"""Metrics of one ranking, as trec_eval computes them (checked against ir_measures).
 
-Documents are ranked, each at its first hit; grades are linear gains; a document that nobody judged is not
-relevant. Without a hit every figure is 0.
+Each document ranks at its first hit; grades are linear gains; an unjudged document is not relevant. Without hits every
+metric is 0.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def of_documents(relevant: Mapping[str, float], hits: Sequence[Hit]) -> QueryFig
 
 
 def of_strings(expected: Sequence[str], hits: Sequence[Hit]) -> QueryFigures:
-    """Each string is a question with one answer: the first hit whose title or text holds it. The mean of these."""
+    """The mean over strings. Each string has one relevant hit: the first whose title or text contains it."""
     texts = [folded(f"{hit.title}\n{hit.text or hit.snippet}") for hit in hits]
     each = [
-        of_ranking(_only_first(folded(grades), texts), [1.0], hits=len(hits)) for grades in expected
+        of_ranking(_only_first(folded(string), texts), [1.0], hits=len(hits)) for string in expected
     ]
     n = len(each)
     return QueryFigures(
@@ -76,14 +76,14 @@ def of_strings(expected: Sequence[str], hits: Sequence[Hit]) -> QueryFigures:
 
 
 def of_golden(query: GoldenQuery, hits: Sequence[Hit]) -> QueryFigures:
-    """A query that names documents is measured on their ranks, one that names strings only on these."""
+    """Metrics by documents if the query names some, else by its strings."""
     if query.expect_docs:
         return of_documents(dict.fromkeys(query.expect_docs, 1.0), hits)
     return of_strings(query.expect or query.expect_keywords, hits)
 
 
-def _only_first(grades: str, texts: Sequence[str]) -> list[float]:
-    found = next((place for place, text in enumerate(texts) if grades in text), None)
+def _only_first(string: str, texts: Sequence[str]) -> list[float]:
+    found = next((place for place, text in enumerate(texts) if string in text), None)
     return [float(place == found) for place in range(len(texts))]
 
 

@@ -29,7 +29,7 @@ from latent_core.eval.intervals import mean_interval, paired_interval
 from latent_core.eval.query_sets import QueryResult
 
 SHOWN_FAILURES: Final = 50
-"""Of the queries of a judged set."""
+"""Limit of failed queries listed for a judged set."""
 RRF_CONSTANTS: Final = (10, 60)
 BM25_WEIGHTS: Final = (0.3, 0.5, 0.7)
 
@@ -45,9 +45,9 @@ def report(
     partial: int,
     metrics: Collection[str] = METRICS,
 ) -> SetupReport:
-    """How ``setup`` did. Golden queries are each a gate; of a judged set only the means are.
+    """The report of ``setup``. Each golden query is a gate; for a judged set only the means are.
 
-    ``latencies_ms`` are one a query. ``metrics`` are those that must not have become worse than in the ``last`` run.
+    ``latencies_ms``: one value per query. ``metrics``: those compared with the ``last`` run.
     """
     means = means_of([a.figures for a in answers], latencies_ms)
     gates = threshold_failures(thresholds, means)
@@ -58,7 +58,7 @@ def report(
         gates.append(f"{len(failed)} of {len(answers)} queries fail")
     if partial:
         gates.append(
-            f"{partial} of {len(answers)} answers were not whole: run it again when nothing is late or away"
+            f"{partial} of {len(answers)} answers were partial. Run it again when all services respond in time."
         )
     return SetupReport(
         setup=setup,
@@ -74,12 +74,12 @@ def report(
 
 
 def latency_fails(latencies_ms: Sequence[float], last: KeptRun, metrics: Collection[str]) -> bool:
-    """Whether the gate of latencies would refuse these."""
+    """Whether these latencies fail the latency gate."""
     return LATENCY in metrics and is_slower(percentile(latencies_ms, 0.95), last.means.p95_ms)
 
 
 def is_baseline(request: EvalRequest, reports: Sequence[SetupReport]) -> bool:
-    """Whether the next run is compared with this one; one with answers that were not whole says nothing."""
+    """Whether the next run is compared with this one. A run with partial answers is no baseline."""
     if any(one.partial for one in reports):
         return False
     return request.save or (all(one.passed for one in reports) and not request.compare)
@@ -88,7 +88,7 @@ def is_baseline(request: EvalRequest, reports: Sequence[SetupReport]) -> bool:
 def suggestion(
     current: Sequence[QueryResult], tried: Sequence[tuple[Setup, Sequence[QueryResult]]]
 ) -> Suggestion:
-    """The best of ``tried`` by nDCG@10, and whether it is surely better than what is in force."""
+    """The best of ``tried`` by nDCG@10, and whether it is significantly better than the current setup."""
     ours = {a.id: a.figures.ndcg for a in current}
     ranked = sorted(tried, key=lambda pair: (-_ndcg(pair[1]), pair[0].name))
     best, answers = ranked[0]
@@ -104,7 +104,7 @@ def suggestion(
 
 
 def candidates() -> list[Setup]:
-    """Ways to fuse that are worth a try."""
+    """Fusion setups to try."""
     weights = [{"bm25": w, "vector": round(1 - w, 2)} for w in BM25_WEIGHTS]
     fusions = [Fusion(k=k, weights=w) for k in RRF_CONSTANTS for w in weights]
     fusions += [

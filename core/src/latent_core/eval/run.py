@@ -33,10 +33,10 @@ from latent_core.search.plan import SearchTarget, require_offered
 from latent_core.search.readable import Readable
 from latent_core.search.service import SearchService
 
-PROGRESS_NOTE: Final = "queries asked"
+PROGRESS_NOTE: Final = "queries done"
 
 OnProgress = Callable[[int, int, str], Awaitable[None]]
-"""Called with queries done, queries in total, and what they are."""
+"""Called with queries done, queries in total, and a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ async def timed_search(
     query: str,
     target: SearchTarget | None = None,
 ) -> TimedSearch:
-    """Chunks, not documents: if a long document matches in many places, each place counts for recall."""
+    """Search for chunks, not documents: if a long document matches in many places, each counts for recall."""
     request = SearchRequest(
         containers=[container.id],
         query=query,
@@ -75,7 +75,7 @@ class SetupRun:
 
     answers: list[QueryResult] = field(default_factory=list)
     latencies_ms: list[float] = field(default_factory=list)
-    """The shortest of each query."""
+    """The shortest time of each query."""
     partial: int = 0
 
 
@@ -83,7 +83,7 @@ class SetupRun:
 class EvaluationResult:
     report: EvalReport
     runs: Sequence[tuple[KeptRun, bool]]
-    """To keep, each with whether it passed."""
+    """Runs to keep, each with whether it passed."""
     notes: Sequence[Issue]
 
 
@@ -117,7 +117,7 @@ class Evaluation:
         queries = len(self._questions.queries)
         self._total = queries * (self._request.rounds * len(setups) + len(more))
         first = self._questions.queries[0]
-        # The first search loads what is loaded at first use; it is not measured.
+        # The first search loads models and caches; it is not measured.
         await timed_search(self._service, self._container, setups[0], first.query)
         runs = [(setup, await self._answers(setup, self._request.rounds)) for setup in setups]
         for setup, run in runs:
@@ -147,7 +147,7 @@ class Evaluation:
         return run
 
     async def _round(self, setup: Setup, run: SetupRun) -> None:
-        """All queries once. The first answer is judged; of the times the shortest counts."""
+        """Run all queries once. Only the first answer of each is judged; the shortest time counts."""
         first = not run.answers
         for place, query in enumerate(self._questions.queries):
             timed = await timed_search(self._service, self._container, setup, query.query)
@@ -161,7 +161,7 @@ class Evaluation:
             await self._on_progress(self._done, self._total, PROGRESS_NOTE)
 
     async def _repeat_while_slower(self, setup: Setup, run: SetupRun) -> None:
-        """A search that became slower stays slow in every round; a machine that was busy for a moment does not."""
+        """Repeat while the latency gate fails: a slower search stays slow, a briefly busy machine does not."""
         last = self._last.get(setup.name)
         if last is None:
             return
@@ -172,7 +172,7 @@ class Evaluation:
             await self._round(setup, run)
 
     def _metrics(self, last: KeptRun | None) -> list[str]:
-        """What must not have become worse than in ``last``. Latencies of another kind of process say nothing."""
+        """Metrics to compare with ``last``, without latency if another kind of process measured it."""
         metrics: list[str] = list(self._container.manifest.eval.metrics)
         if last is not None and last.process != self._process:
             metrics = [metric for metric in metrics if metric != LATENCY]
@@ -186,8 +186,8 @@ class Evaluation:
         return [
             Issue(
                 code=IssueCode.POLICY,
-                message=f"p95 of '{run.setup}' is not compared with the run of {run.created_at}: that run was measured in "
-                f"another kind of process ({run.process or 'unknown'}, this one: {self._process})",
+                message=f"p95 of '{run.setup}' is not compared with the run of {run.created_at}: another kind of process "
+                f"measured that run ({run.process or 'unknown'}, this one: {self._process})",
                 details={"setup": run.setup},
             )
             for run in runs
@@ -217,7 +217,7 @@ class Evaluation:
         )
 
     def _to_try(self) -> list[Setup]:
-        """Hybrid search as the manifest has it now, and what it is compared with."""
+        """The manifest's current hybrid search, then the alternatives."""
         if not self._request.suggest:
             return []
         current = Setup(mode=SearchMode.HYBRID, fusion=self._container.manifest.retrieval.fusion)
@@ -235,7 +235,7 @@ def questions_of(container: Container, request: EvalRequest) -> QuerySet:
     questions = QuerySet.of(request, container.manifest.eval.thresholds)
     if not questions.queries:
         raise Invalid(
-            f"no query to ask: write manifests/{container.id}/eval.json, or send golden or judged queries"
+            f"There are no queries. Write manifests/{container.id}/eval.json, or send golden or judged queries."
         )
     return questions
 

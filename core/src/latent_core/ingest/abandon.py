@@ -1,8 +1,8 @@
-"""Give up generations that no attempt will publish: its job was cancelled, failed, or died with its process.
+"""Abandon generations that no attempt will publish, because the job was cancelled, failed or died with its process.
 
-An attempt that ends by itself has its own points purged. One whose process was killed, and whose job was
-then cancelled or given up, can not; nor can a later attempt that finds nothing left to do. What an import
-has accepted and does not make live is taken back: no job of its own would.
+An attempt that ends by itself purges its own points. An attempt whose process was killed cannot, and a later attempt
+may find nothing left to do. Documents that an import accepted but did not publish are deleted, since no other job
+would do that.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ async def purge_abandoned(
     ending: ClaimedJob | None = None,
     container_id: str | None = None,
 ) -> int:
-    """Enqueue purges for all of them, of one container if it is given; how many documents had some.
+    """Enqueue purges for abandoned generations, of all containers or one; returns the number of documents.
 
-    ``ending`` is an import that is about to be given up by who holds it: as if it had ended. ``LeaseLost``.
+    ``ending``: an import that its holder is about to abandon; it counts as ended. ``LeaseLost`` if the lease is lost.
     """
     total, but = 0, ending.id if ending is not None else 0
     while True:
@@ -59,7 +59,7 @@ async def _give_up(
 ) -> int:
     async with db.transaction() as conn:
         if ending is not None:
-            await hold(conn, ending)  # nobody goes on with it meanwhile
+            await hold(conn, ending)  # no other worker continues it meanwhile
         if await containers.hold(conn, container_id) is None:
             return 0  # its deletion removes everything
         await documents.lock(conn, doc_ids)

@@ -22,20 +22,20 @@ CORPUS_MIME: Final = "application/x-ndjson"
 
 
 class Validators(BaseModel):
-    """What a server said about the bytes it sent: asked with it, it tells whether they have changed."""
+    """HTTP validators of the fetched bytes. Sent with the next request, they show whether the bytes changed."""
 
     model_config = ConfigDict(frozen=True)
 
     etag: str | None = None
     last_modified: str | None = None
     final_url: str
-    """Where the bytes were found, redirects followed; only there is the server asked so."""
+    """The address after redirects; the validators are sent only there."""
     mime: str
     filename: str
 
 
 class IngestPayload(BaseModel):
-    """What an ingest or corpus job carries: where the bytes are and what was said about them."""
+    """Payload of an ingest or corpus job: where the bytes are, and their metadata."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,7 +43,7 @@ class IngestPayload(BaseModel):
     filename: str
     mime: str
     request: int = 0
-    """``documents.request`` at the time: a newer one overtakes this job."""
+    """``documents.request`` at enqueue time; a newer request overtakes this job."""
     sha256: str | None = None
     """Hash of a stored blob; else ``path`` names a file below an ingest root, or ``url`` a page."""
     path: str | None = None
@@ -55,24 +55,24 @@ class IngestPayload(BaseModel):
     modified_at: datetime | None = None
     mtime_ns: int | None = None
     meta: dict[str, Any] = {}
-    """By path and sender; what stands in the file itself is added when it is read."""
+    """From path and sender; metadata in the file is added when the file is read."""
     given_meta: str | None = None
-    """``doc_meta.given_digest`` of the sender's part of it."""
+    """``doc_meta.given_digest`` of the sender's part of ``meta``."""
     recipe: str | None = None
-    """As it was when this was accepted: a refusal counts as long as it is the same."""
+    """The recipe at acceptance. A refusal is valid while the recipe is unchanged."""
     rebuild: bool = False
-    """Make it anew though nothing that decides its chunks has changed."""
+    """Rebuild even if nothing that determines the chunks has changed."""
     offset: int = 0
-    """Where a corpus job goes on, in bytes; ``line`` is the number of the line that begins there."""
+    """Byte offset at which a corpus job continues; ``line`` is the line number there."""
     line: int = 1
     records: int = 0
     failures: int = 0
     nameless: int = 0
-    """Failures without an id: which records they were is not known."""
+    """Failed records without an id."""
 
 
 def from_original(row: dict[str, Any], recipe: str, *, rebuild: bool = True) -> IngestPayload:
-    """The same document from the bytes that are stored; what its sender said of it stays as it is."""
+    """Payload for a document's stored bytes; the sender's metadata stays unchanged."""
     validators = Validators.model_validate(row["validators"]) if row["validators"] else None
     return IngestPayload(
         uri=row["uri"],
@@ -99,13 +99,13 @@ class AcceptedSource:
 async def accept(
     conn: Connection, source: SourceInfo, payload: IngestPayload, *, kind: JobKind, principal: str
 ) -> AcceptedSource:
-    """Write document and job; ``NotFound`` when the container is gone.
+    """Write document and job; ``NotFound`` if the container was deleted.
 
-    Adding the same document again while its job is queued replaces that job's payload. The container is
-    held first: a document must not slip into one that is being deleted.
+    Adding the same document again while its job is queued replaces the job's payload. The container is locked first,
+    so that no document is added to a container that is being deleted.
     """
     if await containers.hold(conn, source.container_id) is None:
-        raise NotFound(f"container '{source.container_id}' does not exist")
+        raise NotFound(f"Container '{source.container_id}' does not exist.")
     request = await documents.accept(conn, source)
     job_id = await enqueue(
         conn,

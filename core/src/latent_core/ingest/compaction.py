@@ -1,4 +1,4 @@
-"""Have the small posting rows merged that publications leave."""
+"""Enqueue the compaction that merges small posting rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from latent_core.queue.enqueue import ensure_queued
 
 
 async def enqueue_if_needed(conn: Connection, container_id: str) -> None:
-    """Enqueue a compaction when enough small rows have gathered; one that is queued already is enough."""
+    """Enqueue a compaction if there are enough small rows and none is queued yet."""
     if await needed(conn, container_id):
         await ensure_queued(
             conn,

@@ -1,4 +1,4 @@
-"""Found a container: its row, its first space, and that space's collection."""
+"""Create a container: its row, its first space, and that space's collection."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from latent_core.vectors.port import CollectionLayout, VectorIndex
 
 logger = logging.getLogger(__name__)
 OURS = "c_"
-"""Begins the names of our collections."""
+"""Prefix of our collection names."""
 
 
 class ModelLookup(Protocol):
-    """Tells which model a manifest's embedder is; ``Invalid`` names what the manifest lacks."""
+    """Returns the model of a manifest's embedder; ``Invalid`` names what the manifest lacks."""
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel: ...
 
 
 def etag(manifest: Manifest) -> str:
-    """Version of a manifest: the same content has the same one."""
+    """Version of a manifest: equal content has an equal etag."""
     return hashlib.sha256(manifest.model_dump_json().encode()).hexdigest()[:32]
 
 
@@ -43,7 +43,7 @@ async def create(
     principal: str,
     request_id: str | None,
 ) -> Container:
-    """Make the container; ``Conflict`` when its id is taken. All of it, or (the engine refuses) nothing."""
+    """Create the container, or nothing if the vector engine fails. ``Conflict`` if the id is taken."""
     model = models.model_of(manifest)
     async with db.transaction() as conn:
         if not await containers.insert(conn, manifest, etag(manifest)):
@@ -59,7 +59,7 @@ async def create(
         )
         container = await containers.get(conn, manifest.id)
     if container is None:
-        raise RuntimeError(f"container {manifest.id} is not there after its creation")
+        raise RuntimeError(f"container {manifest.id} was not found after its creation")
     failpoint("create.before_collection")
     try:
         await index.create_collection(
@@ -67,7 +67,7 @@ async def create(
         )
         failpoint("create.after_collection")
     except LatentError:
-        # Without its collection it would take nothing in before the next start.
+        # Without its collection the container would reject documents until the next start.
         async with db.transaction() as conn:
             await delete_container(conn, container.id, principal=principal)
         raise
@@ -75,12 +75,13 @@ async def create(
 
 
 async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -> None:
-    """Make the collections that a crash between the two stores left unmade.
+    """Create the collections that are missing after a crash between the two stores.
 
-    Those that nobody owns are dropped if we are ``alone`` with the engine; on a server they may be somebody else's,
-    and a start with the wrong database must cost nothing: ``latent doctor`` names them.
+    Collections without an owner are dropped only if we are ``alone`` with the engine. On a shared server they may
+    belong to another installation, and a start with the wrong database must not destroy data: ``latent doctor`` lists
+    them.
     """
-    # Listed before the rows are read: what another process makes meanwhile has its row, and is not dropped.
+    # Listed before the rows are read: a collection that another process creates meanwhile has its row already.
     listed = await index.collections()
     async with db.transaction() as conn:
         there = {c.id: c.manifest for c in await containers.all_(conn)}
@@ -92,14 +93,14 @@ async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -
             await index.create_collection(space.collection(), space.dims, layout)
     strange = [name for name in listed if name.startswith(OURS) and name not in owned]
     if strange and not alone:
-        logger.warning("collections_of_nobody", extra={"collections": strange})
+        logger.warning("unowned_collections", extra={"collections": strange})
         return
     for name in strange:
         await index.drop_collection(name)
 
 
 def layout_of(manifest: Manifest) -> CollectionLayout:
-    """How a server is to keep the container's collections."""
+    """How a vector server stores the container's collections."""
     vector_settings = manifest.vectors
     return CollectionLayout(
         vector_settings.quantization, vector_settings.shards, vector_settings.replicas
@@ -107,47 +108,47 @@ def layout_of(manifest: Manifest) -> CollectionLayout:
 
 
 def check_change(current: Container, manifest: Manifest) -> None:
-    """Refuse a change that the stored vectors would not survive, with what to do instead."""
+    """Refuse a change that would invalidate the stored vectors, and name the command for it."""
     old = current.manifest
     if manifest.id != current.id:
         raise Invalid(
-            f"the manifest's id is '{manifest.id}', not '{current.id}': an id is for ever"
+            f"The manifest's id is '{manifest.id}', not '{current.id}'. The id of a container cannot change."
         )
     for key in ("embedder", "embedder_version", "dims"):
         if getattr(manifest, key) != getattr(old, key):
             raise Conflict(
-                f"{key} decides the stored vectors and is not changed by apply: "
-                f"`latent refresh {current.id} --strategy parallel --to {_target(manifest)}` changes it",
+                f"apply cannot change {key}, because the stored vectors depend on it. "
+                f"Run `latent refresh {current.id} --strategy parallel --to {_target(manifest)}`.",
                 key=key,
             )
 
 
 def _target(manifest: Manifest) -> str:
-    """The embedder as the command takes it."""
+    """The embedder as command-line options."""
     dims = f" --dims {manifest.dims}" if manifest.dims is not None else ""
     version = f" --version {manifest.embedder_version}" if manifest.embedder_version else ""
     return f"{manifest.embedder}{version}{dims}"
 
 
 async def check_gone(conn: Connection, container_id: str) -> None:
-    """``Conflict`` when what a job is about to remove is there again: restored, or being restored."""
+    """``Conflict`` if the container that a job is about to remove was restored or is being restored."""
     builder = await import_rows.founder(conn, container_id)
     if builder is not None or await containers.is_there(conn, container_id):
         raise Conflict(
-            f"container '{container_id}' was made again since its deletion was asked for; nothing of it is removed"
+            f"Container '{container_id}' was created again after the request to delete it; nothing is removed."
         )
 
 
 async def taken_id(conn: Connection, container_id: str) -> Conflict:
-    """Why a container of that id cannot be made."""
+    """Why no container with that id can be created."""
     builder = await import_rows.founder(conn, container_id)
     if builder is not None:
         return Conflict(
-            f"container '{container_id}' is being made by job {builder}: wait for it, or cancel it",
+            f"Job {builder} is creating container '{container_id}'. Wait for the job or cancel it.",
             job_id=builder,
         )
     if await containers.is_tombstoned(conn, container_id):
         return Conflict(
-            f"container '{container_id}' is still being deleted; try again when its job is done"
+            f"Container '{container_id}' is still being deleted. Try again when its job has finished."
         )
-    return Conflict(f"container '{container_id}' exists already; change it with apply")
+    return Conflict(f"Container '{container_id}' already exists. Use apply to change it.")

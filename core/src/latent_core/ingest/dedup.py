@@ -1,4 +1,4 @@
-"""Have near-duplicates judged: word is left in the transaction that changes what is visible, a job follows."""
+"""Enqueue the search for near-duplicates, in the transaction that changes what is visible."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.queue.enqueue import ensure_queued
 
 DELAY_SECONDS: Final = 2.0
-"""What changes within it is judged together."""
+"""Changes within this time are handled by one job."""
 
 
 async def enqueue_dedup_pending(conn: Connection, container_id: str, *, principal: str) -> None:
-    """Enqueue the one job of the container that judges what is left to be judged, whoever left it."""
+    """Enqueue the container's job that checks all pending chunks for duplicates, unless one is queued."""
     await ensure_queued(
         conn,
         NewJob(
@@ -31,6 +31,6 @@ async def enqueue_dedup_pending(conn: Connection, container_id: str, *, principa
 
 
 async def enqueue_dedup(conn: Connection, container_id: str, *, principal: str) -> None:
-    """Have all verdicts of a container given again: the threshold has changed, or the vectors have."""
+    """Check all chunks of a container again, after its threshold or its vectors changed."""
     await duplicates.leave_all(conn, container_id)
     await enqueue_dedup_pending(conn, container_id, principal=principal)

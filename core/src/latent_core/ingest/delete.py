@@ -1,8 +1,8 @@
-"""Delete: a tombstone makes it invisible in one transaction; purges remove what the stores still hold.
+"""Delete: a tombstone hides a document in one transaction; purges then remove its data from the stores.
 
-A second purge follows after two leases, since a worker that was frozen may write points of an old
-generation until its lease has run out (DESIGN §7.3). Blobs are shared: whoever takes away a reason to
-keep some enqueues the one job that looks for those that nothing keeps.
+A second purge follows after two leases, because a frozen worker may write points of an old generation until its lease
+expires (DESIGN §7.3). Blobs are shared: code that removes a reference enqueues the one job that collects unreferenced
+blobs.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from latent_core.ingest.stage import Checkpoint
 from latent_core.queue.enqueue import enqueue
 
 LEASES_TO_WAIT: Final = 2
-"""Before the second purge, and before a blob that nobody has touched may go."""
+"""Delay of the second purge, and the minimum age of an unreferenced blob before its removal."""
 RECORDS_PER_DELETION: Final = 2000
 
 
 class PurgePayload(BaseModel):
-    """What a purge removes. Only the spaces of its enqueue are touched: a container that is deleted and
-    made again has other spaces, and generations that begin anew."""
+    """What a purge removes. It touches only the spaces that existed when it was enqueued: a container that is deleted
+    and created again has other spaces, and its generations start again at 1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     spaces: list[int]
     below: list[tuple[UUID, int]] = []
-    """Generations of a document below a number."""
+    """Documents, each with the generation below which all are removed."""
     only: list[tuple[UUID, int]] = []
     """Single generations that never became live."""
     records: list[tuple[UUID, int]] = []
-    """Records of a corpus that no request from a number on holds are tombstoned first."""
+    """Corpora, each with a request number: records last seen by an earlier request are tombstoned first."""
     forget: bool = False
-    """Somebody deleted it: its postings are not left to a compaction that may be long in coming, and its job tells
-    all that went, of its records too."""
+    """An explicit deletion: postings are removed now, not by a later compaction, and the job reports all that it
+    removed, including records."""
     of: JobId | None = None
-    """The purge of the corpus whose records these are: it ends after this one, and tells of both."""
+    """The purge of the corpus that holds these records: it ends after this one and reports both."""
     points: int | None = None
-    """There before the first attempt: of what it has removed, one that follows a crash finds nothing."""
+    """Number of points before the first attempt; an attempt after a crash can no longer count them."""
     looks: int = 0
-    """How often it has found purges of its records open."""
+    """How often it found open purges of its records."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionResult:
-    """A deletion in the caller's transaction."""
+    """Result of a deletion in the caller's transaction."""
 
     job_id: JobId
     """The purge."""
     corpora: tuple[tuple[UUID, int], ...]
-    """Deleted documents that have records, for ``delete_records``; the purge sees to those that are left."""
+    """Deleted corpora, for ``delete_records``; the purge handles records that remain."""
 
 
 async def enqueue_purges(
@@ -78,7 +78,7 @@ async def enqueue_purges(
     forget: bool = False,
     of: JobId | None = None,
 ) -> JobId:
-    """Enqueue a purge now and, with ``twice``, another one after two leases; answers the first."""
+    """Enqueue a purge now and, with ``twice``, another after two leases; returns the first job."""
     payload = PurgePayload(
         spaces=[s.id for s in await containers.spaces(conn, container_id)],
         below=list(below),
@@ -108,8 +108,8 @@ async def enqueue_purges(
 
 
 async def enqueue_collection(conn: Connection, *, principal: str, delay_seconds: float) -> JobId:
-    """Have blobs that nothing refers to removed. One queued job serves all: it looks at every blob, and
-    comes back for those that are too young."""
+    """Enqueue the removal of unreferenced blobs. One queued job serves all requests: it checks every blob and
+    runs again later for those that are too young."""
     return await enqueue(
         conn,
         NewJob(
@@ -133,10 +133,10 @@ async def delete_documents(
     principal: str,
     lease_seconds: float,
 ) -> DeletionResult | None:
-    """Tombstone documents in the caller's transaction; None when nothing was there.
+    """Tombstone documents in the caller's transaction; None if there was nothing to delete.
 
-    Lock order as in a publication: container → documents → dead chunk_nos → stats → queued jobs. What is
-    read is read after the locks are held, by statements of their own.
+    Lock order as in a publication: container → documents → dead chunk_nos → stats → queued jobs. Rows are read by
+    separate statements after the locks are held.
     """
     if await containers.hold(conn, container_id) is None:
         return None
@@ -171,9 +171,9 @@ async def delete_records(
     of: JobId | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> None:
-    """Tombstone the records of each corpus that no request from a number on holds, a bounded number a transaction.
+    """Tombstone the records of each corpus that only requests below a number hold, in bounded transactions.
 
-    ``of`` is the purge that tells what went: of the corpus and of these.
+    ``of``: the purge of the corpus, which also reports these records.
     """
     for corpus, below in corpora:
         found = RECORDS_PER_DELETION
@@ -233,14 +233,14 @@ def _generations(floors: dict[UUID, DeletionFloor]) -> list[tuple[UUID, int]]:
 
 
 async def delete_container(conn: Connection, container_id: str, *, principal: str) -> JobId | None:
-    """Tombstone a container in the caller's transaction; answers the job that removes it, None when it is not there."""
+    """Tombstone a container in the caller's transaction; returns the job that removes it, None if there is none."""
     if not await containers.tombstone(conn, container_id):
         return None
     return await enqueue_removal(conn, container_id, principal=principal)
 
 
 async def enqueue_removal(conn: Connection, container_id: str, *, principal: str) -> JobId:
-    """Enqueue the job that removes a container that is a tombstone already."""
+    """Enqueue the job that removes a tombstoned container."""
     return await enqueue(
         conn,
         NewJob(

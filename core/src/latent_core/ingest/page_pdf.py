@@ -1,4 +1,4 @@
-"""The PDF of a single page, made when it is first asked for."""
+"""The PDF of a single page, created on first request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PDF: Final = "application/pdf"
 
 
 class PagePdfPayload(BaseModel):
-    """What a job of kind ``page_pdf`` is told; ``sha256`` and ``filename`` are the original's."""
+    """Payload of a ``page_pdf`` job; ``sha256`` and ``filename`` belong to the original."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,11 +31,11 @@ class PagePdfPayload(BaseModel):
 async def request_page_pdf(
     conn: Connection, doc_id: UUID, source: PageSource, *, principal: str
 ) -> JobId:
-    """Enqueue the job that makes it; somebody waits. ``NotFound`` when the document's source is no PDF."""
+    """Enqueue the job that creates it, at top priority. ``NotFound`` if the document's source is no PDF."""
     if source.mime != PDF or source.sha256 is None or source.filename is None:
         raise NotFound(
-            f"document '{doc_id}' was made from {source.mime or 'something that is not kept'}, not from a PDF: "
-            "its pages have images only",
+            f"Document '{doc_id}' comes from {source.mime or 'an original that is not stored'}, not from a PDF: "
+            "its pages have images only.",
             doc_id=str(doc_id),
             page=source.page,
         )

@@ -1,4 +1,4 @@
-"""Have PDFs processed that somebody selected: what waits is left to its job, what failed is tried again."""
+"""Process selected PDFs: queued ones keep their job, failed ones are queued again."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from latent_core.domain.pdf_status import Action, PdfState, PdfStatus, SelectedD
 from latent_core.queue import admin
 from latent_core.queue.enqueue import enqueue
 
-NO_PDF: Final = "it is no PDF: what is not drawn of it is drawn when it is added again"
-NO_ORIGINAL: Final = "its original is not kept: add it again"
+NO_PDF: Final = "The document is no PDF. Add it again to render missing page images."
+NO_ORIGINAL: Final = "The original is not stored. Add the document again."
 
 
 async def process(
     conn: Connection, container_id: str, doc_ids: Sequence[UUID], *, principal: str
 ) -> list[SelectedDocument]:
-    """What becomes of each, in the order asked. Asked again it does nothing more: what is open is joined, what is done stays.
+    """The outcome for each document, in the given order. Idempotent: an open job is joined, finished work stays.
 
-    Hold the container, and be sure that the documents are its own.
+    The caller holds the container and has checked that it owns the documents.
     """
     found = await pdf_status.of_documents(conn, container_id, doc_ids)
     selected: dict[UUID, SelectedDocument] = {}
-    for doc_id in sorted(doc_ids):  # two who select the same lock its rows in the same order
+    for doc_id in sorted(doc_ids):  # concurrent calls lock the rows in the same order
         status = found.get(doc_id)
         if status is None:
             selected[doc_id] = SelectedDocument(doc_id=doc_id, action=Action.REFUSED, cause=NO_PDF)
@@ -60,12 +60,12 @@ async def _one(conn: Connection, status: PdfStatus, principal: str) -> SelectedD
 
 
 async def _again(conn: Connection, status: PdfStatus) -> SelectedDocument:
-    """The job that failed, from its beginning: it knows where the bytes are."""
+    """Requeue the failed job, whose payload names the bytes."""
     if status.job_id is None:
         return SelectedDocument(doc_id=status.doc_id, action=Action.REFUSED, cause=status.cause)
     try:
         await admin.requeue(conn, status.job_id)
-    except Conflict:  # somebody else has requeued it meanwhile, or added the document again
+    except Conflict:  # requeued, or the document was added again, by a concurrent request
         return SelectedDocument(doc_id=status.doc_id, action=Action.JOINED, job_id=status.job_id)
     return SelectedDocument(doc_id=status.doc_id, action=Action.QUEUED, job_id=status.job_id)
 
@@ -94,7 +94,7 @@ async def request_drawing(
     filename: str,
     principal: str,
 ) -> JobId:
-    """Enqueue the job that draws the pages of a live PDF. Coalesces with the one that follows an ingest."""
+    """Enqueue the job that renders the pages of a live PDF. Coalesces with the one that follows an ingest."""
     key = f"render:{status.doc_id}"
     return await enqueue(
         conn,

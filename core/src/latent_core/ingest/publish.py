@@ -1,7 +1,7 @@
-"""Make staged generations visible: one transaction, whose commit is what makes them so.
+"""Make staged generations visible by one commit.
 
-The caller fences the transaction with its claim first (``latent_core.queue``); then, in the house's lock
-order, come container → documents by id → chunks → postings → dead chunk_nos → stats.
+The caller first fences the transaction with its claim (``latent_core.queue``). Lock order: container → documents by id
+→ chunks → postings → dead chunk_nos → stats.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StagedChunk:
 
     @classmethod
     def of(cls, chunk: Chunk, analysed: AnalysedText, windows: int) -> StagedChunk:
-        """Everything costly is done here, before the transaction begins."""
+        """Does the costly work before the transaction begins."""
         return cls(
             chunk,
             analysed.length,
@@ -56,7 +56,7 @@ class StagedChunk:
 
 @dataclass(frozen=True, slots=True)
 class StagedGeneration:
-    """A generation of a document, complete in the other stores and not visible yet."""
+    """A generation of a document, complete in the other stores but not visible yet."""
 
     doc_id: UUID
     generation: int
@@ -74,32 +74,32 @@ class StagedGeneration:
     """Collections that hold its vectors (``Space.collection_id``), each with the number of points of every chunk.
     Empty: only the live one does, as the chunks say, and it is known not to change meanwhile."""
     made_by: str | None = None
-    """The version that the live collection had when it was written to (``Space.made_by``); None: not known."""
+    """Version of the live collection at the time of writing (``Space.made_by``); None: unknown."""
 
 
 class SpaceSwitched(Conflict):
-    """The container is searched in another space than the one the attempt wrote to: it is tried again."""
+    """The live space changed after the attempt wrote its vectors; the attempt is repeated."""
 
     transient = True
 
 
 class ContainerArchived(Conflict):
-    """Nothing becomes visible in a container that was archived meanwhile."""
+    """The container was archived meanwhile, so nothing becomes visible in it."""
 
     transient = True
 
 
 def switched(container_id: str) -> SpaceSwitched:
     return SpaceSwitched(
-        f"container '{container_id}' was switched to another embedding space meanwhile; it is tried again"
+        f"Container '{container_id}' was switched to another embedding space meanwhile; the job is retried."
     )
 
 
 async def live_collection(
     conn: Connection, container_id: str, made_by: Collection[str | None]
 ) -> SpaceId | None:
-    """The one that is searched; ``SpaceSwitched`` when it was embedded anew by another version. Hold the container
-    first."""
+    """The collection that is searched; ``SpaceSwitched`` if another version re-embedded it meanwhile. Hold the
+    container first."""
     live = await spaces.live(conn, container_id)
     if live is None:
         return None
@@ -110,12 +110,12 @@ async def live_collection(
 
 @dataclass(frozen=True, slots=True)
 class PublicationResult:
-    """What a publication did."""
+    """Result of a publication."""
 
     now_live: frozenset[UUID]
-    """Documents whose staged generation is visible now; the others were deleted or have a newer one."""
+    """Documents whose staged generation is visible now."""
     refused: frozenset[UUID]
-    """The others: their points and blobs are garbage now."""
+    """Documents that were deleted or have a newer generation: their staged points and blobs are garbage."""
 
 
 async def publish(
@@ -123,17 +123,17 @@ async def publish(
 ) -> PublicationResult:
     """Publish generations of one container in the caller's transaction.
 
-    ``NotFound`` when the container was deleted meanwhile, ``SpaceSwitched`` when what was staged could not be
-    found in the space that is live by now; the caller's transaction must then end without effect.
+    ``NotFound`` if the container was deleted meanwhile, ``SpaceSwitched`` if the staged vectors are not in the space
+    that is live now. The caller must then roll back.
     """
     if len({s.doc_id for s in staged}) != len(staged):
         raise ValueError("a publication names a document twice")
     state = await containers.hold(conn, container_id)
     if state is None:
-        raise NotFound(f"container '{container_id}' was deleted while the document was ingested")
+        raise NotFound(f"Container '{container_id}' was deleted while the document was ingested.")
     if state is ContainerState.ARCHIVED:
         raise ContainerArchived(
-            f"container '{container_id}' is archived: the document waits until it is active again"
+            f"Container '{container_id}' is archived. The document waits until the container is active again."
         )
     made_by = {s.made_by for s in staged if s.chunks}
     live_in = await live_collection(conn, container_id, made_by)
@@ -144,7 +144,7 @@ async def publish(
     lengths: dict[UUID, list[tuple[int, int]]] = {}
     for doc, chunk_no, length in await chunks.live_lengths(conn, replaced) if replaced else ():
         lengths.setdefault(doc, []).append((chunk_no, length))
-    now_live = [s for s in staged if await _flip(conn, s)]
+    now_live = [s for s in staged if await _publish_one(conn, s)]
     await containers.add_languages(
         conn, container_id, (s.live.language for s in now_live if s.chunks)
     )
@@ -165,7 +165,7 @@ async def publish(
     return PublicationResult(now_live=done, refused=frozenset(s.doc_id for s in staged) - done)
 
 
-async def _flip(conn: Connection, staged: StagedGeneration) -> bool:
+async def _publish_one(conn: Connection, staged: StagedGeneration) -> bool:
     return await documents.publish(
         conn,
         staged.doc_id,
@@ -181,7 +181,7 @@ async def _flip(conn: Connection, staged: StagedGeneration) -> bool:
 async def _note_spaces(
     conn: Connection, container_id: str, now_live: Sequence[StagedGeneration], live_in: int | None
 ) -> None:
-    """What stands in collections beside the live one."""
+    """Record the points that were written to collections other than the live one."""
     for collection_id in sorted({one for s in now_live for one in s.written if one != live_in}):
         there = [s for s in now_live if collection_id in s.written]
         await space_points.record(conn, collection_id, [(s.doc_id, s.generation) for s in there])

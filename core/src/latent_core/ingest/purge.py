@@ -1,4 +1,4 @@
-"""Remove what superseded generations and deleted things left in the stores."""
+"""Remove the data of superseded generations, deleted documents and deleted containers."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from latent_core.vectors.port import VectorIndex
 
 ROWS_PER_TRANSACTION: Final = 2000
 DOCUMENTS_PER_TRANSACTION: Final = 200
-"""Each takes its chunks and pages with it."""
+"""Chunks and pages are deleted with their documents."""
 BLOBS_PER_LOOK: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult:
-    """What a purge removed, a store each."""
+    """What a purge removed, per store."""
 
     chunks: int = 0
     postings: int = 0
-    """Of these chunks: no search counts them since the burial; a compaction drops them."""
+    """Postings of these chunks. Searches ignore them once they are marked dead; a compaction drops them."""
     pages: int = 0
     blob_refs: int = 0
     blobs_released: int = 0
-    """That nothing refers to any more."""
+    """Blobs that are no longer referenced."""
     blobs_kept: int = 0
-    """Shared with something else."""
+    """Blobs that are still referenced elsewhere."""
 
 
 async def purge_points(
@@ -51,7 +51,7 @@ async def purge_points(
     payload: PurgePayload,
     checkpoint: Checkpoint,
 ) -> int:
-    """Delete vectors, in the spaces the purge was made for. Never those of what is live."""
+    """Delete vectors in the spaces of the purge, never those of a live generation."""
     async with db.transaction() as conn:
         spaces = [s for s in await containers.spaces(conn, container_id) if s.id in payload.spaces]
     removed = 0
@@ -68,7 +68,7 @@ async def purge_points(
 async def count_points(
     db: Database, index: VectorIndex, container_id: str, payload: PurgePayload
 ) -> int:
-    """How many vectors of the documents there are, before any of them is deleted."""
+    """The number of vectors of the documents, before any is deleted."""
     async with db.transaction() as conn:
         spaces = [s for s in await containers.spaces(conn, container_id) if s.id in payload.spaces]
     total = 0
@@ -121,7 +121,7 @@ async def purge_blobs(
     checkpoint: Checkpoint,
     limit: int = BLOBS_PER_LOOK,
 ) -> int:
-    """Remove all blobs that nothing refers to and nobody has touched for a while, ``limit`` a look; how many."""
+    """Remove all blobs that are unreferenced and old enough, ``limit`` per step; returns their number."""
     async with db.transaction() as conn:
         await garbage.drop_spent_uploads(conn, older_than_seconds)
     total = 0
@@ -135,8 +135,8 @@ async def purge_blobs(
 async def _purge_some_blobs(
     db: Database, store: BlobStore, older_than_seconds: float, limit: int, checkpoint: Checkpoint
 ) -> int:
-    """A blob's row stays locked while its bytes go: whoever stores the same bytes again waits for the
-    lock, then finds no row and writes them anew."""
+    """A blob's row stays locked while its bytes are removed. A writer of the same bytes waits for the lock, then
+    finds no row and writes the bytes again."""
     removed = 0
     async with db.transaction() as conn:
         candidates = await garbage.unreferenced(conn, older_than_seconds, limit)
@@ -159,11 +159,11 @@ async def purge_container(
     checkpoint: Checkpoint,
     hold: Callable[[Connection], Awaitable[None]],
 ) -> None:
-    """Remove all of a tombstoned container but its row: collections, documents, postings.
+    """Remove collections, documents and postings of a tombstoned container; its row stays.
 
-    The caller makes sure that no job of the container runs any more. ``hold`` raises, in the transaction of each
-    removal, when the removal is not the caller's any more: one that was frozen while another ended it, and while a
-    container of the same id was restored, must not take rows of that one.
+    The caller ensures that no job of the container is running. ``hold`` runs in the transaction of each removal and
+    raises if the caller has lost the job: a worker that was frozen meanwhile must not delete rows of a restored
+    container with the same id.
     """
     async with db.transaction() as conn:
         spaces = await containers.spaces(conn, container_id)

@@ -1,4 +1,4 @@
-"""The text of an uploaded picture, read by OCR when somebody searches by it."""
+"""The text of an uploaded picture, read by OCR for a search by image."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from latent_core.domain.job import PRIORITY_NOW, JobKind, NewJob
 from latent_core.queue.enqueue import enqueue
 
 MAX_CHARS: Final = 2_000
-"""Of a picture's text that are asked for: embedders read little more, and ranking by thousands of words says nothing."""
+"""Limit of a picture's text in a query: embedders read little more, and thousands of words do not help ranking."""
 MAX_ATTEMPTS: Final = 2
 
 
 class ReadImagePayload(BaseModel):
-    """What a job of kind ``read_image`` is told."""
+    """Payload of a ``read_image`` job."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -27,7 +27,7 @@ class ReadImagePayload(BaseModel):
 
 
 async def request_reading(conn: Connection, upload: Upload, *, principal: str) -> JobId:
-    """Enqueue the job that reads it; somebody waits. The same bytes are read by one job at a time."""
+    """Enqueue the job that reads it, at top priority. One job at a time reads the same bytes."""
     payload = ReadImagePayload(sha256=upload.sha256, filename=upload.filename)
     return await enqueue(
         conn,
@@ -35,7 +35,7 @@ async def request_reading(conn: Connection, upload: Upload, *, principal: str) -
             kind=JobKind.READ_IMAGE,
             container_id=upload.container_id,
             doc_key=f"read_image:{upload.sha256}",
-            # A container's own: with it go its jobs, which others may be waiting for.
+            # Per container: deleting a container removes its jobs, and another container may wait for the same bytes.
             dedupe_key=f"read_image:{upload.container_id}:{upload.sha256}",
             payload=payload.model_dump(mode="json"),
             priority=PRIORITY_NOW,

@@ -1,4 +1,4 @@
-"""Put a generation's vectors into the store, addressed and not visible."""
+"""Store the vectors of a generation before it becomes visible."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from latent_core.vectors.port import Points, VectorIndex
 POINTS_PER_WRITE: Final = 512
 
 Checkpoint = Callable[[], Awaitable[None]]
-"""Raises when the job was cancelled or its lease is lost: asked before every outside write."""
+"""Raises if the job was cancelled or its lease is lost; called before every write outside Postgres."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddressedChunk:
-    """The windows of one chunk, where they belong."""
+    """A chunk with the document, generation and window count that determine its point ids."""
 
     doc_id: UUID
     generation: int
@@ -39,10 +39,10 @@ async def stage_vectors(
     vectors: Matrix,
     checkpoint: Checkpoint,
 ) -> None:
-    """Store ``vectors`` (one row a window, in the order of ``addressed``); durable on return.
+    """Store ``vectors`` (one row per window, in the order of ``addressed``); durable on return.
 
-    ``NotFound`` without the collection: it is made with its container and at every start, never here,
-    or a slow worker would make one again for a container that was just deleted.
+    ``NotFound`` without the collection. It is created with its container and at every start, but never here: a slow
+    worker would create it again for a container that was just deleted.
     """
     await stage_points(index, space, _points(addressed, vectors), checkpoint)
 
@@ -55,7 +55,7 @@ async def stage_points(
     *,
     at_once: int = POINTS_PER_WRITE,
 ) -> None:
-    """Store points that have their addresses already; durable on return."""
+    """Store points that already have ids; durable on return."""
     collection = space.collection()
     for start in range(0, len(points.ids), at_once):
         await checkpoint()

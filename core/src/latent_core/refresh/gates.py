@@ -1,6 +1,6 @@
-"""Before a switch: the container's golden queries on both spaces (docs/adr/0009), asked of the search service.
+"""Compare both spaces by the container's golden queries before a switch (docs/adr/0009).
 
-As a hybrid search without extras: rerank, freshness and display order are the same for both spaces.
+The queries run as plain hybrid searches: rerank, freshness and display order do not depend on the space.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from latent_core.search.readable import Readable
 from latent_core.search.service import SearchService
 
 ROUNDS: Final = 3
-"""A query's time is its shortest of so many: what else the machine does is no matter of the space."""
+"""Runs per query. The shortest time counts, since other load on the machine does not depend on the space."""
 SEARCH_SECONDS: Final = 10.0
-"""The deadline of one search: nobody waits for it, and an answer that is not whole says nothing."""
+"""Deadline of one search. It is long, because no user waits and a partial answer cannot be compared."""
 
 
 class _OldEmbedderFails(Exception):
-    """The embedder of the old space does not answer: a reason to change it."""
+    """The embedder of the old space does not answer, so only the new space is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshGates:
-    """Asks one container. ``service`` is this job's own: its query cache holds what was embedded last."""
+    """Gates of one container. ``service`` belongs to this job: its query cache holds the latest vectors."""
 
     service: SearchService
     container: Container
@@ -56,7 +56,7 @@ class RefreshGates:
         new: SearchTarget,
         checkpoint: Checkpoint,
     ) -> GateReport:
-        """Both spaces by the same queries; without ``old`` the thresholds alone decide."""
+        """Compare both spaces by the same queries; without ``old`` only the thresholds decide."""
         after, before = await self._both(golden, old, new, checkpoint)
         means = after.means()
         thresholds = golden.thresholds.filled(self.container.manifest.eval.thresholds)
@@ -77,12 +77,12 @@ class RefreshGates:
         new: SearchTarget,
         checkpoint: Checkpoint,
     ) -> tuple[_QueryRun, _QueryRun | None]:
-        """Of the new space, and of the old one unless its embedder does not answer."""
+        """Run the new space, and the old one unless its embedder fails."""
         if old is not None:
             try:
                 after, before = await self._run(golden, (new, old), checkpoint, optional=old)
             except _OldEmbedderFails:
-                pass  # whatever else goes wrong is tried again by the job
+                pass  # any other error ends the attempt; the job is retried
             else:
                 return after, before
         (after,) = await self._run(golden, (new,), checkpoint)
@@ -96,7 +96,7 @@ class RefreshGates:
         *,
         optional: SearchTarget | None = None,
     ) -> list[_QueryRun]:
-        """A run per space. Each query is asked of one right after the other: what slows the machine slows all."""
+        """One run per space. Spaces alternate within each query, so that other load slows all of them."""
         runs = [_QueryRun() for _ in targets]
         for query in golden.queries:
             shortest = [math.inf] * len(targets)
@@ -113,8 +113,8 @@ class RefreshGates:
         return runs
 
     async def _embed(self, query: GoldenQuery, target: SearchTarget, optional: bool) -> float:
-        """Milliseconds. The vector is in the service's cache afterwards. Here, and not in the search, because what keeps
-        an embedder from answering decides what becomes of the job, and a search only reports it."""
+        """Embed the query into the service's cache; returns the milliseconds. A search would only report an embedder's
+        error as an issue, but here it decides the outcome of the job."""
         begun = perf_counter()
         try:
             vector = await target.embedder.embed_query(query.query)
@@ -133,7 +133,7 @@ class RefreshGates:
         timed = await timed_search(self.service, container, setup, query.query, target)
         if timed.response.partial:
             causes = "; ".join(issue.message for issue in timed.response.issues)
-            raise Unavailable(f"a golden query was not answered in full: {causes}")
+            raise Unavailable(f"The answer to a golden query was partial: {causes}")
         return timed.response.hits, timed.milliseconds
 
 

@@ -1,7 +1,7 @@
-"""Refresh: a new embedding space beside the live one, the switch to it, and the way back (DESIGN §7.4).
+"""Refresh: build an embedding space next to the live one, switch to it, and roll back (DESIGN §7.4).
 
-Which space is searched is one column of the container's row. A request reads it once; publications hold that
-row in share mode, so that the transaction which changes it knows exactly what is live and finds nothing missing.
+One column of the container's row names the live space. A search reads it once. Publications lock the row in share
+mode, so the transaction that changes it sees exactly what is live.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from latent_core.queue.enqueue import enqueue
 from latent_core.vectors.port import VectorIndex
 
 MIN_LEASES_KEPT: Final = 2
-"""Requests and attempts that began in a space may still be at it."""
+"""Leases that a retired space is kept: requests and attempts that began in it may still be running."""
 ROWS_PER_TRANSACTION: Final = 5000
 DAY_SECONDS: Final = 86_400.0
 
 
 class NotComplete(Conflict):
-    """Something that is visible has no vectors in the space that is to be switched to."""
+    """A visible document has no vectors in the target space."""
 
     transient = True
 
@@ -51,7 +51,7 @@ class NotComplete(Conflict):
 class RefreshStarted:
     job_id: JobId
     space: SpaceId
-    """That is built, or re-embedded."""
+    """The space that is built or re-embedded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ def target_manifest(manifest: Manifest, to: RefreshTarget) -> Manifest:
 
 
 def manifest_after(container: Container, request: RefreshRequest) -> Manifest:
-    """With the embedder that the vectors would be of. A local one has the version and dimensions it has; a server
-    does not tell them, so what is not said of the container's own stays as it is."""
+    """The manifest with the embedder of the refreshed vectors. A local embedder defines version and dimensions; a
+    server does not report them, so values missing in the request are taken from the live space."""
     live, to = container.space, request.to
     if to is not None and to.embedder != live.embedder:
         return target_manifest(container.manifest, to)
@@ -103,24 +103,24 @@ async def begin(
     principal: str,
     request_id: str | None,
 ) -> RefreshStarted:
-    """Make or choose the space and enqueue the job, in the caller's transaction.
+    """Create or choose the space and enqueue the job, in the caller's transaction.
 
-    ``payload`` says how; its space is filled in. ``Conflict`` when a refresh is under way or nothing would
-    change; ``Invalid`` when the embedder is not to be had; ``Forbidden`` when nothing would measure the new space
-    of a container that is to be evaluated.
+    ``payload`` describes the refresh; its space is filled in here. ``Conflict`` if a refresh is running or nothing
+    would change; ``Invalid`` if the embedder is not available; ``Forbidden`` if the container requires an evaluation
+    and has no golden queries.
     """
     container = await _locked(conn, container_id)
     require_active(container)
     running = await open_refresh(conn, container_id)
     if running is not None:
         raise Conflict(
-            f"job {running} refreshes container '{container_id}' already: wait for it, or cancel it",
+            f"Job {running} is already refreshing container '{container_id}'. Wait for the job or cancel it.",
             job_id=running,
         )
     _check_measured(container, request, payload)
     resolved: dict[str, Any] = {"space_id": container.space.id}
     if request.strategy is not Strategy.REPARSE:
-        model = _model(models, container, request)  # nothing is given up for what is not to be had
+        model = _model(models, container, request)  # fails before an existing build is dropped
         to = RefreshTarget(embedder=model.embedder, version=model.version, dims=model.dims)
         resolved = {"space_id": await _space(conn, model, container, request, principal), "to": to}
     payload = payload.model_copy(update=resolved)
@@ -137,12 +137,12 @@ async def begin(
 
 
 def _check_measured(container: Container, request: RefreshRequest, payload: RefreshPayload) -> None:
-    """``eval.enabled`` promises that no other space is switched to unmeasured."""
+    """``Forbidden`` if ``eval.enabled`` requires a measurement before the switch and there are no golden queries."""
     switches = request.strategy in (Strategy.PARALLEL, Strategy.DRIFT) and not request.force
     if switches and container.manifest.eval.enabled and payload.golden is None:
         raise Forbidden(
-            f"container '{container.id}' has eval.enabled, and no golden queries to measure the new space by: "
-            f"write manifests/{container.id}/eval.json, or use force to switch unmeasured",
+            f"Container '{container.id}' has eval.enabled but no golden queries to measure the new space. "
+            f"Write manifests/{container.id}/eval.json, or use force to switch without a measurement.",
             key="eval.enabled",
         )
 
@@ -162,28 +162,28 @@ def refresh_job(
 
 
 async def _locked(conn: Connection, container_id: str) -> Container:
-    """The container, kept from publications and other switches until the transaction ends."""
+    """The container, locked against publications and other switches until the transaction ends."""
     if not await spaces.lock(conn, container_id):
-        raise NotFound(f"container '{container_id}' does not exist any more")
+        raise NotFound(f"Container '{container_id}' no longer exists.")
     container = await containers.get(conn, container_id)
     if container is None:
-        raise NotFound(f"container '{container_id}' does not exist any more")
+        raise NotFound(f"Container '{container_id}' no longer exists.")
     return container
 
 
 def require_active(container: Container) -> None:
-    """``Conflict`` for one that its owner has closed: nothing of it is embedded anew, and no space takes over or back."""
+    """``Conflict`` unless the container is active: only then it is refreshed or rolled back."""
     if container.state is not ContainerState.ACTIVE:
         raise Conflict(
-            f"container '{container.id}' is {container.state.value} and is neither refreshed nor rolled back; make it active"
-            f" (latent container state {container.id} active), then ask again or requeue the job",
+            f"Container '{container.id}' is {container.state.value}; only active containers can be refreshed or rolled back. "
+            f"Run `latent container state {container.id} active`, then repeat the request or requeue the job.",
             container_id=container.id,
             state=container.state.value,
         )
 
 
 def _model(models: ModelLookup, container: Container, request: RefreshRequest) -> EmbeddingModel:
-    """That the vectors are to be of; ``Invalid`` when it is not to be had."""
+    """The model for the new vectors; ``Invalid`` if it is not available."""
     if request.strategy is Strategy.INPLACE:
         require_same_space(container, request.to)
     manifest = manifest_after(container, request)
@@ -205,20 +205,20 @@ async def _space(
         return live.id
     if request.to is not None and not live.is_adapted and _made_by(live, model):
         raise Conflict(
-            f"container '{container.id}' has {model.embedder} {model.version} ({model.dims} dimensions) already: strategy"
-            " inplace embeds it anew, and parallel without 'to' does so beside it"
+            f"Container '{container.id}' already uses {model.embedder} {model.version} ({model.dims} dimensions). To embed it"
+            " again, use strategy inplace, or strategy parallel without 'to'."
         )
     if request.strategy is Strategy.DRIFT:
         await _clear_for_drift(conn, container, principal)
-        return live.id  # a space is made when there is an adapter that is good enough
+        return live.id  # the space is created once an adapter is good enough
     return await _building(conn, container, model, principal)
 
 
 async def _clear_for_drift(conn: Connection, container: Container, principal: str) -> None:
     if container.space.is_adapted:
         raise Conflict(
-            f"container '{container.id}' is searched by way of an adapter already, and a second one would lose as"
-            " much again: use strategy parallel"
+            f"Container '{container.id}' already uses an adapter, and a second one would lose accuracy again."
+            " Use strategy parallel."
         )
     for space in await containers.spaces(conn, container.id):
         if space.state is SpaceState.BUILDING:
@@ -226,20 +226,20 @@ async def _clear_for_drift(conn: Connection, container: Container, principal: st
 
 
 def require_same_space(container: Container, to: RefreshTarget | None) -> None:
-    """Within one space nothing but the version may be another one."""
+    """``Conflict`` if the refresh changes more than the version."""
     live = container.space
     if live.is_adapted:
         raise Conflict(
-            "the live space reads another one's vectors by way of an adapter: strategy parallel embeds them anew"
+            "The live space reads another space's vectors through an adapter. Use strategy parallel to re-embed them."
         )
     if to is not None and (to.embedder != live.embedder or (to.dims or live.dims) != live.dims):
         raise Conflict(
-            "strategy inplace keeps embedder and dimensions; use strategy parallel to change them"
+            "Strategy inplace keeps embedder and dimensions. Use strategy parallel to change them."
         )
 
 
 async def _drop_readers(conn: Connection, live: Space, principal: str) -> None:
-    """Adapters that were trained on the vectors which are about to be rewritten lead nowhere."""
+    """Drop retired spaces with adapters that were trained on the vectors about to be rewritten."""
     for space in await containers.spaces(conn, live.container_id):
         shares = space.id != live.id and space.collection_id == live.collection_id
         if shares and space.state is SpaceState.RETIRED:
@@ -249,9 +249,9 @@ async def _drop_readers(conn: Connection, live: Space, principal: str) -> None:
 async def _building(
     conn: Connection, container: Container, model: EmbeddingModel, principal: str
 ) -> SpaceId:
-    """One that was begun before and is of the same model, else a new one; another build is given up.
+    """An unfinished build of the same model, else a new space; builds of other models are dropped.
 
-    One that was live before is taken again, but not for the model that is live: then its vectors are to be made anew.
+    A retired space of the model is reused, unless the live space has the same model: then all is embedded again.
     """
     found: SpaceId | None = None
     usable = {SpaceState.BUILDING}
@@ -292,7 +292,7 @@ def _made_by(space: Space, model: EmbeddingModel) -> bool:
 
 
 async def drop(conn: Connection, space: Space, *, principal: str) -> JobId:
-    """Give a space up, in the caller's transaction: nothing is written to it any more, a job removes it."""
+    """Mark a space for removal in the caller's transaction: writes to it stop, and a job removes it."""
     await spaces.set_state(conn, space.id, SpaceState.DROPPING)
     return await enqueue(conn, _drop_job(space, principal, delay_seconds=0.0))
 
@@ -321,16 +321,16 @@ async def switch(
     action: str = "container.switch",
     request_id: str | None = None,
 ) -> SpaceSwitch:
-    """Have the container searched in space ``to`` from the commit on; the space before is kept for a while.
+    """Make ``to`` the live space; the previous one is kept for ``keep_days``.
 
-    ``NotComplete`` when something visible has no vectors there. In the caller's transaction, after its job's
-    row: container → what is embedded where → queued jobs.
+    ``NotComplete`` if a visible document has no vectors there. Runs in the caller's transaction. Lock order after the
+    job's row: container → space points → queued jobs.
     """
     container = await _locked(conn, container_id)
     old = container.space
     new = next((s for s in await containers.spaces(conn, container_id) if s.id == to), None)
     if new is None or new.state not in (SpaceState.BUILDING, SpaceState.RETIRED):
-        raise Conflict(f"space {to} of container '{container_id}' is not there to be switched to")
+        raise Conflict(f"Container '{container_id}' has no space {to} that can become live.")
     if new.collection_id != old.collection_id:
         await _require_complete(conn, new)
         await space_points.note_all_live(conn, container_id, old.collection_id)
@@ -357,22 +357,22 @@ async def _require_complete(conn: Connection, space: Space) -> None:
     lacking = await space_points.missing(conn, space.container_id, space.collection_id, limit=1)
     if lacking:
         raise NotComplete(
-            f"document {lacking[0].id} has no vectors of {space.embedder} {space.version} yet",
+            f"Document {lacking[0].id} has no vectors of {space.embedder} {space.version} yet",
             doc_id=str(lacking[0].id),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackResult:
-    """What one step back did."""
+    """Result of a rollback."""
 
     aborted: Space | None
-    """A build that nobody had switched to."""
+    """A build that was not live yet."""
     switched: SpaceSwitch | None
 
 
 async def note_before_rollback(conn: Connection, container_id: str) -> None:
-    """Say what the live space holds in a transaction before the rollback's own, which keeps publications out."""
+    """Record what the live space holds, before the rollback's own transaction, which blocks publications."""
     container = await containers.get(conn, container_id)
     found = await containers.spaces(conn, container_id)
     back = _latest(found)
@@ -383,7 +383,7 @@ async def note_before_rollback(conn: Connection, container_id: str) -> None:
 
 
 def _latest(found: Sequence[Space]) -> Space | None:
-    """Of the spaces that were live, the last."""
+    """The space that was live last before the current one."""
     kept = [s for s in found if s.state is SpaceState.RETIRED and s.retired_at is not None]
     return max(kept, key=lambda space: (space.retired_at, space.id), default=None)
 
@@ -397,16 +397,18 @@ async def rollback(
     principal: str,
     request_id: str | None = None,
 ) -> RollbackResult:
-    """Give a build up; where there is none, switch back to the space that was live before.
+    """Drop an unfinished build; without one, switch back to the previous live space.
 
-    One transaction, the caller's. ``Conflict`` when the container is closed, a refresh runs, or there is nothing to
-    go back to.
+    Runs in the caller's transaction. ``Conflict`` if the container is not active, a refresh is running, or there is
+    no previous space.
     """
     container = await _locked(conn, container_id)
     require_active(container)
     running = await open_refresh(conn, container_id)
     if running is not None:
-        raise Conflict(f"job {running} refreshes container '{container_id}': cancel it first")
+        raise Conflict(
+            f"Job {running} is refreshing container '{container_id}'. Cancel the job first."
+        )
     found = await containers.spaces(conn, container_id)
     building = [space for space in found if space.state is SpaceState.BUILDING]
     if building:
@@ -423,8 +425,8 @@ async def rollback(
     latest = _latest(found)
     if latest is None:
         raise Conflict(
-            f"container '{container_id}' has no earlier space any more; it is searched by"
-            f" {container.space.embedder} {container.space.version}"
+            f"Container '{container_id}' has no earlier space; its live space is"
+            f" {container.space.embedder} {container.space.version}."
         )
     try:
         switched = await switch(
@@ -443,17 +445,17 @@ async def rollback(
 
 
 def _makes_up(container: Container, latest: Space) -> str:
-    """What leads to ``latest``, or to one like it, though it is not complete."""
+    """The command that builds a complete space like ``latest``."""
     command = f"`latent refresh {container.id} --strategy parallel"
     live = container.space
     if (latest.embedder, latest.version, latest.dims) == (live.embedder, live.version, live.dims):
-        return f"{command}` makes another one of the same model and switches to it"
+        return f"run {command}` to build a complete space of the same model and switch to it"
     target = f"--to {latest.embedder} --version {latest.version} --dims {latest.dims}"
-    return f"{command} {target}` makes up for it and switches back"
+    return f"run {command} {target}` to complete it and switch back"
 
 
 async def may_be_dropped(conn: Connection, container_id: str, space_id: int) -> Space | None:
-    """The space, marked so that nothing can go back to it; None when it is in use, to be kept, or gone."""
+    """The space, marked as dropping; None if it is in use, must be kept, or does not exist."""
     if not await spaces.lock(conn, container_id):
         return None
     found = [s for s in await containers.spaces(conn, container_id) if s.id == space_id]
@@ -469,7 +471,7 @@ async def may_be_dropped(conn: Connection, container_id: str, space_id: int) -> 
 async def remove_space(
     db: Database, index: VectorIndex, space: Space, checkpoint: Checkpoint
 ) -> None:
-    """Its collection (unless another space reads it), what is known of its points, then its row."""
+    """Remove the collection (unless another space reads it), the records of its points, then the space's row."""
     async with db.transaction() as conn:
         shared = await spaces.is_shared(conn, space.container_id, space.id, space.collection_id)
     if not shared:

@@ -1,4 +1,4 @@
-"""What a refresh would do and cost, told without doing it."""
+"""Estimate what a refresh would do and cost, without running it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ from latent_core.settings import Settings
 
 SAMPLE_SHARE: Final = 0.05
 SAMPLE_DIMS: Final = 3
-"""An adapter learns from so many pairs a dimension at least."""
+"""Minimum number of training pairs per dimension of an adapter."""
 A_MILLION: Final = 1_000_000
 TIMED_CHUNKS: Final = 8
-REPARSED: Final = "every stored original is parsed and chunked again; texts that stay the same are not embedded again"
+REPARSED: Final = (
+    "Every stored original is parsed and chunked again. Unchanged texts are not embedded again."
+)
 
 
 async def plan(
@@ -41,7 +43,7 @@ async def plan(
     request: RefreshRequest,
     golden_queries: int,
 ) -> RefreshPlan:
-    """``Invalid`` when the embedder is not to be had, ``Conflict`` when the strategy cannot lead to it."""
+    """``Invalid`` if the embedder is not available, ``Conflict`` if the strategy cannot change to it."""
     if request.strategy is Strategy.INPLACE:
         require_same_space(container, request.to)
     model = embedders.model_of(manifest_after(container, request))
@@ -75,7 +77,7 @@ async def plan(
 def _to_embed(
     request: RefreshRequest, live: Space, model: EmbeddingModel, costs: Costs
 ) -> tuple[int, int]:
-    """Texts and tokens the embedder would be sent."""
+    """Texts and tokens that the embedder would receive."""
     left, tokens = costs.texts - costs.cached_texts, costs.tokens - costs.cached_tokens
     if request.strategy is Strategy.REPARSE:
         return 0, 0
@@ -87,14 +89,14 @@ def _to_embed(
 
 
 def _cost(model: EmbeddingModel, tokens: int, price_per_million: float) -> float | None:
-    """As jobs count it when they are done."""
+    """The cost, computed as for a finished job."""
     if is_local(model.embedder):
         return 0.0
     return tokens / A_MILLION * price_per_million if price_per_million else None
 
 
 def sample_size(chunks: int, old_dims: int, new_dims: int) -> int:
-    """Pairs a drift adapter is trained and measured with."""
+    """Number of pairs to train and measure a drift adapter."""
     return max(math.ceil(SAMPLE_SHARE * chunks), SAMPLE_DIMS * max(old_dims, new_dims))
 
 
@@ -107,9 +109,9 @@ async def _speed(
     texts: int,
     tokens: int,
 ) -> tuple[float | None, str]:
-    """Seconds of embedding, and where that comes from."""
+    """Seconds of embedding, and the basis of the estimate."""
     if not texts:
-        return 0.0, "nothing has to be embedded"
+        return 0.0, "nothing to embed"
     if is_served(model.embedder):
         rate = settings.embed_rate_limit_per_min or TEXTS_PER_MINUTE
         note = f"the limit of {rate} texts a minute (LLC_EMBED_RATE_LIMIT_PER_MIN)"
@@ -139,19 +141,19 @@ def _notes(container: Container, request: RefreshRequest, golden_queries: int) -
             notes.append(REPARSED)
         case Strategy.INPLACE if request.force:
             notes.append(
-                "the collection is emptied first: until it is full again, search finds less by meaning"
+                "The collection is emptied first. Until it is full again, semantic search finds less."
             )
         case Strategy.DRIFT:
             forward = request.way is Way.FORWARD
-            later = "; afterwards all chunks are embedded in the background" if forward else ""
+            later = " Afterwards all chunks are embedded in the background." if forward else ""
             notes.append(
-                f"texts and tokens are those of the sample an adapter is trained with{later}"
+                f"Texts and tokens are those of the sample that trains the adapter.{later}"
             )
     if request.strategy in (Strategy.PARALLEL, Strategy.DRIFT) and not golden_queries:
         refused = container.manifest.eval.enabled and not request.force
         notes.append(
-            "there are no golden queries, and eval.enabled asks for them: it will be refused without force"
+            "There are no golden queries, but eval.enabled requires them. Without force the refresh is refused."
             if refused
-            else "there are no golden queries: how good the new space is will not be measured"
+            else "There are no golden queries, so the quality of the new space is not measured."
         )
     return notes

@@ -1,4 +1,4 @@
-"""How much of the hits an answer holds: brief or full, and at most so many characters."""
+"""Fit hits into an answer: brief or full, within ``max_chars``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MARK: Final = "..."
 class BudgetFit:
     hits: list[Hit]
     truncated: bool
-    """A text was shortened, or hits were left out; these go with the next page."""
+    """A text was shortened, or hits were moved to the next page."""
 
 
 def fit(hits: Sequence[Hit], detail: Detail, max_chars: int | None) -> BudgetFit:
-    """The first of ``hits`` that fit; at least one, if need be without its whole text."""
+    """The first of ``hits`` that fit. At least one is returned, without its text if necessary."""
     shown = [_brief(hit) if detail == "brief" else hit for hit in hits]
     if max_chars is None:
         return BudgetFit(shown, truncated=False)
@@ -40,18 +40,18 @@ def fit(hits: Sequence[Hit], detail: Detail, max_chars: int | None) -> BudgetFit
 
 
 def _brief(hit: Hit) -> Hit:
-    """Without the text: the snippet and the place tell whether it is worth reading."""
+    """Without the text: snippet and place show whether the hit is worth reading."""
     return hit.model_copy(update={"text": None, "before": [], "after": []})
 
 
 def _size(hit: Hit) -> int:
-    """Characters that are read of it."""
+    """Characters that the reader receives."""
     around = sum(len(chunk.text) for chunk in (*hit.before, *hit.after))
     return len(hit.text or "") + len(hit.rendered_snippet) + len(hit.title) + around
 
 
 def _shortened(hit: Hit, remaining: int) -> Hit:
-    """With as much of its text as there is room for; what stands around it goes first."""
+    """With as much of its text as fits; neighbouring chunks are dropped first."""
     text = hit.text or ""
     if len(text) > remaining:
         cut = text.rfind(" ", 0, max(0, remaining - len(MARK)))

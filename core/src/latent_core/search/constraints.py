@@ -1,7 +1,7 @@
-"""What every hit must meet beside the filter: quoted phrases, exact terms, expressions, paths.
+"""Constraints on every hit besides the filter: quoted phrases, exact terms, regular expressions, paths.
 
-A constraint names all chunks that meet it, when they are few enough to be named in time: they are then looked
-for alone. Otherwise it is asked of the candidates.
+If few chunks meet a constraint, it lists them in time and the search covers only these. Otherwise each candidate is
+checked.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from latent_core.search.exact import Matcher, Matches, exact_matches
 ChunkNos = NDArray[np.int64]
 
 MAX_NAMED: Final = 20_000
-"""Chunks that a constraint names; beyond it is asked of the candidates."""
+"""Chunks that a constraint may list; with more, each candidate is checked."""
 MAX_PHRASES: Final = 16
 PROSE_WORDS: Final = 8
-"""With more words than these outside its quotes a query is prose, which quotes titles and words it speaks of:
-asked to the letter, most such questions would find nothing."""
+"""A query with more words outside its quotes is prose. Its quotes are titles or mentions: as exact phrases, most such
+questions would match nothing."""
 _QUOTED: Final = re.compile(r'"([^"]+)"|\u201c([^\u201c\u201d]+)\u201d')
 
 
 class Constraint(Protocol):
-    """One thing every hit of a container must meet. Raises ``TimedOut`` at the deadline."""
+    """One condition on every hit of a container. Raises ``TimedOut`` at the deadline."""
 
     async def all(self, among: ChunkNos | None, timeout_seconds: float) -> ChunkNos | None:
-        """Every chunk that meets it (of ``among``); None when they are too many or too slow to name."""
+        """Every chunk that meets it (of ``among``); None when there are too many or time runs out."""
 
     async def passing(self, chunk_nos: ChunkNos, timeout_seconds: float) -> set[int]:
         """Those of ``chunk_nos`` that meet it."""
 
 
 class PhraseConstraint(Constraint):
-    """Chunks that say phrases."""
+    """Chunks that contain the phrases."""
 
     def __init__(self, index: PhraseIndex, container_id: str, phrases: Phrases) -> None:
         self._index = index
@@ -68,12 +68,12 @@ class PhraseConstraint(Constraint):
             async with asyncio.timeout(timeout_seconds):
                 found = await self._index.with_phrases(self._container_id, self._phrases, chunk_nos)
         except TimeoutError as exc:
-            raise TimedOut("the phrases of the query could not be checked in time") from exc
+            raise TimedOut("Time ran out before the quoted phrases were checked.") from exc
         return set(found.tolist())
 
 
 class ExactConstraint(Constraint):
-    """Chunks that hold what was asked for as it is written; keeps what was found for the hits' reasons."""
+    """Chunks that match the exact query. Keeps the matches for the reasons of the hits."""
 
     def __init__(self, index: ExactIndex, container_id: str, matcher: Matcher) -> None:
         self._index = index
@@ -93,7 +93,7 @@ class ExactConstraint(Constraint):
         if unknown:
             found = await self._find(np.array(unknown, np.int64), timeout_seconds)
             if found.late:
-                raise TimedOut("exact terms and expressions could not be checked in time")
+                raise TimedOut("Time ran out before exact terms and expressions were checked.")
             known.update(found.by_chunk_no)
         return {chunk_no for chunk_no in chunk_nos.tolist() if chunk_no in known}
 
@@ -112,7 +112,7 @@ def _chunk_nos(matches: Matches) -> ChunkNos:
 
 
 def quoted(query: str) -> list[str]:
-    """The phrases that a query wants said as they stand; none of prose."""
+    """The quoted phrases of a query; none for prose."""
     if len(_QUOTED.sub(" ", query).split()) > PROSE_WORDS:
         return []
     found = [one or other for one, other in _QUOTED.findall(query)]
@@ -127,7 +127,7 @@ def constraints_of(
     phrases: PhraseIndex,
     exact: ExactIndex,
 ) -> tuple[list[Constraint], ExactConstraint | None]:
-    """What a query asks of every hit in one container; the exact one also by itself, for its matches."""
+    """The constraints of a query in one container; the exact one also separately, for its matches."""
     found: list[Constraint] = []
     phrases_found = Phrases.of(quoted(query), languages)
     if phrases_found:

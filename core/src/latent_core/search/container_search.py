@@ -1,4 +1,4 @@
-"""Retrieve from one container: run its channels, join on what is live, widen until there is enough."""
+"""Retrieve from one container: run its channels, join on live documents, widen until there are enough candidates."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ STUBBORN_ROUND: Final = 3
 
 @dataclass
 class ContainerCandidates:
-    """Live candidates of one container, a list a channel, and how they were found."""
+    """Live candidates of one container, one list per channel, and how they were found."""
 
     plan: ContainerPlan
     lists: dict[str, RankedList] = field(default_factory=dict)
     documents: dict[int, UUID] = field(default_factory=dict)
-    """Ord to document, of live candidates."""
+    """Document of each live candidate, by chunk_no."""
     status: ContainerStatus = field(
         default_factory=lambda: ContainerStatus(container_id="", ok=True)
     )
     issues: list[Issue] = field(default_factory=list)
     terms: list[str] = field(default_factory=list)
     matches: dict[int, Match] = field(default_factory=dict)
-    """Ord to what it holds of what was asked for as it is written."""
+    """Exact matches of each chunk, by chunk_no."""
     path_like: str | None = None
 
     def add_timing(self, stage: str, seconds: float) -> None:
@@ -66,7 +66,7 @@ class ContainerSearch:
         vectors: QueryVectors,
         spent: float = 0.0,
     ) -> None:
-        """``spent``: seconds of its time that are gone already."""
+        """``spent``: seconds of its deadline that have already passed."""
         self._stores = stores
         self._plan = plan
         self._part = part
@@ -89,11 +89,11 @@ class ContainerSearch:
 
     @property
     def finished(self) -> bool:
-        """Nothing more will be found: all is known, or what is not is out of reach."""
+        """Further rounds find nothing new: every channel is exhausted or stopped."""
         return self._round.is_last
 
     async def run(self, needed: int) -> ContainerCandidates:
-        """Widen (doubling) until ``needed`` live candidates are there or there is no more to be had."""
+        """Double the depth until there are ``needed`` live candidates or no channel has more."""
         self._round = replace(self._round, number=0)
         self.result.status.rounds = 0
         while not self.finished:
@@ -102,22 +102,24 @@ class ContainerSearch:
                 break
             this = self._round
             if this.is_last and self.result.status.stale and not this.is_repeat:
-                # A publication may have come between the channels and the join: what they found is gone, and they did not
-                # see what took its place. Once is enough; afterwards it is points that wait for their purge.
+                # A publication may have committed between the channels and the join: their candidates are then dead,
+                # and they missed the new generation. One repeat is enough: what is stale after it waits for a purge.
                 self._round = replace(this, is_repeat=True)
-                self.look_again()
+                self.restart_round()
             else:
                 self._round = await self._widened(this, needed)
                 self.result.status.exhausted = self._round.exhausted
         return self.result
 
-    def look_again(self) -> bool:
-        """Have the next round ask every channel anew, if there is time; else an issue says that hits may be missing. For
-        what was live at the join and gone when it was to be shown: a channel did not see what took its place."""
+    def restart_round(self) -> bool:
+        """Make the next round query every channel again; without time for it, report that hits may be missing.
+
+        Needed when a document was live at the join and replaced before hydration: the channels missed its new generation.
+        """
         if self._budget.widening.is_over:
             self._report(
                 IssueCode.TIMEOUT,
-                "documents changed meanwhile, and there was no time to look again; hits may lack",
+                "Documents changed during the search; some hits may be missing.",
             )
             return False
         self._round = self._round.again()
@@ -125,7 +127,7 @@ class ContainerSearch:
         return True
 
     async def _next(self, last: Round) -> Round:
-        """Ask every channel that may know more, twice as deep as before; what was found earlier stays."""
+        """Query every channel that may have more, twice as deep as before; earlier candidates stay."""
         self.result.status.rounds = last.number + 1
         deeper = replace(last, number=last.number + 1, depth=2 * last.depth)
         scope = await self._scope(deeper)
@@ -134,7 +136,7 @@ class ContainerSearch:
         judged: dict[int, UUID | None] = {}
 
         async def ask(name: str) -> tuple[str, ChannelCandidates | None]:
-            """A channel's candidates are joined while the other channel is still at work."""
+            """Join a channel's candidates while the other channel is still running."""
             candidates = await self._candidates(name, deeper.depth, scope)
             if candidates is not None:
                 await self._join(candidates, scope, judged)
@@ -142,7 +144,7 @@ class ContainerSearch:
 
         answers = await all_or_first_failure(ask(name) for name in names)
         found = {**last.found, **{name: c for name, c in answers if c is not None}}
-        for earlier in found.values():  # of channels that were not asked again, or failed now
+        for earlier in found.values():  # of channels that were not queried again or failed now
             await self._join(earlier, scope, judged)
         failed = last.failed | {name for name, c in answers if c is None}
         this = replace(deeper, found=found, failed=failed, judged=judged)
@@ -158,7 +160,7 @@ class ContainerSearch:
         return set(found) == set(self._part.channels) and all(c.exhausted for c in found.values())
 
     def _keep(self, this: Round) -> None:
-        """Show in the result what is known after a round."""
+        """Copy what is known after a round into the result."""
         self._round = this
         live = this.live
         self.result.documents = live
@@ -175,33 +177,33 @@ class ContainerSearch:
         return len(set(live.values())) if self._plan.dedup else len(live)
 
     async def _widened(self, this: Round, needed: int) -> Round:
-        """Whether widening can still bring what is missing. A few long documents fill every list; once all of
-        them are found there is nothing to look for, and what costs too much time is left."""
+        """``this``, marked as the last round when widening cannot help: all documents of the container are found, or
+        the time for widening is over. (A few long documents can fill every list.)"""
         if this.is_last:
             return this
         if self._plan.dedup:
             async with self._stores.db.reading() as conn:
-                there = await documents.live_count(conn, self._part.container.id, needed)
-            this = replace(this, exhausted=self._distinct() >= there)
+                live_count = await documents.live_count(conn, self._part.container.id, needed)
+            this = replace(this, exhausted=self._distinct() >= live_count)
         if not this.is_last and self._budget.widening.is_over:
             this = replace(this, stopped=True)
             self._report(
-                IssueCode.TIMEOUT, "fewer hits than asked for were found in time; there may be more"
+                IssueCode.TIMEOUT,
+                "Time ran out before all requested hits were found; there may be more.",
             )
         return this
 
     async def _scope(self, this: Round) -> Scope:
-        """Of the round before; found out by the first, and once more when a broad filter proves stubborn."""
+        """The scope of the previous round. The first round computes it; a later one again if a broad filter rejects too much."""
         if this.scope is None:
             return await self._constrained(await self._filtered(SELECTIVE))
         if this.scope.is_broad and this.number == STUBBORN_ROUND:
             again = await self._filtered(STUBBORN)
-            return replace(again, checked_after=this.scope.checked_after)
+            return replace(again, candidate_checks=this.scope.candidate_checks)
         return this.scope
 
     async def _filtered(self, limit: int) -> Scope:
-        """Learn which chunks a selective filter lets through. One that is broad, or takes long to say, is
-        asked of the candidates instead."""
+        """The chunks that a selective filter allows. A broad or slow filter is checked on the candidates instead."""
         if not self._part.condition:
             return Scope()
         begun = perf_counter()
@@ -220,8 +222,8 @@ class ContainerSearch:
         return scope
 
     async def _constrained(self, scope: Scope) -> Scope:
-        """Narrow what is looked for to the chunks that meet the constraints; those that cannot name theirs are
-        asked of the candidates."""
+        """Restrict the scope to chunks that meet the constraints. A constraint that cannot list its chunks is checked on
+        the candidates."""
         if not self._constraints:
             return scope
         begun = perf_counter()
@@ -245,7 +247,7 @@ class ContainerSearch:
         if self._exact_constraint is not None:
             self.result.matches = self._exact_constraint.matches.by_chunk_no
         self.result.add_timing("constraints", perf_counter() - begun)
-        return replace(scope, checked_after=tuple(after))
+        return replace(scope, candidate_checks=tuple(after))
 
     async def _candidates(self, name: str, depth: int, scope: Scope) -> ChannelCandidates | None:
         if scope.is_empty:
@@ -266,14 +268,18 @@ class ContainerSearch:
         return await self._guarded(name, search)
 
     def _matching(self) -> ChannelCandidates:
-        """What the exact constraint found, all of it at once."""
+        """All matches of the exact constraint."""
         matches = (
             self._exact_constraint.matches
             if self._exact_constraint is not None
             else Matches(complete=True)
         )
         if matches.late:
-            self._report(IssueCode.TIMEOUT, "not all chunks could be read in time", EXACT)
+            self._report(
+                IssueCode.TIMEOUT,
+                "Time ran out before all chunks were read; some matches may be missing.",
+                EXACT,
+            )
         ranked = matches.ranked()
         return ChannelCandidates(
             np.array([m.chunk_no for m in ranked], np.int64),
@@ -290,13 +296,13 @@ class ContainerSearch:
     async def _guarded(
         self, name: str, search: Awaitable[ChannelCandidates]
     ) -> ChannelCandidates | None:
-        """A channel that fails or is late makes the answer partial; it never fails the others."""
+        """Candidates of a channel, or None if it fails or is late: the answer is then partial, and other channels go on."""
         begun = perf_counter()
         try:
             async with self._budget.channels.limit():
                 return await search
         except TimeoutError:
-            late = "was not done within its deadline; the answer lacks its candidates"
+            late = "The deadline passed before it finished; its candidates are missing."
             self._report_failure(name, IssueCode.TIMEOUT, late)
         except LatentError as error:
             self._report_failure(name, error.code, error.message)
@@ -330,8 +336,8 @@ class ContainerSearch:
     async def _join(
         self, found: ChannelCandidates, scope: Scope, judged: dict[int, UUID | None]
     ) -> None:
-        """Note for each chunk_no its document, or None when it is not visible. What ``judged`` knows is not read
-        again: it belongs to one round."""
+        """Add each chunk_no to ``judged`` with its document, or None if it is not visible. Known ones are not read
+        again: ``judged`` belongs to one round."""
         begun = perf_counter()
         unknown = [chunk_no for chunk_no in found.chunk_nos.tolist() if chunk_no not in judged]
         if not unknown:
@@ -344,9 +350,9 @@ class ContainerSearch:
         self.result.add_timing("join", perf_counter() - begun)
 
     async def _meeting_constraints(self, live: dict[int, UUID], scope: Scope) -> dict[int, UUID]:
-        """Those that meet what could not be named beforehand; what cannot be checked in time is not shown."""
+        """Chunks that meet the constraints that had no list of chunks; none when time runs out."""
         try:
-            for constraint in scope.checked_after if live else ():
+            for constraint in scope.candidate_checks if live else ():
                 chunk_nos = np.array(list(live), np.int64)
                 kept = await constraint.passing(chunk_nos, self._budget.channels.remaining())
                 live = {chunk_no: doc_id for chunk_no, doc_id in live.items() if chunk_no in kept}

@@ -1,4 +1,4 @@
-"""Merge the containers' candidates into one order, show one hit a document, and duplicates under their original."""
+"""Merge the containers' candidates into one order: one hit per document, duplicates under their original."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 MAX_OTHERS: Final = 10
-"""How many further chunks of its document a hit lists."""
+"""Further chunks of the same document that a hit lists."""
 MAX_DUPLICATES: Final = 10
-"""How many near-duplicates in other documents it lists."""
+"""Near-duplicates in other documents that a hit lists."""
 
 
 class RankedCandidate(NamedTuple):
-    """A chunk that may be shown. Hundreds are made a search: a tuple is made in a third of the time."""
+    """A chunk that may be shown. A search creates hundreds: a tuple takes a third of a dataclass's time."""
 
     container_id: str
     chunk_no: int
     doc_id: UUID
     score: float
-    """What it is ordered by; more than 1 after freshness."""
+    """The sort key; may exceed 1 after freshness."""
     base: float = 0.0
     """Fused, 0..1."""
     freshness: float = 0.0
@@ -27,7 +27,7 @@ class RankedCandidate(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A hit-to-be: the best chunk, and the others of its document that matched."""
+    """The future hit: the best chunk of a document and its other matching chunks."""
 
     best: RankedCandidate
     others: tuple[RankedCandidate, ...] = ()
@@ -47,11 +47,10 @@ def group(candidates: Sequence[RankedCandidate], *, by_document: bool) -> list[G
 
 
 def collapse(groups: Sequence[Group], repeated: Mapping[UUID, UUID]) -> list[Group]:
-    """Put groups that repeat each other under the best of them, whichever came first into the container:
-    what matches a question best is what it asks for.
+    """Put groups that repeat each other under the best of them, not under the oldest.
 
-    ``repeated`` names for a document the one whose chunk its best chunk repeats; an original that is no
-    candidate hides nothing, so both have a group.
+    ``repeated`` maps a document to the document whose chunk its best chunk repeats. Only documents with a group of
+    their own count: an original that is no candidate hides nothing.
     """
     known = {g.best.doc_id for g in groups}
     parents: dict[UUID, UUID] = {}

@@ -1,4 +1,4 @@
-"""Diagnostics: how an answer came about (CONTRACT "Hit, Diagnostics")."""
+"""Diagnostics: how an answer was computed (CONTRACT "Hit, Diagnostics")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from latent_core.search.ranking import SearchOrder
 
 CHANNELS = (BM25, VECTOR, EXACT)
 SHOWN = 50
-"""Candidates a channel and container that the diagnostics list."""
+"""Candidates that the diagnostics list per channel and container."""
 
 
 def diagnose(
@@ -24,7 +24,7 @@ def diagnose(
     hits: Sequence[Hit],
     timings: Mapping[str, float],
 ) -> Diagnostics:
-    """Scores by stage, timings, filters and what became of each container."""
+    """Scores by stage, timings, filters and the status of each container."""
     stages = {channel: _scores(channel, retrieved) for channel in CHANNELS}
     slowest = {
         channel: max((r.status.timings_ms.get(channel, 0.0) for r in retrieved), default=0.0)
@@ -78,37 +78,41 @@ WORDS = {
 
 
 def in_words(plan: SearchPlan, order: SearchOrder) -> list[str]:
-    """One sentence a step, in the order of the steps."""
+    """One sentence per step, in the order of the steps."""
     return list(_steps(plan, order))
 
 
 def _steps(plan: SearchPlan, order: SearchOrder) -> Iterator[str]:
     if plan.by_image:
-        yield "What the image says, as far as it is known, was asked for with the query."
+        yield "The query includes the text of the image, as far as it is known."
     for part in plan.containers:
         yield _container(part)
     if plan.filters:
         yield f"Only chunks that pass the filter: {plan.filters}."
     for phrase in quoted(plan.query):
-        yield f'Only chunks that say "{phrase}".'
+        yield f'Only chunks that contain "{phrase}".'
     if plan.matcher is not None:
-        yield f"Only chunks that match what was asked for as it is written: {_exact(plan)}."
+        yield f"Only chunks with exact matches: {_exact(plan)}."
     if plan.rerank.head:
         scope = (
-            f"{order.reranked} candidates" if order.issue is None else "nothing (see the issues)"
+            f"{order.reranked} of them" if order.issue is None else "none of them (see the issues)"
         )
-        yield f"Of the first {plan.rerank.head} candidates the reranker ordered {scope}."
+        yield f"The reranker received the first {plan.rerank.head} candidates and ordered {scope}."
     if any(part.freshness.enabled for part in plan.containers):
-        yield "Scores were multiplied by one plus the freshness of their source."
-    yield "One hit a document; others of it are listed under it." if plan.dedup else "All chunks."
+        yield "Each score was multiplied by 1 + the freshness of its source."
+    yield (
+        "One hit per document; its other chunks are listed under it."
+        if plan.dedup
+        else "All chunks."
+    )
 
 
 def _container(part: ContainerPlan) -> str:
     found = ", ".join(WORDS[channel] for channel in part.channels)
     fused = _fusion(part.fusion)
     how = f", fused by {fused}" if len(part.channels) > 1 else ""
-    among = " among what has an image" if part.pictured else ""
-    seen = " The picture itself was asked with." if part.by_picture else ""
+    among = ", only chunks with an image" if part.pictured else ""
+    seen = " The image itself was embedded as the query." if part.by_picture else ""
     return f"'{part.container.id}' was searched by {found}{how}{among}.{seen}"
 
 

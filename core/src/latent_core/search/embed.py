@@ -1,4 +1,4 @@
-"""Vectors of the query, its words and its picture: one embedding a model, however many containers share it."""
+"""Vectors of the query's words and picture: one embedding per model, shared by all containers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from latent_core.search.query_image import EmbeddedQueryImage
 
 
 class EmbedderLookup(Protocol):
-    """Gives the embedder of a space; ``Unavailable`` says what is missing when it is not configured."""
+    """Returns the embedder of a space; ``Unavailable`` says which setting is missing."""
 
     def for_space(self, space: Space) -> Embedder: ...
 
 
 MAX_CACHED_QUERIES: Final = 2048
-"""Vectors of queries that are kept: some megabytes."""
+"""Query vectors to keep: a few megabytes."""
 OPPOSITE: Final = 1e-6
-"""Between a picture and words that mean its opposite there is nothing."""
+"""A shorter sum of picture and words has no direction: they are opposites."""
 
 
 class QueryCache:
-    """Vectors of the latest queries. A vector depends on the model and the words alone, so that nothing of it can
-    outlive a change of rights or content."""
+    """Vectors of the latest queries. A vector depends only on the model and the words, so no change of rights or
+    content makes it stale."""
 
     def __init__(self, max_kept: int = MAX_CACHED_QUERIES) -> None:
         self._max_kept = max_kept
@@ -54,7 +54,7 @@ class QueryCache:
 
 @dataclass(frozen=True, slots=True)
 class FixedEmbedder(EmbedderLookup):
-    """One embedder, whatever the space."""
+    """The same embedder for every space."""
 
     embedder: Embedder
 
@@ -64,7 +64,7 @@ class FixedEmbedder(EmbedderLookup):
 
 
 class QueryVectors:
-    """Embeds one query at most once for each embedding model: a picture where the model reads pictures."""
+    """Embeds one query at most once per embedding model; as a picture if the model reads pictures."""
 
     def __init__(
         self,
@@ -86,8 +86,7 @@ class QueryVectors:
         return await asyncio.shield(self._task(embedder, container))
 
     async def from_remote(self, containers: Sequence[Container], seconds: float) -> float:
-        """Wait so long for the vectors of models that may be away; how long it took. What became of each, ``of``
-        tells."""
+        """Wait up to ``seconds`` for models behind a network; returns the seconds spent. ``of`` raises their errors."""
         begun, tasks = perf_counter(), []
         for container in containers:
             with suppress(LatentError):
@@ -107,27 +106,27 @@ class QueryVectors:
     async def _embed(self, container: Container) -> Vector:
         embedder = self._embedders.for_space(container.space)
         seen = self._seen if embedder.model.reads_images else None
-        tasks = self._query if seen is None else seen.key
-        kept = self._cache.get(embedder.model.key, tasks)
+        key = self._query if seen is None else seen.key
+        kept = self._cache.get(embedder.model.key, key)
         if kept is not None:
             return kept
         begun = perf_counter()
         vector = await (
-            embedder.embed_query(self._query) if seen is None else _looked_at(embedder, seen)
+            embedder.embed_query(self._query) if seen is None else _image_vector(embedder, seen)
         )
         self.milliseconds += (perf_counter() - begun) * 1000
-        self._cache.put(embedder.model.key, tasks, vector)
+        self._cache.put(embedder.model.key, key, vector)
         return vector
 
     async def close(self) -> None:
-        """End what nobody waits for any more."""
+        """Cancel unfinished embeddings."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
-async def _looked_at(embedder: Embedder, seen: EmbeddedQueryImage) -> Vector:
-    """The picture's vector; with words, what lies between the two."""
+async def _image_vector(embedder: Embedder, seen: EmbeddedQueryImage) -> Vector:
+    """The picture's vector; with words, the normalised sum of both vectors."""
     picture = await embedder.embed_query_image(seen.image)
     if not seen.words.strip():
         return picture

@@ -1,7 +1,7 @@
-"""The exact channel: chunks that hold all of some terms and match one of some regular expressions, as written.
+"""The exact channel: chunks that contain all given terms literally and match one of the given regular expressions.
 
-Expressions are RE2's: linear in the text, whatever is asked (reliability: a pattern is hostile until proven).
-Postgres gives candidates by their signatures; every one is read and judged here.
+RE2 runs in linear time for any pattern, so a hostile one does no harm. Postgres selects candidates by trigram
+signatures; each of them is read and matched here.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from latent_core.bm25.literals import required
 from latent_core.domain.errors import Invalid
 
 MAX_MATCHES: Final = 1000
-"""Chunks that are looked for; when there are more the answer says that it is not complete."""
+"""Limit of matching chunks; with more, the result is incomplete."""
 COUNTED: Final = 100
-"""Places of one pattern that are counted in one chunk."""
+"""Limit of matches counted per pattern and chunk."""
 LINES: Final = 20
-"""Lines of them that are told."""
+"""Limit of line numbers reported per pattern and chunk."""
 PATTERN_BYTES: Final = 4 << 20
-"""What RE2 may spend on one compiled pattern."""
+"""Memory limit of one compiled pattern."""
 
 Kind = Literal["term", "regex"]
 
 
 @dataclass(frozen=True, slots=True)
 class ExactQuery:
-    """What is asked for as it is written."""
+    """Exact terms, regular expressions and path of a request."""
 
     must_terms: tuple[str, ...] = ()
-    """All of them, as substrings."""
+    """All must occur, as substrings."""
     regexes: tuple[str, ...] = ()
-    """Any of them."""
+    """At least one must match."""
     path_like: str | None = None
     """A glob with ``*`` and ``?``, else a part of the path; in any case."""
     ignore_case: bool = False
@@ -52,7 +52,7 @@ class ExactQuery:
 
 @dataclass(frozen=True, slots=True)
 class PatternMatch:
-    """Where one pattern stands in a chunk."""
+    """The matches of one pattern in a chunk."""
 
     kind: Kind
     pattern: str
@@ -63,7 +63,7 @@ class PatternMatch:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A chunk that holds what was asked for."""
+    """A chunk that matches the exact query."""
 
     chunk_no: int
     doc_id: UUID
@@ -80,9 +80,9 @@ class Matches:
 
     by_chunk_no: dict[int, Match] = field(default_factory=dict)
     complete: bool = False
-    """There are no others in the container."""
+    """The container has no further matches."""
     late: bool = False
-    """Time ran out before all were looked at."""
+    """Time ran out before all candidates were read."""
 
     def ranked(self) -> list[Match]:
         return sorted(
@@ -91,7 +91,7 @@ class Matches:
 
 
 class Matcher:
-    """A compiled query. Making one raises ``Invalid`` naming the pattern that cannot be used."""
+    """A compiled query. The constructor raises ``Invalid`` and names the faulty pattern."""
 
     def __init__(self, query: ExactQuery) -> None:
         self.query = query
@@ -100,7 +100,7 @@ class Matcher:
 
     @property
     def substring_query(self) -> SubstringQuery:
-        """What a text must hold, for the candidates."""
+        """The substrings by which Postgres selects candidates."""
         return SubstringQuery(
             all_of=self.query.must_terms,
             any_of=tuple(tuple(required(pattern)) for pattern in self.query.regexes),
@@ -157,7 +157,7 @@ def _compiled(pattern: str, ignore_case: bool) -> Any:
         return re2.compile(f"(?m:{pattern})", options)
     except re2.error as exc:
         raise Invalid(
-            f"the regular expression '{pattern[:80]}' cannot be used: {_reason(exc)} (RE2 syntax: no look-around, no back-references)",
+            f"Regular expression '{pattern[:80]}' cannot be used: {_reason(exc)} (RE2 syntax: no look-around, no back-references).",
             regex=pattern[:200],
         ) from exc
 
@@ -170,7 +170,7 @@ def _reason(exc: Exception) -> str:
 
 def _found(kind: Kind, given: str, pattern: Any, text: CandidateText) -> PatternMatch | None:
     spans = [m.start() for m in islice(pattern.finditer(text.text), COUNTED)]
-    # What is repeated at the beginning stands elsewhere, and is counted there.
+    # The overlap at the start belongs to the previous chunk, which counts its matches.
     own = [start for start in spans if start >= text.repeated_chars] or spans
     if not own:
         return None

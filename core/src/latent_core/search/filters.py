@@ -1,4 +1,4 @@
-"""Filters of a request, for each container it asks. Postgres alone judges by them (DESIGN §7.2)."""
+"""Filters of a request, per container. Only Postgres evaluates them (DESIGN §7.2)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from latent_core.domain.manifest.custom_schema import CustomSchema
 from latent_core.domain.manifest.model import Manifest
 
 SELECTIVE: Final = 5_000
-"""Up to so many chunks a filter is applied before the cut, above it after: most of what comes up passes it then."""
+"""A filter that allows at most this many chunks is applied before retrieval; a broader one to the candidates, most of
+which pass it."""
 STUBBORN: Final = 20_000
-"""The same, once two rounds have shown that too little of what comes up does: to name more takes longer."""
+"""The same limit after two rounds in which too few candidates passed: listing more chunks takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFilters:
-    """One request's filter, read."""
+    """The parsed filter of one request."""
 
     conditions: tuple[FilterCondition, ...]
-    """One a container, in their order: what a field of the meta holds is each schema's to say."""
+    """One per container, in their order: each schema defines the types of its meta fields."""
     shown: dict[str, Any]
-    """As the diagnostics tell it."""
+    """As the diagnostics show it."""
 
 
 def read_filters(
@@ -33,11 +34,11 @@ def read_filters(
     manifests: Sequence[Manifest],
     modes: Sequence[Node | None] | None = None,
 ) -> RequestFilters:
-    """Read a request's filter; ``Invalid`` names what cannot be read, or asked in one of the containers.
+    """Parse a request's filter; ``Invalid`` names the part that is malformed or unknown to one of the containers.
 
-    ``modes`` is what the mode asks of each container's chunks beside it; it is not shown.
+    ``modes``: the condition that the search mode adds per container; not shown.
     """
-    requested_modes = modes or [None] * len(manifests)
+    mode_nodes = modes or [None] * len(manifests)
     schemas = [manifest.metadata.custom_schema for manifest in manifests]
     if not written:
         nodes: Sequence[Node | None] = [None] * len(manifests)
@@ -45,8 +46,8 @@ def read_filters(
         nodes = [parse(written)] * len(manifests)
     else:
         nodes = [parse(written, fields) for fields in _fields(schemas)]
-    pairs = list(zip(nodes, requested_modes, strict=True))
-    # The same nodes, not equal ones: to Python 1 is true, and 1.0.
+    pairs = list(zip(nodes, mode_nodes, strict=True))
+    # By identity, not equality: Python treats 1, 1.0 and True as equal.
     compiled = {(id(node), id(mode)): _both(node, mode) for node, mode in pairs}
     return RequestFilters(
         tuple(compiled[id(node), id(mode)] for node, mode in pairs),
@@ -60,7 +61,7 @@ def _both(node: Node | None, mode: Node | None) -> FilterCondition:
 
 
 def _fields(schemas: Sequence[Mapping[str, Any]]) -> list[MetaFields]:
-    """A field that one of the containers declares may be asked of all; where one declares none, any may."""
+    """A field that one container declares is valid for all; if one container declares none, every field is valid."""
     known = frozenset(name for schema in schemas for name in schema) if all(schemas) else None
     return [
         MetaFields(CustomSchema.of(schema).rules, known) if schema else UNDECLARED

@@ -4,10 +4,10 @@
   largest sum that the lists could give, never by the best hit of the query.
 - weighted: min-max normalised scores, weighted mean.
 - DBSF: scores normalised by the mean and sigma of their list, from 3 below it upwards, mean over the lists (docs of
-  Qdrant, FACTS §4). The best of a list are often more than 3 above it: they are not cut off there, since by how much
-  is what tells a hit that is certain from one that is not.
+  Qdrant, FACTS §4). The best scores are often more than 3 sigma above the mean. They are not clipped there, because
+  that distance separates certain hits from uncertain ones.
 
-A list is judged by what is in it after the join on the live generation, so history never shifts a rank.
+Lists are fused after the join on the live generation, so dead chunks never shift a rank.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ABOVE: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RankedList:
-    """One channel's candidates, best first; every chunk_no at most once."""
+    """One channel's candidates, best first; each chunk_no at most once."""
 
     chunk_nos: Sequence[int]
     scores: Sequence[float]

@@ -1,4 +1,4 @@
-"""Hydrate: read what the hits show, again through the join on the live generation."""
+"""Hydrate: read the rows that the hits show, again joined on the live generation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HydratedRows:
     places: dict[tuple[str, int], dict[str, Any]]
     """Of their others and of their duplicates."""
     lacks: dict[UUID, MissingImage]
-    """What becomes of the images that documents lack."""
+    """Documents without an image: whether and why it is missing."""
 
     def chunk(self, candidate: RankedCandidate) -> dict[str, Any] | None:
         return self.chunks.get((candidate.container_id, candidate.chunk_no))
@@ -35,7 +35,7 @@ class HydratedRows:
 
 
 async def hydrate(db: Database, groups: Sequence[Group]) -> HydratedRows:
-    """Everything ``groups`` show; what is not visible any more is absent."""
+    """All rows that ``groups`` show, without those that are no longer visible."""
     async with db.reading() as conn:
         best = await _rows(conn, chunks.hydrate, [one.best for one in groups])
         others = await _rows(
@@ -47,7 +47,7 @@ async def hydrate(db: Database, groups: Sequence[Group]) -> HydratedRows:
 
 
 def _lacks_image(row: dict[str, Any]) -> bool:
-    """Whether it should have a page image and has none. Records of a corpus have no pages."""
+    """Whether a page image is missing. Records of a corpus have no pages."""
     if row["parent_id"] is not None:
         return False
     return not any(page["image_sha256"] for page in row["pages"] or ())

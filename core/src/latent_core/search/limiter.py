@@ -1,8 +1,8 @@
 """The limit of concurrent searches of one process.
 
-A search is mostly work of this machine's processors. Twenty that share two cores are all late, and take longer
-together than one after the other, so a search waits for a free slot: first come, first served. A search that waits for a
-model or a reranker behind a network holds no slot meanwhile.
+A search is mostly CPU work. Twenty searches on two cores are all late and take longer together than one after the
+other, so a search waits for a free slot, in order of arrival. While it waits for a remote model or reranker, it holds
+no slot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from latent_core.domain.errors import RateLimited
 from latent_core.runtime.cores import cores
 
 MORE_THAN_CORES: Final = 1
-"""One waits for a store while the others keep the cores busy."""
+"""One search can wait for a store while the others keep the cores busy."""
 RETRY_AFTER_SECONDS: Final = 1
 
 
@@ -48,8 +48,8 @@ class SearchSlot:
 
     @asynccontextmanager
     async def released(self) -> AsyncIterator[None]:
-        """Without the slot inside the block, with it again after. The search is nearly done then: if no slot becomes free
-        in time, it goes on without one, since what it found is paid for."""
+        """Release the slot inside the block and acquire it again afterwards. The search is nearly done by then: if no
+        slot becomes free in time, it continues without one."""
         self.release()
         yield
         with suppress(RateLimited):
@@ -61,14 +61,14 @@ class SearchLimiter:
     the others."""
 
     def __init__(self, limit: int | None = None) -> None:
-        """``limit`` of each sort; by default as many as there are cores, and one more."""
+        """``limit`` per kind of search; by default the number of cores plus one."""
         limit = limit or cores() + MORE_THAN_CORES
         self._usual = asyncio.Semaphore(limit)
         self._exact = asyncio.Semaphore(limit)
 
     @asynccontextmanager
     async def slot(self, seconds: float, *, exact: bool) -> AsyncIterator[SearchSlot]:
-        """Wait at most ``seconds`` for a slot, each time one is acquired."""
+        """Acquire a slot; every acquisition waits at most ``seconds``."""
         slot = SearchSlot(self._exact if exact else self._usual, seconds)
         await slot.acquire()
         try:

@@ -25,34 +25,33 @@ from latent_core.search.filters import read_filters
 from latent_core.search.rerank import head_size
 
 DEPTH: Final = 100
-"""Candidates a channel gives at first (CONTRACT "Retrieval")."""
+"""Candidates per channel in the first round (CONTRACT "Retrieval")."""
 MAX_DEPTH: Final = DEPTH * 2**14
 
 VECTOR: Final = "vector"
 BM25: Final = "bm25"
 EXACT: Final = "exact"
 EXACT_SECONDS: Final = 2.5
-"""A container's deadline when texts have to be read: two seconds for its channels."""
+"""A container's deadline when texts must be read: two seconds for its channels."""
 HAS_PAGE_IMAGE: Final = any_of(
     [
         Test(Column.PAGE, FilterOp.EXISTS),
         Test(Column.MODALITY, FilterOp.IN, (Modality.IMAGE.value,)),
     ]
 )
-"""What words find in mode crossmodal: chunks that stand on a page, which is drawn, and images …"""
+"""Mode crossmodal, query by words: chunks on a page (which has an image), and images."""
 IMAGE_ONLY: Final = Test(Column.MODALITY, FilterOp.IN, (Modality.IMAGE.value,))
-"""… and in a container whose embedder reads pictures: what was embedded as one, or will be."""
+"""Mode crossmodal, query by words, if the embedder reads pictures: chunks embedded as pictures."""
 TEXT_ONLY: Final = Test(Column.MODALITY, FilterOp.IN, (Modality.TEXT.value,))
-"""What a picture finds there."""
-
+"""Mode crossmodal, query by picture, if the embedder reads pictures."""
 
 FOREIGN_WEIGHT: Final = 0.01
-"""Of the vectors of texts in languages that the embedder was not trained on: what words find keeps its order, and
-what only vectors find comes after it."""
+"""Weight of the vector channel for languages that the embedder was not trained on: hits of the keyword channel keep
+their order, and hits found only by vectors follow."""
 
 
 def is_foreign(container: Container) -> bool:
-    """Whether most of a container's texts are in languages that its embedder was not trained on."""
+    """Whether the embedder was not trained on the languages of most of the container's chunks."""
     counts = container.chunks_by_language
     read = sum(
         chunks
@@ -64,7 +63,7 @@ def is_foreign(container: Container) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SearchTarget:
-    """A space that is searched in place of the containers' live one, live or not, and what embeds its queries."""
+    """A space to search instead of the live one, and the embedder for its queries."""
 
     space: Space
     embedder: Embedder
@@ -72,23 +71,23 @@ class SearchTarget:
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    """What is done in one container."""
+    """The plan for one container."""
 
     container: Container
     mode: SearchMode
     channels: tuple[str, ...]
     condition: FilterCondition
-    """What the filter and the mode ask of its chunks."""
+    """The condition of filter and mode on its chunks."""
     pictured: bool = False
-    """Only what has an image is looked for."""
+    """Only chunks with an image are searched."""
     by_picture: bool = False
-    """Its vectors are asked with the picture itself."""
+    """The vector channel queries with the picture itself."""
     requested_fusion: Fusion | None = None
 
     @property
     def fusion(self) -> Fusion:
-        """As it was asked for or the manifest says; where that leaves the vectors' weight open, and they are those of
-        texts that the embedder does not read, they weigh less."""
+        """The request's fusion, else the manifest's. If it sets no weight for vectors and the embedder was not trained
+        on the container's languages, vectors weigh less."""
         how = self.requested_fusion or self.container.manifest.retrieval.fusion
         if VECTOR in how.weights or self.by_picture or not is_foreign(self.container):
             return how
@@ -101,30 +100,30 @@ class ContainerPlan:
 
 @dataclass(frozen=True, slots=True)
 class RerankPlan:
-    """What is reranked, and by whom."""
+    """Size of the head and the provider of the reranker."""
 
     head: int
     """Candidates; 0 for none."""
     max_hits: int
-    """Of a reranked answer."""
+    """Limit of a reranked answer."""
     provider: Provider
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What is done for one request. ``deadline_seconds`` is each container's own."""
+    """The plan for one request. ``deadline_seconds`` applies to each container separately."""
 
     query: str
-    """With the text of the image that is asked by."""
+    """Includes the text of the query image."""
     by_image: bool
     containers: tuple[ContainerPlan, ...]
     filters: dict[str, Any]
-    """The filter as it was understood."""
+    """The filter as parsed."""
     matcher: Matcher | None
-    """What hits must hold as it is written."""
+    """The exact query that every hit must match."""
     rerank: RerankPlan
     offset: int
-    """Hits of the pages before."""
+    """Number of hits on earlier pages."""
     top_k: int
     neighbours: int
     detail: Detail
@@ -147,45 +146,26 @@ def make_plan(
 ) -> SearchPlan:
     """Plan a search over ``container_ids`` (ids that the principal may read, each once).
 
-    ``image_text`` is what the image of ``image_ref`` says: it is asked for with the query. ``seen``: the
-    picture itself is at hand, for embedders that read pictures. ``target``: the space to search.
+    ``image_text``: the text of the image of ``image_ref``; it is added to the query. ``seen``: the picture itself is
+    available, for embedders that read pictures. ``target``: the space to search.
     """
     exact = _exact(request)
     query = f"{request.query}\n{image_text}".strip() if image_text else request.query
     worded = bool(query.strip())
     if not worded and not exact and request.image_ref is None:
         raise Invalid(
-            "the query is empty: give it at least one word, or an image_ref, must_terms, regexes or path_like"
+            "The query is empty. Give at least one word, or image_ref, must_terms, regexes or path_like."
         )
     chosen = [containers[c] for c in container_ids]
     if target is not None:
         chosen = [replace(c, space=target.space) for c in chosen]
-    modes = [_mode(request, c) for c in chosen]
-    requested_modes = [
-        _request_fusion(mode, request, c) for mode, c in zip(modes, chosen, strict=True)
-    ]
-    filters = read_filters(request.filters, [c.manifest for c in chosen], requested_modes)
-    plans = tuple(
-        ContainerPlan(
-            c,
-            mode,
-            _channels_of(mode, worded, seen and _reads_images(c), bool(exact)),
-            condition,
-            pictured=node in (HAS_PAGE_IMAGE, IMAGE_ONLY),
-            by_picture=seen and _reads_images(c),
-            requested_fusion=request.fusion,
-        )
-        for c, mode, node, condition in zip(
-            chosen, modes, requested_modes, filters.conditions, strict=True
-        )
-    )
-    shown = request.diagnostics
+    plans, filters = _container_plans(request, chosen, worded=worded, seen=seen, exact=bool(exact))
     reranked = _rerank(request, plans) if worded else RerankPlan(0, 0, "none")
     return SearchPlan(
         query=query,
         by_image=bool(image_text),
         containers=plans,
-        filters=filters.shown,
+        filters=filters,
         matcher=Matcher(exact) if exact else None,
         rerank=reranked,
         offset=offset_of(request),
@@ -196,28 +176,56 @@ def make_plan(
         explain=request.explain,
         dedup=request.dedup,
         deadline_seconds=max(deadline_seconds, EXACT_SECONDS) if exact else deadline_seconds,
-        diagnostics=request.explain
-        or (
-            any(c.manifest.retrieval.debug.return_diagnostics for c in chosen)
-            if shown is None
-            else shown
-        ),
+        diagnostics=_shows_diagnostics(request, chosen),
     )
 
 
+def _container_plans(
+    request: SearchRequest,
+    chosen: Sequence[Container],
+    *,
+    worded: bool,
+    seen: bool,
+    exact: bool,
+) -> tuple[tuple[ContainerPlan, ...], dict[str, Any]]:
+    """The plan per container, and the parsed filter."""
+    modes = [_mode(request, c) for c in chosen]
+    nodes = [_mode_filter(mode, request, c) for mode, c in zip(modes, chosen, strict=True)]
+    filters = read_filters(request.filters, [c.manifest for c in chosen], nodes)
+    plans = tuple(
+        ContainerPlan(
+            c,
+            mode,
+            _channels_of(mode, worded, seen and _reads_images(c), exact),
+            condition,
+            pictured=node in (HAS_PAGE_IMAGE, IMAGE_ONLY),
+            by_picture=seen and _reads_images(c),
+            requested_fusion=request.fusion,
+        )
+        for c, mode, node, condition in zip(chosen, modes, nodes, filters.conditions, strict=True)
+    )
+    return plans, filters.shown
+
+
+def _shows_diagnostics(request: SearchRequest, chosen: Sequence[Container]) -> bool:
+    if request.explain or request.diagnostics is not None:
+        return request.explain or bool(request.diagnostics)
+    return any(c.manifest.retrieval.debug.return_diagnostics for c in chosen)
+
+
 def _rerank(request: SearchRequest, plans: Sequence[ContainerPlan]) -> RerankPlan:
-    """The longest head any of the containers asks for, by the reranker of the first that does."""
+    """The longest head of all containers, with the provider of the first container that reranks."""
     asking = [
         (head_size(p.mode, p.container.manifest.retrieval.rerank, request.requested_rerank_k), p)
         for p in plans
     ]
-    container_ids = [(size, p.container.manifest.retrieval.rerank) for size, p in asking if size]
-    if not container_ids:
+    heads = [(size, p.container.manifest.retrieval.rerank) for size, p in asking if size]
+    if not heads:
         return RerankPlan(0, 0, "none")
     return RerankPlan(
-        max(size for size, _ in container_ids),
-        max(how.top_k_out for _, how in container_ids),
-        container_ids[0][1].provider,
+        max(size for size, _ in heads),
+        max(how.top_k_out for _, how in heads),
+        heads[0][1].provider,
     )
 
 
@@ -235,7 +243,7 @@ def _reads_images(container: Container) -> bool:
 
 
 def _mode(request: SearchRequest, container: Container) -> SearchMode:
-    """An image alone asks for what goes with it, in words or pictures."""
+    """The requested mode; for an image without words, the mode that finds related words and pictures."""
     if request.mode is not None:
         return request.mode
     if request.image_ref is not None and not request.query.strip():
@@ -243,9 +251,9 @@ def _mode(request: SearchRequest, container: Container) -> SearchMode:
     return container.manifest.retrieval.mode_default
 
 
-def _request_fusion(mode: SearchMode, request: SearchRequest, container: Container) -> Node | None:
-    """Words find pictures in mode crossmodal; a picture finds words, wherever they stand. Of vectors of both in one
-    space those of the other kind are always further off: they are asked for alone."""
+def _mode_filter(mode: SearchMode, request: SearchRequest, container: Container) -> Node | None:
+    """The modality that mode crossmodal searches: pictures for a query in words, texts for a picture. In one space,
+    vectors of the other modality are always more distant, so they are searched separately."""
     if mode is not SearchMode.CROSSMODAL:
         return None
     if not _reads_images(container):
@@ -254,12 +262,12 @@ def _request_fusion(mode: SearchMode, request: SearchRequest, container: Contain
 
 
 def require_offered(mode: SearchMode) -> None:
-    """``Forbidden`` for a mode that a search would refuse, whatever it asks for."""
+    """``Forbidden`` for a mode that no search supports."""
     _channels(mode)
 
 
 def _channels_of(mode: SearchMode, worded: bool, seen: bool, exact: bool) -> tuple[str, ...]:
-    """None for an image without words, by which nothing can be found where nobody can look at it."""
+    """No channel for an image without words, unless the container's embedder reads pictures."""
     known = _channels(mode)
     if not worded:
         known = tuple(channel for channel in known if channel == VECTOR and seen)
@@ -276,7 +284,7 @@ def _channels(mode: SearchMode) -> tuple[str, ...]:
             return (BM25, VECTOR)
         case SearchMode.MULTIVECTOR:
             raise Forbidden(
-                f"mode '{mode.value}' is not offered yet; use {', '.join(OFFERED_MODES)}",
+                f"Mode '{mode.value}' is not available yet. Use {', '.join(OFFERED_MODES)}.",
                 mode=mode.value,
             )
         case _:
@@ -284,28 +292,26 @@ def _channels(mode: SearchMode) -> tuple[str, ...]:
 
 
 MAX_OFFSET: Final = 1000
-"""Hits that may be paged through; a better question finds more."""
+"""Limit of hits across all pages."""
 _OWN: Final = frozenset({"cursor", "diagnostics", "explain"})
-"""What may differ between the pages of one answer."""
+"""Fields that may differ between the pages of one answer."""
 
 
 def offset_of(request: SearchRequest) -> int:
-    """Where the page begins; ``Invalid`` for a cursor that is not one of this question."""
+    """Where the page begins; ``Invalid`` for a cursor of another query."""
     if request.cursor is None:
         return 0
     offset, _, digest = cursors.decode(request.cursor).partition(":")
     if not offset.isdecimal() or len(offset) > 4 or digest != _digest(request):
-        raise Invalid("the cursor belongs to another question: begin again without it")
+        raise Invalid("The cursor belongs to another query. Start again without a cursor.")
     return int(offset)
 
 
 def cursor_at(request: SearchRequest, offset: int) -> str | None:
-    """None beyond what may be paged through."""
+    """The cursor for ``offset``; None beyond ``MAX_OFFSET``."""
     return cursors.encode(f"{offset}:{_digest(request)}") if offset <= MAX_OFFSET else None
 
 
 def _digest(request: SearchRequest) -> str:
-    requested_modes = request.model_dump(mode="json", exclude=set(_OWN))
-    return hashlib.sha256(orjson.dumps(requested_modes, option=orjson.OPT_SORT_KEYS)).hexdigest()[
-        :12
-    ]
+    fields = request.model_dump(mode="json", exclude=set(_OWN))
+    return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]

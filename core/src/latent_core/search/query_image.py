@@ -1,4 +1,4 @@
-"""The picture that a search asks by, as the caller resolved it: its bytes, its text, or why one of them is missing."""
+"""The query image, as the caller resolved it: its bytes, its text, or why one of them is missing."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from latent_core.domain.errors import Issue, IssueCode
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedQueryImage:
-    """A picture that is asked by."""
+    """A query image for embedders that read pictures."""
 
     image: bytes
     sha256: str
     words: str
-    """What was asked for beside it."""
+    """The text of the query."""
 
     @property
     def key(self) -> str:
-        """No query holds a NUL."""
+        """A cache key; no text query contains a NUL."""
         return f"\0{self.sha256}\0{self.words}"
 
 
 @dataclass(frozen=True, slots=True)
 class QueryImage:
-    """What is known of the picture."""
+    """Text, picture and issue of an ``image_ref``."""
 
     text: str
-    """At most ``MAX_CHARS`` (``generations/read_image.py``); empty when it has no words, or when they are not known (yet)."""
+    """At most ``MAX_CHARS`` (``ingest/read_image.py``); empty if the image has no words or was not read yet."""
     issue: Issue | None = None
     """Why there is no text, or no picture."""
     picture: EmbeddedQueryImage | None = None
@@ -36,5 +36,5 @@ class QueryImage:
 
     @property
     def partial(self) -> bool:
-        """Whether the answer lacks what the picture says, because that is not known."""
+        """Whether the answer is partial because the text of the image is unknown."""
         return self.issue is not None and self.issue.code is not IssueCode.NO_HITS

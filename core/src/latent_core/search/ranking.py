@@ -1,5 +1,4 @@
-"""Order: the fused candidates of all containers in the order they are shown in. First the reranker's word on
-the head, then what their age adds."""
+"""Order the fused candidates of all containers: first rerank the head, then apply freshness."""
 
 from __future__ import annotations
 
@@ -28,19 +27,19 @@ Key = tuple[str, int]
 
 @dataclass
 class SearchOrder:
-    """The order of one search, kept while it widens: what was reranked once is not asked for again."""
+    """The order of one search. It is kept while the search widens, so that it reranks only once."""
 
     stores: SearchStores
     plan: SearchPlan
     issue: Issue | None = None
-    """Why the fused order stands."""
+    """Why reranking failed and the fused order applies."""
     reranked: int = 0
     milliseconds: float = 0.0
     _judged: dict[Key, float] | None = None
 
     @property
     def asks_reranker(self) -> bool:
-        """Whether the next order waits for the reranker's word."""
+        """Whether the next call waits for the reranker."""
         return bool(self.plan.rerank.head) and self._judged is None
 
     async def of(self, candidates: Sequence[RankedCandidate]) -> list[RankedCandidate]:
@@ -95,7 +94,7 @@ class SearchOrder:
 
 
 def _below(ranked: Sequence[RankedCandidate], judged: Mapping[Key, float]) -> list[RankedCandidate]:
-    """The judged ones by their new scores, then the others, whose fused scores are brought below them."""
+    """Reranked candidates by their new scores, then the others with their fused scores scaled below them."""
     if not judged:
         return list(ranked)
     head = [
@@ -113,9 +112,9 @@ def _below(ranked: Sequence[RankedCandidate], judged: Mapping[Key, float]) -> li
 
 
 def in_display_order(plan: SearchPlan, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits chosen by score, as people want to read them. Containers that differ are shown by score."""
-    orders = {part.container.manifest.display.sort for part in plan.containers}
-    match orders.pop() if len(orders) == 1 else "score_then_freshness":
+    """The hits in the display order of their containers; by score if the containers differ."""
+    sorts = {part.container.manifest.display.sort for part in plan.containers}
+    match sorts.pop() if len(sorts) == 1 else "score_then_freshness":
         case "freshness_then_score":
             return sorted(hits, key=lambda hit: (_age(hit), -hit.score))
         case "source_then_score":
@@ -128,7 +127,7 @@ def in_display_order(plan: SearchPlan, hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _age(hit: Hit) -> float:
-    """The younger, the smaller; what has no time comes last."""
+    """A sort key: smaller for younger hits; hits without a time come last."""
     since: datetime | None = hit.modified_at or hit.fetched_at
     return -since.timestamp() if since else 0.0
 
@@ -141,10 +140,10 @@ def _priorities(plan: SearchPlan) -> dict[str, int]:
 def freshness_factor(
     how: Freshness, now: datetime, modified: datetime | None, first_fetched: datetime | None
 ) -> float:
-    """``exp(-lambda * age)``, 0..1; 0 where the manifest does not ask for it, or no time is known.
+    """``exp(-lambda * age)``, 0..1; 0 if freshness is disabled or no time is known.
 
-    The age in days is the source's own, else that of its first fetch: never that of a re-ingest. What
-    is dated in the future is as young as can be.
+    The age in days counts from the source's modification, else from its first fetch, never from a re-ingest. A date in
+    the future counts as now.
     """
     since = modified or first_fetched
     if not how.enabled or since is None:

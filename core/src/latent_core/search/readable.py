@@ -1,4 +1,4 @@
-"""Proof of the right to read a container: a search takes nothing else."""
+"""Proof of the right to read a container; searches accept only this type."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import NewType
 from latent_core.db.containers import Container
 
 Readable = NewType("Readable", Container)
-"""Only an access check constructs it: the gateway's ``auth/access.py``, for the principal of a request. A job of a
-worker constructs it for its own container, which the access check let its principal evaluate or refresh."""
+"""Only the gateway's access check (``auth/access.py``) constructs it, for the principal of a request. A worker's job
+also constructs it, for the container that its principal was allowed to evaluate or refresh."""

@@ -1,4 +1,4 @@
-"""Render: what a person or an agent reads of a hit. Links are signed now; nothing of the server's paths leaves."""
+"""Render hits for people and agents. Links are signed here; server paths never appear."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from latent_core.search.plan import EXACT
 from latent_core.search.snippet import Snippet, make_snippet
 
 MAX_HEADER_CHARS: Final = 1000
-"""A longer header row is left out: it would be all that is shown."""
+"""A longer header row is omitted, because it would fill the snippet."""
 _DELIMITER: Final = re.compile(r"[ \t>]*+\|?[ \t]*+:?-[-:| \t]*+(?:\r?\n|\Z)")
 """The line of dashes below a header row."""
 
@@ -50,7 +50,7 @@ class LinkSigner(Protocol):
 
 
 class NoLinks(LinkSigner):
-    """For searches whose hits nobody opens: those of evaluations and refresh gates."""
+    """For evaluations and refresh gates, whose hits are never opened."""
 
     @override
     def page_image(self, sha256: str, mime: str, filename: str) -> str:
@@ -79,13 +79,13 @@ def render(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Where a hit can be looked at."""
+    """Links to the page of a hit."""
 
     uris: list[str]
     pdf_uri: str | None
     visual: float | None
     lack: MissingImage
-    """What becomes of the image, when there is none."""
+    """Why there is no image."""
 
     @property
     def uri(self) -> str | None:
@@ -193,7 +193,7 @@ def place_view(row: Mapping[str, Any]) -> PlaceView:
 
 
 def source_path(uri: str) -> str:
-    """The path people know a source by: without ``file:///``; other uris as they are."""
+    """The uri without ``file:///``; other uris unchanged."""
     return uri.removeprefix("file:///")
 
 
@@ -209,7 +209,7 @@ def _why(retrieved: ContainerCandidates, chunk_no: int) -> list[Reason]:
 
 
 def _exactly(reason: Reason, retrieved: ContainerCandidates, chunk_no: int) -> list[Reason]:
-    """A reason for each term and expression that the chunk holds, and for its path."""
+    """One reason per matching term, expression and path."""
     match = retrieved.matches.get(chunk_no)
     reasons = [
         reason.model_copy(
@@ -223,12 +223,12 @@ def _exactly(reason: Reason, retrieved: ContainerCandidates, chunk_no: int) -> l
 
 
 def _provenance(row: Mapping[str, Any], space: Space) -> Provenance:
-    """Of the vector it was looked for by: that of the space searched, which may be newer than the chunk."""
+    """Provenance with the model of the searched space, which may be newer than the chunk."""
     stored = row["provenance"]
     fetched: datetime | None = row["fetched_at"]
     embedder, version = space.embedder, space.version
     if space.is_adapted:
-        # Its collection holds vectors of either model: each chunk knows its own.
+        # The collection holds vectors of both models: each chunk stores its own.
         embedder, version = stored["embedder"], stored["embedder_version"]
     elif row.get("mapped"):
         version += "+mapped"
@@ -273,7 +273,7 @@ def _parsed(template: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def _variable(name: str, snippet: Snippet, row: Mapping[str, Any], score: float) -> str:
-    """Metadata a document does not have is shown as nothing."""
+    """The value of a template variable; missing metadata is empty."""
     match name:
         case "snippet":
             return f"{_header(row, snippet)}{snippet.marked()}"
@@ -288,7 +288,7 @@ def _variable(name: str, snippet: Snippet, row: Mapping[str, Any], score: float)
 
 
 def _header(row: Mapping[str, Any], snippet: Snippet) -> str:
-    """The header row of a table that is shown from further below: cells without it say nothing."""
+    """The header row of a table whose snippet starts below it; without the header, cells have no meaning."""
     if row["block_type"] != BlockType.TABLE.value or not snippet.start:
         return ""
     header, _, rest = row["text"].partition("\n")
@@ -298,19 +298,19 @@ def _header(row: Mapping[str, Any], snippet: Snippet) -> str:
 
 
 IMAGE_FROM: Final = 0.4
-"""Share of a page that is picture (``latent_workers.render.visual``) from which on its text tells too little of
-it. Pages of prose with a figure have 0.05 to 0.3, slides, scans and pages made of figures 0.4 to 1."""
+"""From this share of pictures on a page (``latent_workers.render.visual``), its text is not enough to read it. Prose
+with a figure has 0.05 to 0.3; slides, scans and pages of figures have 0.4 to 1."""
 
 ReadAs = Literal["text", "image"]
 
 
 def visual_importance(measured: float | None, modality: str) -> float | None:
-    """0 to 1; an image is nothing else. None where it is not known."""
+    """0 to 1; always 1 for an image; None if unknown."""
     return 1.0 if modality == Modality.IMAGE.value else measured
 
 
 def read_as(visual: float | None) -> ReadAs:
-    """What is not known is read as text, which is cheaper and always there."""
+    """Unknown pages are read as text, which is cheaper and always available."""
     return "image" if visual is not None and visual >= IMAGE_FROM else "text"
 
 

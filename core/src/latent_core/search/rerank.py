@@ -1,11 +1,11 @@
-"""Rerank: the head of the fused candidates in a better order. A slow and costly second look at a few.
+"""Rerank: sort the first fused candidates (the head) by a slower and more accurate model.
 
-The head is scored by a reranker that reads query and text together; the rest stands below it in its fused
-order. Whatever goes wrong, the fused order stands, and an issue says so.
+A reranker that reads query and text together scores the head; the rest follows in fused order. If reranking fails,
+the fused order applies and an issue says why.
 
-Scores stay in 0..1 and fall along the order, so that they may be sorted, merged and made fresh as before:
-the head has what the reranker says (numbers beyond 0..1 are taken for log-odds), the rest its fused score
-times the least of the head.
+Scores stay in 0..1 and fall along the order, so that later stages can sort and merge them. The head has the
+reranker's scores (numbers outside 0..1 are treated as log-odds); the rest has its fused score times the lowest score
+of the head.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 MAX_SECONDS: Final = 5.0
 """CONTRACT "Retrieval"."""
 _MIN_VALUE: Final = 1e-6
-"""A score of the head; with 0 the rest could not be told apart."""
+"""The lowest score in the head: with 0, all scores of the rest would be equal."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class RerankInput(NamedTuple, Generic[K]):
-    """A candidate in the fused order. ``key`` is whatever the caller knows it by."""
+    """A candidate in the fused order. ``key`` is the caller's identifier."""
 
     key: K
     score: float
@@ -47,7 +47,7 @@ class RerankedCandidate(NamedTuple, Generic[K]):
     score: float
     """0..1, falling along the order."""
     reranked: float | None
-    """As the reranker said it; None below the head."""
+    """The reranker's own score; None below the head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class RerankResult(Generic[K]):
     order: list[RerankedCandidate[K]]
     milliseconds: float = 0.0
     issue: Issue | None = None
-    """Why the fused order stands; the answer is partial then."""
+    """Why reranking failed; the answer is then partial."""
 
     @property
     def reranked(self) -> int:
@@ -65,7 +65,7 @@ class RerankResult(Generic[K]):
 
 
 def head_size(mode: SearchMode, how: Rerank, requested: int | None) -> int:
-    """How many candidates are reranked, 0 for none. ``requested`` is ``rerank_k``, if the request names it."""
+    """The number of candidates to rerank, 0 for none. ``requested`` is ``rerank_k`` of the request, if given."""
     if mode is not SearchMode.RERANK and not how.enabled:
         return 0
     return how.top_k_in if requested is None else requested
@@ -80,9 +80,9 @@ async def rerank(
 ) -> RerankResult[K]:
     """Rerank those of ``candidates`` (fused, best first) that have a text; the others are the rest.
 
-    ``texts`` is of the head: the first ``head_size`` candidates. One without words cannot be judged and
-    falls behind it. ``reranker`` answers or raises what keeps it from being had. ``deadline`` is a time of
-    the event loop; five seconds from now is the latest.
+    ``texts``: of the head, the first ``head_size`` candidates. A candidate without words cannot be scored and follows
+    the head. ``reranker`` returns the reranker or raises why there is none. ``deadline``: a time of the event loop, at
+    most five seconds from now.
     """
     begun = perf_counter()
     head = [c for c in candidates if texts.get(c.key, "").strip()]
@@ -102,12 +102,12 @@ async def rerank(
 async def _scored(
     reranker: Reranker, query: str, texts: Sequence[str], deadline: float
 ) -> list[float]:
-    """Its scores by the deadline, whether it keeps it or not."""
+    """The scores; ``TimedOut`` at the deadline even if the reranker ignores it."""
     try:
         async with asyncio.timeout_at(deadline):
             return await reranker.rerank(query, texts, deadline)
     except TimeoutError as exc:
-        raise TimedOut(f"{reranker.name} was not done within its deadline") from exc
+        raise TimedOut(f"{reranker.name} did not finish before its deadline") from exc
 
 
 def _placed(
@@ -131,7 +131,7 @@ def _shares(scores: Sequence[float]) -> list[float]:
 
 
 def _falling(order: Sequence[RerankedCandidate[K]]) -> list[RerankedCandidate[K]]:
-    """Equal scores a hair apart, so that sorting by them keeps the order."""
+    """Make equal scores strictly falling, so that sorting by them keeps the order."""
     falling: list[RerankedCandidate[K]] = []
     above = math.inf
     for placed in order:
@@ -145,11 +145,11 @@ def _as_fused(candidates: Sequence[RerankInput[K]]) -> list[RerankedCandidate[K]
 
 
 def _issue(error: LatentError) -> Issue:
-    """To a searcher it is a service that is away or late, whatever its owner has to change."""
+    """The issue for the searcher: a timeout, or a service that is unavailable."""
     late = isinstance(error, TimedOut)
     return Issue(
         code=IssueCode.TIMEOUT if late else IssueCode.UNAVAILABLE,
-        message=f"not reranked, the hits stand in their fused order: {error.message}",
+        message=f"The hits are not reranked and keep their fused order: {error.message}",
         details={"stage": "rerank", "cause": error.code.value, **error.details},
     )
 

@@ -1,4 +1,4 @@
-"""The rounds of a container's search, as data: each follows from the one before."""
+"""The rounds of a container's search, as immutable data."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from latent_core.search.plan import DEPTH, MAX_DEPTH
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The chunks a round looks for, as far as filter and constraints could name them."""
+    """The chunks a round searches, as far as filter and constraints could list them."""
 
     allowed: AllowedChunks | None = None
-    """These alone; None for all."""
+    """Only these; None for all."""
     is_broad: bool = False
-    """The filter lets more chunks through than could be named."""
-    checked_after: tuple[Constraint, ...] = ()
-    """Constraints that the candidates are checked against."""
+    """The filter allows too many chunks to list."""
+    candidate_checks: tuple[Constraint, ...] = ()
+    """Constraints to check on each candidate."""
 
     @property
     def is_empty(self) -> bool:
@@ -30,24 +30,24 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round over the channels: what it asked for and what is known after it."""
+    """One round over the channels: its query and what is known after it."""
 
     number: int = 0
     """Of one ``run``, from 1; 0 before the first."""
     depth: int = DEPTH // 2
     scope: Scope | None = None
-    """None: to be found out."""
+    """None: not computed yet."""
     found: Mapping[str, ChannelCandidates] = field(default_factory=dict)
     """By channel, of this round or an earlier one."""
     failed: frozenset[str] = frozenset()
     judged: Mapping[int, UUID | None] = field(default_factory=dict)
     """Candidate to its document, or None when it is not visible."""
     stopped: bool = False
-    """What is not known is out of reach."""
+    """No open channel or no time is left."""
     exhausted: bool = False
-    """All is known."""
+    """Every candidate is known."""
     is_repeat: bool = False
-    """Documents changed during an earlier round, and the channels were asked again."""
+    """Documents changed during an earlier round, and the channels were queried again."""
 
     @property
     def is_last(self) -> bool:
@@ -58,7 +58,7 @@ class Round:
         return {chunk_no: doc_id for chunk_no, doc_id in self.judged.items() if doc_id is not None}
 
     def open_channels(self, channels: Sequence[str]) -> list[str]:
-        """Channels that answered so far and did not give all they have."""
+        """Channels that have not failed and may have more candidates."""
         if self.depth > MAX_DEPTH:
             return []
         return [
@@ -68,6 +68,6 @@ class Round:
         ]
 
     def again(self) -> Round:
-        """Before a round that asks every channel anew, as deep as this one. Its scope is found out again: other chunks
-        pass now."""
+        """The state before a round that queries every channel again at this depth. The scope is computed again, because
+        other chunks may now pass the filter."""
         return Round(self.number, self.depth // 2, failed=self.failed, is_repeat=self.is_repeat)

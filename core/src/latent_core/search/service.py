@@ -32,14 +32,14 @@ from latent_core.search.time_budget import GRACE_SECONDS, REMOTE_EMBEDDING, Time
 from latent_core.telemetry.metrics import Metrics
 
 SLACK: Final = 5
-"""More candidates than asked for: some may vanish between the join and the hydration."""
+"""Extra candidates, because some may vanish between join and hydration."""
 MAX_ROUNDS: Final = 12
 WHOLE: Final = "whole"
-"""The label of a search from its plan to its answer, beside those of its stages."""
+"""Stage label of the whole search, from plan to answer."""
 
 
 class StageTimings:
-    """Milliseconds a stage."""
+    """Milliseconds per stage."""
 
     def __init__(self) -> None:
         self._first = self._begun = perf_counter()
@@ -51,8 +51,8 @@ class StageTimings:
         self._begun = now
 
     @property
-    def whole(self) -> float:
-        """Seconds since the first."""
+    def total(self) -> float:
+        """Seconds since the start."""
         return perf_counter() - self._first
 
 
@@ -62,15 +62,15 @@ class HitPage:
 
     hits: list[Hit] = field(default_factory=list)
     positions: dict[UUID, int] = field(default_factory=dict)
-    """Chunk to its place among the chunks of its document."""
+    """Position of each chunk in its document, by chunk id."""
     next_offset: int | None = None
     vanished: set[str] = field(default_factory=set)
-    """Containers of which something was to be shown and is not visible any more."""
+    """Containers with a hit that vanished before hydration."""
 
 
 @dataclass
 class SearchService:
-    """Answers searches over containers that the principal has been shown to be allowed to read."""
+    """Answers searches over containers that the principal may read."""
 
     stores: SearchStores
     links: LinkSigner
@@ -85,8 +85,7 @@ class SearchService:
         image: QueryImage | None = None,
         target: SearchTarget | None = None,
     ) -> SearchResponse:
-        """The answer; ``image`` is that of ``image_ref``, with its text or why there is none. ``target`` is the space
-        to search, if it is not the live one."""
+        """Answer a request. ``image``: the resolved ``image_ref``. ``target``: the space to search if not the live one."""
         timings = StageTimings()
         plan = make_plan(
             request,
@@ -133,7 +132,7 @@ class SearchService:
         self.metrics.stale.inc(sum(r.status.stale for r in retrieved))
         for stage, spent in timings.stages.items():
             self.metrics.search_seconds.labels(stage).observe(spent / 1000)
-        self.metrics.search_seconds.labels(WHOLE).observe(timings.whole)
+        self.metrics.search_seconds.labels(WHOLE).observe(timings.total)
 
     async def _rounds(
         self,
@@ -143,7 +142,7 @@ class SearchService:
         timings: StageTimings,
         slot: SearchSlot,
     ) -> tuple[HitPage, list[ContainerCandidates]]:
-        """Retrieve and hydrate until the page is filled or nothing is left (DESIGN §7.2)."""
+        """Retrieve and hydrate until the page is full or no candidates remain (DESIGN §7.2)."""
         needed = max(plan.offset + plan.top_k + SLACK, plan.rerank.head)
         page = HitPage()
         retrieved: list[ContainerCandidates] = []
@@ -155,7 +154,7 @@ class SearchService:
             timings.lap("fuse")
             page = await self._page(plan, groups, retrieved)
             timings.lap("hydrate")
-            if _look_again(searches, page.vanished):
+            if _restart_changed(searches, page.vanished):
                 continue
             if len(page.hits) >= plan.top_k or all(s.finished for s in searches):
                 break
@@ -169,10 +168,10 @@ class SearchService:
     async def _page(
         self, plan: SearchPlan, groups: Sequence[Group], retrieved: Sequence[ContainerCandidates]
     ) -> HitPage:
-        """The best groups that are still visible, rendered; what vanished meanwhile is made up for by the next.
+        """The best groups that are still visible, rendered; the next groups replace those that vanished.
 
-        Only when one of them turns out to repeat another candidate are all groups asked what they repeat, or
-        when earlier pages may have been.
+        Duplicates of all groups are read only when a shown group repeats another candidate, or on a later page, since
+        earlier pages may have collapsed groups.
         """
         documents = {r.plan.container.id: r.documents for r in retrieved}
         page = HitPage()
@@ -198,9 +197,9 @@ class SearchService:
     async def _repeated(
         self, plan: SearchPlan, groups: Sequence[Group], documents: Mapping[str, Mapping[int, UUID]]
     ) -> dict[UUID, UUID]:
-        """Document to the other one, a candidate too, that its best chunk repeats.
+        """Each document whose best chunk repeats a candidate of another document, with that document.
 
-        Where only words were asked for, what is alike in meaning is still another text: only the same one repeats.
+        Without the vector channel only identical texts count as duplicates, not texts of the same meaning.
         """
         repeated: dict[UUID, UUID] = {}
         by_meaning = {container.id for container in _by_meaning(plan)}
@@ -241,7 +240,7 @@ async def _bounded(search: ContainerSearch, needed: int, plan: SearchPlan) -> Co
         result.issues.append(
             Issue(
                 code=IssueCode.TIMEOUT,
-                message=f"container '{container}' did not answer within {plan.deadline_seconds:g} s",
+                message=f"Container '{container}' did not answer within {plan.deadline_seconds:g} s.",
                 details={"container_id": container},
             )
         )
@@ -249,14 +248,14 @@ async def _bounded(search: ContainerSearch, needed: int, plan: SearchPlan) -> Co
 
 
 def _by_meaning(plan: SearchPlan) -> list[Container]:
-    """Containers whose vectors are asked."""
+    """Containers with the vector channel."""
     return [part.container for part in plan.containers if VECTOR in part.channels]
 
 
 async def _ordered(
     order: SearchOrder, retrieved: Sequence[ContainerCandidates], slot: SearchSlot
 ) -> list[RankedCandidate]:
-    """In the order they are shown in. A remote reranker is waited for without the slot."""
+    """The ranked candidates. While a remote reranker works, the search holds no slot."""
     candidates = [c for r in retrieved for c in _candidates(r)]
     if not order.asks_reranker:
         return await order.of(candidates)
@@ -273,10 +272,10 @@ def _candidates(retrieved: ContainerCandidates) -> list[RankedCandidate]:
     ]
 
 
-def _look_again(searches: Sequence[ContainerSearch], vanished: Set[str]) -> bool:
-    """Whether one of those does whose documents changed between the join and the page: else a document that is
-    replaced just then would be found neither as it was nor as it is."""
-    again = [s.look_again() for s in searches if s.result.status.container_id in vanished]
+def _restart_changed(searches: Sequence[ContainerSearch], vanished: Set[str]) -> bool:
+    """Restart searches whose documents changed between join and hydration; whether there are any. Otherwise a document
+    that is replaced at that moment would be missing in both its versions."""
+    again = [s.restart_round() for s in searches if s.result.status.container_id in vanished]
     return any(again)
 
 
@@ -296,12 +295,10 @@ def _answer(
     partial = bool(issues)
     if not fitted.hits and not issues:
         issues.append(
-            Issue(code=IssueCode.NO_HITS, message="nothing in these containers matches the query")
+            Issue(code=IssueCode.NO_HITS, message="Nothing in these containers matches the query.")
         )
     if request.requested_rerank_k is not None and not plan.rerank.head:
-        message = (
-            "rerank_k has no effect: mode is not 'rerank', and no container's manifest enables it"
-        )
+        message = "rerank_k has no effect: the mode is not 'rerank', and no container's manifest enables reranking."
         issues.append(Issue(code=IssueCode.POLICY, message=message))
     diagnostics: Diagnostics | None = (
         diagnose(plan, order, retrieved, page.hits, timings.stages) if plan.diagnostics else None
@@ -319,7 +316,7 @@ def _answer(
 
 
 def _with_image(answer: SearchResponse, image: QueryImage) -> SearchResponse:
-    """With what there is to say of the image that was asked by."""
+    """The answer with the issue and timing of the query image."""
     return answer.model_copy(
         update={
             "issues": [*([image.issue] if image.issue is not None else []), *answer.issues],
@@ -336,7 +333,7 @@ def _next_cursor(
     shown: int,
     retrieved: Sequence[ContainerCandidates],
 ) -> str | None:
-    """None when everything was shown. What was left out of a page goes with the next."""
+    """The cursor of the next page, which begins with hits that did not fit; None when all hits were shown."""
     if shown < len(page.hits):
         return cursor_at(request, plan.offset + shown)
     if page.next_offset is not None:

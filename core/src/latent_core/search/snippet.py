@@ -1,4 +1,4 @@
-"""Snippets: the stretch of a chunk where the query's words stand closest, as an exact excerpt with highlights."""
+"""Snippets: the part of a chunk with the densest query words, as an exact excerpt with highlights."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from latent_core.bm25.analyser import TokenSpan
 from latent_core.bm25.segment import ASCII_TOKEN, TOKEN
 
 Spans = Callable[[str, str], Sequence[TokenSpan]]
-"""(text, language) to its words with their lexemes."""
+"""Maps (text, language) to the words with their lexemes."""
 
 SCANNED_CHARS: Final = 20_000
-"""A longer chunk is searched for its best window only so far."""
+"""Only this many characters of a chunk are scanned for the best window."""
 KEEP_BEGINNINGS: Final = frozenset({"english", "simple"})
-"""Languages whose stems begin with the two letters of their words: most words are told apart by them alone,
-which takes a tenth of the time that finding their stem takes."""
+"""Languages whose stems keep the first two letters of the word. Comparing these letters rules out most words in a tenth
+of the time that stemming takes."""
 REMEMBERED_TOKENS: Final = 32_768
-"""Most words of a hit were in hits before: what they are indexed under need not be found out again."""
+"""Cached tokens with their terms; most words of a hit occurred in earlier hits."""
 REMEMBERED_CHARS: Final = 64
-"""Of a token; longer ones are rare, and no word."""
+"""Longer tokens are rare and not cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def make_snippet(
 def _matches(
     text: str, language: str, query_terms: set[str], spans: Spans
 ) -> Iterator[tuple[int, int, set[str]]]:
-    """The words of ``text`` that stand for a wanted term: start, end, and which terms."""
+    """The words of ``text`` that match a query term: start, end and terms."""
     standing: dict[str, set[str]] = {}
     for match in _candidates(text, language, query_terms).finditer(text):
         token = match.group()
@@ -85,7 +85,7 @@ def _matches(
 
 
 def _candidates(text: str, language: str, query_terms: set[str]) -> re.Pattern[str]:
-    """Finds the tokens of ``text`` that may stand for a wanted term (this is the innermost loop of a search)."""
+    """A pattern for tokens of ``text`` that may match a query term (the innermost loop of a search)."""
     if not text.isascii():
         return TOKEN
     beginnings = _beginnings(query_terms) if language in KEEP_BEGINNINGS else None
@@ -94,9 +94,9 @@ def _candidates(text: str, language: str, query_terms: set[str]) -> re.Pattern[s
 
 @lru_cache(maxsize=256)
 def _pattern(beginnings: frozenset[str]) -> re.Pattern[str]:
-    """``ASCII_TOKEN``, but for plain words that begin otherwise: one word, and no name made of several.
+    """``ASCII_TOKEN`` without plain words that begin with other letters; compound names still match.
 
-    A token that was passed over is a plain word as a whole, so no match begins inside a token.
+    A skipped token is always one whole plain word, so no match begins inside a token.
     """
     other = "|".join(re.escape(two) for two in sorted(beginnings))
     plain = rf"(?!(?i:{other}))[A-Za-z][a-z]+(?!\w|[.'-]\w)"
@@ -104,7 +104,7 @@ def _pattern(beginnings: frozenset[str]) -> re.Pattern[str]:
 
 
 def _beginnings(terms: set[str]) -> frozenset[str] | None:
-    """The first two letters of plain words that may stand for one of ``terms``; None: of any."""
+    """The first two letters of plain words that may match one of ``terms``; None if any word may."""
     if any(len(term) < 2 for term in terms):
         return None
     found = {term[:2] for term in terms if term[:2].isascii() and term[:2].isalpha()}
@@ -112,7 +112,7 @@ def _beginnings(terms: set[str]) -> frozenset[str] | None:
 
 
 def _terms(token: str, language: str, spans: Spans) -> tuple[str, ...]:
-    """What one token is indexed under."""
+    """The index terms of one token."""
     return tuple(term for span in spans(token, language) for term in span.terms)
 
 

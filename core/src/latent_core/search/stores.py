@@ -1,4 +1,4 @@
-"""What a search reads: handed in by the composition root (``Stack.search_stores``)."""
+"""The stores and models that a search reads; built by ``Stack.search_stores``."""
 
 from __future__ import annotations
 

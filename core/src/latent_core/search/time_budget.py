@@ -1,4 +1,4 @@
-"""The time of a search: one deadline, and shares of it for what happens before others."""
+"""The time of a search: one deadline, and the shares of its stages."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 REMOTE_EMBEDDING: Final = 0.5
-"""That a model behind a network may take before the other channels begin."""
+"""Share for a remote embedding model before the channels begin."""
 CHANNELS: Final = 0.8
-"""For the channels: the rest is for the join, so that one late channel never costs the other's hits."""
+"""Share for the channels. The rest is for the join, so that one late channel does not lose the other's hits."""
 WIDENING: Final = 0.5
-"""After it no search begins that goes deeper."""
+"""After this share no deeper round begins."""
 FILTER: Final = 0.3
-"""After it a filter that has not named its chunks counts as broad."""
+"""After this share a filter that has not listed its chunks counts as broad."""
 GRACE_SECONDS: Final = 0.2
-"""What a container may take beyond its deadline, for its joins."""
+"""Extra time for a container's joins after its deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeBudget:
-    """So many seconds since a time of the event loop."""
+    """``seconds`` from ``begun``, a time of the event loop."""
 
     begun: float
     seconds: float
@@ -35,7 +35,7 @@ class TimeBudget:
         return self.begun + self.seconds
 
     def remaining(self) -> float:
-        """Seconds, never less than a millisecond: a call that gets them fails as late, not as wrong."""
+        """Seconds left, at least a millisecond: a call with this timeout then fails as late, not as invalid."""
         return max(0.001, self.deadline - asyncio.get_running_loop().time())
 
     @property
@@ -46,11 +46,11 @@ class TimeBudget:
         return replace(self, seconds=part * self.seconds)
 
     def within(self, other: TimeBudget) -> TimeBudget:
-        """Not beyond the end of ``other``."""
+        """Shortened to the deadline of ``other``."""
         return replace(self, seconds=min(self.deadline, other.deadline) - self.begun)
 
     def limit(self) -> asyncio.Timeout:
-        """Ends its block at the deadline with ``TimeoutError``."""
+        """A context manager that raises ``TimeoutError`` at the deadline."""
         return asyncio.timeout_at(self.deadline)
 
 
@@ -64,7 +64,7 @@ class ContainerBudget:
 
     @classmethod
     def start(cls, seconds: float, *, spent: float) -> ContainerBudget:
-        """``spent``: seconds of it that are gone already. They shorten what widening and filter share."""
+        """``spent``: seconds that have already passed; they shorten the shares of widening and filter."""
         channels = TimeBudget.start(seconds, spent=spent).share(CHANNELS)
         left = TimeBudget.start(seconds - spent)
         return cls(

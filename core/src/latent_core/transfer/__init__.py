@@ -1,12 +1,13 @@
-"""Containers out and in as one file: exports (a backup is an export that is kept) and imports.
+"""Export a container to one file and import it again. A backup is an export that is kept.
 
-``records`` · ``writer`` · ``reader`` · ``batches`` · ``verify`` the archive: a tar, compressed by zstd, written and read
-as a stream (docs/adr) · ``requests`` the jobs and their payloads · ``exporting`` a container's documents into an
-archive · ``import_container`` · ``import_choice`` · ``import_rows`` · ``import_commit`` an archive's documents into a
-container, in steps.
+- ``records``, ``writer``, ``reader``, ``batches``, ``verify``: the archive, a zstd-compressed tar that is written and
+  read as a stream (docs/adr).
+- ``requests``: jobs and their payloads.
+- ``exporting``, ``export_batch``: write a container's documents into an archive.
+- ``import_container``, ``selection``, ``import_rows``, ``import_commit``: import an archive's documents in steps.
 
-A container that an import makes stands behind a tombstone until the last step: nothing of it is seen before all of
-it is. A merge shows each document when it is whole, as an ingest does. A step gives documents fresh generations
-(committed first), stores their vectors, then commits rows, postings and the cursor at once: one that was cut off
-is done again, under other generations where others can see the container.
+An import into a new container keeps it tombstoned until the last step, so it becomes visible at once. A merge shows
+each document when it is complete, as an ingest does. Each step assigns new generations (committed first), stores
+vectors, then commits rows, postings and the cursor together. An interrupted step is repeated; in a visible container
+the repetition uses new generations.
 """

@@ -117,7 +117,7 @@ class _BatchReader:
         vector_count = sum(c.windows for c in batch.parts[-1].chunks) if batch.parts else -1
         if len(matrix) != vector_count or not np.isfinite(matrix).all():
             raise self._reader.wrong(
-                f"{len(matrix)} vectors stand where {vector_count} finite ones must"
+                f"{len(matrix)} vectors, but {vector_count} finite vectors are expected"
             )
         batch.parts[-1].vectors = matrix
 

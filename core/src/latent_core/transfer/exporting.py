@@ -1,8 +1,8 @@
 """Export: a container's live documents, written into one archive (DESIGN §7.5).
 
-Short transactions, one a batch: a snapshot held for minutes would slow every claim of the queue. So the archive is
-no picture of one moment, but each document in it is whole: its rows are read in one snapshot, and one that was
-replaced meanwhile is passed over and met again at its new place. What was added after the beginning is left out.
+One short transaction per batch, because a snapshot held for minutes would slow down the queue. So the archive is not a
+snapshot of one moment, but each document in it is consistent: its rows come from one snapshot. A document that is
+replaced meanwhile is skipped and read later at its new place. Documents added after the start are not included.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -30,6 +30,14 @@ from latent_core.domain.errors import Conflict, DamagedBlob, NotFound
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.recipe import recipe
 from latent_core.ingest.stage import Checkpoint
+from latent_core.transfer.export_batch import (
+    ExportBatch,
+    ExportPart,
+    batched,
+    generations_of,
+    only,
+    page_line,
+)
 from latent_core.transfer.records import (
     FORMAT,
     FORMAT_VERSION,
@@ -39,7 +47,6 @@ from latent_core.transfer.records import (
     ChunkRecord,
     DocumentRecord,
     Header,
-    PageRecord,
     RefRecord,
     SpaceRecord,
     Totals,
@@ -49,25 +56,24 @@ from latent_core.vectors.port import VectorIndex
 
 DOCUMENTS_PER_LOOK: Final = 200
 CHUNKS_PER_PART: Final = 1000
-"""Of one transaction, and of what is held in memory at a time: some megabytes."""
+"""Limit per transaction, and of chunks in memory: a few megabytes."""
 
 _DOCUMENT: Final = frozenset(DocumentRecord.model_fields)
 _CHUNK: Final = frozenset(ChunkRecord.model_fields)
-_PAGE: Final = frozenset(PageRecord.model_fields)
 _REF: Final = frozenset(RefRecord.model_fields)
 
 OnProgress = Callable[[int, int], Awaitable[None]]
-"""Hears the chunks written and how many there will be, about."""
+"""Called with the chunks written and the approximate total."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What goes into an archive beside the documents' rows."""
+    """What an archive contains besides the documents' rows."""
 
     vectors: bool = True
     blobs: bool = True
     golden: str = ""
-    """Key of the golden queries that are asked for."""
+    """Key of the requested golden queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +85,10 @@ class FinishedArchive:
     totals: Totals
     contents_key: str
     lacking_blobs: int
-    """Originals and page images that are lost or damaged here, and not in the archive."""
+    """Originals and page images that are lost or damaged here and therefore missing in the archive."""
 
     def totals_with_gaps(self) -> dict[str, int]:
-        """What it holds, and what it lacks."""
+        """Its totals and the number of missing blobs."""
         lacking = {"lacking_blobs": self.lacking_blobs} if self.lacking_blobs else {}
         return self.totals.model_dump() | lacking
 
@@ -94,7 +100,7 @@ class _DocumentReplaced(Conflict):
 
 
 class ArchiveExport:
-    """One archive in the making."""
+    """Writes one archive."""
 
     def __init__(
         self,
@@ -114,19 +120,19 @@ class ArchiveExport:
         self._options = options
         self._checkpoint = checkpoint
         self._on_progress = on_progress
-        self._stored_in = container.space.collection_id
+        self._collection_id = container.space.collection_id
         self._recipe = recipe(container.manifest)
         self._chunk_nos = array("q")
-        """Of the chunks written so far, ascending: a chunk's place among them is its number."""
+        """Of the chunks written so far, ascending. The index of a chunk here is its number in the archive."""
         self._stored: dict[bytes, int] = {}
-        """Hashes of the blobs in the archive, with their batches."""
+        """Hashes of the blobs in the archive, each with its batch."""
         self._lacking: set[bytes] = set()
         self._done: set[UUID] = set()
         self._batch = 0
         self._expected = 0
 
     async def write(self, file: IO[bytes], golden: Mapping[str, Any] | None) -> FinishedArchive:
-        """All of it, into ``file``. Transient ``Conflict`` when it has to be begun anew."""
+        """Write the whole archive into ``file``; a transient ``Conflict`` if the export must start again."""
         async with self._db.transaction() as conn:
             begun = await rows.now(conn)
             key = await archives.contents_key(conn, self._container.id, self._options.golden)
@@ -177,7 +183,9 @@ class ArchiveExport:
                 )
             if not found:
                 return
-            for some in _batches([d for d in found if d["doc_id"] not in self._done]):
+            for some in batched(
+                [d for d in found if d["doc_id"] not in self._done], CHUNKS_PER_PART
+            ):
                 await self._write_batch(writer, some)
                 await self._on_progress(
                     len(self._chunk_nos), max(self._expected, len(self._chunk_nos))
@@ -197,13 +205,13 @@ class ArchiveExport:
             self._done.update(batch.documents)
             self._batch += 1
 
-    async def _read(self, found: Sequence[dict[str, Any]]) -> _ExportBatch:
-        """Rows of these documents in one snapshot, without those that are not live as they were found."""
+    async def _read(self, found: Sequence[dict[str, Any]]) -> ExportBatch:
+        """Rows of these documents from one snapshot, without documents whose live generation has changed."""
         ids = [d["doc_id"] for d in found]
         isolation: Any = "repeatable read"
         async with self._db.transaction(isolation=isolation, read_only=True) as conn:
             chunks = await rows.chunks(
-                conn, _generations(found), self._stored_in, after=-1, limit=CHUNKS_PER_PART
+                conn, generations_of(found), self._collection_id, after=-1, limit=CHUNKS_PER_PART
             )
             pages = await rows.pages(conn, ids)
             refs = await rows.refs(conn, ids)
@@ -211,27 +219,27 @@ class ArchiveExport:
         kept = {d["doc_id"]: d for d in found if live.get(d["doc_id"]) == d["generation"]}
         parts = await self._parts([c for c in chunks if c["doc_id"] in kept])
         if self._options.vectors and any(part.lacks_vectors for part in parts):
-            # Points of a generation go when it is replaced: then its document is met again later.
+            # A replaced generation loses its points; its document is then exported later.
             async with self._db.transaction() as conn:
                 live = await rows.generations(conn, ids)
             gone = {i for i, d in kept.items() if live.get(i) != d["generation"]}
             kept = {i: d for i, d in kept.items() if i not in gone}
             parts = await self._parts([c for c in chunks if c["doc_id"] in kept])
-        return _ExportBatch(
+        return ExportBatch(
             kept,
             parts,
             [p for p in pages if p["doc_id"] in kept],
             [r for r in refs if r["doc_id"] in kept],
         )
 
-    async def _parts(self, chunks: Sequence[dict[str, Any]]) -> list[_ExportPart]:
-        """Chunks in their order; those whose vectors are another model's, mapped, apart from the others: they go without
-        them, since an import could not tell them from the embedder's own."""
+    async def _parts(self, chunks: Sequence[dict[str, Any]]) -> list[ExportPart]:
+        """Chunks in their order, split where mapped vectors begin or end. Mapped vectors come from another model and are
+        not exported, because an import could not distinguish them from the embedder's own."""
         runs = [list(run) for _, run in groupby(chunks, key=itemgetter("mapped"))]
-        return [_ExportPart(run, await self._vectors(run)) for run in runs]
+        return [ExportPart(run, await self._vectors(run)) for run in runs]
 
     async def _vectors(self, chunks: Sequence[dict[str, Any]]) -> bytes | None:
-        """The vectors of chunks, window by window; None when one is lacking: they are made again when imported."""
+        """The vectors of chunks, window by window; None if one is missing: the import then embeds the chunks."""
         if not self._options.vectors or chunks[0]["mapped"]:
             return None
         space = self._container.space
@@ -247,15 +255,15 @@ class ArchiveExport:
             return None
         return np.stack([stored[i] for i in ids]).astype("<f4", copy=False).tobytes()
 
-    async def _write_documents(self, writer: ArchiveWriter, batch: _ExportBatch) -> None:
+    async def _write_documents(self, writer: ArchiveWriter, batch: ExportBatch) -> None:
         refs: dict[UUID, list[dict[str, Any]]] = {}
         for row in batch.refs:
             if self._options.blobs:
                 await self._blob(writer, row["sha256"], row["bytes"])
-            refs.setdefault(row["doc_id"], []).append(_only(row, _REF))
+            refs.setdefault(row["doc_id"], []).append(only(row, _REF))
         named = self._named
         documents = (self._document(d, refs.get(i, [])) for i, d in batch.documents.items())
-        pages = (_page(p, batch.documents[p["doc_id"]], self._place(p)) for p in batch.pages)
+        pages = (page_line(p, batch.documents[p["doc_id"]], self._place(p)) for p in batch.pages)
         await asyncio.to_thread(writer.add_lines, named("documents.jsonl"), "documents", documents)
         if batch.pages:
             await asyncio.to_thread(writer.add_lines, named("pages.jsonl"), "pages", pages)
@@ -274,8 +282,8 @@ class ArchiveExport:
         writer.count("blobs")
 
     async def _whole(self, sha256: Sha256, size: int) -> Path | None:
-        """The bytes, if they are there and are what their hash says: one that is lost must not keep all the others
-        from being saved. A stream cannot take back what it has written, so they are hashed before."""
+        """The file of the blob, or None if it is lost or damaged: one lost blob must not prevent the export. The bytes
+        are hashed first, because a stream cannot take back what it has written."""
         try:
             path = await self._blobs.local_copy(sha256)
             whole = await asyncio.to_thread(holds, path, sha256, size)
@@ -283,12 +291,12 @@ class ArchiveExport:
             NotFound,
             DamagedBlob,
             FileNotFoundError,
-        ):  # a server's bytes are hashed while they are copied
+        ):  # bytes from a server are hashed while they are copied
             return None
         return path if whole else None
 
     def _place(self, page: dict[str, Any]) -> str | None:
-        """Where in the archive the page's image is."""
+        """The name of the page's image in the archive."""
         sha256 = page["image_sha256"]
         batch = self._stored.get(bytes.fromhex(sha256)) if sha256 else None
         return None if batch is None else f"batches/{batch:06d}/blobs/{sha256}"
@@ -301,9 +309,9 @@ class ArchiveExport:
             if stored_recipe is not None and current
             else None
         )
-        return orjson.dumps(_only(row, _DOCUMENT) | {"recipe": ending, "refs": refs})
+        return orjson.dumps(only(row, _DOCUMENT) | {"recipe": ending, "refs": refs})
 
-    async def _write_part(self, writer: ArchiveWriter, number: int, part: _ExportPart) -> None:
+    async def _write_part(self, writer: ArchiveWriter, number: int, part: ExportPart) -> None:
         first = len(self._chunk_nos)
         self._chunk_nos.extend(c["chunk_no"] for c in part.chunks)
         records = (self._chunk(c, first + n) for n, c in enumerate(part.chunks))
@@ -318,9 +326,9 @@ class ArchiveExport:
         signature: bytes | None = row["signature"]
         original = None if row["original"] is None else self._number(row["original"])
         if row["original"] is not None and original is None:
-            signature = None  # what it repeats is not here: it is judged again
+            signature = None  # its original is not in the archive: the import checks it again
         judged = {"signature": signature.hex() if signature else None, "original": original}
-        return orjson.dumps(_only(row, _CHUNK) | judged | {"n": n})
+        return orjson.dumps(only(row, _CHUNK) | judged | {"n": n})
 
     def _number(self, chunk_no: int) -> int | None:
         place = bisect_left(self._chunk_nos, chunk_no)
@@ -328,8 +336,8 @@ class ArchiveExport:
             place if place < len(self._chunk_nos) and self._chunk_nos[place] == chunk_no else None
         )
 
-    async def _rest(self, writer: ArchiveWriter, batch: _ExportBatch) -> None:
-        """Further parts of the one document that has more chunks than a part."""
+    async def _rest(self, writer: ArchiveWriter, batch: ExportBatch) -> None:
+        """Write the further parts of a document with more chunks than a part holds."""
         total = sum(d["live_chunks"] for d in batch.documents.values())
         written, number = sum(len(part.chunks) for part in batch.parts), len(batch.parts)
         parts = batch.parts
@@ -338,8 +346,8 @@ class ArchiveExport:
             async with self._db.transaction() as conn:
                 found = await rows.chunks(
                     conn,
-                    _generations(batch.documents.values()),
-                    self._stored_in,
+                    generations_of(batch.documents.values()),
+                    self._collection_id,
                     after=parts[-1].chunks[-1]["chunk_no"],
                     limit=CHUNKS_PER_PART,
                 )
@@ -350,60 +358,8 @@ class ArchiveExport:
             written += len(found)
         if written != total:
             raise _DocumentReplaced(
-                "a large document was replaced while it was exported; the export begins anew"
+                "A large document was replaced during its export. The export starts again."
             )
 
     def _named(self, name: str) -> str:
         return f"batches/{self._batch:06d}/{name}"
-
-
-@dataclass(frozen=True, slots=True)
-class _ExportPart:
-    """Some chunks, at least one."""
-
-    chunks: Sequence[dict[str, Any]]
-    vectors: bytes | None
-
-    @property
-    def lacks_vectors(self) -> bool:
-        return self.vectors is None and not self.chunks[0]["mapped"]
-
-
-@dataclass(frozen=True, slots=True)
-class _ExportBatch:
-    documents: Mapping[UUID, dict[str, Any]]
-    parts: Sequence[_ExportPart]
-    pages: Sequence[dict[str, Any]]
-    refs: Sequence[dict[str, Any]]
-
-
-def _batches(found: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Documents whose chunks fit into one part; one that is larger is alone."""
-    batch: list[dict[str, Any]] = []
-    remaining = CHUNKS_PER_PART
-    for one in found:
-        if batch and one["live_chunks"] > remaining:
-            yield batch
-            batch, remaining = [], CHUNKS_PER_PART
-        batch.append(one)
-        remaining -= one["live_chunks"]
-    if batch:
-        yield batch
-
-
-def _only(row: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name in fields}
-
-
-def _generations(found: Iterable[Mapping[str, Any]]) -> dict[UUID, int]:
-    return {d["doc_id"]: d["generation"] for d in found}
-
-
-def _page(row: dict[str, Any], document: Mapping[str, Any], uri: str | None) -> bytes:
-    fields = {
-        "uri": uri,
-        "sha256": row["image_sha256"],
-        "source_pdf": document["uri"] if document["source_type"] == "pdf" else None,
-        "source_file": document["uri"],
-    }
-    return orjson.dumps(_only(row, _PAGE) | fields)

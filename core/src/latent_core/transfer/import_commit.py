@@ -62,7 +62,7 @@ async def vectors_of(
 
 
 def _pictures(taken: Sequence[SelectedDocumentRows]) -> dict[int, str]:
-    """Number of each chunk that is the picture of a page to that picture's hash, where the archive has its bytes."""
+    """Hash of the picture of each image chunk, by chunk number, if the archive contains its bytes."""
     found: dict[int, str] = {}
     for one in taken:
         drawn = {page.page: page.sha256 for page in one.pages if page.uri is not None}
@@ -86,7 +86,7 @@ def _rows_of(chunks: Sequence[ChunkRecord], vectors: Matrix | None) -> Iterator[
 async def stage(
     index: VectorIndex, target: ImportTarget, step: Step, checkpoint: Checkpoint
 ) -> None:
-    """Store the vectors of a step where nothing sees them yet."""
+    """Store the vectors of a step before its documents are visible."""
     points = await asyncio.to_thread(_points, step)
     space = target.container.space
     await stage_points(index, space, points, checkpoint, at_once=POINTS_PER_WRITE)
@@ -107,11 +107,11 @@ def _points(step: Step) -> Points:
 
 
 SETTLED_CHUNKS: Final = 4000
-"""A step of so many writes postings that need no compaction."""
+"""A step with this many chunks writes postings that need no compaction."""
 
 
 class BlobsGone(Conflict):
-    """Bytes that the archive brought are not stored any more: the step is repeated, and brings them again."""
+    """Blobs from the archive were removed again; the step is repeated and stores them again."""
 
     transient = True
 
@@ -190,14 +190,14 @@ async def commit(
 async def _refer(
     conn: Connection, live: Sequence[SelectedDocumentRows], brought: AbstractSet[bytes]
 ) -> int:
-    """Pages and references to blobs; how many of these are not stored here, and left out."""
+    """Insert pages and references to blobs; returns the number of references to blobs that are not stored here."""
     hashes = {ref.sha256 for one in live for ref in one.record.refs}
     present = await rows.present(conn, hashes)
     gone = sorted(one for one in hashes - present if bytes.fromhex(one) in brought)
     if gone:
         raise BlobsGone(
-            f"{len(gone)} originals or page images were removed before they were referred to ({gone[0]});"
-            " they are taken from the archive again"
+            f"{len(gone)} originals or page images were removed before their documents referred to them ({gone[0]})."
+            " The import reads them from the archive again."
         )
     await rows.copy_pages(
         conn,

@@ -1,4 +1,4 @@
-"""The container that takes an archive in: founded behind a tombstone, or held while a step merges."""
+"""The target container of an import: created behind a tombstone, or held while a step merges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from latent_core.models.embedding.port import EmbeddingModel
 
 
 class ModelLookup(Protocol):
-    """Embedders by the names of manifests."""
+    """Finds the model of a manifest's embedder."""
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel: ...
 
@@ -25,10 +25,10 @@ class ModelLookup(Protocol):
 def with_model(
     models: ModelLookup, manifest: Manifest
 ) -> tuple[Manifest, EmbeddingModel, list[str]]:
-    """The manifest with a model that is to be had here, that model, and what the manifest came without for it.
+    """The manifest with an available model, that model, and the pins that were dropped for it.
 
-    A refresh pins the version of a model that is installed. A later release has another one, and must be able to
-    restore what was saved before: it embeds anew. A model that is not known by its name is ``Invalid`` as ever.
+    A refresh pins the version of the installed model. A later release with another version must still restore the
+    archive, so it drops the pins and embeds all texts again. An unknown model name is ``Invalid``.
     """
     try:
         return manifest, models.model_of(manifest), []
@@ -37,14 +37,14 @@ def with_model(
         model = models.model_of(unpinned)
         given_pins = {"embedder_version": manifest.embedder_version, "dims": manifest.dims}
         pins = [f"{key} {pinned}" for key, pinned in given_pins.items() if pinned is not None]
-        there = f"{model.embedder} is {model.version} with {model.dims} dimensions, all was embedded anew"
+        there = f"{model.embedder} is {model.version} with {model.dims} dimensions; all texts were embedded again"
         return unpinned, model, [f"{' and '.join(pins)} ({there})"]
 
 
 async def found(
     conn: Connection, manifest: Manifest, model: EmbeddingModel, *, job_id: int, principal: str
 ) -> None:
-    """Insert the container that this job alone will make visible; ``Conflict`` when the id is taken."""
+    """Insert the container; only this job makes it visible. ``Conflict`` if the id is taken."""
     container_id = manifest.id
     if not await containers.insert(conn, manifest, etag(manifest)):
         raise await taken_id(conn, container_id)
@@ -62,7 +62,7 @@ async def found(
 
 
 async def hidden(conn: Connection, manifest: Manifest) -> Container:
-    """The container that is being built, which nobody else can see."""
+    """The new container, which is not visible yet."""
     (space,) = await containers.spaces(conn, manifest.id)
     now = datetime.now(UTC)
     return Container(
@@ -78,15 +78,17 @@ async def hidden(conn: Connection, manifest: Manifest) -> Container:
 
 
 async def hold_open(conn: Connection, container_id: str) -> None:
-    """Hold a container that takes a merge; ``NotFound``, ``Conflict``."""
+    """Hold the target of a merge; ``NotFound`` if it was deleted, ``Conflict`` unless it is active."""
     state = await containers.hold(conn, container_id)
     if state is None:
         raise gone(container_id)
     if state is not ContainerState.ACTIVE:
         raise Conflict(
-            f"container '{container_id}' is {state.value} and takes nothing in; make it active, then requeue the job"
+            f"Container '{container_id}' is {state.value} and accepts no documents. Make it active, then requeue the job."
         )
 
 
 def gone(container_id: str) -> NotFound:
-    return NotFound(f"container '{container_id}' was deleted while an archive was imported into it")
+    return NotFound(
+        f"Container '{container_id}' was deleted while an archive was imported into it."
+    )

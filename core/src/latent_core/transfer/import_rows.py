@@ -44,10 +44,12 @@ def draft_rows(target: ImportTarget, batch: ArchiveBatch) -> list[Drafts]:
 
 def _check_members(batch: ArchiveBatch, own: AbstractSet[UUID]) -> None:
     if any(page.doc_id not in own for page in batch.pages):
-        raise Invalid(f"a page in batch {batch.number} of the archive belongs to no document of it")
+        raise Invalid(
+            f"A page in batch {batch.number} of the archive belongs to no document of the batch."
+        )
     if any(chunk.doc_id not in own for part in batch.parts for chunk in part.chunks):
         raise Invalid(
-            f"a chunk in batch {batch.number} of the archive belongs to no document of it"
+            f"A chunk in batch {batch.number} of the archive belongs to no document of the batch."
         )
 
 

@@ -1,7 +1,7 @@
-"""Read an archive as a stream. Nothing in it is believed: names, kinds and lengths are checked before a byte is kept.
+"""Read an archive as a stream. Its content is untrusted: names, kinds and lengths are checked before data is kept.
 
-No member is ever written under its own name, so a name can lead nowhere. A tar made by others may hold links,
-devices and headers of any length; here a member is a plain file with a name of ours, or the archive is refused.
+No member is written under its own name, so no path traversal is possible. A foreign tar may contain links, devices and
+headers of any length; here every member must be a plain file with an expected name.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ from latent_core.transfer.writer import seal
 BLOCK: Final = 512
 PIECE: Final = 256 * 1024
 PACKED_PIECE: Final = 4096
-"""Unpacked at once: 128 MB at the very most."""
+"""Packed bytes per decompression step: they unpack to at most 128 MB."""
 MAX_WINDOW: Final = 2**27
-"""Bytes the decompressor may keep: zstd's own limit for streams of strangers."""
+"""Window limit of the decompressor: zstd's own limit for untrusted streams."""
 MEGABYTE: Final = 1024 * 1024
 MAX_SMALL: Final = 16 * MEGABYTE
-"""Of the header, the manifest and the golden queries."""
+"""Limit of the header, the manifest and the golden queries."""
 MAX_PART: Final = 256 * MEGABYTE
-"""Of the lines or the vectors of one part: they are held in memory. Ours have some megabytes."""
+"""Limit of the lines or vectors of one part, which are held in memory. Our exports write a few megabytes."""
 MAX_INDEX: Final = 512 * MEGABYTE
 MAX_RATIO: Final = 250
-"""A file that unfolds to more is no archive of ours but a trap for whoever reads it."""
+"""A higher compression ratio is a decompression bomb."""
 FREE_OF_RATIO: Final = 1024 * MEGABYTE
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMember:
-    """One member; its bytes are read before the next one is asked for."""
+    """One member; its bytes must be read before the next member."""
 
     name: str
     size: int
     offset: int
-    """Of its first byte in the unpacked file."""
+    """Offset of its first byte in the unpacked file."""
 
 
 class ArchiveReader:
-    """Members in their order. ``Invalid`` says at which byte of the unpacked file something is wrong."""
+    """Iterates over members. ``Invalid`` names the byte of the unpacked file with the error."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._unpacked = _FrameReader(file)
@@ -74,11 +74,11 @@ class ArchiveReader:
         while (member := self._next()) is not None:
             yield member
         if self._read(1):
-            raise self.wrong("bytes follow the end of the archive")
+            raise self.wrong("data follows the end of the archive")
         if self._unpacked.cut:
-            raise self.wrong("the file's last bytes are lacking: it is truncated")
+            raise self.wrong("the end of the file is missing: it is truncated")
         if not self._unpacked.sealed:
-            raise self.wrong("the file's bytes are not those that were written")
+            raise self.wrong("the file was changed after it was written")
 
     def pieces(self) -> Iterator[bytes]:
         """The rest of the current member."""
@@ -90,33 +90,33 @@ class ArchiveReader:
     def whole(self, max_bytes: int) -> bytes:
         """The current member, at most ``max_bytes`` bytes long."""
         if self._left > max_bytes:
-            raise self.wrong(f"has {self._left} bytes, more than the {max_bytes} it may have")
+            raise self.wrong(f"the member has {self._left} bytes; the limit is {max_bytes}")
         return b"".join(self.pieces())
 
     def wrong(self, what: str) -> Invalid:
-        """The error for what is wrong at this place."""
+        """The error for the current position."""
         return Invalid(
-            f"the archive cannot be imported: {what} (byte {self._offset} of its contents, "
-            f"in '{self._name}'); export it again, or use another copy",
+            f"The archive cannot be imported: {what} (byte {self._offset} of its contents, "
+            f"in '{self._name}'). Export it again, or use another copy.",
             offset=self._offset,
             member=self._name,
         )
 
     def _next(self) -> ArchiveMember | None:
         for _ in self.pieces():
-            pass  # what nobody wanted
+            pass  # skips the unread rest
         self._exactly(-self._offset % BLOCK)
         head = self._exactly(BLOCK)
         if head == bytes(BLOCK):
             if self._exactly(BLOCK) != bytes(BLOCK):
-                raise self.wrong("its end is not one")
+                raise self.wrong("its end marker is incomplete")
             return None
         try:
             info = tarfile.TarInfo.frombuf(head, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError) as exc:
-            raise self.wrong(f"what stands there is no header of a member ({exc})") from exc
+            raise self.wrong(f"the header of a member is expected ({exc})") from exc
         if info.type != tarfile.REGTYPE or not _is_ours(info.name) or info.size < 0:
-            raise self.wrong(f"'{info.name[:80]}' is no member that an archive has")
+            raise self.wrong(f"an archive cannot contain '{info.name[:80]}'")
         self._name, self._left = info.name, info.size
         return ArchiveMember(info.name, info.size, self._offset)
 
@@ -124,7 +124,7 @@ class ArchiveReader:
         data = self._read(size)
         if len(data) < size:
             raise self.wrong(
-                f"the file ends there and {size - len(data)} bytes or more are lacking: it is truncated"
+                f"the file is truncated: at least {size - len(data)} bytes are missing"
             )
         return data
 
@@ -137,13 +137,13 @@ class ArchiveReader:
             ) from exc
         self._offset += len(data)
         if self._offset > FREE_OF_RATIO + MAX_RATIO * self._unpacked.place:
-            raise self.wrong(f"it unfolds to more than {MAX_RATIO} times its length")
+            raise self.wrong(f"it unpacks to more than {MAX_RATIO} times its size")
         return data
 
 
 class _FrameReader:
-    """The contents of a file of zstd frames, read in pieces: knows, as the library's own reader does not, whether
-    the last frame was whole, and whether every byte is as it was written."""
+    """Reads the contents of a file of zstd frames in pieces. Unlike the library's own reader, it detects whether the last
+    frame is complete and whether any byte has changed."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -155,7 +155,7 @@ class _FrameReader:
         self._frame: zstandard.ZstdDecompressionObj | None = None
         self._packed = memoryview(b"")
         self._taken = 0
-        """Of ``_packed``: it is read and hashed in larger pieces than it may be unpacked in."""
+        """Bytes of ``_packed`` already used: reading and hashing use larger pieces than unpacking."""
         self._ready: deque[bytes] = deque()
         self._size = 0
         self.cut = False
@@ -163,11 +163,11 @@ class _FrameReader:
 
     @property
     def sealed(self) -> bool:
-        """Whether the seal is that of what was read; at the end."""
+        """Whether the seal matches the bytes that were read; call it at the end."""
         return self._file.read(SEAL.size + 1) == seal(self._digest.digest())
 
     def read(self, size: int) -> bytes:
-        """``size`` bytes, fewer only at the end."""
+        """``size`` bytes; fewer only at the end of the file."""
         while self._size < size and self._unpack():
             pass
         taken: list[bytes] = []
@@ -183,7 +183,7 @@ class _FrameReader:
 
     @property
     def place(self) -> int:
-        """How many bytes of the file are unpacked."""
+        """The number of unpacked bytes of the file."""
         return self._file.tell() - len(self._packed) + self._taken
 
     def _piece(self) -> memoryview:
@@ -197,7 +197,7 @@ class _FrameReader:
         return piece
 
     def _unpack(self) -> bool:
-        """A little more; False at the end."""
+        """Unpack one more piece; False at the end."""
         packed = self._piece()
         if not packed:
             self.cut = self._frame is not None
@@ -220,14 +220,14 @@ def _is_ours(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOpening:
-    """What an archive says of itself before anything was verified."""
+    """Header and manifest of an archive that is not verified yet."""
 
     header: Header
     manifest: Manifest
 
 
 def read_opening(file: IO[bytes]) -> ArchiveOpening:
-    """Header and manifest only: quick, and not yet proof of anything."""
+    """Read only header and manifest: fast, but nothing is verified."""
     reader = ArchiveReader(file)
     members = iter(reader)
     expect(reader, members, HEADER)
@@ -240,23 +240,23 @@ def expect(reader: ArchiveReader, members: Iterator[ArchiveMember], name: str) -
     """The next member, which must have this name."""
     member = next(members, None)
     if member is None or member.name != name:
-        raise reader.wrong(f"'{name}' does not stand where it must")
+        raise reader.wrong(f"'{name}' is expected here")
     return member
 
 
 def header_in(reader: ArchiveReader, data: bytes) -> Header:
     fields = json_in(reader, data)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-        raise reader.wrong("it is no exported container")
+        raise reader.wrong("it is not an exported container")
     version = fields.get("format_version")
     if version != FORMAT_VERSION:
         raise reader.wrong(
-            f"its format has version {version!r}, and this release reads version {FORMAT_VERSION}"
+            f"its format version is {version!r}; this release reads version {FORMAT_VERSION}"
         )
     try:
         return Header.model_validate(fields)
     except ValidationError as exc:
-        raise reader.wrong(f"its header cannot be understood ({exc.errors()[0]['msg']})") from exc
+        raise reader.wrong(f"its header is invalid ({exc.errors()[0]['msg']})") from exc
 
 
 def manifest_in(reader: ArchiveReader, data: bytes) -> Manifest:
@@ -270,4 +270,4 @@ def json_in(reader: ArchiveReader, data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as exc:
-        raise reader.wrong(f"what must be JSON is not ({exc})") from exc
+        raise reader.wrong(f"invalid JSON ({exc})") from exc

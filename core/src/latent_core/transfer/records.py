@@ -1,16 +1,16 @@
-"""What stands in an archive: its members' names, and the records of their lines.
+"""The format of an archive: names of its members and records of their lines.
 
-export.json                        what it is of, and how it was made
+export.json                        the header: which container, and how it was exported
 manifest.json  [golden.json]
-batches/000000/blobs/<sha256>      bytes that the batch's documents refer to, each once in the archive
-batches/000000/documents.jsonl     whole documents: their chunks, pages and vectors stand in the same batch
+batches/000000/blobs/<sha256>      bytes that the batch's documents refer to, once per archive
+batches/000000/documents.jsonl     complete documents: their chunks, pages and vectors are in the same batch
 batches/000000/pages.jsonl
 batches/000000/chunks-0000.jsonl   numbered through the whole archive, in the order of their chunk_nos
-batches/000000/vectors-0000.f32    one row a window of those chunks, float32, little-endian
+batches/000000/vectors-0000.f32    one row per window of those chunks, float32, little-endian
 index.json                         name, length, lines and SHA-256 of every member before it, and the totals
-COMPLETE                           SHA-256 of index.json; without it the file is a part of an archive
+COMPLETE                           SHA-256 of index.json; without it the archive is incomplete
 
-After the tar follows the seal, which is of the file and not of what is in it.
+The seal follows the tar. It covers the bytes of the file, not its unpacked contents.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MEDIA_TYPE: Final = "application/zstd"
 SUFFIX: Final = ".latent.tar.zst"
 
 SEAL: Final = struct.Struct("<II32s")
-"""What ends the file, and other tools skip: a frame that holds the SHA-256 of all bytes before it. A frame's own
-checksum is of what it unfolds to, and some bits of its head matter to nobody."""
+"""The last frame, which other tools skip: the SHA-256 of all bytes before it. A frame's own checksum covers only its
+unpacked contents, so changed bits in a frame header could pass."""
 SEAL_MAGIC: Final = 0x184D2A50
-"""Of a zstd frame that is to be skipped."""
+"""Magic number of a skippable zstd frame."""
 SEAL_BYTES: Final = 32
 
 HEADER: Final = "export.json"
@@ -83,16 +83,16 @@ class Header(_Record):
     created_at: datetime
     space: SpaceRecord
     handler: str
-    """``versions.HANDLER`` of what wrote it."""
+    """``versions.HANDLER`` of the exporting release."""
     analyser: int
-    """``versions.ANALYSER``: of another one the term vectors are made anew."""
+    """``versions.ANALYSER``: if it differs, the import computes the term vectors again."""
     vectors: bool
     blobs: bool
-    """False: blobs are named by their hashes, and their bytes are not in the file."""
+    """False: the file contains hashes of blobs but not their bytes."""
 
 
 class RefRecord(_Record):
-    """Why a blob is kept."""
+    """A reference of a document to a blob."""
 
     role: Annotated[str, Field(pattern="^(original|page_image|page_pdf|thumbnail)$")]
     part: Count

@@ -1,4 +1,4 @@
-"""Request exports (a backup is an export that is kept) and imports: their jobs and the payloads of these."""
+"""Enqueue exports (a backup is an export that is kept) and imports; payloads of their jobs."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from latent_core.queue.enqueue import enqueue
 
 
 class ImportPolicy(StrEnum):
-    """What becomes of a document that the container has already."""
+    """How a merge treats a document that the container already has."""
 
     SKIP = "skip"
     REPLACE = "replace"
     NEWEST = "newest"
-    """The one whose source was modified later; where that is not known, that was fetched later."""
+    """Keep the document whose source was modified later; if unknown, the one that was fetched later."""
 
 
-def policy_of(policy: ImportPolicy | None, *, merge: bool) -> ImportPolicy:
-    """``Invalid`` when one is asked for that would have no effect."""
-    if policy is not None and not merge:
+def policy_of(requested: ImportPolicy | None, *, merge: bool) -> ImportPolicy:
+    """The requested policy or the default; ``Invalid`` for a policy without ``merge``."""
+    if requested is not None and not merge:
         raise Invalid(
-            "policy says what becomes of documents that are there already: give merge, too, or leave it out"
+            "policy applies to documents that already exist, so it requires merge. Set merge or omit policy."
         )
-    return policy or ImportPolicy.SKIP
+    return requested or ImportPolicy.SKIP
 
 
 class ImportPayload(BaseModel):
-    """What an import job carries, and how far it is."""
+    """Payload and progress of an import job."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sha256: str
     filename: str
     target: str
-    """The container that takes it in."""
+    """The target container."""
     merge: bool = False
     policy: ImportPolicy = ImportPolicy.SKIP
     next_batch: int = 0
     chunks_read: int = 0
-    """Of all batches before it: the number of its first chunk."""
+    """Chunks in all earlier batches: the number of the next batch's first chunk."""
     documents: int = 0
     chunks: int = 0
     skipped: int = 0
     overtaken: int = 0
-    """Documents that were deleted, or added anew, between their choice and the commit of their step."""
+    """Documents that were deleted or added again between their selection and the commit of their step."""
     embedded: int = 0
     lacking_blobs: int = 0
     """References to bytes that are neither in the archive nor here."""
@@ -68,7 +68,7 @@ FRESH: Final = {
     "embedded": 0,
     "lacking_blobs": 0,
 }
-"""How far one is that begins."""
+"""Progress of a new import."""
 
 
 class ExportPayload(BaseModel):
@@ -77,12 +77,12 @@ class ExportPayload(BaseModel):
     vectors: bool = True
     blobs: bool = True
     golden: str = ""
-    """The key of the golden queries when it was asked for. Who asks compares it, and a worker may have another folder:
-    by its own key an export might never be the one that is asked for."""
+    """Key of the golden queries at the time of the request. The requester compares it. The worker's own key could differ,
+    because its manifest folder may differ, and the export would then never match the request."""
     kept: bool = False
-    """A backup: kept until newer ones take its place. Another export is kept for a day."""
+    """A backup, kept until newer ones replace it. Other exports are kept for a day."""
     verify: int | None = None
-    """The backup to read to its end; None: write a new archive."""
+    """The backup to verify; None: write a new archive."""
 
 
 async def request_export(
@@ -93,7 +93,7 @@ async def request_export(
     principal: str,
     priority: int = PRIORITY_NORMAL,
 ) -> JobId:
-    """Enqueue it; one that waits already is enough."""
+    """Enqueue an export; an equal one that is queued already is reused."""
     role = "backup" if payload.kept else "export"
     return await enqueue(
         conn,
@@ -112,10 +112,10 @@ async def request_export(
 async def request_import(
     conn: Connection, payload: ImportPayload, *, size: int, principal: str
 ) -> JobId:
-    """Enqueue an import of stored bytes, which are kept for it.
+    """Enqueue an import of stored bytes and keep these bytes.
 
-    An import that makes its container belongs to none: the container's removal, should the import be given up,
-    must not take away the job that tells why.
+    An import into a new container belongs to no container. If the import fails, the removal of that container must not
+    delete the job that shows the cause.
     """
     job_id = await enqueue(
         conn,

@@ -1,4 +1,4 @@
-"""The documents of one step of an import: which are taken in, and under which generations and chunk_nos."""
+"""Select the documents of one import step and assign their generations and chunk_nos."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from latent_core.transfer.requests import ImportPayload, ImportPolicy
 
 @dataclass(frozen=True, slots=True)
 class ImportTarget:
-    """Where documents go, and what is known of where they came from."""
+    """The target container, and the header of the archive."""
 
     container: Container
     header: Header
@@ -36,12 +36,12 @@ class ImportTarget:
 
     @property
     def founded(self) -> bool:
-        """Whether this import made the container."""
+        """Whether this import created the container."""
         return not self.payload.merge
 
     @property
     def recipe(self) -> str | None:
-        """Of documents that were made as this container makes them; None when another release made them."""
+        """The container's current recipe; None if another release made the archive's documents."""
         if self.header.handler != versions.HANDLER:
             return None
         return recipe(self.container.manifest)
@@ -49,7 +49,7 @@ class ImportTarget:
 
 @dataclass(slots=True)
 class SelectedDocumentRows:
-    """A document that is taken in, with its chunks in their order."""
+    """A selected document with its chunks in order."""
 
     record: DocumentRecord
     doc_id: UUID
@@ -61,7 +61,7 @@ class SelectedDocumentRows:
 
 @dataclass(frozen=True, slots=True)
 class NumberedChunk:
-    """A chunk with its document, where it belongs."""
+    """A chunk with its document, chunk_no and id."""
 
     document: SelectedDocumentRows
     chunk: ChunkRecord
@@ -71,7 +71,7 @@ class NumberedChunk:
 
 @dataclass(slots=True)
 class Step:
-    """Documents of one transaction, and the chunks of them all, in the order of the chunk_nos."""
+    """The documents of one transaction and all their chunks, in order of chunk_no."""
 
     taken: list[SelectedDocumentRows]
     skipped: int
@@ -107,13 +107,15 @@ async def begin(
     batches: Sequence[ArchiveBatch],
     under_way: AbstractSet[UUID],
 ) -> tuple[list[SelectedDocumentRows], int, int]:
-    """Choose documents and give them generations and chunk_nos; answers them, the skipped and the first chunk_no.
+    """Select documents and assign generations and chunk_nos; returns them, the number skipped and the first chunk_no.
 
-    Commit before the first outside write. ``under_way`` are documents of a step that is not committed yet.
+    Commit before the first write outside Postgres. ``under_way``: documents of a step that is not committed yet.
     """
     container_id = target.container.id
     if not target.founded:
-        await spaces.lock(conn, container_id)  # nothing is accepted between the look and the choice
+        await spaces.lock(
+            conn, container_id
+        )  # no document is accepted between the read and the selection
         await hold_open(conn, container_id)
     found = {
         document_id(container_id, record.uri): record
@@ -121,15 +123,15 @@ async def begin(
         for record in batch.documents
     }
     if again := [record.uri for doc_id, record in found.items() if doc_id in under_way]:
-        raise Invalid(f"document '{again[0][:200]}' stands in the archive more than once")
+        raise Invalid(f"The archive contains document '{again[0][:200]}' more than once.")
     there = await rows.existing(conn, list(found))
     chosen = {
         doc_id: record
         for doc_id, record in found.items()
         if doc_id not in there or _wins(target.payload.policy, record, there[doc_id])
     }
-    # Nobody sees a container that is being founded, and what is written there is the same at each attempt: one that
-    # follows another writes over its points, whose chunk_nos are those of the archive, instead of beside them.
+    # A new container is invisible and every attempt writes the same points into it, with the chunk_nos of the archive.
+    # So a later attempt keeps the generations and overwrites the points of an earlier one.
     given = await rows.accept(
         conn,
         container_id,
@@ -150,7 +152,7 @@ async def begin(
 
 
 def _fill(taken: Mapping[UUID, SelectedDocumentRows], batch: ArchiveBatch) -> None:
-    """Chunks and pages of a batch to their documents. ``Invalid`` for a document that lacks some."""
+    """Assign chunks and pages of a batch to their documents. ``Invalid`` if a document is incomplete."""
     for page in batch.pages:
         if page.doc_id in taken:
             taken[page.doc_id].pages.append(page)
@@ -162,17 +164,17 @@ def _fill(taken: Mapping[UUID, SelectedDocumentRows], batch: ArchiveBatch) -> No
         one = taken.get(record.doc_id)
         if one is not None and [c.ordinal for c in one.chunks] != list(range(record.live_chunks)):
             raise Invalid(
-                f"document '{record.uri[:200]}' of the archive lacks chunks, or has them in another order"
+                f"Document '{record.uri[:200]}' of the archive has missing chunks or chunks in the wrong order."
             )
 
 
 def check_numbers(batches: Sequence[ArchiveBatch], first: int) -> int:
-    """Chunks are numbered without gaps from ``first``; answers the next number."""
+    """``Invalid`` unless chunks are numbered from ``first`` without gaps; returns the next number."""
     for batch in batches:
         for part in batch.parts:
             for chunk in part.chunks:
                 if chunk.n != first or (chunk.original is not None and chunk.original >= first):
-                    raise Invalid(f"chunk {chunk.n} of the archive stands where {first} must")
+                    raise Invalid(f"The archive has chunk {chunk.n} in the place of chunk {first}.")
                 first += 1
     return first
 
@@ -190,7 +192,7 @@ def _accepted(container_id: str, doc_id: UUID, record: DocumentRecord) -> dict[s
 
 
 def _wins(policy: ImportPolicy, record: DocumentRecord, there: Mapping[str, Any]) -> bool:
-    """Whether the archive's document takes the place of the one that is live, or accepted: that one is newer."""
+    """Whether the archive's document replaces the existing one. A pending request counts as newer."""
     match policy:
         case ImportPolicy.SKIP:
             return False

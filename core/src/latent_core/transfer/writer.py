@@ -76,7 +76,7 @@ class ArchiveWriter:
                 left -= len(piece)
         if left or digest.hexdigest() != sha256:
             raise Conflict(
-                f"blob {sha256} is damaged in the store: run `latent doctor --deep`, then export again",
+                f"Blob {sha256} is damaged in the store. Run `latent doctor --deep`, then export again.",
                 sha256=sha256,
             )
         self._foot(name, size, sha256, 0)
