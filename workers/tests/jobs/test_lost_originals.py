@@ -125,7 +125,7 @@ async def test_a_listing_requests_a_lost_original_and_adding_it_stores_it(
         lease_seconds=60.0,
         alone=True,
     ).repair(report)
-    assert "Add file:///lamp.md again" in told.message
+    assert "Add file:///lamp.md again" in repair.message
     assert not await has_original(harness, doc_id)
     await harness.add("lamp.md", LAMP)
     assert await harness.work() == []
