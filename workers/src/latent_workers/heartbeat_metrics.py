@@ -22,5 +22,5 @@ async def keep_seen(db: Database, metrics: Metrics) -> None:
             await db.ping()
             metrics.worker_seen.set_to_current_time()
         except LatentError as exc:
-            logger.warning("the database does not answer: %s", exc)
+            logger.warning("database_unreachable", extra={"error": str(exc)})
         await asyncio.sleep(SEEN_SECONDS)

@@ -28,9 +28,9 @@ async def tidy(settings: Settings, stack: Stack) -> None:
         try:
             await look(settings, stack)
         except LatentError as exc:
-            logger.warning("what was left behind is looked for again later: %s", exc)
+            logger.warning("maintenance_failed", extra={"error": str(exc)})
         except Exception:
-            logger.exception("looking for what was left behind failed; it is done again later")
+            logger.exception("maintenance_failed")
         await asyncio.sleep(LEASES_BETWEEN_LOOKS * settings.lease_seconds * uniform(0.8, 1.2))
 
 

@@ -44,9 +44,9 @@ async def keep_schedule(settings: Settings, stack: Stack) -> None:
         try:
             await look(settings, stack)
         except LatentError as exc:
-            logger.warning("what is due is looked for again later: %s", exc)
+            logger.warning("scheduler_failed", extra={"error": str(exc)})
         except Exception:
-            logger.exception("looking for what is due failed; it is done again later")
+            logger.exception("scheduler_failed")
         await asyncio.sleep(SECONDS_BETWEEN_LOOKS * uniform(0.8, 1.2))
 
 

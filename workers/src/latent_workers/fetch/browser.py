@@ -79,7 +79,7 @@ async def _content(started: Any, executable: Path, answers: _Answers) -> str:
             async with asyncio.timeout(SETTLE_SECONDS):
                 await page.wait_for_load_state("networkidle", timeout=0)
         except TimeoutError:
-            logger.info("a page does not fall silent", extra={"url": str(answers.download.url)})
+            logger.info("page_network_not_idle", extra={"url": str(answers.download.url)})
         return str(await page.content())
     finally:
         await browser.close()
@@ -107,7 +107,7 @@ class _Answers:
                 return
             fetched = await self.fetcher.get(address)
         except LatentError as exc:
-            logger.info("a request of a page is refused: %s", exc.message)
+            logger.info("page_request_refused", extra={"error": exc.message})
             await route.abort()
             return
         if fetched is None:

@@ -75,4 +75,4 @@ async def _sweep(ctx: JobContext, deps: Deps, staged: Sequence[tuple[UUID, int]]
                 conn, principal=ctx.job.principal, delay_seconds=LEASES_TO_WAIT * lease
             )
     except LatentError as error:  # the job's own error is what its owner must see
-        logger.warning("job %s leaves garbage behind: %s", ctx.job.id, error)
+        logger.warning("ingest_cleanup_failed", extra={"job": ctx.job.id, "error": str(error)})

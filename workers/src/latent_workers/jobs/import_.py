@@ -146,4 +146,4 @@ async def _remove(ctx: JobContext, deps: Deps, payload: ImportPayload) -> None:
         LatentError,
         LeaseLost,
     ) as error:  # the job's own error is what its owner must see; the scheduler looks again
-        logger.warning("job %s leaves a container behind: %s", ctx.job.id, error)
+        logger.warning("import_cleanup_failed", extra={"job": ctx.job.id, "error": str(error)})

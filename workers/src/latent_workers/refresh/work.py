@@ -88,7 +88,9 @@ class RefreshJob:
         try:
             return SearchTarget(space, self.deps.embedder(space))
         except LatentError as error:
-            logger.warning("embedder_away", extra={"space": space.id, "cause": error.message})
+            logger.warning(
+                "embedder_unreachable", extra={"space": space.id, "cause": error.message}
+            )
             return None
 
 

@@ -93,9 +93,7 @@ class Conversation:
 
     def _failure(self, failed: TaskFailed) -> IngestFailed:
         if failed.trace:
-            logger.warning(
-                "a parser failed", extra={"task": self._call.label, "trace": failed.trace}
-            )
+            logger.warning("parser_failed", extra={"task": self._call.label, "trace": failed.trace})
         # After a refusal the child is as good as before; after anything else it is not trusted.
         if failed.reason == "refused":
             self.resident_bytes = failed.resident_bytes
@@ -104,7 +102,7 @@ class Conversation:
     async def _autopsy(self) -> IngestFailed:
         status = await self._child.reap()
         extra = {"task": self._call.label, "status": status, "tail": self._child.tail}
-        logger.warning("a parser process died", extra=extra)
+        logger.warning("parser_process_died", extra=extra)
         return failure_messages.of_death(
             self._call.label, self._call.budget, status, self._child.tail
         )

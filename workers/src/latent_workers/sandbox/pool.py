@@ -153,7 +153,7 @@ class Sandbox:
         if not self._warned:
             self._warned = True
             missing = {name: state for name, state in layers.items() if state is not True}
-            logger.info("what confines parsers", extra={"layers": len(layers), "missing": missing})
+            logger.info("sandbox_layers", extra={"layers": len(layers), "missing": missing})
 
     def _worn(self, child: Child, resident_bytes: int) -> bool:
         child.tasks_done += 1

@@ -167,7 +167,7 @@ class Child:
             self.kill()
             status = await self.reap()
             logger.warning(
-                "a parser process did not start", extra={"status": status, "tail": self.tail}
+                "parser_process_start_failed", extra={"status": status, "tail": self.tail}
             )
             raise Unavailable(f"a parser process did not start (exit status {status})") from exc
         except asyncio.CancelledError:
