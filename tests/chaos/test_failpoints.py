@@ -62,8 +62,8 @@ class CrashHarness:
     codes: list[int] = field(default_factory=list)
     """How its processes ended that were not stopped."""
 
-    async def start(self, crash_at: str | None = None) -> None:
-        more = {"LLC_CRASH_AT": crash_at} if crash_at else {}
+    async def start(self, failpoint_name: str | None = None) -> None:
+        more = {"LLC_FAILPOINT": failpoint_name} if failpoint_name else {}
         self.running = Installation(self.folder, self.settings | more)
         with suppress(AssertionError):  # it may die before it is ready
             await self.running.start()
@@ -439,7 +439,7 @@ async def test_a_crash_there_changes_nothing_in_the_end(
     last_error = point if story is story_of(point) else f"{point}-{story.__name__}"
     container = "at-" + re.sub("[^a-z]", "-", last_error)
     harness.codes.clear()
-    await harness.start(crash_at=point)
+    await harness.start(failpoint_name=point)
     try:
         await story(harness, container, install_root / "story")
         await eventually(harness.died, seconds=SETTLE_SECONDS, what=f"the crash at {point}")

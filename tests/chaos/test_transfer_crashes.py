@@ -120,7 +120,7 @@ async def test_a_crash_there_changes_nothing_in_the_end(
         await exported(harness, file, vectors=vectors)
         await harness.stop()
     harness.codes.clear()
-    await harness.start(crash_at=point)
+    await harness.start(failpoint_name=point)
     try:
         match operation:
             case "export":
@@ -157,7 +157,7 @@ async def test_a_crash_in_a_merge_changes_nothing_in_the_end(
     await idle(harness)
     await harness.stop()
     harness.codes.clear()
-    await harness.start(crash_at=point)
+    await harness.start(failpoint_name=point)
     try:
 
         async def merge(client: AsyncClient) -> Any:

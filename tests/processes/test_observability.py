@@ -94,7 +94,7 @@ async def test_a_process_at_work_tells_what_it_does(
     text = await text_of_all()
     assert re.search(r'latent_errors_total\{code="NOT_FOUND",surface="http"\} [1-9]', text)
     assert re.search(r'latent_jobs_total\{kind="ingest",outcome="done"\} [1-9]', text)
-    assert re.search(r'latent_search_seconds_count\{stage="whole"\} [1-9]', text)
+    assert re.search(r'latent_search_seconds_count\{stage="total"\} [1-9]', text)
     assert 'latent_service_up{service="postgres"} 1.0' in text
 
 

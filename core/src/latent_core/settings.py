@@ -116,7 +116,7 @@ class Settings(BaseSettings):
         "LLC_OTEL_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"
     )
     """What the collector wants to be told, such as a key: name=value, separated by commas."""
-    crash_at: str | None = _named("LLC_CRASH_AT")
+    failpoint_name: str | None = _named("LLC_FAILPOINT")
     """A point of ``processes.crash`` to die at, for tests."""
 
     postgres_dsn: SecretStr | None = _named("LLC_POSTGRES_DSN", "REG_DB_DSN")

@@ -110,7 +110,7 @@ class Stack:
 
         ``name`` is what the process is called in the database's list of sessions.
         """
-        failpoint.arm(settings.crash_at)
+        failpoint.arm(settings.failpoint_name)
         async with AsyncExitStack() as services:
             if (
                 settings.postgres_dsn is not None

@@ -44,7 +44,7 @@ DELIVERED = {
     "embed_base_url": "server of the remote embedders",
     "embed_api_key": "its bearer key",
     "embed_rate_limit_per_min": "texts a minute that it is sent",
-    "crash_at": "named point at which the process ends itself, in tests",
+    "failpoint_name": "named point at which the process ends itself, in tests",
     "embed_price_per_million": "cost that jobs and containers tell",
     "nomic_base_url": "where Nomic's own API is",
     "postgres_dsn": "that server instead of the embedded one",

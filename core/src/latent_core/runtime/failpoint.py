@@ -1,7 +1,7 @@
 """Named places where a process can be told to die as by ``kill -9``, for the tests of crashes.
 
 One call before and one after every outside write: ``failpoint("ingest.before_vectors")``. The name says
-the operation and the side of the call. Nothing happens unless ``LLC_CRASH_AT`` names the place: armed once,
+the operation and the side of the call. Nothing happens unless ``LLC_FAILPOINT`` names the place: armed once,
 where the stack is opened. Names are written out as literals, so that a test can list them from the source.
 """
 

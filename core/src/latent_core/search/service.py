@@ -34,7 +34,7 @@ from latent_core.telemetry.metrics import Metrics
 SLACK: Final = 5
 """Extra candidates, because some may vanish between join and hydration."""
 MAX_ROUNDS: Final = 12
-WHOLE: Final = "whole"
+TOTAL: Final = "total"
 """Stage label of the whole search, from plan to answer."""
 
 
@@ -132,7 +132,7 @@ class SearchService:
         self.metrics.stale.inc(sum(r.status.stale for r in retrieved))
         for stage, spent in timings.stages.items():
             self.metrics.search_seconds.labels(stage).observe(spent / 1000)
-        self.metrics.search_seconds.labels(WHOLE).observe(timings.total)
+        self.metrics.search_seconds.labels(TOTAL).observe(timings.total)
 
     async def _rounds(
         self,
