@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from latent_cli.eval_shown import show, verdicts
+from latent_cli.eval_output import show, verdicts
 from latent_cli.session import token_of
 from latent_client import SyncClient
 from latent_core.domain.errors import Invalid, LatentError

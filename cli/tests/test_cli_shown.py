@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 import typer
 
-from latent_cli import jobs_shown
+from latent_cli import jobs_output
 from latent_cli.commands import export, import_
 from latent_cli.commands.search import marked, others, place_of
-from latent_cli.jobs_shown import about, named
+from latent_cli.jobs_output import about, named
 from latent_cli.output import moment, safe, size
 from latent_core.domain.hit import AlsoInDocument, PlaceView
 from latent_core.domain.job import JobKind, JobState, JobView
@@ -134,10 +134,12 @@ def test_a_command_that_waits_says_done_of_what_was_done_only(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(jobs_shown, "ask", lambda _: [ended_job(state, cancel_requested=cancelled)])
+    monkeypatch.setattr(
+        jobs_output, "ask", lambda _: [ended_job(state, cancel_requested=cancelled)]
+    )
     left = None
     try:
-        jobs_shown.finish_jobs([7], wait=True, as_json=False)
+        jobs_output.finish_jobs([7], wait=True, as_json=False)
     except typer.Exit as end:
         left = end.exit_code
     assert left == code

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from rich.console import Console
 
 from latent_cli.ingestion import IngestReport
-from latent_cli.jobs_shown import named, show_failed
+from latent_cli.jobs_output import named, show_failed
 from latent_cli.output import amount, safe
 from latent_client import FolderReport
 from latent_core.domain.job import JobState, JobView

@@ -42,9 +42,9 @@ from latent_core.stack import Stack
 from latent_core.telemetry.metrics import Metrics
 from latent_core.vectors.edge.index import EdgeVectorIndex
 from latent_workers.deps import Deps
-from latent_workers.ingest.embed import DocumentEmbedding
-from latent_workers.ingest.publishing import Publisher
+from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
+from latent_workers.publishing import Publisher
 from latent_workers.sandbox.pool import Sandbox
 from tests.support.hashed_embedder import HashedWords
 from tests.support.queue import sql

@@ -14,10 +14,10 @@ from latent_core.search.render import NoLinks
 from latent_core.search.service import SearchService
 from latent_core.settings import Settings
 from latent_core.stack import Stack
+from latent_workers.embed import DocumentEmbedding
 from latent_workers.fetch.guard import Resolver, system_resolver
-from latent_workers.ingest.embed import DocumentEmbedding
-from latent_workers.ingest.publishing import Publisher
 from latent_workers.ocr.reader import PageReader
+from latent_workers.publishing import Publisher
 from latent_workers.sandbox.budget import Budget
 from latent_workers.sandbox.pool import Sandbox
 

@@ -21,12 +21,12 @@ from latent_core.telemetry.metrics import set_up_logs
 from latent_core.telemetry.metrics_server import metrics_served
 from latent_core.telemetry.tracing import tracing
 from latent_workers.deps import Deps
+from latent_workers.embed import DocumentEmbedding
 from latent_workers.heartbeat_metrics import keep_seen
-from latent_workers.ingest.embed import DocumentEmbedding
-from latent_workers.ingest.publishing import Publisher
 from latent_workers.jobs.registry import ONE_AT_A_TIME, handlers
 from latent_workers.maintenance import tidy
 from latent_workers.ocr.reader import PageReader
+from latent_workers.publishing import Publisher
 from latent_workers.sandbox.pool import Sandbox
 from latent_workers.sandbox.profile import DRAWING
 from latent_workers.scheduler import keep_schedule

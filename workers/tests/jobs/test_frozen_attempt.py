@@ -46,10 +46,10 @@ from latent_core.telemetry.metrics import Metrics
 from latent_core.vectors.edge.index import EdgeVectorIndex
 from latent_core.vectors.port import Points, VectorIndex
 from latent_workers.deps import Deps
-from latent_workers.ingest.embed import DocumentEmbedding
-from latent_workers.ingest.publishing import Publisher
+from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
 from latent_workers.maintenance import look
+from latent_workers.publishing import Publisher
 from latent_workers.sandbox.pool import Sandbox
 from tests.support.servers.embedding_server import EmbeddingServer
 

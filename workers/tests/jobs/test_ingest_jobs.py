@@ -18,7 +18,7 @@ from latent_core.db.connection import Database
 from latent_core.domain.errors import GatewayUnreachable, IngestFailed, TooLarge, Unavailable
 from latent_core.domain.job import JobKind
 from latent_core.ingest.delete import delete_container, delete_documents
-from latent_workers.ingest import publishing
+from latent_workers import publishing
 from latent_workers.jobs import corpus, render
 from latent_workers.ocr.reader import PageReader
 from latent_workers.parse.pdf import mupdf

@@ -13,7 +13,7 @@ from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import Unavailable
 from latent_core.ingest.publish import PublicationResult, StagedGeneration
 from latent_core.queue.errors import JobCancelled, LeaseLost
-from latent_workers.ingest import publishing
+from latent_workers import publishing
 from tests.support.harness.worker_harness import WorkerHarness, open_harness
 from tests.support.queue import sql
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from latent_core.domain.errors import IngestFailed, TooLarge
-from latent_workers.fetch.original import _copy
+from latent_workers.ingest.original import _copy
 
 LIMIT = 1000
 
@@ -61,7 +61,7 @@ def test_a_file_that_grows_over_the_limit_while_it_is_read_is_not_copied_on(
             file.write(b"x" * LIMIT)
         return status
 
-    monkeypatch.setattr("latent_workers.fetch.original.os.fstat", grown)
+    monkeypatch.setattr("latent_workers.ingest.original.os.fstat", grown)
     with pytest.raises(TooLarge):
         _copy(root / "a.txt", (root,), tmp, LIMIT)
     assert list(tmp.iterdir()) == []

@@ -9,7 +9,7 @@ import typer
 
 from latent_cli.commands.export import show_file
 from latent_cli.commands.import_ import As, Merge, NoWait, Which, follow_import, policy_of
-from latent_cli.jobs_shown import finish_jobs
+from latent_cli.jobs_output import finish_jobs
 from latent_cli.options import Json, Wait, Yes, command_app
 from latent_cli.output import answers, emit, moment, size, table
 from latent_cli.progress import ProgressBars

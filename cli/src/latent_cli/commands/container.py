@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 
-from latent_cli.jobs_shown import finish_jobs, sent
+from latent_cli.jobs_output import finish_jobs, sent
 from latent_cli.options import Json, Wait, Yes, command_app
 from latent_cli.output import amount, answers, emit, moment, safe, size, table
 from latent_cli.session import ask

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import typer
 
-from latent_cli.jobs_shown import finish_jobs
+from latent_cli.jobs_output import finish_jobs
 from latent_cli.options import InContainer, Json, Wait, Yes, command_app
 from latent_cli.output import amount, answers, emit, moment, size, table
 from latent_cli.session import ask

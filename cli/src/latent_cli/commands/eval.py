@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from latent_cli.eval_shown import show
+from latent_cli.eval_output import show
 from latent_cli.exits import FAILED
-from latent_cli.jobs_shown import WAIT_SECONDS
+from latent_cli.jobs_output import WAIT_SECONDS
 from latent_cli.options import Json, command_app
 from latent_cli.output import emit
 from latent_cli.progress import JobsBar

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from latent_cli.exits import FOUND
-from latent_cli.jobs_shown import WAIT_SECONDS, show_failed
+from latent_cli.jobs_output import WAIT_SECONDS, show_failed
 from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, safe, size
 from latent_cli.progress import JobsBar

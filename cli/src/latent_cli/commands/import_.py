@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from latent_cli.exits import FOUND
-from latent_cli.jobs_shown import WAIT_SECONDS, show_failed
+from latent_cli.jobs_output import WAIT_SECONDS, show_failed
 from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, safe
 from latent_cli.progress import JobsBar

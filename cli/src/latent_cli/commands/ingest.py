@@ -10,7 +10,7 @@ import typer
 
 from latent_cli.ingest_output import show_report
 from latent_cli.ingestion import FolderSource, Ingestion, IngestReport, Source, plan
-from latent_cli.jobs_shown import WAIT_SECONDS, exit_for
+from latent_cli.jobs_output import WAIT_SECONDS, exit_for
 from latent_cli.options import InContainer, Json, command_app
 from latent_cli.output import answers, emit
 from latent_cli.progress import IngestBars

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from latent_cli.jobs_shown import (
+from latent_cli.jobs_output import (
     about,
     exit_for,
     progress_of,

@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from latent_cli.jobs_shown import finish_jobs
+from latent_cli.jobs_output import finish_jobs
 from latent_cli.options import Json, Wait, command_app
 from latent_cli.output import amount, answers, emit, safe
 from latent_cli.session import ask

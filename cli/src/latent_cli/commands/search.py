@@ -10,11 +10,12 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
+from latent_cli.chunks_output import place_of
 from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, notes, safe
 from latent_cli.session import ask
 from latent_core.domain.errors import Invalid
-from latent_core.domain.hit import AlsoInDocument, Hit, Neighbour, PlaceView, Reason
+from latent_core.domain.hit import AlsoInDocument, Hit, Neighbour, Reason
 from latent_core.domain.manifest.model import SearchMode
 from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
 
@@ -151,16 +152,6 @@ def others(found: list[AlsoInDocument]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def place_of(place: PlaceView) -> str:
-    """Where a chunk stands, as people say it."""
-    parts = [place.heading_path, place.key_path or ""]
-    if place.page is not None:
-        parts.append(_span("page", "pages", place.page, place.page_end))
-    if place.line_start is not None:
-        parts.append(_span("line", "lines", place.line_start, place.line_end))
-    return ", ".join(part for part in parts if part)
-
-
 def marked(hit: Hit) -> Text:
     """The snippet with the query's words in bold; indented, line by line."""
     text = Text(safe(hit.snippet, lines=True))
@@ -195,10 +186,6 @@ def show_diagnostics(console: Console, found: Diagnostics) -> None:
         console.print(Text(safe(line), style="dim"))
     for container_id, terms in found.terms.items():
         console.print(Text(safe(f"{container_id}: searched for {' '.join(terms)}"), style="dim"))
-
-
-def _span(one: str, many: str, first: int, last: int | None) -> str:
-    return f"{one} {first}" if last in (None, first) else f"{many} {first}-{last}"
 
 
 def _remarks(answer: SearchResponse) -> None:

@@ -16,8 +16,8 @@ from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import Sha256
 from latent_core.ingest.accept import IngestPayload, Validators
 from latent_workers.deps import Deps
-from latent_workers.fetch.page import as_known
 from latent_workers.ingest.prepare import fingerprint, fingerprint_of_scans
+from latent_workers.ingest.web_page import as_known
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import HEAD_BYTES, DetectedType, detect
 

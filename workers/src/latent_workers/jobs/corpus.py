@@ -38,11 +38,11 @@ from latent_core.queue.finish import finish, hold
 from latent_core.queue.requeue import requeue_with
 from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
-from latent_workers.fetch.original import Original, fetch, stored
-from latent_workers.fetch.page import awaits_fetch, fetch_page
 from latent_workers.ingest.archived_containers import unless_archived
 from latent_workers.ingest.cleanup import cleanup_on_failure
+from latent_workers.ingest.original import Original, fetch, stored
 from latent_workers.ingest.prepare import PreparedDocument, fingerprint, make, recipe_of, stage
+from latent_workers.ingest.web_page import awaits_fetch, fetch_page
 from latent_workers.parse.registry import DetectedType
 from latent_workers.parse.run import read_records
 from latent_workers.parse.structured import jsonl

@@ -31,11 +31,10 @@ from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
 from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
-from latent_workers.fetch.original import Original, fetch
-from latent_workers.fetch.page import awaits_fetch, fetch_page
 from latent_workers.ingest.archived_containers import unless_archived
 from latent_workers.ingest.cleanup import cleanup_on_failure
 from latent_workers.ingest.embedded_images import with_pictures
+from latent_workers.ingest.original import Original, fetch
 from latent_workers.ingest.page_drawing import RenderPayload
 from latent_workers.ingest.prepare import (
     PreparedDocument,
@@ -46,13 +45,14 @@ from latent_workers.ingest.prepare import (
     make,
     recipe_of,
 )
-from latent_workers.ingest.publishing import ReadyGeneration
 from latent_workers.ingest.refetch import detected_in, known_page, source_date
+from latent_workers.ingest.web_page import awaits_fetch, fetch_page
 from latent_workers.ocr.scans import Scan, read_scans
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import DetectedType
 from latent_workers.parse.run import parse_file
 from latent_workers.parse.web.charsets import charset_of
+from latent_workers.publishing import ReadyGeneration
 
 UNREAD: Final = "-unread"
 """Ends the recipe of what has pages nobody could read: a listing asks for it again."""
