@@ -115,7 +115,7 @@ def test_a_dry_run_names_the_schema_field_of_an_unusable_document(
     report = latent("ingest", museum, "-c", "notes", "--dry-run", "--json").json
     reasons = [one["reason"] for one in report["would_fail"]]
     assert len(reasons) == 2
-    assert all(reason.startswith("meta.room is missing") for reason in reasons)
+    assert all(reason.startswith("meta.room is required") for reason in reasons)
 
 
 @pytest.mark.parametrize(
