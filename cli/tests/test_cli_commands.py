@@ -145,7 +145,7 @@ def test_single_files_have_their_name_or_a_given_uri(
         (["a/x.md", "--root", "r"], "--root names the root of a folder"),
         (["a/x.md", "b/x.md"], "2 of the sources would be file:///x.md"),
         (["a", "other/../a"], "2 of the sources would be file:///a/"),
-        (["empty"], "holds no file that can be read"),
+        (["empty"], "contains no readable document"),
     ],
 )
 def test_ambiguous_or_unreadable_sources_are_refused(

@@ -52,7 +52,7 @@ async def test_a_job_that_does_not_end_is_left_at_the_deadline(
 ) -> None:
     gateway.hold_jobs = True
     job = gateway.put("notes", "file:///a", b"text")
-    with pytest.raises(TimedOut, match="it goes on"):
+    with pytest.raises(TimedOut, match="it continues"):
         async for _ in client.events(job.job_id, timeout_seconds=0.2):
             pass
 

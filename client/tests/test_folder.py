@@ -199,7 +199,7 @@ async def test_a_folder_without_a_readable_file_is_refused(
 ) -> None:
     (tmp_path / "empty.md").touch()
     (tmp_path / "icon.ico").write_bytes(b"x")
-    with pytest.raises(Invalid, match=r"holds no file .* \(1 skipped, 1 ignored"):
+    with pytest.raises(Invalid, match=r"contains no readable document \(1 skipped, 1 ignored"):
         await sync_folder(client, "notes", tmp_path)
     assert not gateway.requests
 

@@ -32,10 +32,10 @@ def metas(gateway: FakeGateway) -> dict[str, dict[str, object]]:
     [
         ("a: 1\nb: [\n", "m.yaml, line 3: while parsing a flow"),
         ("a: 1\n\tb: 2\n", "m.yaml, line 2: while scanning"),
-        ("a: 1\nb: 2\na: 3\n", "m.yaml, line 3: key 'a' stands twice"),
-        ("a:\n  b: 1\n  2: x\n", "m.yaml, line 3: a key is text; put it in quotes"),
-        ("a: &x [1]\nb: *x\n", "m.yaml, line 1: aliases are not used in meta"),
-        ("- a\n", "m.yaml, line 1: meta is a mapping of keys, not list"),
+        ("a: 1\nb: 2\na: 3\n", "m.yaml, line 3: duplicate key 'a'"),
+        ("a:\n  b: 1\n  2: x\n", "m.yaml, line 3: a key must be text; put it in quotes"),
+        ("a: &x [1]\nb: *x\n", "m.yaml, line 1: YAML aliases are not allowed in meta"),
+        ("- a\n", "m.yaml, line 1: meta must be a mapping, not list"),
         ("a: !!python/object:os.system x\n", "m.yaml, line 1: could not determine"),
         (
             "a: 99999999999999999999999\n",
@@ -43,7 +43,7 @@ def metas(gateway: FakeGateway) -> dict[str, dict[str, object]]:
         ),
         ("a: .nan\n", "m.yaml: a: must not contain a number that is not finite"),
         ("a: " + "[" * 5000, "m.yaml"),
-        ("x" * (MAX_META_BYTES + 1), "m.yaml: meta has at most 65536 bytes"),
+        ("x" * (MAX_META_BYTES + 1), "m.yaml: meta is larger than 65536 bytes"),
     ],
 )
 def test_what_is_wrong_is_named_by_file_and_line(

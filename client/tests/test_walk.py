@@ -184,11 +184,11 @@ def test_links_never_lead_out_of_the_folder(tmp_path: Path) -> None:
     (folder / "inside.txt").symlink_to("real/a.txt")
     assert paths(folder) == ["inside.txt", "real/a.txt"]
     assert reasons(folder) == {
-        "again": "a link to a folder; its files are taken where they stand",
+        "again": "a link to a folder; its files are read at their real path",
         "gone": "a broken link",
         "loop": "a broken link",
-        "out": "a link that leads out of the folder",
-        "out.txt": "a link that leads out of the folder",
+        "out": "a link that points outside the folder",
+        "out.txt": "a link that points outside the folder",
     }
     assert walk(folder).complete
 

@@ -160,7 +160,7 @@ async def test_a_folder_that_cannot_be_synced_as_it_is_deletes_nothing_and_is_tr
 async def test_what_concerns_the_whole_watch_ends_it(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
-    with pytest.raises(Invalid, match="only folders are watched"):
+    with pytest.raises(Invalid, match="only a folder can be watched"):
         await watch_folder(
             client,
             WatchTarget("notes", museum / "lamp.md"),
@@ -179,5 +179,5 @@ async def test_what_concerns_the_whole_watch_ends_it(
     await recorded.until(has(WatchChange.SYNCED))
     shutil.rmtree(museum)
     async with asyncio.timeout(20):
-        with pytest.raises(Invalid, match="is gone"):
+        with pytest.raises(Invalid, match="no longer exists"):
             await task

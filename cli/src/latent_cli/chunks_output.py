@@ -1,4 +1,4 @@
-"""Chunks as people read them: a table, one of them whole, and how long they are."""
+"""Console output of chunks: a table, one whole chunk, and their sizes."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def _row(chunk: ChunkView) -> tuple[object, ...]:
 
 
 def show_chunk(console: Console, chunk: ChunkView) -> None:
-    """Everything that is stored of it: place, lineage, raw text, embedded text."""
+    """All stored facts of a chunk: place, lineage, raw text, embedded text."""
     for name, value in _facts(chunk):
         if value not in (None, ""):
             console.print(Text(f"{name:<15} {safe(str(value))}"), soft_wrap=True)
     _part(console, "raw text", chunk.text)
     same = chunk.embed_text == chunk.text
-    _part(console, "embedded text", "the same" if same else chunk.embed_text)
+    _part(console, "embedded text", "same as the raw text" if same else chunk.embed_text)
 
 
 def _facts(chunk: ChunkView) -> Iterator[tuple[str, object]]:
@@ -60,7 +60,7 @@ def _facts(chunk: ChunkView) -> Iterator[tuple[str, object]]:
     if chunk.table_id is not None:
         yield "table", f"{chunk.table_id}, row group {chunk.row_group}"
     yield "offsets", f"{chunk.offsets[0]} to {chunk.offsets[1]}"
-    yield "number", f"{chunk.position} of its document, {chunk.chunk_no} of the container"
+    yield "number", f"{chunk.position} in its document, {chunk.chunk_no} in the container"
     yield "content sha256", chunk.content_hash
     yield (
         "size",
@@ -88,7 +88,7 @@ def show_sizes(console: Console, found: SizesAnswer) -> None:
     console.print(table(columns, (row for kind, one in kinds.items() for row in _sizes(kind, one))))
     for measure in ("tokens", "characters"):
         console.print()
-        console.print(Text(f"{measure} a chunk", style="bold"))
+        console.print(Text(f"{measure} per chunk", style="bold"))
         _bars(console, getattr(found.total, measure))
 
 

@@ -1,4 +1,4 @@
-"""``latent ingest --dry-run``: what an ingest would do and cost. The parsers run here, in their sandbox."""
+"""``latent ingest --dry-run``: what an ingest would do and cost. The parsers run locally in their sandbox."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from latent_workers.sandbox.pool import Sandbox
 PARSERS: Final = 2
 RECORD_TYPE: Final = DetectedType(SourceType.TEXT, "text/plain")
 SAMPLE: Final = 24
-"""Chunks that are embedded to measure how fast that goes here."""
+"""Chunks that are embedded to measure the speed of this machine."""
 MAX_FAILURES: Final = 1_000
-"""Told one by one: a corpus may have a million bad lines."""
+"""Failures that are listed one by one. A corpus may have a million bad lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceCandidate:
-    """A file to be looked at."""
+    """A file to examine."""
 
     shown: str
     path: Path
@@ -57,13 +57,13 @@ class SourceCandidate:
 
 @dataclass(frozen=True, slots=True)
 class _Kit:
-    """What documents are made with."""
+    """Manifest, models and sandbox of one dry run."""
 
     manifest: Manifest
     model: EmbeddingModel
     counter: WordCounter
     embedder: Embedder | None
-    """None when it is not to be had on this machine."""
+    """None if the model is not available on this machine."""
     sandbox: Sandbox
 
 
@@ -86,7 +86,7 @@ class DryRunner:
     async def run(
         self, client: AsyncClient, sources: Sequence[Source], meta: dict[str, Any], *, rebuild: bool
     ) -> DryRun:
-        """Look at everything; nothing is sent, stored or deleted."""
+        """Examine all sources. Sends, stores and deletes nothing."""
         description = await client.describe(self._container_id)
         manifest = Manifest.model_validate(description.manifest)
         candidates = [
@@ -107,7 +107,7 @@ class DryRunner:
     ) -> list[SourceCandidate]:
         match source:
             case WebSource(address):
-                reason = "an address is fetched by the server: a dry run leaves it alone"
+                reason = "the server fetches web addresses; a dry run skips them"
                 self._skipped.append(SkippedFile(path=address, reason=reason))
                 return []
             case FileSource(file, uri):
@@ -235,7 +235,7 @@ class DryRunner:
             kit.model.window,
         )
         if not drafts and not parsed.scanned_pages:
-            raise IngestFailed("holds no text that could be found again")
+            raise IngestFailed("contains no searchable text")
         counts.add(parsed, drafts)
         if not candidate.new:
             return
@@ -251,7 +251,7 @@ class DryRunner:
             self._more_failures += 1
 
     def _draw(self, text: str) -> None:
-        """Keep a fair sample of all texts seen."""
+        """Keep a uniform random sample of all texts."""
         self._seen += 1
         if len(self._sample) < SAMPLE:
             self._sample.append(text)
@@ -269,14 +269,14 @@ class DryRunner:
         )
 
     async def _embedding(self, kit: _Kit) -> tuple[float | None, str]:
-        """Seconds for all texts to send, and what they are reckoned by."""
+        """Seconds to embed all texts to send, and the basis of the estimate."""
         if not self._sample:
-            return 0.0, "nothing is to be embedded"
+            return 0.0, "nothing to embed"
         if kit.embedder is None or not kit.model.embedder.startswith("local"):
             rate = self._settings.embed_rate_limit_per_min or TEXTS_PER_MINUTE
             basis = f"the limit of {rate} texts a minute (LLC_EMBED_RATE_LIMIT_PER_MIN)"
             return self._texts * 60.0 / rate, basis
-        await kit.embedder.embed_documents(self._sample[:1])  # the model is loaded first
+        await kit.embedder.embed_documents(self._sample[:1])  # loads the model
         began = time.monotonic()
         await kit.embedder.embed_documents(self._sample)
         seconds = max(time.monotonic() - began, 1e-6)
@@ -291,7 +291,7 @@ class DryRunner:
         for counts in self._tallies.values():
             total.join(counts)
         own = kit.embedder is not None and kit.model.embedder.startswith("local")
-        stand_in = "a stand-in, since the embedder's own is on its server"
+        stand_in = "an approximation, since only the server has the embedder's tokenizer"
         return DryRun(
             container_id=self._container_id,
             embedder=kit.model.embedder,
@@ -315,7 +315,7 @@ class DryRunner:
 def _opened(embedders: EmbedderRegistry, model: EmbeddingModel) -> Embedder | None:
     try:
         return embedders.for_space(model)
-    except LatentError:  # a server that is not named here, or a model that only the gateway has
+    except LatentError:  # an unconfigured server, or a model that only the gateway has
         return None
 
 

@@ -1,4 +1,4 @@
-"""A dry run for people."""
+"""Console output of a dry run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def show_dry_run(console: Console, report: DryRun) -> None:
         console.print(safe(line))
     if report.total.scanned_pages:
         scanned = amount(report.total.scanned_pages, "scanned page")
-        console.print(f"{scanned} or pictures for OCR to read: their text is not counted")
+        console.print(f"{scanned} or images need OCR; their text is not counted")
     console.print(
         f"{amount(report.to_send, 'file')} would be sent, {report.unchanged} unchanged, "
         f"{report.would_delete} documents deleted, {report.ignored} ignored by the defaults or .latentignore"
@@ -69,7 +69,7 @@ def _row(name: str, figures: DryRunFigures) -> tuple[object, ...]:
 
 def _histogram(figures: DryRunFigures) -> list[str]:
     max_tokens = max((bar.chunks for bar in figures.histogram), default=0)
-    lines = ["tokens a chunk:"] if max_tokens else []
+    lines = ["tokens per chunk:"] if max_tokens else []
     for bar in figures.histogram if max_tokens else ():
         span = (
             f"{bar.min_tokens}-{bar.max_tokens}"
@@ -85,6 +85,6 @@ def _time(report: DryRun) -> str:
     estimate = report.estimate
     parsing = f"{estimate.parse_seconds:g} s to parse (measured just now)"
     if estimate.embed_seconds is None:
-        return f"{parsing}; embedding is not known: {estimate.basis}"
+        return f"{parsing}; time to embed is unknown: {estimate.basis}"
     embedding = f"{estimate.embed_seconds:g} s to embed ({estimate.basis})"
     return f"about {estimate.total_seconds:g} s: {parsing}, {embedding}"

@@ -1,4 +1,4 @@
-"""A report of an evaluation, as people read it."""
+"""Console output of an evaluation."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def show(report: EvalReport, console: Console | None = None) -> None:
         _details(out, setup)
     if report.suggestion is not None:
         _suggestion(out, report.suggestion)
-    kept = "; kept to compare the next with" if report.kept else ""
-    out.print(f"all gates hold{kept}" if report.passed else f"a gate fails{kept}")
+    kept = "; saved for later comparison" if report.kept else ""
+    out.print(f"all gates pass{kept}" if report.passed else f"a gate fails{kept}")
 
 
 def verdicts(report: SetupReport, console: Console) -> None:
-    """Every golden query."""
+    """The verdict of every golden query."""
     rows = (
         (
             v.id,
@@ -73,7 +73,7 @@ def _details(out: Console, report: SetupReport) -> None:
         )
     if report.partial:
         out.print(
-            safe(f"{report.name}: {report.partial} answers were not whole (a deadline was over)")
+            safe(f"{report.name}: {report.partial} answers were incomplete (deadline exceeded)")
         )
     for gate in report.gates:
         out.print(safe(f"gate fails: {report.name}: {gate}"))
@@ -89,12 +89,14 @@ def _suggestion(out: Console, found: Suggestion) -> None:
     if found.worth_it:
         out.print(
             safe(
-                f"better than what is in force: {found.name}, by {gain}: retrieval.fusion in the manifest"
+                f"better than the current setup: {found.name}, by {gain}; set retrieval.fusion in the manifest"
             )
         )
     else:
         out.print(
-            safe(f"nothing is surely better than what is in force (best: {found.name}, {gain})")
+            safe(
+                f"no setup is significantly better than the current one (best: {found.name}, {gain})"
+            )
         )
 
 

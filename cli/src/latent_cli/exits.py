@@ -1,4 +1,4 @@
-"""Exit codes of ``latent``, and the one line that says what went wrong."""
+"""Exit codes of ``latent`` and the one-line error message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from latent_core.domain.errors import Invalid, Issue, IssueCode, LatentError, Un
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
-"""The command, or what it was given, cannot be understood."""
+"""The command or its arguments are invalid."""
 UNREACHABLE: Final = 3
 FOUND: Final = 4
 """A job failed or was cancelled, or doctor found differences."""
@@ -30,12 +30,12 @@ def code_of(error: LatentError) -> int:
 
 
 def explain(exc: Exception, *, as_json: bool) -> int:
-    """Print the line (and with ``as_json`` the issue on stdout); the exit code."""
+    """Print the error line, with ``as_json`` also the issue on stdout. Returns the exit code."""
     issue, code = _issue(exc)
     if as_json:
         emit({"issues": [issue]}, line=True)
     line = safe(" ".join(issue.message.split()))
-    print(f"latent: {line}", file=sys.stderr)  # noqa: T201 - the one place
+    print(f"latent: {line}", file=sys.stderr)  # noqa: T201 - the only print of the CLI
     return code
 
 
@@ -49,6 +49,6 @@ def _issue(exc: Exception) -> tuple[Issue, int]:
         case Abort():
             return Issue(code=IssueCode.INVALID, message="aborted"), FAILED
     message = (
-        f"this should not happen ({type(exc).__name__}: {exc}); `latent --debug …` shows where"
+        f"internal error ({type(exc).__name__}: {exc}); run `latent --debug …` for the traceback"
     )
     return Unavailable(message).issue(), FAILED

@@ -1,4 +1,4 @@
-"""The figures of a dry run: what a source type would become, and what all of it would cost."""
+"""The figures of a dry run: chunks per source type and the estimated cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from latent_core.domain.chunk import DraftChunk
 from latent_workers.parse.parsed import ParsedDocument
 
 BUCKETS: Final = (32, 64, 128, 256, 512, 1024)
-"""Tokens: upper ends of the histogram's bars, not included; the last has none."""
+"""Exclusive upper bounds of the histogram's bars, in tokens. The last bar has none."""
 
 
 class HistogramBar(BaseModel):
@@ -26,63 +26,63 @@ class HistogramBar(BaseModel):
 
 
 class DryRunFigures(BaseModel):
-    """What a source type, or all of them, would become."""
+    """Figures of one source type, or of all of them."""
 
     files: int = 0
     documents: int = 0
-    """More than files where a file is a corpus."""
+    """More than ``files`` if a file is a corpus."""
     chunks: int = 0
     tokens: int = 0
-    """Of all chunks, by the embedder's own tokenizer where it is here."""
+    """Tokens of all chunks, counted by the embedder's tokenizer if it is available."""
     tokens_min: int | None = None
     tokens_avg: float | None = None
     tokens_max: int | None = None
     histogram: list[HistogramBar] = []
     tables: int = 0
     pages: int = 0
-    """Of sources that have pages themselves; others are drawn when they are in."""
+    """Pages of sources that have pages. Other sources are rendered after the ingest."""
     scanned_pages: int = 0
-    """Of these and of images, those that OCR will read: their text is not counted here."""
+    """Pages and images that need OCR. Their text is not counted."""
 
 
 class Estimate(BaseModel):
-    """How long it would take. Seconds."""
+    """Estimated duration in seconds."""
 
     parse_seconds: float
     embed_seconds: float | None
     total_seconds: float | None
     basis: str
-    """Where the rate comes from."""
+    """Source of the rate."""
 
 
 class DryRun(BaseModel):
     container_id: str
     embedder: str
     tokenizer: str
-    """Whose tokens are counted."""
+    """The tokenizer that counts the tokens."""
     types: dict[str, DryRunFigures]
     total: DryRunFigures
     to_send: int
-    """Files that are new or changed."""
+    """New or changed files."""
     unchanged: int
     would_delete: int
     ignored: int
     embedding_texts: int
-    """Of the files to send: how many texts the embedder reads at most; those it has read before cost nothing."""
+    """Maximum number of texts to embed for the files to send. Cached texts cost nothing."""
     embedding_tokens: int
     estimate: Estimate
     would_fail: list[SkippedFile] = []
-    """Files, and lines of corpora, that could not be ingested, with the reason."""
+    """Files and lines of corpora that cannot be ingested, with the reason."""
     would_fail_more: int = 0
-    """Those beyond the first thousand."""
+    """Number of failures after the first thousand."""
     skipped: list[SkippedFile] = []
     kept: list[str] = []
-    """Why documents that seem to have vanished would not be deleted."""
+    """Reasons why documents of missing files would not be deleted."""
 
 
 @dataclass(slots=True)
 class SourceFigures:
-    """Figures of one source type as they grow; memory does not."""
+    """Running totals of one source type, in constant memory."""
 
     files: int = 0
     documents: int = 0
@@ -90,7 +90,7 @@ class SourceFigures:
     pages: int = 0
     scanned: int = 0
     sizes: Counter[int] = field(default_factory=Counter)
-    """Tokens of a chunk to the number of such chunks."""
+    """Token count to the number of chunks of that size."""
 
     def add(self, parsed: ParsedDocument, drafts: Sequence[DraftChunk]) -> None:
         self.documents += 1

@@ -1,4 +1,4 @@
-"""The report of ``latent ingest`` for people."""
+"""Console output of ``latent ingest``."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def show_report(console: Console, report: IngestReport) -> None:
         for line in by_type(report):
             console.print(safe(line))
     elif report.job_ids:
-        console.print(f"queued: {named(report.job_ids)}; `latent jobs list` shows how they come on")
+        console.print(f"queued: {named(report.job_ids)}; `latent jobs list` shows their progress")
 
 
 def _summary_parts(folder: FolderReport) -> Iterator[str]:
     yield amount(folder.files, "file")
     yield f"{len(folder.added)} sent"
-    under_way = f" ({len(folder.open_jobs)} still under way)" if folder.open_jobs else ""
+    under_way = f" ({len(folder.open_jobs)} in progress)" if folder.open_jobs else ""
     yield f"{folder.unchanged} unchanged{under_way}"
     if folder.deleted:
-        yield f"{len(folder.deleted)} deleted since they vanished"
+        yield f"{len(folder.deleted)} deleted (their files vanished)"
     if folder.kept:
-        yield f"nothing deleted since {folder.kept}"
+        yield f"nothing deleted because {folder.kept}"
     if folder.skipped:
         yield f"{len(folder.skipped)} skipped"
     if folder.ignored:
@@ -44,7 +44,7 @@ def _summary_parts(folder: FolderReport) -> Iterator[str]:
 
 
 def by_type(report: IngestReport) -> list[str]:
-    """A line for each source type: how many documents had which outcome."""
+    """One line per source type with the number of documents per outcome."""
     counted: dict[str, Counter[str]] = {}
     for job in report.jobs:
         kind = _type_of(job, report)
@@ -57,6 +57,6 @@ def by_type(report: IngestReport) -> list[str]:
 
 
 def _type_of(job: JobView, report: IngestReport) -> str:
-    """What its parser called it; the ending of its name when no parser came that far."""
+    """The type that the parser detected, else the ending of the file name."""
     known = report.source_types.get(job.doc_id) if job.doc_id else None
     return known or PurePosixPath(job.source_uri or "").suffix.lstrip(".").lower() or "other"

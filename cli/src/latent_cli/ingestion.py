@@ -1,4 +1,4 @@
-"""What ``latent ingest`` does: each source in turn, then their jobs."""
+"""Runs ``latent ingest``: sends each source in turn, then waits for the jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from latent_core.domain.web_address import WebAddress
 from latent_core.wire.documents import AddAnswer
 
 FEW = 100
-"""Documents up to which each is asked for; beyond that the container is listed."""
+"""Up to this number, documents are fetched one by one; above it, the container is listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class IngestReport(BaseModel):
     files: list[AddAnswer] = []
     waited: bool = False
     jobs: list[JobView] = []
-    """In their final states, when they were waited for."""
+    """Jobs in their final states, if the command waited."""
     source_types: dict[UUID, str] = {}
-    """Of the documents that became visible."""
+    """Source types of the visible documents."""
 
     @property
     def job_ids(self) -> list[int]:
@@ -65,16 +65,16 @@ class IngestReport(BaseModel):
 
 
 def plan(paths: Sequence[str], *, uri: str | None, root: str | None) -> list[Source]:
-    """What the arguments mean; ``Invalid`` when two of them would have one identity."""
+    """The sources that the arguments name. Raises ``Invalid`` if two of them have the same identity."""
     sources = [_source(path, uri, root) for path in _without_sidecars(paths)]
     if uri is not None and not (len(sources) == 1 and isinstance(sources[0], FileSource)):
-        raise Invalid("--uri names the identity of one file: give exactly one")
+        raise Invalid("--uri sets the identity of one file; give exactly one file")
     if root is not None and not any(isinstance(source, FolderSource) for source in sources):
-        raise Invalid("--root names the root of a folder: give a folder")
+        raise Invalid("--root sets the root name of a folder; give a folder")
     for identity, count in Counter(map(_identity, sources)).items():
         if count > 1:
             remedy = "ingest them one by one, with --root or --uri"
-            raise Invalid(f"{count} of the sources would be {identity}: {remedy}")
+            raise Invalid(f"{count} of the sources have the same identity {identity}; {remedy}")
     return sources
 
 
@@ -99,7 +99,7 @@ class Ingestion:
     async def run(
         self, client: AsyncClient, sources: Sequence[Source], wait_seconds: float | None
     ) -> IngestReport:
-        """Hand in every source; with ``wait_seconds`` follow the jobs for so long at most."""
+        """Send every source. With ``wait_seconds``, wait at most that long for the jobs."""
         for source in sources:
             await self._take(client, source)
         if wait_seconds is not None:
@@ -149,7 +149,7 @@ class Ingestion:
 
 
 async def _document(client: AsyncClient, container: str, doc_id: UUID) -> list[DocumentView]:
-    """None when somebody has deleted it since."""
+    """The document in a list; an empty list if it was deleted meanwhile."""
     try:
         return [await client.document(container, doc_id)]
     except NotFound:
@@ -157,7 +157,7 @@ async def _document(client: AsyncClient, container: str, doc_id: UUID) -> list[D
 
 
 def _without_sidecars(paths: Sequence[str]) -> list[str]:
-    """``docs/*`` names the sidecars too: those that describe another of the paths are no sources."""
+    """The paths without sidecars of other paths, which a glob such as ``docs/*`` also matches."""
     given = set(paths)
     return [
         path
@@ -173,7 +173,7 @@ def _source(path: str, uri: str | None, root: str | None) -> Source:
     if local.is_dir():
         return FolderSource(local, root or name_of(local))
     if not local.exists():
-        raise Invalid(f"{path} does not exist; name a file, a folder or an http(s) address")
+        raise Invalid(f"{path} does not exist; give a file, a folder or an http(s) address")
     return FileSource(local, uri or f"file:///{os.path.basename(os.path.abspath(local))}")
 
 

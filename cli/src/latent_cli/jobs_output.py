@@ -1,4 +1,4 @@
-"""Jobs as commands show them, and the end of commands that wrote something."""
+"""Console output of jobs, and the exit codes of commands that start jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAIT_SECONDS = 6 * 3600.0
 
 
 def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
-    """Name the jobs of a write; with ``wait``, follow them to their end (exit 4 when one fails or is cancelled)."""
+    """Print the jobs that a command queued. With ``wait``, wait for them (exit 4 if one fails or is cancelled)."""
     if not wait:
         if as_json:
             emit({"job_ids": list(job_ids), "status": "queued"})
@@ -36,9 +36,9 @@ def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
 
 
 def exit_for(jobs: Iterable[JobView]) -> None:
-    """End the command with its code for jobs that failed or that somebody cancelled, if one did.
+    """Exit with code 4 if a job failed or was cancelled on request.
 
-    A job that a newer one of the same document took the place of is no failure.
+    A job that a newer job of the same document replaced is not a failure.
     """
     if any(job.state is JobState.FAILED or _called_off(job) for job in jobs):
         raise typer.Exit(FOUND)
@@ -51,7 +51,7 @@ def _called_off(job: JobView) -> bool:
 def show_failed(console: Console, jobs: Iterable[JobView]) -> None:
     for job in jobs:
         if job.state is JobState.FAILED:
-            cause = job.cause.message if job.cause else "no cause is known"
+            cause = job.cause.message if job.cause else "unknown cause"
             console.print(safe(f"failed: {about(job)}: {cause} (job {job.job_id})"))
         elif job.state is JobState.CANCELLED:
             console.print(safe(f"cancelled: {about(job)} (job {job.job_id})"))
@@ -75,7 +75,7 @@ def show_jobs(console: Console, jobs: Iterable[JobView]) -> None:
 
 
 def about(job: JobView) -> str:
-    """What a job is about, as people know it."""
+    """The document, container or kind of a job, for display."""
     return (job.source_uri or job.container_id or job.kind.value).removeprefix("file:///")
 
 
@@ -86,13 +86,13 @@ def progress_of(job: JobView) -> str:
 
 
 def sent(embedding: JobEmbedding) -> str:
-    """What a remote embedder was sent, and what it cost where a price is set."""
+    """Texts and tokens sent to a remote embedder, with the cost if a price is set."""
     cost = f", {embedding.cost:.4f} by LLC_EMBED_PRICE_PER_MILLION" if embedding.cost else ""
     return f"{amount(embedding.texts, 'text')}, {amount(embedding.tokens, 'token')}{cost}"
 
 
 def named(job_ids: Sequence[int]) -> str:
-    """Job numbers, runs of them joined."""
+    """Job numbers with consecutive ones joined."""
     runs: list[tuple[int, int]] = []
     for job_id in sorted(job_ids):
         if runs and job_id == runs[-1][1] + 1:

@@ -1,6 +1,6 @@
-"""``latent``: commands, and how their errors end.
+"""``latent``: the table of commands and the handling of their errors.
 
-A command's module is imported when the command is called, so that ``latent --help`` is instant.
+The module of a command is imported when the command is called, which keeps ``latent --help`` fast.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from typing_extensions import override
 
 COMMANDS: Final = {
     "up": "Start gateway and worker on embedded services, in one process.",
-    "gateway": "Start a gateway of its own, on servers.",
-    "worker": "Start a worker of its own, on servers.",
+    "gateway": "Start only a gateway, on external servers.",
+    "worker": "Start only a worker, on external servers.",
     "migrate": "Bring the database to this release's schema.",
-    "container": "Create, list, describe, change, close and delete containers.",
+    "container": "Create, list, describe, change and delete containers.",
     "token": "Create, list and revoke tokens.",
     "audit": "Print who changed what, newest first.",
-    "ingest": "Bring files and folders into a container.",
+    "ingest": "Ingest files and folders into a container.",
     "search": "Find passages in one or several containers.",
-    "open": "Show the page of a hit: its image, in whatever this desktop opens images with.",
+    "open": "Open the page image of a hit in the default viewer.",
     "jobs": "List, show, watch, cancel and requeue jobs.",
     "documents": "List and delete documents of a container.",
-    "inspect": "Look at chunks as they are stored, one or many, and at their sizes.",
+    "inspect": "Show stored chunks and their sizes.",
     "pages": "Export the page images of documents.",
-    "export": "Write a container into one file.",
-    "import": "Take a container in from a file.",
-    "backup": "Make, list, fetch, verify, restore and delete backups.",
-    "mcp": "Speak MCP on stdin and stdout, for agents that start a command.",
-    "eval": "Measure retrieval by golden queries or a judged set, against gates.",
-    "refresh": "Change a container's embedder, or make its vectors or chunks anew.",
-    "doctor": "Compare the stores and tell every difference.",
+    "export": "Export a container to one file.",
+    "import": "Import a container from a file.",
+    "backup": "Create, list, fetch, verify, restore and delete backups.",
+    "mcp": "Serve MCP on stdin and stdout for agents that start a command.",
+    "eval": "Measure retrieval quality with golden queries or a judged set.",
+    "refresh": "Change a container's embedder or rebuild its vectors or chunks.",
+    "doctor": "Compare the stores and report every difference.",
     "config": "Print the settings, with secrets masked.",
 }
-"""Name to what it is for: the first sentence of the command's own help (a test compares them)."""
+"""Command to its purpose: the first sentence of the command's help (a test compares them)."""
 
 
 def module_of(command: str) -> str:
-    """The module of a command; one that Python has a meaning for ends with an underscore."""
+    """The module of a command. A Python keyword gets a trailing underscore."""
     return f"latent_cli.commands.{command}{'_' if keyword.iskeyword(command) else ''}"
 
 
 class LazyGroup(TyperGroup):
-    """Knows its commands by the table and imports the one that is called."""
+    """Lists commands from the table and imports only the called one."""
 
     @override
     def list_commands(self, ctx: Any) -> list[str]:
@@ -75,7 +75,7 @@ class LazyGroup(TyperGroup):
 
 @dataclass
 class Invocation:
-    """What concerns the whole call."""
+    """Options of the whole call."""
 
     debug: bool = False
 
@@ -98,7 +98,9 @@ def _print_version(requested: bool) -> None:
 @app.callback()
 def latent(
     ctx: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print the traceback of an error.")
+    ] = False,
     _: Annotated[
         bool,
         typer.Option(
@@ -106,10 +108,10 @@ def latent(
         ),
     ] = False,
 ) -> None:
-    """Containers of documents that agents can search.
+    """Manage and search containers of documents.
 
-    Start with `latent up`. Exit codes: 0 done, 1 failed, 2 not understood,
-    3 gateway not reached, 4 a job failed or doctor found differences.
+    Start with `latent up`. Exit codes: 0 done, 1 failed, 2 invalid command,
+    3 gateway unreachable, 4 a job failed or doctor found differences.
     """
     ctx.obj.debug = debug
 
@@ -120,13 +122,13 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """One call of ``latent``; its exit code. Errors are one line on stderr."""
+    """Run one call of ``latent`` and return its exit code. An error is one line on stderr."""
     invocation = Invocation()
     try:
         result = app(
             arguments or ["--help"], prog_name="latent", obj=invocation, standalone_mode=False
         )
-    except Exception as exc:  # noqa: BLE001 - the outermost frame: what is not caught here is a traceback
+    except Exception as exc:  # noqa: BLE001 - the outermost frame: an uncaught error would print a traceback
         if invocation.debug:
             traceback.print_exc()
         return _report(exc, as_json="--json" in arguments)

@@ -1,6 +1,6 @@
-"""MCP over stdio for clients that start a command: every line goes to the gateway's ``/mcp``, every answer comes back.
+"""MCP over stdio for clients that start a command: forwards each line to the gateway's ``/mcp`` and writes the answer.
 
-It knows no tools and keeps no state but the protocol version that an older client has agreed upon.
+The bridge has no knowledge of tools. Its only state is the protocol version that an older client negotiated.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from latent_client.streams import read_events
 from latent_core.domain.errors import LatentError
 
 MAX_OPEN: Final = 32
-"""Requests under way; more lines are not read meanwhile."""
+"""Concurrent requests. Further lines wait."""
 CONNECT_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 90.0
-"""The gateway says something at least every 15 s."""
+"""Read timeout. The gateway sends something at least every 15 s."""
 LAST_SECONDS: Final = 10.0
-"""For requests that are open when the input ends."""
+"""Time for open requests after the input ends."""
 PARSE_ERROR: Final = -32700
 SERVER_ERROR: Final = -32000
 VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""Method to the parameter that is said once more in a header (MCP 2026-07-28)."""
+"""Method to the parameter that is repeated in a header (MCP 2026-07-28)."""
 PLAIN: Final = re.compile(r"(?!=\?base64\?)(?:[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?")
 
 Message = dict[str, Any]
 Write = Callable[[bytes], None]
-"""Told one message, without the end of the line."""
+"""Writes one message, given without its line end."""
 Headers = Callable[[], Mapping[str, str]]
-"""Asked for each request: the token may be made after we were started."""
+"""Called for each request, since the token may be created after the bridge starts."""
 
 
 class Bridge:
@@ -49,7 +49,7 @@ class Bridge:
         self._free = asyncio.Semaphore(MAX_OPEN)
 
     async def run(self, lines: AsyncIterator[bytes]) -> None:
-        """Until the input ends, and what is open then is answered."""
+        """Forward lines until the input ends, then wait for open requests."""
         tasks: set[asyncio.Task[None]] = set()
         try:
             async for line in lines:
@@ -60,7 +60,7 @@ class Bridge:
                 task.add_done_callback(lambda _: self._free.release())
                 await asyncio.sleep(
                     0
-                )  # it begins before the next line: a cancellation finds what it names
+                )  # the task starts before the next line, so that a cancellation finds it
             if tasks:
                 await asyncio.wait(tasks, timeout=LAST_SECONDS)
         finally:
@@ -72,10 +72,10 @@ class Bridge:
         try:
             message = orjson.loads(line)
         except orjson.JSONDecodeError as exc:
-            self._fail(None, PARSE_ERROR, f"that line is no JSON: {exc}")
+            self._fail(None, PARSE_ERROR, f"the line is not valid JSON: {exc}")
             return
         if not isinstance(message, dict):
-            self._fail(None, PARSE_ERROR, "a message is one JSON object a line")
+            self._fail(None, PARSE_ERROR, "a message must be a JSON object on one line")
             return
         if message.get("method") == "notifications/cancelled":
             self._cancel(message)
@@ -90,7 +90,7 @@ class Bridge:
                 self._open.pop(identity, None)
 
     def _cancel(self, message: Message) -> None:
-        """Hang up: that is how the gateway is told."""
+        """Cancel the HTTP request. The closed connection tells the gateway to stop."""
         params = message.get("params")
         request_id = params.get("requestId") if isinstance(params, dict) else None
         task = self._open.get(request_id) if isinstance(request_id, str | int) else None
@@ -114,13 +114,13 @@ class Bridge:
             self._fail(identity, SERVER_ERROR, f"{self._url} did not answer in time; try again")
         except httpx.HTTPError as exc:
             why = str(exc) or type(exc).__name__
-            error_text = f"no gateway answers at {self._url} ({why}): start it with `latent up`, or set LLC_URL"
+            error_text = f"no gateway answers at {self._url} ({why}); start it with `latent up` or set LLC_URL"
             self._fail(identity, SERVER_ERROR, error_text)
         except LatentError as exc:
             self._fail(identity, SERVER_ERROR, exc.message)
 
     def _protocol_headers(self, message: Message) -> dict[str, str]:
-        """What the newer protocol wants said in headers; of the older one the version agreed upon."""
+        """The headers of the newer protocol; for an older one, only the negotiated version."""
         method, params = message.get("method"), message.get("params")
         params = params if isinstance(params, dict) else {}
         meta = params.get("_meta")
@@ -145,24 +145,24 @@ class Bridge:
             self._fail(message.get("id"), SERVER_ERROR, _issue(response, body))
 
     def _pass(self, message: Message, data: bytes) -> bool:
-        """Write what is a message of the protocol; answers whether it was one."""
+        """Write ``data`` if it is a message of the protocol. Returns whether it was one."""
         try:
             answer = orjson.loads(data)
         except orjson.JSONDecodeError:
-            return not data  # an event without data is none
+            return not data  # an event without data is not an error
         if not isinstance(answer, dict) or "jsonrpc" not in answer:
             return False
         result = answer.get("result")
         if message.get("method") == "initialize" and isinstance(result, dict):
             agreed = result.get("protocolVersion")
             self._version = agreed if isinstance(agreed, str) else None
-        if answer.get("id", ...) is None:  # a refusal that did not read whose it is
+        if answer.get("id", ...) is None:  # the gateway refused the request before it read the id
             answer["id"] = message.get("id")
         self._write(orjson.dumps(answer))
         return True
 
     def _fail(self, identity: object, code: int, error_text: str) -> None:
-        """Answer a request with an error; a notification is answered by nobody."""
+        """Answer a request with an error. A notification gets no answer."""
         if identity is None and code != PARSE_ERROR:
             return
         error = {"code": code, "message": error_text}
@@ -170,14 +170,14 @@ class Bridge:
 
 
 def header(value: str) -> str:
-    """``value`` as a header can carry it (MCP 2026-07-28, "Streamable HTTP")."""
+    """``value`` encoded for a header (MCP 2026-07-28, "Streamable HTTP")."""
     if PLAIN.fullmatch(value):
         return value
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
 def _issue(response: httpx.Response, body: bytes) -> str:
-    """What the gateway's envelope says."""
+    """The first message in the gateway's envelope."""
     try:
         error_text = orjson.loads(body)["issues"][0]["message"]
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError):

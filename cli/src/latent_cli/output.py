@@ -1,4 +1,4 @@
-"""What a command prints: answers on stdout, everything else on stderr."""
+"""Output of commands: answers on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from rich.table import Table
 from rich.text import Text
 
 UNCUT: Final = 1000
-"""Columns when stdout is no terminal: nothing is wrapped or cut for those who read it by program."""
+"""Width if stdout is not a terminal: programs get no wrapped or truncated lines."""
 _CONTROLS: Final = dict.fromkeys((*range(32), *range(127, 160)), "\N{REPLACEMENT CHARACTER}")
 _CONTROLS_OF_TEXT: Final = {c: r for c, r in _CONTROLS.items() if chr(c) not in "\n\t"}
 
 
 def answers() -> Console:
-    """Where answers for people go."""
+    """The console for answers, on stdout."""
     width = None if sys.stdout.isatty() else UNCUT
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def notes() -> Console:
-    """Where progress and remarks go."""
+    """The console for progress and remarks, on stderr."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def safe(text: str, *, lines: bool = False) -> str:
-    """Text of others, character for character, without what would steer a terminal.
+    """Foreign text with control characters replaced, so that it cannot control the terminal.
 
-    With ``lines`` it may have several.
+    With ``lines``, line breaks and tabs stay.
     """
     return text.translate(_CONTROLS_OF_TEXT if lines else _CONTROLS)
 
 
 def emit(data: Any, *, line: bool = False) -> None:
-    """An answer for programs: one JSON document, or one ``line`` of a stream of them."""
+    """Print JSON: an indented document, or with ``line`` one line of a stream."""
     option = orjson.OPT_APPEND_NEWLINE | (0 if line else orjson.OPT_INDENT_2)
     sys.stdout.buffer.write(orjson.dumps(data, default=_plain, option=option))
     sys.stdout.flush()
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Columns that begin with ``>`` are numbers and stand to the right."""
+    """A table without borders. Columns whose name begins with ``>`` are right-aligned."""
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         number = column.startswith(">")
@@ -57,7 +57,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def moment(at: datetime | None) -> str:
-    """A time as people read it, in UTC."""
+    """A time in UTC, for display."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else ""
 
 
@@ -66,7 +66,7 @@ def amount(number: int, noun: str) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes as people read them."""
+    """A number of bytes, for display."""
     if count is None:
         return ""
     shown, unit = float(count), "B"

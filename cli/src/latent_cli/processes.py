@@ -1,4 +1,4 @@
-"""Processes that ``latent`` starts: the only place of the CLI that imports the services."""
+"""Processes that ``latent`` starts. The only module of the CLI that imports the services."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from latent_core.runtime import event_loop
 from latent_core.settings import Settings
 
 Announce = Callable[[str, str], None]
-"""Told the address and where the token is, once requests are answered."""
+"""Called with the address and the location of the token as soon as the gateway answers."""
 
 
 class MigrationResult(BaseModel):
-    """What ``migrate`` did."""
+    """Result of ``migrate``."""
 
     database: str
     applied: list[str]
-    """Revisions, oldest first; none when the schema was current."""
+    """Applied revisions, oldest first; empty if the schema was current."""
 
 
 def run_up(settings: Settings, announce: Announce) -> int:
-    """Gateway and worker in this process, until SIGINT or SIGTERM."""
+    """Run gateway and worker in this process until SIGINT or SIGTERM."""
     from latent_gateway.app import serve
     from latent_workers.worker import working
 
@@ -33,7 +33,7 @@ def run_up(settings: Settings, announce: Announce) -> int:
 
 
 def run_gateway(settings: Settings, announce: Announce) -> int:
-    """A gateway alone; ``Invalid`` names the addresses that are missing."""
+    """Run only a gateway. ``Invalid`` names the missing addresses."""
     _require_servers(settings, "gateway")
     from latent_gateway.app import serve
 
@@ -42,7 +42,7 @@ def run_gateway(settings: Settings, announce: Announce) -> int:
 
 
 def run_worker(settings: Settings) -> int:
-    """A worker alone; ``Invalid`` names the addresses that are missing."""
+    """Run only a worker. ``Invalid`` names the missing addresses."""
     _require_servers(settings, "worker")
     from latent_workers.worker import run
 
@@ -51,7 +51,7 @@ def run_worker(settings: Settings) -> int:
 
 
 def run_migrate(settings: Settings) -> MigrationResult:
-    """Migrate the given server, or the embedded one, which is started for it."""
+    """Migrate the configured server, or else the embedded one, which is started for it."""
     return asyncio.run(_migrate(settings))
 
 
@@ -73,7 +73,7 @@ def _require_servers(settings: Settings, what: str) -> None:
     if settings.addresses_missing:
         missing = ", ".join(settings.addresses_missing)
         raise Invalid(
-            f"a {what} of its own needs all backing services as servers; not given: {missing}. "
-            "`latent up` runs everything in one process without them",
+            f"`latent {what}` needs external servers for all backing services; not set: {missing}. "
+            "`latent up` needs none of them",
             missing=settings.addresses_missing,
         )

@@ -1,4 +1,4 @@
-"""Progress bars on stderr; nothing is drawn when that is no terminal."""
+"""Progress bars on stderr. Nothing is drawn if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAGES = {"list": "announced", "hash": "hashed", "upload": "sent"}
 
 
 class ProgressBars:
-    """A set of named bars, each shown from its first figure on."""
+    """A set of named bars. Each appears with its first value."""
 
     def __init__(self) -> None:
         console = notes()
@@ -36,7 +36,7 @@ class ProgressBars:
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
-            redirect_stdout=False,  # answers are printed beside it, wherever they go
+            redirect_stdout=False,  # answers go to stdout unchanged
         )
         self._tasks: dict[str, TaskID] = {}
 
@@ -53,12 +53,12 @@ class ProgressBars:
         self.end()
 
     def end(self) -> None:
-        """Leave the bars as they are; nothing is drawn any more."""
+        """Stop drawing and leave the bars on the screen."""
         self._progress.stop()
 
 
 class JobsBar(ProgressBars):
-    """Jobs that are waited for, and what the running ones are at."""
+    """Bars for awaited jobs and for the progress of running ones."""
 
     def show(self, progress: WaitProgress) -> None:
         self.set("jobs done", progress.done, progress.total)
@@ -68,12 +68,12 @@ class JobsBar(ProgressBars):
             self.set("in running jobs", done, sum(job.progress_total or 0 for job in known))
 
     def show_job(self, job: JobView) -> None:
-        """A single job, by its own steps."""
+        """Show the steps of a single job."""
         self.set(job.progress_note or job.kind.value, job.progress_done, job.progress_total)
 
 
 class IngestBars(JobsBar):
-    """A folder's files on their way, then the jobs they became."""
+    """Bars for the files of a folder, then for their jobs."""
 
     def show_folder(self, progress: FolderProgress) -> None:
         self.set(f"files {STAGES[progress.stage]}", progress.done, progress.total)

@@ -1,4 +1,4 @@
-"""A command's conversation with the gateway that the settings name."""
+"""Runs a command's requests against the configured gateway."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 def ask(work: Callable[[AsyncClient], Awaitable[T]]) -> T:
-    """The result of ``work`` with a client of this command's gateway."""
+    """The result of ``work``, called with a client of the configured gateway."""
     remember_absent()
     return asyncio.run(_ask(load_settings(), work))
 
 
 def token_of(settings: Settings) -> str | None:
-    """``LLC_MCP_TOKEN``, else the one that ``latent up`` keeps in the data directory."""
+    """``LLC_MCP_TOKEN``, else the token that ``latent up`` stores in the data directory."""
     if settings.mcp_token is not None:
         return settings.mcp_token.get_secret_value()
     try:

@@ -1,4 +1,4 @@
-"""``latent ingest --watch``: a line for each change, until it is interrupted."""
+"""``latent ingest --watch``: prints one line per change until interrupted."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ MARKS = {
 
 
 class WatchOutput:
-    """One watch, told on a console or as a stream of JSON lines."""
+    """Prints the events of a watch on a console or as JSON lines."""
 
     def __init__(self, console: Console, bars: IngestBars, *, as_json: bool) -> None:
         self._console = console
         self._bars = bars
-        """Of the first sync."""
+        """Progress bars of the first sync."""
         self._as_json = as_json
 
     async def run(self, client: AsyncClient, watched: WatchTarget) -> None:
-        """Until SIGINT or SIGTERM, which end it cleanly."""
+        """Watch until SIGINT or SIGTERM."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -44,7 +44,7 @@ class WatchOutput:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
         if not self._as_json:
-            self._console.print("stopped; what was sent goes on, see `latent jobs list`")
+            self._console.print("stopped; jobs of sent files continue, see `latent jobs list`")
 
     def show(self, event: WatchEvent) -> None:
         self._bars.end()
@@ -56,7 +56,7 @@ class WatchOutput:
 
 
 def format_event(event: WatchEvent) -> str:
-    """What happened, on one line."""
+    """An event as one line."""
     about = " ".join(part for part in (event.change.value, event.path) if part)
     match event.change:
         case WatchChange.SYNCED if event.report is not None:

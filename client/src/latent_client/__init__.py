@@ -1,4 +1,4 @@
-"""The HTTP surface of latent-containers, typed.
+"""Typed client of the HTTP API of Latent Containers.
 
 async with AsyncClient("http://127.0.0.1:7801", token) as client:
     answer = await client.search(SearchRequest(containers=["art"], query="Blue Rider", top_k=5))

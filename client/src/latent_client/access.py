@@ -1,4 +1,4 @@
-"""Who may do what: tokens, the audit trail, and containers that are closed or put away."""
+"""Calls for tokens, the audit trail and the state of a container."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from latent_core.wire.tokens import TokenAnswer, TokenCreated, TokenPage
 
 
 class AccessCalls(ClientCalls):
-    """Tokens are the owner's to make; the trail and the state of a container are its owners'."""
+    """Only the owner of the installation manages tokens. Owners of a container read its trail and set its state."""
 
     async def create_token(
         self,
@@ -26,7 +26,7 @@ class AccessCalls(ClientCalls):
         containers: Collection[str] | None = None,
         expires_at: datetime | None = None,
     ) -> TokenCreated:
-        """``Conflict`` when two tokens of that name live already."""
+        """Raises ``Conflict`` if two valid tokens already have that name."""
         body = {
             "principal": principal,
             "name": name,
@@ -43,14 +43,14 @@ class AccessCalls(ClientCalls):
         principal: str | None = None,
         all: bool = False,  # noqa: A002 - the route's name
     ) -> AsyncIterator[TokenView]:
-        """Newest first; live ones, or with ``all`` also those that are expired or revoked."""
+        """Valid tokens, newest first. With ``all``, also expired and revoked ones."""
         everything = "true" if all else None
         async for page in self._pages(TokenPage, "/v1/tokens", principal=principal, all=everything):
             for token in page.tokens:
                 yield token
 
     async def revoke_token(self, token_id: int) -> TokenView:
-        """From the next request on it is worth nothing."""
+        """Revoke a token. It fails from the next request on."""
         answer = await self._transport.ask(TokenAnswer, "DELETE", f"/v1/tokens/{token_id}")
         return answer.token
 
@@ -61,7 +61,7 @@ class AccessCalls(ClientCalls):
         principal: str | None = None,
         action: str | None = None,
     ) -> AsyncIterator[AuditLine]:
-        """Changes, newest first; of actions that begin with ``action``, such as ``document.``."""
+        """Changes, newest first. ``action`` is a prefix, such as ``document.``."""
         async for page in self._pages(
             AuditPage, "/v1/audit", container_id=container_id, principal=principal, action=action
         ):
@@ -69,7 +69,7 @@ class AccessCalls(ClientCalls):
                 yield line
 
     async def set_state(self, container_id: str, state: ContainerState) -> ContainerStateAnswer:
-        """``active``, ``readonly`` (no changes) or ``archived`` (neither searched nor changed)."""
+        """Set ``active``, ``readonly`` (no changes) or ``archived`` (no searches, no changes)."""
         path = f"/v1/containers/{part(container_id)}/state"
         return await self._transport.ask(
             ContainerStateAnswer, "PUT", path, json={"state": state.value}

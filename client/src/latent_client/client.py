@@ -1,7 +1,7 @@
-"""The client of the HTTP surface: one method a route (docs/api.md).
+"""The asynchronous client of the HTTP API: one method per route (docs/api.md).
 
-A method answers the noun when its route answers one, and the whole answer otherwise. Errors are
-those of ``latent_core.domain.errors`` with the server's message.
+A method returns the object that its route answers with, such as a job, or else the whole answer. It raises
+the classes of ``latent_core.domain.errors`` with the server's message.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from latent_core.wire.uploads import UploadAnswer, UploadView
 
 DEFAULT_URL: Final = "http://127.0.0.1:7801"
 DOCTOR_SECONDS: Final = 6 * HOUR
-"""A comparison of everything is answered when it has ended; who gives up meanwhile cannot ask for another one."""
+"""The answer arrives when the comparison ends. A client that gives up earlier cannot start another one meanwhile."""
 PAGE_PDF_SECONDS: Final = 10.0
 FEW_JOBS: Final = 2
-"""That are asked for one by one."""
+"""Up to this number, jobs are fetched one by one."""
 UNKNOWN_MIME: Final = "application/octet-stream"
-"""The server goes by the name then."""
+"""The server then detects the type by the file name."""
 
 
 class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
@@ -70,7 +70,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
 
     @property
     def url(self) -> str:
-        """Of the gateway, without a slash at the end."""
+        """Address of the gateway, without a trailing slash."""
         return str(self._transport.url).rstrip("/")
 
     async def close(self) -> None:
@@ -95,12 +95,12 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         )
 
     async def create(self, manifest: Manifest) -> ContainerCreated:
-        """``Conflict`` when the container exists, also after a call whose answer was lost."""
+        """Raises ``Conflict`` if the container exists, also if an earlier call created it and its answer was lost."""
         body = {"manifest": _written_keys(manifest)}
         return await self._transport.ask(ContainerCreated, "POST", "/v1/containers", json=body)
 
     async def update(self, manifest: Manifest, *, if_match: str) -> ContainerUpdated:
-        """Replace the manifest of ``manifest.id``; ``PreconditionFailed`` when its etag is another."""
+        """Replace the manifest of ``manifest.id``. Raises ``PreconditionFailed`` if its etag differs from ``if_match``."""
         return await self._transport.ask(
             ContainerUpdated,
             "PUT",
@@ -124,7 +124,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         filename: str | None = None,
         mime: str = UNKNOWN_MIME,
     ) -> UploadView:
-        """Send the bytes of ``file``, streamed."""
+        """Stream the bytes of ``file`` to the gateway."""
         answer = await self._transport.ask(
             UploadAnswer,
             "POST",
@@ -149,7 +149,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         meta: dict[str, Any] | None = None,
         rebuild: bool = False,
     ) -> AddAnswer:
-        """Have an upload (``file_ref``) or what stands at ``uri`` ingested; with ``rebuild``, even if unchanged."""
+        """Ingest an upload (``file_ref``) or a web address (``uri``). With ``rebuild``, also if it is unchanged."""
         body = {
             "container_id": container_id,
             "file_ref": file_ref,
@@ -178,10 +178,10 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         delete_vanished: bool = False,
         count_vanished: bool = False,
     ) -> ListingAnswer:
-        """Announce the files of a folder; with ``delete_vanished`` all others below ``root`` are deleted.
+        """Announce the files of a folder. With ``delete_vanished``, all others below ``root`` are deleted.
 
-        With ``after`` and ``through`` only the part between these paths is spoken of, in the order of
-        their code points, the latter included. ``partial`` in the answer: announce the same again.
+        ``after`` (exclusive) and ``through`` (inclusive) limit the call to paths between them, ordered by
+        code point. If the answer is ``partial``, send the same call again.
         """
         body: dict[str, Any] = {
             "root": root,
@@ -222,7 +222,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         duplicates: bool | None = None,
         meta: Mapping[str, str] | None = None,
     ) -> AsyncIterator[ChunkView]:
-        """Live chunks as they are stored: of sources that begin with ``source_uri``, with these fields in their meta."""
+        """Stored chunks that match all arguments. ``source_uri`` is a prefix; ``meta`` compares fields for equality."""
         path = f"/v1/containers/{part(container_id)}/chunks"
         params = {
             "doc_id": str(doc_id) if doc_id else None,
@@ -252,14 +252,14 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         return (await self._transport.ask(PageAnswer, "GET", path)).page
 
     async def pages(self, doc_id: UUID) -> AsyncIterator[PagesPage]:
-        """All pages of a document, some at a time, with links to their images."""
+        """All pages of a document in batches, with links to their images."""
         async for page in self._pages(PagesPage, f"/v1/documents/{doc_id}/pages"):
             yield page
 
     async def page_pdf(
         self, doc_id: UUID, number: int, *, wait_seconds: float = PAGE_PDF_SECONDS
     ) -> PagePdfAnswer:
-        """A link to page ``number`` of a PDF as a file of its own; ``pending``, with its job, when it takes longer."""
+        """A link to page ``number`` of a PDF as a separate file. If it takes longer: ``pending`` and the job."""
         query = {"wait_ms": round(wait_seconds * 1000)}
         path = f"/v1/documents/{doc_id}/pages/{number}/pdf"
         return await self._transport.ask(PagePdfAnswer, "GET", path, query=query)
@@ -285,7 +285,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         *,
         containers: Collection[str] = (),
     ) -> SearchResponse:
-        """Documents without code; in all containers that may be read, unless some are named."""
+        """Search documents but no source code, by default in all readable containers."""
         body: dict[str, Any] = {"query": query, "limit": limit}
         body |= {"formats": sorted(formats)} if formats else {}
         body |= {"containers": list(containers)} if containers else {}
@@ -298,7 +298,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
     async def jobs(
         self, *, container_id: str | None = None, states: Collection[JobState] = ()
     ) -> AsyncIterator[JobView]:
-        """Newest first; by default in all states."""
+        """Jobs, newest first, by default in all states."""
         status = sorted(state.value for state in states) or None
         async for page in self._pages(
             JobList, "/v1/jobs", container_id=container_id, status=status
@@ -316,8 +316,8 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         return (await self._transport.ask(JobAnswer, "POST", f"/v1/jobs/{job_id}/requeue")).job
 
     async def requeue_failed(self, container_id: str) -> RequeueAnswer:
-        """All failed jobs of a container, but for refreshes: as many as the queue takes, ``RateLimited`` when it
-        takes none."""
+        """Requeue the failed jobs of a container, except refreshes, until the queue is full. Raises ``RateLimited`` if
+        the queue accepts none."""
         job_ids: list[int] = []
         left, cursor = 0, None
         while True:
@@ -344,7 +344,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
     async def events(
         self, job_id: int, *, timeout_seconds: float = 24 * HOUR
     ) -> AsyncIterator[JobNews]:
-        """The job's history as it happens, to its final state; ``TimedOut`` when that is too far."""
+        """Events of a job until its final state. Raises ``TimedOut`` if the job does not end in time."""
         async for event in JobEvents(self._transport, job_id, timeout_seconds):
             yield event
 
@@ -355,11 +355,11 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         *,
         timeout_seconds: float = HOUR,
     ) -> list[JobView]:
-        """The jobs in their final states; ``TimedOut`` names those that are still open at the deadline."""
+        """Wait until all jobs are in a final state. ``TimedOut`` names the jobs that are still open."""
         return await JobWait(self._some_jobs, job_ids, on_progress).run(timeout_seconds)
 
     async def _some_jobs(self, job_ids: Sequence[int]) -> list[JobView]:
-        """Few are asked for one by one, and so is what no listing shows: a job that is of no container."""
+        """A few jobs are fetched one by one, and so are jobs without a container, which no listing contains."""
         listed: list[JobView] = []
         if len(job_ids) > FEW_JOBS:
             query = {"job_id": [str(job_id) for job_id in job_ids]}
@@ -380,7 +380,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         meta: Mapping[str, Any] | None = None,
         timeout_seconds: float = HOUR,
     ) -> IndexReport:
-        """Make the documents of a root those of ``folder``, and wait until they are searchable."""
+        """Sync ``folder`` to the documents of a root and wait until they are searchable."""
         return await ensure_index_up_to_date(
             self, container_id, folder, root_name, meta=meta, timeout_seconds=timeout_seconds
         )
@@ -388,13 +388,13 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
     # quality
 
     async def evaluate(self, container_id: str, request: EvalRequest) -> JobAccepted:
-        """Have judged queries asked; the job's ``result`` is an ``EvalReport``."""
+        """Start an evaluation with judged queries. The job's ``result`` is an ``EvalReport``."""
         body = request.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         path = f"/v1/containers/{part(container_id)}/eval"
         return await self._transport.ask(JobAccepted, "POST", path, json=body)
 
     async def eval_runs(self, container_id: str) -> list[KeptRun]:
-        """The last run of each set of queries and setup that was kept."""
+        """The last saved run of each set of queries and setup."""
         path = f"/v1/containers/{part(container_id)}/eval"
         return [run async for page in self._pages(EvalRuns, path) for run in page.runs]
 
@@ -403,7 +403,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
     async def refresh(
         self, container_id: str, request: RefreshRequest, *, dry_run: bool = False
     ) -> RefreshAnswer | PlanAnswer:
-        """Begin a refresh; ``Conflict`` when one is under way. ``dry_run`` tells what it would cost."""
+        """Start a refresh. Raises ``Conflict`` if one is running. ``dry_run`` only estimates the cost."""
         body = request.model_dump(mode="json", exclude_none=True)
         return await self._transport.ask(
             PlanAnswer if dry_run else RefreshAnswer,
@@ -413,7 +413,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         )
 
     async def rollback(self, container_id: str) -> RollbackAnswer:
-        """Back to the space before, at once; ``Conflict`` when there is none."""
+        """Switch back to the previous vector space at once. Raises ``Conflict`` if there is none."""
         return await self._transport.ask(
             RollbackAnswer, "POST", "/v1/admin/rollback", json={"container_id": container_id}
         )
@@ -423,7 +423,7 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
     async def doctor(
         self, container_id: str | None = None, *, repair: bool = False, deep: bool = False
     ) -> DoctorReport:
-        """Every difference between the stores; ``deep`` reads all bytes, which takes long: it is waited for."""
+        """Every difference between the stores. ``deep`` reads all bytes; the call waits until that is finished."""
         body: dict[str, Any] = {"container_id": container_id} if container_id else {}
         body |= {"repair": True} if repair else {}
         body |= {"deep": True} if deep else {}
@@ -438,19 +438,19 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         try:
             return DoctorReport.model_validate(answer.report)
         except ValidationError as exc:
-            raise Unavailable(f"the report of the doctor cannot be read: {exc}") from exc
+            raise Unavailable(f"the report of doctor cannot be parsed: {exc}") from exc
 
     async def healthy(self) -> bool:
-        """Whether the gateway answers at all."""
+        """Whether the gateway answers."""
         return (await self._transport.call("GET", "/healthz")).is_success
 
     async def readiness(self) -> ReadinessAnswer:
-        """State of the backing services, degraded ones included."""
+        """State of the backing services, also if one of them is down."""
         response = await self._transport.call("GET", "/readyz", accept=frozenset({503}))
         return ReadinessAnswer.model_validate_json(response.content)
 
     async def tools(self) -> list[ToolView]:
-        """What this token may call over MCP."""
+        """The tools that this token may call over MCP."""
         return (await self._transport.ask(ToolList, "GET", "/mcp/tools")).tools
 
     async def metrics(self) -> str:
@@ -459,5 +459,5 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
 
 
 def _written_keys(manifest: Manifest) -> dict[str, Any]:
-    """What its author wrote: the defaults are the server's."""
+    """Only the keys that the author wrote: the server adds the defaults."""
     return manifest.model_dump(mode="json", exclude_unset=True)

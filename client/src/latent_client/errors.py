@@ -1,4 +1,4 @@
-"""Answers that are errors, as the classes of ``latent_core.domain.errors``."""
+"""Error answers, converted into the classes of ``latent_core.domain.errors``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GatewayUnreachable(Unavailable):
 
 
 def from_response(response: httpx.Response) -> LatentError:
-    """The error that an answer of 4xx or 5xx (its body read) tells of, in the server's words."""
+    """The error of a 4xx or 5xx answer, with the server's message. Its body must be read already."""
     body = _json(response)
     issues = [i for i in body.get("issues") or [] if isinstance(i, dict)]
     first = issues[0] if issues else {}
@@ -33,7 +33,7 @@ def from_response(response: httpx.Response) -> LatentError:
 
 
 def error_class(status: int, code: str | None) -> type[LatentError]:
-    """The class with this status and code; failing that with the code, the status, or its hundreds."""
+    """The class with this status and code. Otherwise the first match by code, by status, or by 4xx and 5xx."""
     known = list(_classes(LatentError))
     for fits in (
         [c for c in known if c.status == status and c.code == code],
@@ -46,12 +46,12 @@ def error_class(status: int, code: str | None) -> type[LatentError]:
 
 
 def from_failure(exc: httpx.HTTPError, url: str) -> LatentError:
-    """The error that a request without an answer tells of."""
+    """The error of a request that got no answer."""
     if isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout):
         remedy = "start it with `latent up`, or set LLC_URL to where it runs"
         return GatewayUnreachable(f"nothing answers at {url}: {remedy}", url=url)
     if isinstance(exc, httpx.TimeoutException):
-        return TimedOut(f"{url} did not answer in time; try again, or look at its log", url=url)
+        return TimedOut(f"{url} did not answer in time; try again or check its log", url=url)
     reason = str(exc) or type(exc).__name__
     return Unavailable(f"the connection to {url} broke off ({reason}); try again", url=url)
 
@@ -80,7 +80,7 @@ def _unexplained(response: httpx.Response) -> str:
 
 
 def _seconds(header: str | None) -> float:
-    """``Retry-After`` as seconds; 1 when it is absent or a date."""
+    """``Retry-After`` in seconds; 1 if the header is absent or a date."""
     try:
         return max(float(header or 1), 0.0)
     except ValueError:

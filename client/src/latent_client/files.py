@@ -1,4 +1,4 @@
-"""Files of this machine, read without stopping the event loop."""
+"""Reads local files without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCK: Final = 256 * 1024
 
 
 async def read_blocks(file: Path) -> AsyncIterator[bytes]:
-    """The bytes of ``file``; ``Invalid`` when it cannot be read."""
+    """The bytes of ``file``. Raises ``Invalid`` if it cannot be read."""
     source = _Source(file)
     try:
         while block := await asyncio.to_thread(source.read):
@@ -26,7 +26,7 @@ async def read_blocks(file: Path) -> AsyncIterator[bytes]:
 
 
 class _Source:
-    """A file read by threads; what a thread opens after ``close`` is closed at once."""
+    """A file that threads read. After ``close``, no thread opens it again."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -53,12 +53,12 @@ class _Source:
 
 
 async def sha256_of(file: Path) -> str:
-    """Lower-case hexadecimal; ``Invalid`` when the file cannot be read."""
+    """The hash in lower-case hexadecimal. Raises ``Invalid`` if the file cannot be read."""
     return await asyncio.to_thread(_sha256, file)
 
 
 def is_text(path: str) -> bool:
-    """Whether a path can be written as UTF-8; on Unix any bytes may be a name."""
+    """Whether a path can be encoded in UTF-8. Unix allows any bytes in a name."""
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:
@@ -79,5 +79,5 @@ def _sha256(file: Path) -> str:
 
 
 def _open(file: Path) -> BinaryIO:
-    # A pipe put in the file's place would be waited for without end.
+    # Non-blocking: if a pipe has replaced the file, opening it would wait forever.
     return open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")

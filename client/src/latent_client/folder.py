@@ -1,4 +1,4 @@
-"""A folder brought into a container: announced, then sent as far as it is new."""
+"""Syncs a folder to a container: announces its files, then sends those that are new or changed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
     "sync_folder",
 ]
 
-AS_BEFORE = "as when it was last sent, and it has not changed; --rebuild tries again: job"
+AS_BEFORE = "unchanged since it failed; use --rebuild to try again; job"
 R = TypeVar("R")
 Stage = Literal["list", "hash", "upload"]
 
@@ -67,7 +67,7 @@ class SkippedFile(BaseModel):
 
 
 class FolderProgress(BaseModel):
-    """What ``sync_folder`` is at."""
+    """Progress of ``sync_folder``."""
 
     stage: Stage
     done: int
@@ -76,29 +76,29 @@ class FolderProgress(BaseModel):
 
 
 class FolderReport(BaseModel):
-    """What became of a folder."""
+    """Result of syncing a folder."""
 
     root: str
     files: int
-    """Announced: neither ignored nor skipped."""
+    """Announced files, without ignored and skipped ones."""
     ignored: int
     ignored_paths: list[str] = []
-    """The first thousand of them, left out by the defaults or a ``.latentignore``; folders end in a slash."""
+    """The first thousand paths that the defaults or a ``.latentignore`` exclude; folders end in a slash."""
     unchanged: int = 0
     open_jobs: list[int] = []
-    """Of unchanged files that were sent by an earlier run and are not searchable yet."""
+    """Jobs of unchanged files that an earlier run sent and that are not searchable yet."""
     added: list[AddAnswer] = []
     deleted: list[str] = []
-    """Source uris that vanished from the folder."""
+    """Source URIs of files that vanished from the folder."""
     delete_jobs: list[int] = []
     skipped: list[SkippedFile] = []
-    """Files that were not taken in, with the reason."""
+    """Files that were not sent, with the reason."""
     kept: str | None = None
     """Why documents that seem to have vanished were not deleted."""
 
     @property
     def job_ids(self) -> list[int]:
-        """Of the documents added, and of those that an earlier run added and that are still to come."""
+        """Jobs of the documents that this run added, and unfinished jobs of earlier runs."""
         return [*self.open_jobs, *(added.job_id for added in self.added)]
 
 
@@ -111,11 +111,11 @@ class FolderPlan:
 
     root: str
     files: list[FoundFile]
-    """All that would be announced and can be read, by path."""
+    """All readable files that would be announced, by path."""
     need: frozenset[str]
-    """Paths of those that would be sent."""
+    """Paths of the files that would be sent."""
     vanished: int
-    """Documents that would be deleted, counted up to 5,000 a part of the folder."""
+    """Documents that would be deleted, counted up to 5,000 per part of the folder."""
     ignored: int
     skipped: list[SkippedFile]
     kept: str | None
@@ -132,11 +132,11 @@ async def sync_folder(
     meta: Mapping[str, Any] | None = None,
     rebuild: bool = False,
 ) -> FolderReport:
-    """Make the documents below ``file:///<root_name>/`` those of ``folder``.
+    """Sync ``folder`` to the documents below ``file:///<root_name>/``.
 
-    ``root_name`` is the folder's own name by default. ``meta`` is said of every file and wins over
-    sidecars; with ``rebuild`` unchanged files are made anew as well. A file that cannot be read or is
-    refused is reported and the others go on; ``Invalid`` when no file can be read.
+    ``root_name`` defaults to the folder's name. ``meta`` applies to every file and overrides sidecars.
+    With ``rebuild``, unchanged files are processed again too. The report lists files that cannot be read or
+    that the server refuses; the others continue. Raises ``Invalid`` if no file can be read.
     """
     sync = await _opened(client, container_id, folder, root_name, on_progress, meta or {})
     return await sync.run(delete_vanished=delete_vanished, rebuild=rebuild)
@@ -152,13 +152,13 @@ async def plan_folder(
     meta: Mapping[str, Any] | None = None,
     rebuild: bool = False,
 ) -> FolderPlan:
-    """What ``sync_folder`` with the same arguments would do; nothing is changed."""
+    """What ``sync_folder`` would do with the same arguments. Changes nothing."""
     sync = await _opened(client, container_id, folder, root_name, on_progress, meta or {})
     return await sync.plan(rebuild=rebuild)
 
 
 def name_of(folder: Path) -> str:
-    """The name under which a folder's documents stand; "" for a root of the file system."""
+    """The default root name of a folder; "" for the root of the file system."""
     return Path(os.path.abspath(folder)).name
 
 
@@ -172,7 +172,9 @@ async def _opened(
 ) -> _Sync:
     root = root_name or name_of(folder)
     if not root or "/" in root:
-        raise Invalid(f"'{root}' cannot name the root of {folder}; name it otherwise (--root NAME)")
+        raise Invalid(
+            f"'{root}' is not a valid root name for {folder}; choose one without a slash (--root NAME)"
+        )
     found = await asyncio.to_thread(walk, folder)
     _refuse_empty(folder, found)
     metas = await asyncio.to_thread(read_sidecars, found.files, flags)
@@ -181,7 +183,7 @@ async def _opened(
 
 @dataclass(slots=True)
 class _Skips:
-    """Files left out, each once."""
+    """Skipped files, each with its first reason."""
 
     reasons: dict[str, str] = field(default_factory=dict)
 
@@ -255,7 +257,7 @@ class _Sync:
         return None if self._found.complete else "parts of the folder could not be read"
 
     async def _announce(self, *, delete: bool, count: bool = False) -> ListingVerdict:
-        """All files; those the server is unsure of are announced again with their hash."""
+        """Announce all files. Those that the server cannot decide are announced again with their hash."""
         digests = self._digests()
         listed = [listed_file(file, digests) for file in self._files.values()]
         verdict, done = ListingVerdict(), 0
@@ -271,7 +273,7 @@ class _Sync:
         return verdict
 
     def _digests(self) -> dict[str, str | None]:
-        """Of the meta that each file would be sent with."""
+        """Digests of the meta that each file would be sent with."""
         common = given_digest(self._metas.flags)
         own = {path: given_digest(self._metas.of(path)) for path in self._metas.by_path}
         return {path: own.get(path, common) for path in self._files}
@@ -279,7 +281,7 @@ class _Sync:
     async def _hash(
         self, paths: Sequence[str], digests: Mapping[str, str | None]
     ) -> list[ListedFile]:
-        """Announcements with hashes, of those files that can be read."""
+        """Announcements with hashes of all readable files."""
 
         async def one(file: FoundFile) -> ListedFile | None:
             try:
@@ -323,7 +325,7 @@ class _Sync:
         files: Sequence[FoundFile],
         work: Callable[[FoundFile], Awaitable[R]],
     ) -> list[R]:
-        """Some at a time, results in order; the first error ends all."""
+        """Process several files at a time. Results keep their order; the first error cancels the rest."""
         done = 0
 
         async def one(file: FoundFile) -> R:
@@ -345,18 +347,18 @@ def _refuse_empty(folder: Path, found: Walk) -> None:
         return
     skipped_files = len(found.skipped) + len(found.files)
     raise Invalid(
-        f"{folder} holds no file that can be read as a document "
+        f"{folder} contains no readable document "
         f"({skipped_files} skipped, {found.ignored} ignored by the defaults or .latentignore)",
         skipped=[f"{s.path}: {s.reason}" for s in found.skipped[:20]],
     )
 
 
 class IndexReport(BaseModel):
-    """What was done to bring an index up to date."""
+    """Result of bringing an index up to date."""
 
     folder: FolderReport
     jobs: list[JobView]
-    """Of the documents added, in their final states."""
+    """Jobs of the added documents, in their final states."""
 
     @property
     def failed(self) -> list[JobView]:
@@ -364,7 +366,7 @@ class IndexReport(BaseModel):
 
     @property
     def up_to_date(self) -> bool:
-        """Whether every file that was taken in is searchable as it stands, and none that vanished."""
+        """Whether every file is searchable in its current version and vanished files are deleted."""
         return not self.failed and not self.folder.skipped and self.folder.kept is None
 
 
@@ -379,10 +381,10 @@ async def ensure_index_up_to_date(
     on_folder: OnFolder | None = None,
     on_wait: OnWait | None = None,
 ) -> IndexReport:
-    """``sync_folder``, then wait until its documents are searchable; ``TimedOut`` names open jobs.
+    """Sync a folder and wait until its documents are searchable. ``TimedOut`` names the open jobs.
 
-    What vanished is invisible when the folder is synced: nothing is waited for there. When nothing has
-    changed this costs one call for every 5,000 files.
+    It does not wait for deletions: vanished documents are invisible as soon as the folder is synced. An
+    unchanged folder costs one call per 5,000 files.
     """
     report = await sync_folder(client, container_id, folder, root_name, on_folder, meta=meta)
     jobs = await client.wait(report.job_ids, on_wait, timeout_seconds=timeout_seconds)

@@ -1,4 +1,4 @@
-"""A folder's files announced to the server, part by part, and those it wants."""
+"""Announces a folder's files to the server in parts and collects which files it needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LISTING_FILES: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class FolderTarget:
-    """What is announced, and where."""
+    """The container and the root that files are announced for."""
 
     container_id: str
     root: str
@@ -23,23 +23,23 @@ class FolderTarget:
 
 @dataclass(slots=True)
 class ListingVerdict:
-    """What the server said of announced files."""
+    """The server's answers about announced files."""
 
     need: list[str] = field(default_factory=list)
     unsure: list[str] = field(default_factory=list)
-    """Those whose hash decides."""
+    """Files that the server can decide only by their hash."""
     refused: list[RefusedFile] = field(default_factory=list)
     unchanged: int = 0
     open_jobs: list[int] = field(default_factory=list)
     vanished: int = 0
-    """Documents whose files are gone, when they were only to be counted."""
+    """Documents whose files are gone, if the call only counts them."""
     deleted: list[str] = field(default_factory=list)
     delete_jobs: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class ListingPart:
-    """Files next to each other in order of their paths, and the gap before and between them."""
+    """Consecutive files by path, and the range of paths that they cover."""
 
     files: Sequence[ListedFile]
     after: str | None
@@ -63,7 +63,7 @@ class ListingClient(Protocol):
 
 
 class FolderLister:
-    """The files of one root. Those of a call are sorted by path, and so are the calls."""
+    """Announces the files of one root. Files and calls are sorted by path."""
 
     def __init__(self, client: ListingClient, target: FolderTarget) -> None:
         self._client = client
@@ -77,7 +77,7 @@ class FolderLister:
         delete: bool = False,
         count: bool = False,
     ) -> None:
-        """Announce one part; with ``delete``, again as long as more has vanished from it than one call deletes."""
+        """Announce one part. With ``delete``, repeat the call until all vanished documents are deleted."""
         answer = await self._list(part, delete=delete, count=count)
         verdict.need += answer.need
         verdict.unsure += answer.hash
@@ -105,7 +105,7 @@ class FolderLister:
 
 
 def parts(listed: Sequence[ListedFile], size: int | None = None) -> Iterator[ListingPart]:
-    """Parts that together cover the whole root, in order; ``listed`` is sorted by path, code point by code point."""
+    """Parts that together cover the whole root, in order. ``listed`` is sorted by path, by code point."""
     step = size or LISTING_FILES
     after: str | None = None
     for start in range(0, max(len(listed), 1), step):
@@ -119,7 +119,7 @@ def parts(listed: Sequence[ListedFile], size: int | None = None) -> Iterator[Lis
 def listed_file(
     file: FoundFile, digests: Mapping[str, str | None], sha256: str | None = None
 ) -> ListedFile:
-    # Unchecked: the server refuses what it cannot take, such as a time before 1970, with its reason.
+    # Unchecked: the server refuses invalid values, such as a time before 1970, and gives the reason.
     return ListedFile.model_construct(
         path=file.path,
         bytes=file.bytes,

@@ -1,8 +1,8 @@
-"""A folder kept in step: synced once, then whenever something in it changes.
+"""Keeps a container in step with a folder: syncs once, then again after each change.
 
-The watch begins before the first sync, so that nothing is missed in between. Each change leads to a sync
-of the whole folder, which costs one call for 5,000 files: what is right does not depend on the notices of
-the operating system being complete. A gateway that is away is waited for.
+The watch starts before the first sync, so no change is missed in between. Each change syncs the whole
+folder, which costs one call per 5,000 files. The result is therefore correct even if the operating system
+loses notifications. If the gateway is unreachable, the watch waits and retries.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from latent_core.domain.job import JobState, JobView
 
 T = TypeVar("T")
 MAX_JUDGED: Final = 1_000
-"""Changes of one moment that are looked at for whether they are ignored; more are not."""
+"""Changes of one batch that are checked against the ignore rules. A larger batch always causes a sync."""
 
 
 class WatchChange(StrEnum):
-    """What a watch tells of."""
+    """What an event of a watch reports."""
 
     SYNCED = "synced"
-    """The folder was in step with the container, apart from jobs that are under way."""
+    """Folder and container agree, except for running jobs."""
     SENT = "sent"
     DELETED = "deleted"
     SKIPPED = "skipped"
     INDEXED = "indexed"
-    """What was sent is searchable; ``count`` documents."""
+    """``count`` sent documents are searchable."""
     FAILED = "failed"
     UNREACHABLE = "away"
-    """The gateway does not answer; it is asked again."""
+    """The gateway does not answer. The watch retries."""
     BACK = "back"
     TROUBLE = "trouble"
-    """The folder cannot be synced as it is; it is tried again when it changes."""
+    """The folder cannot be synced. The watch retries when it changes."""
 
 
 class WatchEvent(BaseModel):
@@ -57,7 +57,7 @@ class WatchEvent(BaseModel):
     job_id: int | None = None
     count: int | None = None
     report: FolderReport | None = None
-    """Of a sync."""
+    """Report of the sync, for ``synced``."""
 
 
 OnEvent = Callable[[WatchEvent], None]
@@ -65,23 +65,23 @@ OnEvent = Callable[[WatchEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class WatchTimings:
-    """How a watch keeps time. Seconds, but for milliseconds."""
+    """Intervals of a watch, in seconds unless the name ends in ``_ms``."""
 
     debounce_ms: int = 1_600
-    """Changes that follow each other are taken together, so long at most …"""
+    """Changes are collected into one batch for at most this time …"""
     quiet_ms: int = 100
-    """… or until nothing has changed for so long."""
+    """… or until nothing has changed for this time."""
     tick_ms: int = 500
     first_pause: float = 1.0
-    """Before a gateway that is away is asked again; doubled each time, up to …"""
+    """Before the first retry when the gateway is unreachable; doubled each time, up to …"""
     longest_pause: float = 30.0
     resync: float = 600.0
-    """Without any notice the folder is synced all the same."""
+    """Interval of syncs without any notification."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchTarget:
-    """What is kept in step."""
+    """A folder and the container that it is synced to."""
 
     container_id: str
     folder: Path
@@ -101,10 +101,10 @@ async def watch_folder(
 ) -> None:
     """Keep ``watched`` in step until ``stop`` is set.
 
-    Errors that concern the whole of it (no such container, a bad token, the folder is gone) are raised.
+    Raises errors that no retry can fix: an unknown container, an invalid token, a missing folder.
     """
     if not await asyncio.to_thread(watched.folder.is_dir):
-        raise Invalid(f"{watched.folder} is not a folder; only folders are watched")
+        raise Invalid(f"{watched.folder} is not a folder; only a folder can be watched")
     await _Watch(client, watched, on_event, on_progress, pace).run(stop)
 
 
@@ -144,7 +144,7 @@ class _Watch:
             task.result()
 
     async def _look(self, stop: asyncio.Event) -> None:
-        """Ends when ``stop`` is set."""
+        """Set ``_changed`` after each relevant change, until ``stop`` is set."""
         notices = awatch(
             self._root,
             watch_filter=None,
@@ -166,7 +166,7 @@ class _Watch:
             raise Invalid(f"{self._watched.folder} cannot be watched: {exc}") from exc
 
     def _concerns(self, paths: Iterable[str]) -> bool:
-        """Whether one of the paths may be a document, a sidecar or a rule; a doubt is a yes."""
+        """Whether one of the paths may be a document, a sidecar or a rule file. True if that is uncertain."""
         tree = Tree(self._root)
         for number, path in enumerate(paths):
             relative = os.path.relpath(path, self._root).replace(os.sep, "/")
@@ -175,7 +175,7 @@ class _Watch:
             try:
                 if relative != "." and not tree.ignores(relative):
                     return True
-            except Invalid:  # a file of rules that cannot be read: the sync tells
+            except Invalid:  # an unreadable rule file: the sync reports it
                 return True
         return False
 
@@ -188,7 +188,9 @@ class _Watch:
                     await self._changed.wait()
             self._changed.clear()
             if not await asyncio.to_thread(self._root.is_dir):
-                raise Invalid(f"{self._watched.folder} is gone; what stood in it stays searchable")
+                raise Invalid(
+                    f"{self._watched.folder} no longer exists; its documents stay searchable"
+                )
             await self._sync()
 
     async def _sync(self) -> None:
@@ -215,14 +217,14 @@ class _Watch:
             task.add_done_callback(self._following.discard)
 
     async def _follow(self, report: FolderReport) -> None:
-        """Tell what became of the jobs, or why nobody knows."""
+        """Report the outcome of the jobs, or why it is unknown."""
         try:
             jobs = await self._persistently(
                 lambda: self._client.wait(report.job_ids, timeout_seconds=24 * HOUR)
             )
         except LatentError as exc:
             self._tell(
-                WatchChange.TROUBLE, message=f"what became of the jobs is not known: {exc.message}"
+                WatchChange.TROUBLE, message=f"the outcome of the jobs is unknown: {exc.message}"
             )
             return
         for job in jobs:
@@ -235,7 +237,7 @@ class _Watch:
             self._tell(WatchChange.INDEXED, count=done)
 
     async def _persistently(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Try again as long as the trouble passes by itself: the gateway restarts, or is asked too much."""
+        """Retry while the error is transient: the gateway restarts or limits the rate."""
         pause, reported = self._pace.first_pause, False
         while True:
             try:

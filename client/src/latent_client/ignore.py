@@ -1,4 +1,4 @@
-"""What is left out of a folder: gitignore rules, from ``.latentignore`` files over sensible defaults."""
+"""Ignore rules of a folder: default rules, extended by ``.latentignore`` files in gitignore syntax."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_IGNORE_BYTES: Final = 1024 * 1024
 _GROUP_NAME: Final = re.compile(r"\(\?P<\w+>")
 
 NEVER: Final = frozenset({IGNORE_FILE, ".git", ".hg", ".svn"})
-"""Names that no rule takes in."""
+"""Names that are always ignored."""
 
 DEFAULTS: Final = """
 .DS_Store
@@ -176,12 +176,12 @@ id_ed25519*
 *.pt
 *.safetensors
 """
-"""Caches, builds, code of others, secrets and what no parser reads. ``!pattern`` in a ``.latentignore`` takes
-back in."""
+"""Caches, build output, third-party code, secrets and formats without a parser. ``!pattern`` in a
+``.latentignore`` includes files again."""
 
 
 class IgnoreRules:
-    """The rules of one folder, over those of the folders above it."""
+    """The rules of one folder. They override those of its parent folders."""
 
     def __init__(self, base: str, spec: GitIgnoreSpec, above: IgnoreRules | None = None) -> None:
         self._base = base
@@ -190,11 +190,11 @@ class IgnoreRules:
         self._above = above
 
     def ignores(self, path: str, *, folder: bool) -> bool:
-        """Whether ``path``, relative to the root, is left out: the nearest rule that speaks of it decides."""
+        """Whether ``path``, relative to the root, is ignored. The nearest matching rule decides."""
         if path.rpartition("/")[2] in NEVER:
             return True
         relative = path[len(self._base) :] + ("/" if folder else "")
-        # Hardly a file is spoken of: one search tells, where the spec asks its patterns one by one.
+        # Few files match any rule. One search with the joined patterns is faster than one match per pattern.
         if self._any.search(relative):
             verdict = _verdict(self._spec, relative)
             if verdict is not None:
@@ -210,21 +210,21 @@ class IgnoreRules:
 
 
 class Tree:
-    """Judges single paths of a folder, each folder's rules read once. For as long as no ``.latentignore`` changes."""
+    """Checks single paths of a folder. Reads the rules of each folder once: discard it if a ``.latentignore`` changes."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._rules: dict[str, IgnoreRules | None] = {}
 
     def ignores(self, path: str) -> bool:
-        """Whether ``path``, relative to the root, is left out as a file, by its own name or with a folder above."""
+        """Whether the file ``path``, relative to the root, or one of its folders is ignored."""
         if not is_text(path):
-            return True  # no rule can speak of it, and it is no document
+            return True  # no rule can match it, and it is not a document
         rules = self._inside(path.rpartition("/")[0])
         return rules is None or rules.ignores(path, folder=False)
 
     def _inside(self, folder: str) -> IgnoreRules | None:
-        """The rules inside a folder; None when it is left out itself."""
+        """The rules inside a folder; None if the folder is ignored."""
         if folder not in self._rules:
             self._rules[folder] = self._read(folder)
         return self._rules[folder]
@@ -243,8 +243,11 @@ def default_rules() -> IgnoreRules:
 
 
 def _verdict(spec: GitIgnoreSpec, path: str) -> bool | None:
-    """What the last rule says that speaks of ``path`` itself. What is said of a folder above it was judged when that
-    was come to; the spec's own check, which is asked for files alone, lets it outweigh what is said of the path."""
+    """The verdict of the last rule that matches ``path`` itself; None without one.
+
+    The caller has already checked the folders above. The spec's own check would let their rules override
+    a rule for the path.
+    """
     for pattern in reversed(spec.patterns):
         if pattern.regex is not None and _speaks_of(pattern.regex, path):
             return bool(pattern.include)
@@ -252,8 +255,11 @@ def _verdict(spec: GitIgnoreSpec, path: str) -> bool | None:
 
 
 def _speaks_of(rule: re.Pattern[str], path: str) -> bool:
-    """Whether a match is one of all of ``path``. The only named group of a rule is the slash behind a folder's name:
-    with nothing behind it the folder is ``path``. ``folder/**`` is what is in it, and ends with a slash itself."""
+    """Whether a match covers all of ``path``.
+
+    The only named group of a rule is the slash after a folder's name: if the match ends there, the folder is
+    ``path``. ``folder/**`` matches only the content of the folder and ends with a slash.
+    """
     for found in rule.finditer(path):
         whole = found.end() == len(path)
         if found.lastgroup is None:
@@ -264,8 +270,8 @@ def _speaks_of(rule: re.Pattern[str], path: str) -> bool:
 
 
 def _any_of(spec: GitIgnoreSpec) -> re.Pattern[str]:
-    """What matches wherever some pattern of ``spec`` does."""
-    # A union may hold each name of a group once; these say nothing here.
+    """One expression that matches wherever any pattern of ``spec`` does."""
+    # A group name may occur only once in an expression, and the names are not needed here.
     sources = (
         _GROUP_NAME.sub("(?:", pattern.regex.pattern)
         for pattern in spec.patterns
@@ -275,14 +281,16 @@ def _any_of(spec: GitIgnoreSpec) -> re.Pattern[str]:
 
 
 def _read(file: Path) -> GitIgnoreSpec:
-    """An unreadable file of rules is an error: without it the wrong files would be sent."""
+    """An unreadable rule file is an error: without its rules the wrong files would be sent."""
     try:
         with file.open("rb") as opened:
             source = opened.read(MAX_IGNORE_BYTES + 1)
     except OSError as exc:
         raise unreadable(file, exc) from exc
     if len(source) > MAX_IGNORE_BYTES:
-        raise Invalid(f"{file}: a file of rules has at most {MAX_IGNORE_BYTES} bytes")
+        raise Invalid(
+            f"{file} is larger than {MAX_IGNORE_BYTES} bytes, the limit of an ignore file"
+        )
     try:
         return _spec(source.decode("utf-8-sig", errors="replace"))
     except ValueError as exc:
@@ -290,5 +298,5 @@ def _read(file: Path) -> GitIgnoreSpec:
 
 
 def _spec(rules: str) -> GitIgnoreSpec:
-    # The backend that means what git means; pathspec's others, taken when they happen to be installed, do not always.
+    # This backend agrees with git. The optional backends of pathspec differ in some cases.
     return GitIgnoreSpec.from_lines(rules.splitlines(), backend="simple")

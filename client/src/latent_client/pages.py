@@ -1,4 +1,4 @@
-"""Page images of documents, written to a folder: what is there already is not fetched again."""
+"""Exports page images of documents to a folder. Images that exist already are not fetched again."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from latent_core.wire.pages import ListedPage, PagesPage
 CONCURRENCY: Final = 8
 LISTING: Final = "pages.jsonl"
 ENDINGS: Final = {"image/webp": "webp", "image/png": "png", "image/jpeg": "jpg"}
-"""Of images; any other is refused."""
+"""File endings by MIME type; other types are refused."""
 
 
 class MissingPages(BaseModel):
-    """A document whose images are not all there."""
+    """A document with missing page images."""
 
     doc_id: UUID
     source_uri: str
@@ -36,20 +36,20 @@ class MissingPages(BaseModel):
 
 
 class PagesReport(BaseModel):
-    """What became of an export."""
+    """Result of an export."""
 
     folder: str
     documents: int = 0
-    """With pages."""
+    """Documents with pages."""
     pages: int = 0
     written: int = 0
     kept: int = 0
-    """Images that were there already."""
+    """Images that already existed."""
     missing: list[MissingPages] = []
 
 
 OnPages = Callable[[int, int, int], None]
-"""Told the documents done, all of them, and the pages so far."""
+"""Called with the number of finished documents, of all documents, and of pages so far."""
 
 
 async def export_pages(
@@ -59,9 +59,9 @@ async def export_pages(
     doc_ids: Sequence[UUID] = (),
     on_progress: OnPages | None = None,
 ) -> PagesReport:
-    """Write ``<doc_id>/pages/<number>.webp`` and ``<doc_id>/pages.jsonl`` of each document, or of those named.
+    """Write ``<doc_id>/pages/<number>.webp`` and ``<doc_id>/pages.jsonl`` for all documents, or for ``doc_ids``.
 
-    The same pages give the same files. Records of a corpus have no pages.
+    The same pages produce the same files. Records of a corpus have no pages.
     """
     return await _PagesExport(client, container_id, folder, on_progress).run(doc_ids)
 
@@ -121,7 +121,7 @@ class _PagesExport:
             )
 
     async def _images(self, doc_id: UUID, target: Path, pages: Iterable[ListedPage]) -> None:
-        """Some at a time; the first error ends all."""
+        """Fetch several images at a time. The first error cancels the rest."""
         try:
             async with asyncio.TaskGroup() as group:
                 for page in pages:
@@ -140,7 +140,7 @@ class _PagesExport:
             self._report.pages += 1
 
     async def _fetched(self, doc_id: UUID, page: ListedPage) -> bytes:
-        """The image; by a fresh link when the first one has expired meanwhile."""
+        """The image. If its link has expired, a new link is requested once."""
         link = page.page_uri
         for _ in range(2):
             if link is None:
@@ -154,19 +154,19 @@ class _PagesExport:
                 return content
             break
         raise Unavailable(
-            f"the image of page {page.page} of document {doc_id} is not what was listed; export again"
+            f"the image of page {page.page} of document {doc_id} changed during the export; export again"
         )
 
 
 def _name(page: ListedPage) -> str:
     ending = ENDINGS.get(page.mime or "")
     if ending is None:
-        raise Unavailable(f"page {page.page} is an image of unknown kind: {page.mime}")
+        raise Unavailable(f"page {page.page} has an image of unknown type: {page.mime}")
     return f"pages/{page.page:04d}.{ending}"
 
 
 def _line(document: DocumentView, page: ListedPage) -> dict[str, Any]:
-    """A line of the listing. ``uri`` is the file's place beside it: a link would expire, and differ each time."""
+    """A line of the listing. ``uri`` is a relative path, since a link would expire and differ in each export."""
     return {
         "doc_id": str(document.doc_id),
         "page": page.page,
@@ -185,7 +185,7 @@ def _joined(lines: Iterable[dict[str, Any]]) -> bytes:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """All of it or nothing: an interrupted export leaves no half file."""
+    """Write atomically: an interrupted export leaves no incomplete file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f"{file.name}.part")
     draft.write_bytes(content)

@@ -1,4 +1,4 @@
-"""How far PDFs are, and having some of them finished."""
+"""Calls for the processing state of PDFs and for processing selected ones."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from latent_core.wire.processing import PdfStatusPage, ProcessAnswer
 
 PATH: Final = "/v1/admin/process-selected"
 QUIET_SECONDS: Final = 60.0
-"""Of silence: the server says something every quarter of a minute."""
+"""Read timeout. The server sends something every 15 s."""
 
 
 class ProcessingCalls(ClientCalls):
-    """Routes of the owner of a container."""
+    """Calls for the owners of a container."""
 
     async def pdf_status(
         self, container_id: str | None = None, *, states: Collection[PdfState] = ()
     ) -> AsyncIterator[PdfStatus]:
-        """PDFs of one container, or of all that are owned; by default in all states."""
+        """PDFs of one container, or of all containers that the caller owns, by default in all states."""
         status = sorted(state.value for state in states) or None
         path = "/v1/admin/pdf-status"
         async for page in self._pages(
@@ -36,24 +36,26 @@ class ProcessingCalls(ClientCalls):
                 yield document
 
     async def pdf_totals(self, container_id: str | None = None) -> PdfTotals:
-        """Of the same PDFs, counted."""
+        """Counts of the same PDFs."""
         query: dict[str, str | int | list[str] | None] = {"container_id": container_id, "limit": 1}
         page = await self._transport.ask(PdfStatusPage, "GET", "/v1/admin/pdf-status", query=query)
         if page.totals is None:
-            raise Unavailable("the gateway told no totals: it is of another version")
+            raise Unavailable(
+                "the gateway sent no totals; use client and gateway of the same release"
+            )
         return page.totals
 
     async def process_selected(self, container_id: str, doc_ids: Collection[UUID]) -> ProcessAnswer:
-        """Have PDFs read and drawn to their end; the jobs that do it, to be waited for or not."""
+        """Process PDFs completely, text and page images. Returns the jobs."""
         body = _body(container_id, doc_ids, stream=False)
         return await self._transport.ask(ProcessAnswer, "POST", PATH, json=body, repeatable=True)
 
     async def follow_selected(
         self, container_id: str, doc_ids: Collection[UUID]
     ) -> AsyncIterator[PdfStatus]:
-        """The same, and how far each has come whenever that changes, until no job works on any.
+        """Process PDFs and yield the state of each one when it changes, until all jobs have ended.
 
-        When the connection breaks off, ask again: to select what is being processed is to join it.
+        If the connection breaks, call it again: it joins the running jobs.
         """
         body = _body(container_id, doc_ids, stream=True)
         async with (
@@ -67,7 +69,9 @@ class ProcessingCalls(ClientCalls):
                     yield _status(event.data)
                 elif event.event == "end":
                     return
-        raise Unavailable("the stream ended before the documents were done: ask again")
+        raise Unavailable(
+            "the stream ended before all documents were processed; call again to follow them"
+        )
 
 
 def _body(container_id: str, doc_ids: Collection[UUID], *, stream: bool) -> dict[str, object]:
@@ -82,4 +86,4 @@ def _status(data: str) -> PdfStatus:
     try:
         return PdfStatus.model_validate_json(data)
     except ValidationError as exc:
-        raise Unavailable(f"the state of a document cannot be read: {exc}") from exc
+        raise Unavailable(f"the state of a document cannot be parsed: {exc}") from exc

@@ -1,4 +1,4 @@
-"""The questions of the contract, as functions: what a page memory and an agent's tools ask (CONTRACT "Retrieval")."""
+"""The retrieval functions of the contract, for page memories and tools of agents (CONTRACT "Retrieval")."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGES: Final = 12
 
 
 class PageFound(BaseModel):
-    """A place in a source, with links to the images of its pages."""
+    """A hit in a source, with links to its page images."""
 
     doc_id: UUID
     source_path: str
@@ -29,7 +29,7 @@ class PageFound(BaseModel):
 
 
 class Passage(BaseModel):
-    """A chunk as it stands in its source."""
+    """A chunk with its raw text and its place in the source."""
 
     raw_text: str
     source_path: str
@@ -54,9 +54,9 @@ async def hybrid_search(
     *,
     containers: Collection[str] = (),
 ) -> list[PageFound]:
-    """The ``k`` best places by words and meaning that hold all ``must_terms`` and match one of ``regexes``.
+    """The ``k`` best hits by keywords and meaning that contain all ``must_terms`` and match one of ``regexes``.
 
-    In all containers that may be read, unless some are named.
+    Searches all readable containers by default.
     """
     request = SearchRequest(
         containers=await _named(client, containers),
@@ -89,7 +89,7 @@ async def retrieve_top_k(
     *,
     containers: Collection[str] = (),
 ) -> list[Passage]:
-    """The ``k`` best chunks that pass the filter, whole."""
+    """The ``k`` best chunks that match the filter, with their whole text."""
     request = SearchRequest(
         containers=await _named(client, containers),
         query=query,
@@ -109,7 +109,7 @@ async def search_sources(
     keyword_only: bool = False,
     containers: Collection[str] = (),
 ) -> list[Hit]:
-    """Code and documents in one list; of some source types alone, when they are named."""
+    """Source code and documents in one list, limited to ``source_type`` if given."""
     request = SearchRequest(
         containers=await _named(client, containers),
         query=query,

@@ -1,7 +1,7 @@
-"""Meta that stands beside a file: ``a.md.meta.yaml`` says what ``a.md`` does not say of itself.
+"""Sidecar files: ``a.md.meta.yaml`` holds meta of ``a.md``.
 
-A sidecar is no document. What it says wins over the path and over what stands in the file; flags of the
-call win over the sidecar.
+A sidecar is not a document. Its meta overrides the meta from the path and from the file itself. Flags of the
+call override the sidecar.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _BASE: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoad
 
 @dataclass(slots=True)
 class SidecarMetas:
-    """What is said of each file of a folder beside the file itself."""
+    """Meta of each file of a folder, from sidecars and from the call."""
 
     flags: Mapping[str, Any]
-    """Of the call: for every file."""
+    """Meta from the call; applies to every file."""
     by_path: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of files with a sidecar."""
+    """Meta of files with a sidecar."""
     broken: dict[str, str] = field(default_factory=dict)
-    """Why a file's sidecar cannot be read."""
+    """Files with an unreadable sidecar, and the reason."""
 
     def of(self, path: str) -> dict[str, Any]:
         return {**self.by_path.get(path, {}), **self.flags}
@@ -50,13 +50,13 @@ def read_sidecars(files: Sequence[FoundFile], flags: Mapping[str, Any]) -> Sidec
 
 
 def sidecar_of(file: Path) -> Path | None:
-    """The sidecar of a file, when it has one. Blocking."""
+    """The sidecar of a file, if it has one. Blocking."""
     sidecar = file.with_name(file.name + SIDECAR)
     return sidecar if sidecar.is_file() else None
 
 
 def read_meta(file: Path, *, where: str | None = None) -> dict[str, Any]:
-    """Meta written in YAML; ``Invalid`` names the file (as ``where``) and the line. Blocking."""
+    """Meta from a YAML file. ``Invalid`` names the file (as ``where``) and the line. Blocking."""
     name = where or str(file)
     try:
         with file.open("rb") as opened:
@@ -64,16 +64,16 @@ def read_meta(file: Path, *, where: str | None = None) -> dict[str, Any]:
     except OSError as exc:
         raise unreadable(Path(name), exc) from exc
     if len(source) > MAX_META_BYTES:
-        raise Invalid(f"{name}: meta has at most {MAX_META_BYTES} bytes")
+        raise Invalid(f"{name}: meta is larger than {MAX_META_BYTES} bytes")
     try:
         meta = _load(source, name)
     except yaml.MarkedYAMLError as exc:
         raise Invalid(_marked(exc, name)) from exc
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as exc:
-        # A tag such as !!int on what is none: PyYAML's constructors raise what they come upon.
-        raise Invalid(f"{name}: is not YAML: {' '.join(str(exc).split())[:300]}") from exc
+        # PyYAML's constructors raise these for a wrong tag, such as !!int on a word.
+        raise Invalid(f"{name}: invalid YAML: {' '.join(str(exc).split())[:300]}") from exc
     except RecursionError as exc:
-        raise Invalid(f"{name}: is nested too deeply") from exc
+        raise Invalid(f"{name}: YAML is nested too deeply") from exc
     wrong = unsound(meta)
     if wrong is not None:
         key, why = wrong
@@ -82,7 +82,7 @@ def read_meta(file: Path, *, where: str | None = None) -> dict[str, Any]:
 
 
 class _SidecarLoader(_BASE):  # type: ignore[misc, valid-type]  # one of two classes of the same shape
-    """Safe YAML in which a date stays the text that was written."""
+    """Safe YAML loader that keeps dates as text."""
 
     yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -101,18 +101,20 @@ def _load(source: bytes, name: str) -> dict[str, Any]:
     finally:
         loader.dispose()
     if not isinstance(meta, dict):
-        raise Invalid(f"{name}, line 1: meta is a mapping of keys, not {type(meta).__name__}")
+        raise Invalid(f"{name}, line 1: meta must be a mapping, not {type(meta).__name__}")
     return meta
 
 
 def _check(root: yaml.Node, name: str) -> None:
-    """Keys are text and stand once; an alias, which may unfold a short file into gigabytes, is an error."""
+    """Refuse aliases, keys that are not text, and duplicate keys. Aliases can expand a short file to gigabytes."""
     waiting, met = [root], set[int]()
     while waiting:
         node = waiting.pop()
         line = node.start_mark.line + 1
         if id(node) in met:
-            raise Invalid(f"{name}, line {line}: aliases are not used in meta; write it out again")
+            raise Invalid(
+                f"{name}, line {line}: YAML aliases are not allowed in meta; repeat the value instead"
+            )
         met.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             waiting += node.value
@@ -126,9 +128,9 @@ def _check_keys(node: yaml.MappingNode, name: str) -> None:
     for key, _ in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode) or not key.tag.endswith(":str"):
-            raise Invalid(f"{name}, line {line}: a key is text; put it in quotes")
+            raise Invalid(f"{name}, line {line}: a key must be text; put it in quotes")
         if key.value in seen:
-            raise Invalid(f"{name}, line {line}: key '{key.value}' stands twice")
+            raise Invalid(f"{name}, line {line}: duplicate key '{key.value}'")
         seen.add(key.value)
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events (WHATWG HTML), and a job's history as it happens: one stream, resumed where it broke off."""
+"""Server-sent events (WHATWG HTML), and the events of a job as one stream that resumes after a broken connection."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from latent_core.domain.job import JobView
 END: Final = "end"
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 QUIET_SECONDS: Final = 60.0
-"""Silence after which the stream is opened again."""
+"""Silence after which the stream is reopened."""
 PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds after a connection that brought nothing, in a row: long enough for a gateway to restart."""
+"""Seconds after successive connections without an event. Their sum lets a gateway restart."""
 
 
 class JobNews(BaseModel):
-    """Something that happened to a job, or (``progress``) how far it has come."""
+    """An event of a job, or its progress (``progress``)."""
 
     event: str
-    """``end`` is the last: the job is in a final state."""
+    """``end`` is the last event: the job is in a final state."""
     id: int | None = None
-    """Of a line of the job's history."""
+    """Number of the event in the job's history; None for progress."""
     at: datetime | None = None
     details: dict[str, Any] = {}
     job: JobView | None = None
-    """The job at that time; None when it no longer exists."""
+    """The job at that time; None if it no longer exists."""
 
 
 class JobEvents:
-    """What happens to one job, each event once and in order, to the one that ends it."""
+    """The events of one job, each once and in order, until its end."""
 
     def __init__(self, transport: Transport, job_id: int, timeout_seconds: float) -> None:
         self._transport = transport
@@ -59,7 +59,7 @@ class JobEvents:
             await asyncio.sleep(PAUSES[min(self._fruitless, len(PAUSES)) - 1])
 
     async def _attempt(self) -> AsyncGenerator[JobNews]:
-        """One connection, to its end or to where it breaks off."""
+        """Events of one connection, until it ends or breaks."""
         headers = {"Accept": "text/event-stream"}
         if self._last is not None:
             headers["Last-Event-ID"] = self._last
@@ -78,14 +78,14 @@ class JobEvents:
                     self._fruitless, self._last = 1, event.id or self._last
                     yield news
         except TimedOut:
-            self._fruitless = 1  # a job that waits is silent
+            self._fruitless = 1  # a waiting job sends no events
         except Unavailable:
             if self._fruitless > len(PAUSES):
                 raise
 
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
-            raise TimedOut(f"job {self._job_id} did not end in time; it goes on")
+            raise TimedOut(f"job {self._job_id} did not end in time; it continues")
 
     def _news(self, event: ServerEvent) -> JobNews:
         try:
@@ -93,7 +93,7 @@ class JobEvents:
             number = int(event.id) if event.id else None
             return JobNews.model_validate({**data, "event": event.event, "id": number})
         except (ValueError, TypeError, ValidationError) as exc:
-            raise Unavailable(f"the history of job {self._job_id} cannot be read: {exc}") from exc
+            raise Unavailable(f"the events of job {self._job_id} cannot be parsed: {exc}") from exc
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class ServerEvent:
 
 
 async def read_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEvent]:
-    """Events of a stream of bytes; one that the end of the stream cuts off is dropped."""
+    """Events of a byte stream. An incomplete event at the end is dropped."""
     event, event_id = "message", None
     data: list[str] = []
     async for line in read_lines(chunks):
@@ -123,7 +123,7 @@ async def read_events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEven
 
 
 async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Complete lines without their ends. Split at LF only: JSON may hold the other separators."""
+    """Complete lines without their line ends. Split at LF only: JSON may contain other separators."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")

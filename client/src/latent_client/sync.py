@@ -1,4 +1,4 @@
-"""The client for code that is not asynchronous: the same methods, run in a loop of their own thread."""
+"""The client for synchronous code: the same methods, run by an event loop in a separate thread."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _iterating(
 
 
 class SyncClient:
-    """Blocks until the asynchronous client has answered. Callbacks run in the loop's thread."""
+    """Each method blocks until the asynchronous client returns. Callbacks run in the thread of the event loop."""
 
     def __init__(
         self, url: str = DEFAULT_URL, token: str | None = None, *, timeout_seconds: float = 60.0
@@ -51,15 +51,15 @@ class SyncClient:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of ``coroutine``; an interruption of the caller cancels it."""
+        """The result of ``coroutine``. If the caller is interrupted, it is cancelled."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         finally:
-            future.cancel()  # does nothing to what has ended
+            future.cancel()  # no effect on a finished future
 
     def iterate(self, items: AsyncIterator[T]) -> Generator[T]:
-        """The items one by one, as they are asked for."""
+        """The items, fetched one by one."""
         try:
             while True:
                 try:

@@ -1,4 +1,4 @@
-"""Exports, imports and backups: calls of the client, and archives written to files as they come."""
+"""Calls for exports, imports and backups, and the download of archives to files."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from latent_core.wire.transfers import (
 )
 
 READ_SECONDS: Final = 300.0
-"""Of silence while an archive is sent."""
+"""Read timeout while an archive is downloaded."""
 
 
 OnBytes = Callable[[int, int], None]
-"""Told the bytes so far and all of them."""
+"""Called with the bytes so far and the total."""
 
 
 class TransferCalls(ClientCalls):
-    """Of ``AsyncClient``: containers as files."""
+    """Calls of ``AsyncClient`` for containers as files."""
 
     async def export(
         self, container_id: str, *, vectors: bool = True, blobs: bool = True
     ) -> ExportAnswer:
-        """The archive of what a container holds, or the job that makes it."""
+        """The archive of a container, or the job that creates it."""
         body = {"container_id": container_id, "vectors": vectors, "blobs": blobs}
         return await self._transport.ask(
             ExportAnswer, "POST", "/v1/containers/export", json=body, repeatable=True
         )
 
     async def exported(self, archive_id: int) -> ArchiveAnswer:
-        """An export by the ``archive_id`` that its job answered."""
+        """A finished export, by the ``archive_id`` in the result of its job."""
         return await self._transport.ask(ArchiveAnswer, "GET", f"/v1/exports/{archive_id}")
 
     async def import_archive(
@@ -53,7 +53,7 @@ class TransferCalls(ClientCalls):
         merge: bool = False,
         policy: str | None = None,
     ) -> ImportAnswer:
-        """Send an archive; the job verifies it before it takes anything in. ``policy`` (default ``skip``) is for a merge."""
+        """Upload an archive. The job verifies it before it imports anything. ``policy`` (default ``skip``) needs ``merge``."""
         query: dict[str, str | None] = {
             "filename": file.name,
             "container_id": container_id,
@@ -65,12 +65,12 @@ class TransferCalls(ClientCalls):
         )
 
     async def backups(self, container_id: str | None = None) -> list[ArchiveView]:
-        """Newest first."""
+        """Backups, newest first."""
         pages = self._pages(BackupList, "/v1/backups", container_id=container_id)
         return [one async for page in pages for one in page.backups]
 
     async def backup(self, container_id: str) -> JobAccepted:
-        """Back a container up now."""
+        """Create a backup of a container."""
         body = {"container_id": container_id}
         return await self._transport.ask(
             JobAccepted, "POST", "/v1/backups", json=body, repeatable=True
@@ -83,7 +83,7 @@ class TransferCalls(ClientCalls):
         )
 
     async def verify_backup(self, backup_id: int) -> JobAccepted:
-        """Have a backup read to its end."""
+        """Start a job that verifies every hash and count of a backup."""
         path = f"/v1/backups/{part(str(backup_id))}/verify"
         return await self._transport.ask(JobAccepted, "POST", path, repeatable=True)
 
@@ -100,7 +100,7 @@ class TransferCalls(ClientCalls):
         merge: bool = False,
         policy: str | None = None,
     ) -> ImportAnswer:
-        """Import a backup, as ``import_archive`` does a file."""
+        """Import a backup, like ``import_archive`` imports a file."""
         body: dict[str, Any] = {"merge": merge}
         body |= {} if policy is None else {"policy": policy}
         body |= {} if container_id is None else {"container_id": container_id}
@@ -110,14 +110,14 @@ class TransferCalls(ClientCalls):
     async def download(
         self, link: ArchiveAnswer, file: Path, on_progress: OnBytes | None = None
     ) -> None:
-        """Write an archive to ``file``, all of it or nothing; its hash is compared."""
+        """Write an archive to ``file`` atomically and verify its hash."""
         draft = file.with_name(f"{file.name}.part")
         try:
             await asyncio.to_thread(file.parent.mkdir, parents=True, exist_ok=True)
             with await asyncio.to_thread(draft.open, "wb") as out:
                 sha256 = await self._received(link, out, on_progress)
             if sha256 != link.archive.sha256:
-                raise Unavailable("the archive did not arrive as it is stored; export again")
+                raise Unavailable("the downloaded archive does not match its hash; export again")
             await asyncio.to_thread(draft.replace, file)
         except OSError as exc:
             raise Invalid(f"{file} cannot be written: {exc.strerror or exc}") from exc

@@ -1,4 +1,4 @@
-"""Requests to one gateway: address, token, deadline, retries, and errors as those of the core."""
+"""HTTP requests to one gateway: address, token, timeouts, retries, and errors as classes of the core."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ P = TypeVar("P", bound=PagedEnvelope)
 
 CONNECT_SECONDS: Final = 5.0
 RECONNECT_PAUSES: Final = (0.1, 0.3)
-"""Seconds before a call that is safe to repeat is tried again, when nothing answered."""
+"""Seconds before a repeatable call is retried if the gateway does not answer."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 
 Query = Mapping[str, str | int | list[str] | None]
@@ -37,7 +37,7 @@ class Blob(BaseModel):
 
 
 class Transport:
-    """One connection pool to one gateway. Closed by its owner."""
+    """A connection pool to one gateway. Its owner closes it."""
 
     def __init__(self, url: str, token: str | None, timeout_seconds: float) -> None:
         self.url = _checked(url)
@@ -45,14 +45,12 @@ class Transport:
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if is_loopback(self.url.host):
-            headers["Accept-Encoding"] = (
-                "identity"  # nothing is saved that compressing would not cost
-            )
+            headers["Accept-Encoding"] = "identity"  # compression costs more than it saves
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers=headers,
             timeout=httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS),
-            # A proxy from the environment would be asked for this machine's own address.
+            # Ignore proxies of the environment for a loopback address.
             trust_env=not is_loopback(self.url.host),
         )
 
@@ -66,13 +64,13 @@ class Transport:
         await self.close()
 
     async def ask(self, answer: type[A], method: str, path: str, **parts: Any) -> A:
-        """Call and read the answer's body as ``answer``; errors as those of the core."""
+        """Send a request and parse the body as ``answer``. Raises errors of the core."""
         response = await self.call(method, path, **parts)
         try:
             return answer.model_validate_json(response.content)
         except ValidationError as exc:
-            what = f"{method} {response.request.url} answered what this client cannot read"
-            raise Unavailable(f"{what}; are client and gateway of the same release?") from exc
+            what = f"this client cannot parse the answer to {method} {response.request.url}"
+            raise Unavailable(f"{what}; use client and gateway of the same release") from exc
 
     async def call(
         self,
@@ -87,10 +85,10 @@ class Transport:
         accept: frozenset[int] = frozenset(),
         read_seconds: float | None = None,
     ) -> httpx.Response:
-        """A read answer of status 2xx or one of ``accept``.
+        """Send a request. Returns the answer if its status is 2xx or in ``accept``.
 
-        ``repeatable`` says that the call may be sent again when nothing answered; by default the
-        method decides. ``read_seconds`` is the least time that the answer is waited for.
+        A ``repeatable`` call is sent again if the gateway does not answer; by default the method decides.
+        ``read_seconds`` is the minimum read timeout.
         """
         request = self._http.build_request(
             method,
@@ -108,14 +106,14 @@ class Transport:
         raise from_response(response)
 
     def _timeout_for(self, read_seconds: float | None) -> httpx.Timeout:
-        """As the client was told; no shorter than a call of so many seconds needs."""
+        """The client's timeout, with a read timeout of at least ``read_seconds``."""
         own = self._http.timeout
         if read_seconds is None or own.read is None or own.read >= read_seconds:
             return own
         return httpx.Timeout(connect=own.connect, read=read_seconds, write=own.write, pool=own.pool)
 
     async def fetch(self, url: str) -> httpx.Response:
-        """What a signed link answers. The token is not sent: the link may lead to another host."""
+        """The answer of a signed link. The token is not sent, since the link may point to another host."""
         request = self._http.build_request("GET", _checked(url))
         request.headers.pop("Authorization", None)
         response = await self._send(request, RECONNECT_PAUSES)
@@ -125,7 +123,7 @@ class Transport:
 
     @asynccontextmanager
     async def open_link(self, url: str, *, read_seconds: float) -> AsyncIterator[httpx.Response]:
-        """What a signed link answers, its body still to be read; the token is not sent."""
+        """The answer of a signed link with an unread body. The token is not sent."""
         timeout = httpx.Timeout(read_seconds, connect=CONNECT_SECONDS)
         request = self._http.build_request("GET", _checked(url), timeout=timeout)
         request.headers.pop("Authorization", None)
@@ -151,7 +149,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         json: Any = None,
     ) -> AsyncIterator[httpx.Response]:
-        """An open answer whose body is still to be read."""
+        """The answer of a request with an unread body."""
         timeout = httpx.Timeout(read_seconds, connect=CONNECT_SECONDS)
         try:
             async with self._http.stream(
@@ -184,7 +182,7 @@ class Transport:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` names this machine's own network."""
+    """Whether ``host`` is a loopback address."""
     if host == "localhost":
         return True
     try:
@@ -198,12 +196,10 @@ def _checked(url: str) -> httpx.URL:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, ValueError) as exc:
         raise Invalid(
-            f"'{url}' is not an address: {exc}; expected something like http://127.0.0.1:7801"
+            f"'{url}' is not a valid URL: {exc}; use one like http://127.0.0.1:7801"
         ) from exc
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise Invalid(
-            f"'{url}' is not an address of a gateway; expected something like http://127.0.0.1:7801"
-        )
+        raise Invalid(f"'{url}' is not a gateway URL; use one like http://127.0.0.1:7801")
     return parsed
 
 
@@ -212,7 +208,7 @@ def _given(query: Query | None) -> dict[str, str | int | list[str]]:
 
 
 class ClientCalls:
-    """Base of ``AsyncClient`` and of the mixins it is put together from."""
+    """Base of the mixins that ``AsyncClient`` consists of."""
 
     _transport: Transport
 
@@ -230,5 +226,5 @@ class ClientCalls:
 
 
 def part(identifier: str) -> str:
-    """As one part of a path, whatever it holds."""
+    """``identifier`` quoted as one segment of a path."""
     return quote(identifier, safe="")

@@ -1,4 +1,4 @@
-"""One file sent: uploaded, then added; refused for the rate of calls it waits as it is told to."""
+"""Sends one file: uploads it, then adds it. Waits and retries when the gateway limits the rate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class FileUpload:
-    """One file on its way."""
+    """A file to send."""
 
     file: Path
     source_uri: str
@@ -60,12 +60,12 @@ async def ingest_file(
     meta: Mapping[str, Any] | None = None,
     rebuild: bool = False,
 ) -> AddAnswer:
-    """Send one file; it is the document ``source_uri``, by default ``file:///<its name>``.
+    """Send one file as the document ``source_uri``, by default ``file:///<its name>``.
 
-    A sidecar beside it is read; ``meta`` wins over it. With ``rebuild`` it is made anew even if unchanged.
+    ``meta`` overrides the sidecar of the file. With ``rebuild``, an unchanged file is processed again.
     """
     if not await asyncio.to_thread(file.is_file):
-        raise Invalid(f"{file} is not a file; name a file or a folder that exists")
+        raise Invalid(f"{file} is not a file; give an existing file or folder")
     status = await asyncio.to_thread(file.stat)
     sidecar = await asyncio.to_thread(sidecar_of, file)
     sidecar_meta = await asyncio.to_thread(read_meta, sidecar) if sidecar else {}
@@ -95,7 +95,7 @@ async def send(client: SendingClient, container_id: str, sending: FileUpload) ->
 
 
 async def in_parallel(items: Iterable[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
-    """At most CONCURRENCY at a time, results in order; the first error ends all and is raised."""
+    """Run ``work`` on at most CONCURRENCY items at a time. Results keep their order; the first error cancels the rest."""
     queue = iter(list(enumerate(items)))
     results: dict[int, R] = {}
 
@@ -113,7 +113,7 @@ async def in_parallel(items: Iterable[T], work: Callable[[T], Awaitable[R]]) -> 
 
 
 async def _rate_limited(call: Callable[[], Awaitable[T]]) -> T:
-    """A call that was refused for its rate was not done: it waits as it is told to."""
+    """Retry a rate-limited call after the pause that the gateway asks for. A refused call had no effect."""
     for _ in range(RATE_ATTEMPTS - 1):
         try:
             return await call()

@@ -1,4 +1,4 @@
-"""Waiting for jobs: many at once, by few questions."""
+"""Waits for many jobs with few requests."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from latent_core.domain.job import JobState, JobView
 
 FINAL: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 PROBES: Final = 32
-"""Of the oldest, and of the others: asked about together."""
+"""Jobs per request: so many of the oldest, and so many of the others."""
 HOUR: Final = 3600.0
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
-"""Also whenever there are more than are asked about: the end of one is no news then."""
+"""Also used if there are more open jobs than one request covers."""
 
 
 class WaitProgress(BaseModel):
-    """How far the jobs that are waited for have come."""
+    """Progress of the awaited jobs."""
 
     total: int
     done: int
-    """In a final state."""
+    """Jobs in a final state."""
     failed: int
     running: list[JobView]
-    """As they were last seen."""
+    """Running jobs, as of the last request."""
     at: datetime
 
 
@@ -40,7 +40,7 @@ AskJobs = Callable[[Sequence[int]], Awaitable[list[JobView]]]
 
 
 class JobWait:
-    """Jobs that are waited for, oldest first."""
+    """Waits for jobs, oldest first."""
 
     def __init__(self, ask: AskJobs, job_ids: Sequence[int], on_progress: OnWait | None) -> None:
         self._ask = ask
@@ -51,7 +51,7 @@ class JobWait:
         self._on_progress = on_progress
 
     async def run(self, timeout_seconds: float) -> list[JobView]:
-        """The jobs in their final states, in the order given; ``TimedOut`` names those still open."""
+        """The jobs in their final states, in the given order. ``TimedOut`` names the open ones."""
         deadline = time.monotonic() + timeout_seconds
         pause = FIRST_PAUSE
         while self._open:
@@ -68,7 +68,7 @@ class JobWait:
         return [self._seen[job_id] for job_id in self._ids]
 
     async def _round(self) -> int:
-        """Ask about open jobs as long as most of those asked about have ended; how many did."""
+        """Query open jobs until fewer than half of a batch have ended. Returns the number of ended jobs."""
         ended = 0
         while self._open:
             views = await self._ask(self._probe())
@@ -82,7 +82,7 @@ class JobWait:
         return ended
 
     def _probe(self) -> list[int]:
-        """The oldest, since work is done roughly in order, and some of the others in turn."""
+        """The oldest jobs, since workers run them roughly in order, and a rotating part of the others."""
         self._next_probe = (self._next_probe + PROBES) % len(self._open)
         oldest = islice(self._open, PROBES)
         others = islice(self._open, self._next_probe, self._next_probe + PROBES)
@@ -107,6 +107,6 @@ class JobWait:
         named = ", ".join(str(job_id) for job_id in left[:5]) + (" …" if len(left) > 5 else "")
         return TimedOut(
             f"{len(left)} of {len(self._ids)} jobs did not end within {timeout_seconds:g} s ({named}); "
-            "they go on, see `latent jobs list`",
+            "they continue, see `latent jobs list`",
             open_jobs=left,
         )

@@ -1,4 +1,4 @@
-"""Which files of a folder are documents: found in one order, never beyond the folder itself."""
+"""Finds the documents of a folder in a stable order, never outside the folder."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MAX_FILES: Final = 200_000
 MAX_DEPTH: Final = 64
 MAX_IGNORED_NAMED: Final = 1000
 SIDECAR: Final = ".meta.yaml"
-"""What the name of a file ends in that describes the one beside it (``latent_client.sidecars``)."""
+"""Ending of a sidecar file (``latent_client.sidecars``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file to be announced."""
+    """A file to announce."""
 
     path: str
     """Relative to the root, with slashes."""
@@ -32,12 +32,12 @@ class FoundFile:
     mtime_ns: int
     readable: bool
     sidecar: Path | None = None
-    """The file beside it that describes it."""
+    """Its sidecar file."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnusableFile:
-    """Something of the folder that cannot be a document, and why."""
+    """An entry of the folder that cannot be a document, and the reason."""
 
     path: str
     reason: str
@@ -45,21 +45,21 @@ class UnusableFile:
 
 @dataclass(slots=True)
 class Walk:
-    """What a folder holds."""
+    """The content of a folder."""
 
     files: list[FoundFile] = field(default_factory=list)
-    """By path."""
+    """Sorted by path."""
     skipped: list[UnusableFile] = field(default_factory=list)
     ignored: int = 0
-    """Files and folders left out by the rules of ``latent_client.ignore``."""
+    """Number of files and folders that the ignore rules exclude."""
     ignored_paths: list[str] = field(default_factory=list)
-    """The first thousand of them; folders end in a slash, and what is in them is not counted."""
+    """The first thousand of them. Folders end in a slash; their content is not counted."""
     complete: bool = True
-    """False when a part could not be looked into: what is missing may still be there."""
+    """False if a folder could not be read: missing files may still exist."""
 
 
 def walk(folder: Path, *, max_files: int = MAX_FILES) -> Walk:
-    """Everything below ``folder`` that may be a document; ``Invalid`` when it cannot be read or is too large."""
+    """All possible documents below ``folder``. Raises ``Invalid`` if it cannot be read or has too many files."""
     walker = _Walker(folder.resolve(), max_files)
     try:
         entries = _entries(walker.root)
@@ -107,7 +107,7 @@ class _Walker:
 
     def _descend(self, folder: Path, path: str, rules: IgnoreRules, depth: int) -> None:
         if depth > MAX_DEPTH:
-            self._miss(path, f"deeper than {MAX_DEPTH} folders")
+            self._miss(path, f"nested deeper than {MAX_DEPTH} folders")
             return
         try:
             entries = _entries(folder)
@@ -122,7 +122,7 @@ class _Walker:
             status = file.stat()
         except OSError as exc:
             if exc.errno in (errno.ENOENT, errno.ELOOP):
-                self._skip(path, "a broken link" if entry.is_symlink() else "it is gone")
+                self._skip(path, "a broken link" if entry.is_symlink() else "no longer exists")
             else:
                 self._miss(path, f"cannot be read: {exc.strerror or exc}")
             return
@@ -135,7 +135,7 @@ class _Walker:
         if len(self.found.files) + len(self._sidecars) >= self._max_files:
             limit = f"more than {self._max_files} files"
             raise Invalid(
-                f"{self.root} holds {limit}; ingest its parts, or leave some out by .latentignore"
+                f"{self.root} contains {limit}; ingest subfolders or exclude files with .latentignore"
             )
         if path.endswith(SIDECAR) and not path.endswith("/" + SIDECAR) and path != SIDECAR:
             self._sidecars[path] = file
@@ -144,7 +144,7 @@ class _Walker:
         self.found.files.append(FoundFile(path, file, status.st_size, status.st_mtime_ns, readable))
 
     def attach_sidecars(self) -> None:
-        """Give each file its sidecar; one that describes nothing that is taken in is told."""
+        """Give each file its sidecar. A sidecar without its file is skipped with a reason."""
         described = {
             path.removesuffix(SIDECAR): (path, file) for path, file in self._sidecars.items()
         }
@@ -156,15 +156,15 @@ class _Walker:
             self._skip(path, f"describes '{name.rpartition('/')[2]}', which is not among the files")
 
     def _target(self, entry: os.DirEntry[str]) -> tuple[Path, str | None]:
-        """The file an entry stands for, and why it is left out if it is."""
+        """The file of an entry, and the reason if it is skipped."""
         file = Path(entry.path)
         if not entry.is_symlink():
             return file, None
         target = Path(os.path.realpath(file, strict=True))
         if not target.is_relative_to(self.root):
-            return target, "a link that leads out of the folder"
+            return target, "a link that points outside the folder"
         if target.is_dir():
-            return target, "a link to a folder; its files are taken where they stand"
+            return target, "a link to a folder; its files are read at their real path"
         return target, None
 
     def _skip(self, path: str, reason: str) -> None:

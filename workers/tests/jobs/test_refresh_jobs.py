@@ -398,7 +398,7 @@ async def test_a_way_back_to_the_same_model_that_lacks_something_is_refused_with
         harness.stack.db,
         "DELETE FROM embedded WHERE collection_id = (SELECT id FROM spaces WHERE state = 'retired')",
     )
-    with pytest.raises(Conflict, match=f"`latent refresh {CONTAINER} --strategy parallel` makes"):
+    with pytest.raises(Conflict, match=f"`latent refresh {CONTAINER} --strategy parallel` to build"):
         await harness.rollback()
 
 

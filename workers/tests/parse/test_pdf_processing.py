@@ -116,7 +116,7 @@ async def test_what_no_job_can_finish_is_refused_with_what_a_person_can_do(
     await sql(harness.stack.db, "DELETE FROM jobs")
     refused = await select(harness, note, lost)
     assert [one.action for one in refused] == [Action.REFUSED] * 2
-    assert all("add" in (one.cause or "") for one in refused)
+    assert all("Add" in (one.cause or "") for one in refused)
 
 
 async def test_pdfs_are_counted_and_listed_by_state_page_by_page(harness: WorkerHarness) -> None:

@@ -18,13 +18,18 @@ app = command_app()
 @app.command()
 def audit(
     container: Annotated[
-        str | None, typer.Option("--container", "-c", metavar="ID", help="Of this one only.")
+        str | None, typer.Option("--container", "-c", metavar="ID", help="Only this container.")
     ] = None,
-    principal: Annotated[str | None, typer.Option("--principal", help="By this one only.")] = None,
+    principal: Annotated[
+        str | None, typer.Option("--principal", help="Only this principal.")
+    ] = None,
     action: Annotated[
-        str | None, typer.Option("--action", help="A beginning, such as document. or token.create.")
+        str | None,
+        typer.Option(
+            "--action", help="Only actions with this prefix, such as document. or token.create."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of lines.")] = 50,
     as_json: Json = False,
 ) -> None:
     """Print who changed what, newest first."""

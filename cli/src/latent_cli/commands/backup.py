@@ -20,12 +20,14 @@ from latent_core.wire.transfers import ArchiveAnswer, ArchiveView
 
 app = command_app()
 
-BackupId = Annotated[int, typer.Argument(metavar="BACKUP", min=1, help="Of `latent backup list`.")]
+BackupId = Annotated[
+    int, typer.Argument(metavar="BACKUP", min=1, help="Number from `latent backup list`.")
+]
 
 
 @app.callback()
 def backup() -> None:
-    """Make, list, fetch, verify, restore and delete backups."""
+    """Create, list, fetch, verify, restore and delete backups."""
 
 
 @app.command()
@@ -34,7 +36,7 @@ def now(
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
-    """Back a container up; the manifest's backup.keep newest are kept."""
+    """Back up a container and keep the newest backup.keep (manifest) backups."""
     queued = ask(lambda client: client.backup(container))
     finish_jobs([queued.job_id], wait=wait, as_json=as_json)
 
@@ -42,7 +44,7 @@ def now(
 @app.command(name="list")
 def list_(
     container: Annotated[
-        str | None, typer.Option("--container", "-c", metavar="ID", help="Of this one only.")
+        str | None, typer.Option("--container", "-c", metavar="ID", help="Only this container.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -66,7 +68,10 @@ def list_(
 
 @app.command()
 def verify(backup_id: BackupId, wait: Wait = False, as_json: Json = False) -> None:
-    """Read a backup to its end: every hash, every count. Exit 4 with --wait when it is damaged."""
+    """Verify every hash and count of a backup.
+
+    With --wait, exit 4 if it is damaged.
+    """
     queued = ask(lambda client: client.verify_backup(backup_id))
     finish_jobs([queued.job_id], wait=wait, as_json=as_json)
 
@@ -74,10 +79,10 @@ def verify(backup_id: BackupId, wait: Wait = False, as_json: Json = False) -> No
 @app.command()
 def fetch(
     backup_id: BackupId,
-    to: Annotated[Path, typer.Option("--to", help="The file; replaced when it is there.")],
+    to: Annotated[Path, typer.Option("--to", help="File to write; replaced if it exists.")],
     as_json: Json = False,
 ) -> None:
-    """Write a backup to a file, to be kept elsewhere; `latent import` takes it."""
+    """Download a backup to a file that `latent import` can read."""
     with ProgressBars() as bars:
         link = ask(lambda client: _fetched(client, bars, backup_id, to))
     if as_json:
@@ -95,7 +100,10 @@ def restore(
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Import a backup from where it is kept. Exit 4 when the job fails or is cancelled."""
+    """Import a stored backup.
+
+    Exit 4 if the job fails or is cancelled.
+    """
     chosen = policy_of(policy, merge=merge)
     answer = ask(
         lambda client: client.restore_backup(
@@ -109,9 +117,9 @@ def restore(
 def delete(
     backup_id: BackupId, yes: Yes = False, wait: Wait = False, as_json: Json = False
 ) -> None:
-    """Delete a backup, whether its container is still there or not."""
+    """Delete a backup, even if its container no longer exists."""
     if not yes:
-        raise Invalid(f"this deletes backup {backup_id}, which nothing brings back: add --yes")
+        raise Invalid(f"this deletes backup {backup_id} permanently; add --yes to confirm")
     removed = ask(lambda client: client.delete_backup(backup_id))
     finish_jobs([removed.job_id], wait=wait, as_json=as_json)
 

@@ -36,13 +36,13 @@ def config(as_json: Json = False) -> None:
 
 
 def name_of(field: FieldInfo) -> str:
-    """The variable that sets a field: the first of its names."""
+    """The environment variable of a field: the first of its aliases."""
     choices: Any = field.validation_alias
     return str(choices.choices[0])
 
 
 def shown(value: Any) -> Any:
-    """A value as JSON knows it, without what must stay secret."""
+    """A value as JSON, with secrets masked."""
     match value:
         case SecretStr():
             return MASK

@@ -23,12 +23,12 @@ from latent_core.wire.containers import DescribedContainer
 app = command_app()
 
 EMBEDDER = ("embedder", "version", "dims")
-"""What is told of it in one line."""
+"""Fields of the embedder that one line shows."""
 ContainerId = Annotated[str, typer.Argument(metavar="ID")]
 
 
 class ManifestChange(BaseModel):
-    """One key of a manifest that differs."""
+    """A manifest key with different values."""
 
     key: str
     old: Any
@@ -44,22 +44,25 @@ class ManifestDiff(BaseModel):
 
 @app.callback()
 def container() -> None:
-    """Create, list, describe, change, close and delete containers."""
+    """Create, list, describe, change and delete containers."""
 
 
 @app.command()
 def create(
     container_id: Annotated[str | None, typer.Argument(metavar="ID")] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="A manifest in YAML.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Default the id.")] = None,
-    theme: Annotated[str | None, typer.Option("--theme", help="What it is about.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="Manifest in YAML.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name; defaults to the id.")] = None,
+    theme: Annotated[str | None, typer.Option("--theme", help="Topic of the container.")] = None,
     embedder: Annotated[
-        str | None, typer.Option("--embedder", help="Default local; openai/<model> asks a server.")
+        str | None,
+        typer.Option("--embedder", help="Embedder; default local, openai/<model> uses a server."),
     ] = None,
-    dims: Annotated[int | None, typer.Option("--dims", help="Default the embedder's.")] = None,
+    dims: Annotated[
+        int | None, typer.Option("--dims", help="Dimensions; default: those of the embedder.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Create a container, from a manifest or from its id and a few words."""
+    """Create a container from a manifest, or from its id and options."""
     words = {"id": container_id, "name": name, "theme": theme, "embedder": embedder, "dims": dims}
     manifest = _manifest(file, {key: value for key, value in words.items() if value is not None})
     written = ask(lambda client: client.create(manifest))
@@ -76,7 +79,7 @@ def create(
 
 @app.command("list")
 def list_containers(as_json: Json = False) -> None:
-    """The containers that this token may read."""
+    """List the containers that this token may read."""
     found = ask(lambda client: client.containers())
     if as_json:
         emit({"containers": found})
@@ -87,7 +90,7 @@ def list_containers(as_json: Json = False) -> None:
 
 @app.command()
 def describe(container_id: ContainerId, as_json: Json = False) -> None:
-    """One container: what it holds, its embedder, its manifest."""
+    """Show the content, embedder and manifest of a container."""
     found = ask(lambda client: client.describe(container_id))
     if as_json:
         emit(found)
@@ -97,10 +100,10 @@ def describe(container_id: ContainerId, as_json: Json = False) -> None:
 
 @app.command()
 def apply(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A manifest in YAML.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Manifest in YAML.")],
     as_json: Json = False,
 ) -> None:
-    """Change a container's manifest to that of a file, and print what changes."""
+    """Apply a manifest file to its container and print the changes."""
     manifest = load_manifest(file)
     applied = ask(lambda client: _apply(client, manifest, file))
     if as_json:
@@ -109,9 +112,7 @@ def apply(
     console = answers()
     for change in applied.changes:
         console.print(safe(f"{change.key}: {change.old!r} → {change.new!r}"))
-    console.print(
-        f"'{manifest.id}' is {'changed' if applied.changed else 'as the file says already'}"
-    )
+    console.print(f"'{manifest.id}' is {'changed' if applied.changed else 'already up to date'}")
 
 
 @app.command("state")
@@ -121,12 +122,12 @@ def set_state(
         ContainerState,
         typer.Argument(
             metavar="STATE",
-            help="active; readonly: searched, not changed; archived: neither, and seen by its owners only.",
+            help="active; readonly: no changes; archived: no searches, no changes, visible only to its owners.",
         ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Open a container, close it to changes, or put it away."""
+    """Make a container active, read-only or archived."""
     answer = ask(lambda client: client.set_state(container_id, state))
     if as_json:
         emit(answer)
@@ -139,15 +140,15 @@ def set_state(
 def delete(
     container_id: ContainerId, yes: Yes = False, wait: Wait = False, as_json: Json = False
 ) -> None:
-    """Delete a container with everything in it."""
+    """Delete a container and all its documents."""
     if not yes:
-        raise Invalid(f"this deletes '{container_id}' with all its documents: add --yes")
+        raise Invalid(f"this deletes '{container_id}' and all its documents; add --yes to confirm")
     queued = ask(lambda client: client.delete(container_id))
     finish_jobs([queued.job_id], wait=wait, as_json=as_json)
 
 
 def differences(old: Manifest, new: Manifest) -> list[ManifestChange]:
-    """Keys whose values differ, dotted, in the manifest's order."""
+    """Dotted keys whose values differ, in the order of the manifest."""
     before, after = (dict(_flat(m.model_dump(mode="json"))) for m in (old, new))
     keys = dict.fromkeys([*before, *after])
     return [
@@ -170,11 +171,11 @@ def _flat(value: dict[str, Any], path: str = "") -> list[tuple[str, Any]]:
 def _manifest(file: Path | None, words: dict[str, Any]) -> Manifest:
     if file is None:
         if "id" not in words:
-            raise Invalid("name the container, or give its manifest: `latent container create ID`")
+            raise Invalid("no container given: use `latent container create ID` or --file MANIFEST")
         return parse_manifest({"name": words["id"], **words}, where="the command line")
     if words:
         given = ", ".join("ID" if key == "id" else f"--{key}" for key in words)
-        raise Invalid(f"--file says everything: leave out {given}, or write it into {file}")
+        raise Invalid(f"--file cannot be combined with {given}; set these values in {file}")
     return load_manifest(file)
 
 
@@ -182,7 +183,7 @@ async def _apply(client: AsyncClient, manifest: Manifest, file: Path) -> Manifes
     try:
         stored = await client.describe(manifest.id)
     except NotFound as exc:
-        remedy = f"`latent container create --file {file}` makes it"
+        remedy = f"create it with `latent container create --file {file}`"
         raise NotFound(
             f"container '{manifest.id}' does not exist; {remedy}", **exc.details
         ) from exc
@@ -196,7 +197,7 @@ async def _apply(client: AsyncClient, manifest: Manifest, file: Path) -> Manifes
 
 
 def _sent(usage: dict[str, Any] | None) -> str | None:
-    """What the remote embedder was sent for the container, and what it cost where a price is set."""
+    """Texts and tokens sent to a remote embedder for the container, with the cost if a price is set."""
     return sent(JobEmbedding.model_validate(usage)) if usage else None
 
 

@@ -19,20 +19,20 @@ app = command_app()
 @app.command()
 def doctor(
     container: Annotated[
-        str | None, typer.Option("--container", "-c", metavar="ID", help="Only this one.")
+        str | None, typer.Option("--container", "-c", metavar="ID", help="Only this container.")
     ] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Mend what can be mended, and say what was done.")
+        bool, typer.Option("--repair", help="Repair differences and report the repairs.")
     ] = False,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Also read all bytes and compare their hashes.")
+        bool, typer.Option("--deep", help="Also read all blobs and compare their hashes.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare the stores and tell every difference.
+    """Compare the stores and report every difference.
 
-    Changes nothing without --repair. Exit 4 when rows, vectors, keywords and blobs do not agree and were not all repaired.
-    Runs beside the work of others, at half speed. What a repair leaves to jobs is done when they are.
+    Without --repair it changes nothing. Exit 4 if differences between rows, vectors, keywords and blobs remain.
+    It runs at half speed so that other requests continue. Some repairs queue jobs and are complete when these end.
     """
     report = ask(lambda client: client.doctor(container, repair=repair, deep=deep))
     if as_json:

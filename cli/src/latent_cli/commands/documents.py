@@ -30,12 +30,15 @@ def documents() -> None:
 def list_documents(
     container: InContainer,
     prefix: Annotated[
-        str | None, typer.Option("--prefix", help="Only uris that begin so: file:///<root>/")
+        str | None,
+        typer.Option("--prefix", help="Only source URIs with this prefix: file:///<root>/"),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 1000,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Maximum number of documents.")
+    ] = 1000,
     as_json: Json = False,
 ) -> None:
-    """Documents of a container, with their state and sizes."""
+    """List the documents of a container with state and sizes."""
     found = ask(lambda client: _some(client, container, prefix, limit))
     if as_json:
         emit({"documents": found})
@@ -48,22 +51,27 @@ def list_documents(
 def delete(
     container: InContainer,
     names: Annotated[
-        list[str], typer.Argument(metavar="DOCUMENT", help="Ids, source uris or paths as listed.")
+        list[str], typer.Argument(metavar="DOCUMENT", help="Ids, source URIs or listed paths.")
     ],
     yes: Yes = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
-    """Delete documents: invisible at once, then removed from all stores."""
+    """Delete documents from a container.
+
+    They become invisible at once; a job removes them from all stores.
+    """
     if not yes:
-        raise Invalid(f"this deletes {amount(len(names), 'document')} of '{container}': add --yes")
+        raise Invalid(
+            f"this deletes {amount(len(names), 'document')} of '{container}'; add --yes to confirm"
+        )
     ids = [identity(container, name) for name in names]
     queued = ask(lambda client: _delete(client, container, ids))
     finish_jobs([job.job_id for job in queued], wait=wait, as_json=as_json)
 
 
 def identity(container: str, name: str) -> UUID:
-    """The document that an id, a source uri or a path below ``file:///`` names."""
+    """The id of a document given by id, source URI or path below ``file:///``."""
     try:
         return UUID(name)
     except ValueError:

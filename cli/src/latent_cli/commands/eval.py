@@ -31,38 +31,35 @@ def evaluate(
     container: Annotated[str, typer.Argument(metavar="CONTAINER")],
     dataset: Annotated[
         Path | None,
-        typer.Option(
-            "--dataset", help="A judged set in BEIR's layout, or a file of golden queries."
-        ),
+        typer.Option("--dataset", help="Judged set in BEIR layout, or a file of golden queries."),
     ] = None,
     modes: Annotated[
-        str | None, typer.Option("--modes", help="semantic,lexical,…; default the container's.")
+        str | None,
+        typer.Option("--modes", help="Modes such as semantic,lexical; default: the container's."),
     ] = None,
     save: Annotated[
-        bool, typer.Option("--save", help="Keep this run to compare with, whatever it is like.")
+        bool, typer.Option("--save", help="Save this run for comparison even if a gate fails.")
     ] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Compare with the last run, and keep nothing.")
+        bool, typer.Option("--compare", help="Compare with the last run and save nothing.")
     ] = False,
     suggest: Annotated[
-        bool, typer.Option("--suggest", help="Try other fusions and weights too.")
+        bool, typer.Option("--suggest", help="Also try other fusions and weights.")
     ] = False,
     rounds: Annotated[
         int,
-        typer.Option(
-            "--rounds", min=1, max=10, help="Times each query is timed; the shortest counts."
-        ),
+        typer.Option("--rounds", min=1, max=10, help="Timed runs per query; the shortest counts."),
     ] = 3,
     export: Annotated[
-        Path | None, typer.Option("--export", help="Write the report there: eval_last_run.json.")
+        Path | None, typer.Option("--export", help="Write the report to this file.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure retrieval by golden queries or a judged set, against gates.
+    """Measure retrieval quality with golden queries or a judged set.
 
-    Without --dataset: ./golden_queries.json if it is there, else manifests/ID/eval.json of the server. Compared with
-    the last run (nDCG@10 may fall by 2 %, p95 latency rise by 20 %), which this one becomes when all gates hold.
-    Exit 1 when a gate fails.
+    Without --dataset it uses ./golden_queries.json if present, else manifests/ID/eval.json of the server. It compares
+    with the last run: nDCG@10 may fall by 2 %, p95 latency may rise by 20 %. If all gates pass, this run is saved as
+    the last run. Exit 1 if a gate fails.
     """
     request = _request(dataset, modes, save=save, compare=compare, suggest=suggest, rounds=rounds)
     with JobsBar() as bar:
@@ -88,7 +85,7 @@ def _request(
     rounds: int,
 ) -> EvalRequest:
     if save and compare:
-        raise Invalid("--save keeps this run, --compare keeps none: give one of them")
+        raise Invalid("--save and --compare exclude each other; give only one")
     if dataset is None and GOLDEN.is_file():
         dataset = GOLDEN
     folder = dataset is not None and dataset.is_dir()
@@ -114,9 +111,7 @@ def _mode(name: str) -> SearchMode:
     for mode in OFFERED_MODES:
         if mode.value == name.strip():
             return mode
-    raise Invalid(
-        f"'{name.strip()}' is no mode that is offered; there are {', '.join(OFFERED_MODES)}"
-    )
+    raise Invalid(f"unknown mode '{name.strip()}'; choose from {', '.join(OFFERED_MODES)}")
 
 
 async def _evaluated(
@@ -129,10 +124,10 @@ async def _evaluated(
 
 def _report(job: JobView) -> EvalReport:
     if job.state is not JobState.DONE or job.result is None:
-        why = job.cause.message if job.cause else f"it was {job.state.value}"
-        raise _NotMeasured(f"nothing was measured: {why} (job {job.job_id})")
+        why = job.cause.message if job.cause else f"the job was {job.state.value}"
+        raise _NotMeasured(f"the evaluation produced no report: {why} (job {job.job_id})")
     return EvalReport.model_validate(job.result)
 
 
 class _NotMeasured(LatentError):
-    """The job came to no report."""
+    """The job produced no report."""

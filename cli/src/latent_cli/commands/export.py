@@ -23,21 +23,25 @@ app = command_app()
 @app.command()
 def export(
     container: Annotated[str, typer.Argument(metavar="ID", help="The container.")],
-    to: Annotated[Path, typer.Option("--to", help="The file; replaced when it is there.")],
+    to: Annotated[Path, typer.Option("--to", help="File to write; replaced if it exists.")],
     vectors: Annotated[
         bool,
-        typer.Option("--vectors/--no-vectors", help="Without them an import embeds again."),
+        typer.Option(
+            "--vectors/--no-vectors", help="Include vectors; without them an import must embed."
+        ),
     ] = True,
     blobs: Annotated[
         bool,
-        typer.Option("--blobs/--no-blobs", help="With originals and page images, or their hashes."),
+        typer.Option(
+            "--blobs/--no-blobs", help="Include originals and page images, or only their hashes."
+        ),
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Write a container into one file.
+    """Export a container to one file.
 
-    Documents, chunks, pages, golden queries, vectors and bytes, with hashes. The file can be
-    imported anywhere. Exit 4 when the job fails or is cancelled.
+    The file contains documents, chunks, pages, golden queries, vectors and blobs with their hashes. Any
+    installation can import it. Exit 4 if the job fails or is cancelled.
     """
     with JobsBar() as bar:
         link, jobs = ask(lambda client: _made(client, bar, container, vectors=vectors, blobs=blobs))
@@ -71,12 +75,12 @@ async def _fetched(client: AsyncClient, bar: JobsBar, link: ArchiveAnswer, to: P
 
 
 def show_file(to: Path, link: ArchiveAnswer) -> None:
-    """What stands in a file that was just written."""
+    """Print the content of a written archive."""
     totals = link.archive.totals
     held = f"{amount(totals.get('documents', 0), 'document')}, {amount(totals.get('chunks', 0), 'chunk')}"
     lacking = totals.get("lacking_blobs", 0)
     without = (
-        f"; {amount(lacking, 'blob')} left out, lost or damaged in the store: `latent doctor --deep` names them"
+        f"; {amount(lacking, 'blob')} missing or damaged in the store; `latent doctor --deep` lists them"
         if lacking
         else ""
     )

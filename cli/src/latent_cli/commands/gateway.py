@@ -11,7 +11,7 @@ app = command_app()
 
 @app.command()
 def gateway(port: Port = None, bind: Bind = None, as_json: Json = False) -> None:
-    """Start a gateway of its own, on servers.
+    """Start only a gateway, on external servers.
 
     Needs LLC_POSTGRES_DSN, LLC_QDRANT_URL, LLC_S3_ENDPOINT and LLC_MCP_TOKEN; `latent up` needs none.
     """

@@ -28,35 +28,34 @@ class ImportPolicyChoice(StrEnum):
 
 
 As = Annotated[
-    str | None, typer.Option("--as", metavar="ID", help="Under this id; default the file's own.")
+    str | None,
+    typer.Option("--as", metavar="ID", help="New container id; default: the id in the file."),
 ]
-Merge = Annotated[bool, typer.Option("--merge", help="Into the container that is there.")]
+Merge = Annotated[bool, typer.Option("--merge", help="Merge into an existing container.")]
 Which = Annotated[
     ImportPolicyChoice | None,
-    typer.Option(
-        "--policy", help="With --merge, for documents that are there already; default skip."
-    ),
+    typer.Option("--policy", help="For existing documents with --merge; default skip."),
 ]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the job.")]
 
 
 @app.command(name="import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `latent export` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File from `latent export`.")],
     container: As = None,
     merge: Merge = False,
     policy: Which = None,
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Take a container in from a file.
+    """Import a container from a file.
 
-    The file is verified to its end first. A new container is seen when all of it is there; nothing is
-    embedded again when the file has its vectors and the embedder is the same. Exit 4 when the job fails or is cancelled.
+    The whole file is verified first. A new container becomes visible when its import is complete. Vectors in
+    the file are reused if the embedder is the same. Exit 4 if the job fails or is cancelled.
     """
     chosen = policy_of(policy, merge=merge)
     if not file.is_file():
-        raise Invalid(f"{file} is not a file; name one that `latent export` wrote")
+        raise Invalid(f"{file} is not a file; give a file from `latent export`")
     answer = ask(
         lambda client: client.import_archive(
             file, container_id=container, merge=merge, policy=chosen
@@ -66,16 +65,14 @@ def import_(
 
 
 def policy_of(policy: ImportPolicyChoice | None, *, merge: bool) -> str | None:
-    """As the client sends it."""
+    """The policy for the client. Raises ``Invalid`` without ``merge``."""
     if policy is not None and not merge:
-        raise Invalid(
-            "--policy is for documents that the container has already: add --merge, or leave it out"
-        )
+        raise Invalid("--policy applies only with --merge; add --merge or remove --policy")
     return None if policy is None else policy.value
 
 
 def follow_import(answer: ImportAnswer, *, wait: bool, as_json: bool) -> None:
-    """Name the job of an import, or follow it to its end."""
+    """Print the queued job of an import, or wait for it."""
     if not wait:
         if as_json:
             emit({"job_id": answer.job_id, "container_id": answer.container_id, "status": "queued"})
@@ -97,10 +94,10 @@ def follow_import(answer: ImportAnswer, *, wait: bool, as_json: bool) -> None:
             answers().print(
                 safe(
                     f"{answer.container_id}: {amount(job_result.get('documents', 0), 'document')}, "
-                    f"{amount(job_result.get('chunks', 0), 'chunk')}, {job_result.get('embedded', 0)} embedded anew, "
+                    f"{amount(job_result.get('chunks', 0), 'chunk')}, {job_result.get('embedded', 0)} embedded again, "
                     f"{job_result.get('skipped', 0)} skipped"
-                    + (f", {overtaken} overtaken" if overtaken else "")
+                    + (f", {overtaken} replaced by newer changes" if overtaken else "")
                 )
             )
     if job.state is not JobState.DONE:
-        raise typer.Exit(FOUND)  # cancelled, too: the container is not there
+        raise typer.Exit(FOUND)  # also if cancelled: the container does not exist

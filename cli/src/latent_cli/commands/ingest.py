@@ -30,43 +30,45 @@ def ingest(
     ],
     container: InContainer,
     uri: Annotated[
-        str | None, typer.Option("--uri", help="Identity of a single file; default file:///<name>.")
+        str | None,
+        typer.Option("--uri", help="Source URI of a single file; default file:///<name>."),
     ] = None,
     root: Annotated[
-        str | None, typer.Option("--root", help="Name of a folder's root; default the folder's.")
+        str | None,
+        typer.Option("--root", help="Root name of a folder; default: the folder's name."),
     ] = None,
     meta: Annotated[
         list[str] | None,
         typer.Option("--meta", metavar="KEY=VALUE", help="Meta of every document; repeatable."),
     ] = None,
     meta_file: Annotated[
-        Path | None, typer.Option("--meta-file", help="The same, as a YAML file.")
+        Path | None, typer.Option("--meta-file", help="YAML file with meta of every document.")
     ] = None,
     keep_vanished: Annotated[
         bool, typer.Option("--keep-vanished", help="Keep documents whose files are gone.")
     ] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make everything anew, unchanged files too.")
+        bool, typer.Option("--rebuild", help="Process unchanged files again too.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be done, and what it costs.")
+        bool, typer.Option("--dry-run", help="Only report the planned changes and their cost.")
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Keep a folder in step until interrupted.")
+        bool, typer.Option("--watch", help="Sync a folder after each change until interrupted.")
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the jobs; exit 4 when one fails.")
+        bool, typer.Option("--wait", help="Wait for the jobs; exit 4 if one fails.")
     ] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0, help="Seconds to wait at most.")
+        float, typer.Option("--timeout", min=0, help="Maximum seconds to wait.")
     ] = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
-    """Bring files and folders into a container.
+    """Ingest files and folders into a container.
 
-    A folder becomes the documents below file:///<its name>/: what is new or changed is sent, and
-    what vanished from it is deleted. A .latentignore in gitignore syntax leaves files out. A file
-    a.md.meta.yaml holds meta of the a.md beside it.
+    A folder is synced to the documents below file:///<its name>/: new and changed files are sent, and documents
+    of vanished files are deleted. A .latentignore file in gitignore syntax excludes files. A sidecar
+    a.md.meta.yaml holds meta of a.md.
     """
     sources = plan(paths, uri=uri, root=root)
     given = _meta_of(meta or [], meta_file)
@@ -93,7 +95,7 @@ def ingest(
 def _rehearse(
     container: str, sources: Sequence[Source], meta: dict[str, Any], rebuild: bool, as_json: bool
 ) -> None:
-    # The parsers and the embedder are loaded for this alone.
+    # Only a dry run loads the parsers and the embedder.
     from latent_cli.dry_run import DryRunner
     from latent_cli.dry_run_output import show_dry_run
     from latent_cli.figures import DryRun
@@ -119,30 +121,30 @@ def _watch(
     from latent_client.folder_watch import WatchTarget
 
     if other_way:
-        raise Invalid("--watch goes with none of --rebuild, --dry-run and --wait: run those before")
+        raise Invalid(
+            "--watch cannot be combined with --rebuild, --dry-run or --wait; run them first"
+        )
     match sources:
         case [FolderSource(folder, root)]:
             watched = WatchTarget(container, folder, root, meta, delete_vanished=not keep_vanished)
         case _:
-            raise Invalid("--watch keeps one folder in step: give exactly one")
+            raise Invalid("--watch syncs one folder; give exactly one folder")
     with IngestBars() as bars:
         watching = WatchOutput(answers(), bars, as_json=as_json)
         ask(lambda client: watching.run(client, watched))
 
 
 def _meta_of(pairs: Sequence[str], file: Path | None) -> dict[str, Any]:
-    """``--meta key=value`` over ``--meta-file``; a key given several times is a list.
+    """``--meta key=value`` overrides ``--meta-file``. A repeated key becomes a list.
 
-    Values are text; the server reads them as the container's schema says. ``Invalid`` names the flag, or file and line.
+    Values are text; the server converts them by the container's schema. ``Invalid`` names the flag, or file and line.
     """
     meta = read_meta(file) if file else {}
     given: dict[str, list[str]] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise Invalid(
-                f"--meta '{pair[:80]}': write it as key=value, such as --meta city=Berlin"
-            )
+            raise Invalid(f"--meta '{pair[:80]}' must be key=value, such as --meta city=Berlin")
         given.setdefault(key.strip(), []).append(value)
     meta |= {key: values[0] if len(values) == 1 else values for key, values in given.items()}
     wrong = unsound(meta)

@@ -24,33 +24,37 @@ app = command_app()
 def inspect(
     container: InContainer,
     chunk: Annotated[
-        UUID | None, typer.Option("--chunk", help="Show this one whole, with its lineage.")
+        UUID | None, typer.Option("--chunk", help="Show one whole chunk with its lineage.")
     ] = None,
-    sizes: Annotated[bool, typer.Option("--sizes", help="How long the chunks are.")] = False,
+    sizes: Annotated[bool, typer.Option("--sizes", help="Show the sizes of chunks.")] = False,
     document: Annotated[
-        str | None, typer.Option("--document", "-d", help="Of this one: id, source uri or path.")
+        str | None,
+        typer.Option("--document", "-d", help="Only this document: id, source URI or path."),
     ] = None,
     source: Annotated[
-        str | None, typer.Option("--source", help="Of sources whose uri or path begins so.")
+        str | None, typer.Option("--source", help="Only sources whose URI or path has this prefix.")
     ] = None,
     source_type: Annotated[
-        SourceType | None, typer.Option("--type", help="Of this source type.")
+        SourceType | None, typer.Option("--type", help="Only this source type.")
     ] = None,
-    page: Annotated[int | None, typer.Option("--page", min=1, help="On this page.")] = None,
+    page: Annotated[int | None, typer.Option("--page", min=1, help="Only this page.")] = None,
     meta: Annotated[
-        list[str] | None, typer.Option("--meta", metavar="FIELD=VALUE", help="Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--meta", metavar="FIELD=VALUE", help="Only chunks with this meta value; repeatable."
+        ),
     ] = None,
     contains: Annotated[
-        str | None, typer.Option("--contains", help="With this in their text, in any case.")
+        str | None, typer.Option("--contains", help="Only chunks with this text; ignores case.")
     ] = None,
     duplicates: Annotated[
         bool | None,
-        typer.Option("--duplicates/--originals", help="Only near-duplicates, or none of them."),
+        typer.Option("--duplicates/--originals", help="Only near-duplicates, or only originals."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of chunks.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """Look at chunks as they are stored, one or many, and at their sizes."""
+    """Show stored chunks and their sizes."""
     doc_id = None if document is None else identity(container, document)
     if sizes:
         found = ask(lambda client: client.chunk_sizes(container, doc_id=doc_id))
@@ -85,7 +89,7 @@ def inspect(
         return
     show_list(answers(), chunks)
     if len(chunks) == limit:
-        notes().print(f"the first {limit}; more with --limit, one whole with --chunk ID")
+        notes().print(f"only the first {limit}; use --limit for more, --chunk ID for a whole chunk")
 
 
 def _prefix(source: str | None) -> str | None:
@@ -97,6 +101,6 @@ def _fields(given: list[str]) -> dict[str, str]:
     for pair in given:
         name, separator, value = pair.partition("=")
         if not name or not separator:
-            raise Invalid(f"--meta '{pair}': write FIELD=VALUE")
+            raise Invalid(f"--meta '{pair}' must be FIELD=VALUE")
         fields[name] = value
     return fields

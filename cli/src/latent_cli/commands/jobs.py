@@ -16,7 +16,7 @@ from latent_cli.jobs_output import (
     show_jobs,
 )
 from latent_cli.options import Json, command_app
-from latent_cli.output import answers, emit, moment, safe
+from latent_cli.output import amount, answers, emit, moment, safe
 from latent_cli.progress import JobsBar
 from latent_cli.session import ask
 from latent_client import AsyncClient
@@ -38,15 +38,15 @@ def jobs() -> None:
 @app.command("list")
 def list_jobs(
     container: Annotated[
-        str | None, typer.Option("--container", "-c", metavar="ID", help="Only of this one.")
+        str | None, typer.Option("--container", "-c", metavar="ID", help="Only this container.")
     ] = None,
     states: Annotated[
-        list[JobState] | None, typer.Option("--status", help="Only in this state; repeatable.")
+        list[JobState] | None, typer.Option("--status", help="Only jobs in this state; repeatable.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of jobs.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """Jobs, newest first."""
+    """List jobs, newest first."""
     found = ask(lambda client: _some(client, container, states or [], limit))
     if as_json:
         emit({"jobs": found})
@@ -56,7 +56,7 @@ def list_jobs(
 
 @app.command()
 def show(job_id: JobId, as_json: Json = False) -> None:
-    """One job: state, progress, attempts and cause."""
+    """Show state, progress, attempts and cause of a job."""
     job = ask(lambda client: client.job(job_id))
     if as_json:
         emit({"job": job})
@@ -66,9 +66,9 @@ def show(job_id: JobId, as_json: Json = False) -> None:
 
 @app.command()
 def watch(job_id: JobId, as_json: Json = False) -> None:
-    """Follow a job to its end; exit 4 when it fails.
+    """Follow a job to its end; exit 4 if it fails.
 
-    With --json an event a line.
+    With --json, print one event per line.
     """
     with JobsBar() as bar:
         last = ask(lambda client: _follow(client, job_id, bar, as_json=as_json))
@@ -80,7 +80,7 @@ def watch(job_id: JobId, as_json: Json = False) -> None:
 
 @app.command()
 def cancel(job_ids: JobIds, as_json: Json = False) -> None:
-    """Cancel jobs: queued ones at once, running ones at their next step."""
+    """Cancel queued jobs at once and running jobs at their next step."""
     _each(job_ids, lambda client, job_id: client.cancel(job_id), as_json=as_json)
 
 
@@ -88,16 +88,16 @@ def cancel(job_ids: JobIds, as_json: Json = False) -> None:
 def requeue(
     job_ids: Annotated[list[int] | None, typer.Argument(metavar="[JOB]...", min=1)] = None,
     failed: Annotated[
-        bool, typer.Option("--failed", help="All that failed in the container of -c.")
+        bool, typer.Option("--failed", help="Requeue all failed jobs of --container.")
     ] = False,
     container: Annotated[
-        str | None, typer.Option("--container", "-c", metavar="ID", help="For --failed.")
+        str | None, typer.Option("--container", "-c", metavar="ID", help="Container for --failed.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Try failed or cancelled jobs again from the beginning: those named, or --failed all of a container."""
+    """Run failed or cancelled jobs again from the beginning."""
     if failed == bool(job_ids) or failed != (container is not None):
-        raise Invalid("name jobs, or say --failed with --container ID")
+        raise Invalid("give job numbers, or --failed with --container ID")
     if container is None:
         _each(job_ids or [], lambda client, job_id: client.requeue(job_id), as_json=as_json)
     else:
@@ -109,11 +109,11 @@ def _all_failed(container: str, *, as_json: bool) -> None:
     if as_json:
         emit({"job_ids": requeued.job_ids, "left": requeued.left, "remaining": requeued.remaining})
         return
-    line = f"{len(requeued.job_ids)} jobs are tried again"
-    line += f"; {requeued.left} stay as they are" if requeued.left else ""
+    line = f"{amount(len(requeued.job_ids), 'job')} requeued"
+    line += f"; {requeued.left} unchanged" if requeued.left else ""
     if requeued.remaining:
         why = "; ".join(issue.message for issue in requeued.issues)
-        line += f"; {requeued.remaining} remain: {why}, then say the same again"
+        line += f"; {requeued.remaining} remain: {why}, then run the same command again"
     answers().print(line)
 
 
@@ -163,7 +163,7 @@ def _line(news: JobNews) -> str:
 
 
 def _format_result(result: dict[str, Any]) -> str:
-    """Counts and the like; what is longer is for --json."""
+    """The simple values of a result. Lists and objects appear only with --json."""
     plain = {n: v for n, v in result.items() if not isinstance(v, dict | list)}
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in plain.items())
 

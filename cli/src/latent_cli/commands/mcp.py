@@ -26,10 +26,9 @@ MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 
 @app.command()
 def mcp() -> None:
-    """Speak MCP on stdin and stdout, for agents that start a command.
+    """Serve MCP on stdin and stdout for agents that start a command.
 
-    A bridge to the gateway that runs already: LLC_URL says where, LLC_MCP_TOKEN or the data
-    directory's token who asks.
+    It forwards to the running gateway at LLC_URL, with the token in LLC_MCP_TOKEN or in the data directory.
     """
     asyncio.run(_bridge(load_settings()))
 
@@ -37,7 +36,7 @@ def mcp() -> None:
 async def _bridge(settings: Settings) -> None:
     timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
     near = is_loopback(urlsplit(settings.gateway_url).hostname or "")
-    # A proxy from the environment would be asked for this machine's own address.
+    # Ignore proxies of the environment for a loopback address.
     async with httpx.AsyncClient(timeout=timeout, trust_env=not near) as http:
         url = f"{settings.gateway_url}/mcp"
         await Bridge(http, url, lambda: _authorization(settings), _write).run(_lines())
@@ -51,7 +50,7 @@ def _authorization(settings: Settings) -> Mapping[str, str]:
 async def _lines() -> AsyncIterator[bytes]:
     if stat.S_ISREG(
         os.fstat(sys.stdin.fileno()).st_mode
-    ):  # `latent mcp < file`: no pipe to wait on
+    ):  # `latent mcp < file`: a file is not a pipe
         for line in sys.stdin.buffer:
             yield line
         return
@@ -62,7 +61,9 @@ async def _lines() -> AsyncIterator[bytes]:
         try:
             line = await reader.readline()
         except ValueError as exc:
-            raise Invalid(f"a message of more than {MAX_LINE_BYTES} bytes; send less") from exc
+            raise Invalid(
+                f"a message is larger than {MAX_LINE_BYTES} bytes; send a smaller one"
+            ) from exc
         if not line:
             return
         if line.strip():

@@ -14,8 +14,8 @@ app = command_app()
 def migrate(data_dir: DataDir = None, as_json: Json = False) -> None:
     """Bring the database to this release's schema.
 
-    That of LLC_POSTGRES_DSN, else the embedded one, which must not be in use; `latent up` does
-    the same at its start.
+    It migrates the database of LLC_POSTGRES_DSN, else the embedded one, which must not be in use. `latent up`
+    also does this at start-up.
     """
     done = run_migrate(overridden(data_dir=data_dir))
     if as_json:

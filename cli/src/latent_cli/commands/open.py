@@ -28,12 +28,12 @@ app = command_app()
 HIT: Final = re.compile(r"(?:page://)?(?P<doc>[0-9a-fA-F-]{32,36})(?:/(?P<page>[0-9]{1,9}))?")
 SCREENS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 OPEN_SECONDS: Final = 10.0
-"""A viewer is started, not waited for; what starts it takes no longer."""
+"""Time limit for the program that starts the viewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedPage:
-    """Where a page's image is now."""
+    """A saved page image."""
 
     path: Path
     uri: str
@@ -42,17 +42,15 @@ class OpenedPage:
 
 @app.command("open")
 def open_(
-    hit: Annotated[
-        str, typer.Argument(help="As search tells it: DOCUMENT/PAGE, or the link of its page.")
-    ],
+    hit: Annotated[str, typer.Argument(help="DOCUMENT/PAGE from a search, or the link of a page.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Save the image here, and do not open it.")
+        Path | None, typer.Option("--out", help="Save the image to this file and do not open it.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the page of a hit: its image, in whatever this desktop opens images with.
+    """Open the page image of a hit in the default viewer.
 
-    Without a desktop its file and its link are printed.
+    Without a desktop it prints the path of the image and its link.
     """
     uri, blob = ask(lambda client: _image(client, hit))
     path = _save(blob, out)
@@ -70,13 +68,15 @@ async def _image(client: AsyncClient, hit: str) -> tuple[str, Blob]:
 
 
 async def _link(client: AsyncClient, hit: str) -> str:
-    """Of the page a hit names; ``NotFound`` and ``Unavailable`` say why there is no image."""
+    """The link of a hit's page image. Raises ``NotFound`` or ``Unavailable`` with the reason if there is none."""
     doc_id, number = _named(hit)
     page = await client.page(doc_id, number)
     if page.page_uri is not None:
         return page.page_uri
     if page.page_image == "pending":
-        raise Unavailable(f"the image of page {number} is still being drawn: try again in a moment")
+        raise Unavailable(
+            f"the image of page {number} is still being rendered; try again in a moment"
+        )
     cause = f": {page.page_image_cause}" if page.page_image_cause else ""
     raise NotFound(f"page {number} has no image{cause}")
 
@@ -85,16 +85,16 @@ def _named(hit: str) -> tuple[UUID, int]:
     parts = HIT.fullmatch(hit.strip())
     try:
         if parts is None:
-            raise ValueError("no document's id")
+            raise ValueError("not a document id")
         return UUID(parts["doc"]), int(parts["page"] or 1)
     except ValueError as exc:
         raise Invalid(
-            f"'{hit[:100]}' names no page: write DOCUMENT/PAGE as `latent search` tells it"
+            f"'{hit[:100]}' is not a page; use DOCUMENT/PAGE from `latent search`"
         ) from exc
 
 
 def _save(blob: Blob, out: Path | None) -> Path:
-    """To ``out``, else to a file of its own that is left for the viewer."""
+    """Save to ``out``, else to a temporary file that stays for the viewer."""
     try:
         if out is not None:
             out.write_bytes(blob.content)
@@ -123,7 +123,7 @@ def _view(path: Path) -> bool:
             timeout=OPEN_SECONDS,
             check=False,
         )
-    except subprocess.TimeoutExpired:  # some stay as long as their viewer does
+    except subprocess.TimeoutExpired:  # some openers run as long as their viewer
         return True
     except OSError:
         return False
@@ -131,7 +131,7 @@ def _view(path: Path) -> bool:
 
 
 def _opener() -> str | None:
-    """What opens files on this desktop; None without one."""
+    """The program that opens files on this desktop; None without a desktop."""
     if sys.platform == "darwin":
         return shutil.which("open")
     on_screen = any(os.environ.get(name) for name in SCREENS)  # noqa: TID251 - the desktop's, no setting

@@ -28,17 +28,18 @@ def pages() -> None:
 @app.command()
 def export(
     container: InContainer,
-    out: Annotated[Path, typer.Option("--out", help="The folder; made when it is not there.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write; created if missing.")],
     documents: Annotated[
         list[str] | None,
-        typer.Option("--document", "-d", help="Only this one: id, source uri or path; repeatable."),
+        typer.Option(
+            "--document", "-d", help="Only this document: id, source URI or path; repeatable."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write <doc_id>/pages/<number>.webp and <doc_id>/pages.jsonl of each document.
+    """Write <doc_id>/pages/<number>.webp and <doc_id>/pages.jsonl for each document.
 
-    Images that are there already are kept: an export that was interrupted goes on. Exit 4 when
-    images are missing.
+    Existing images are kept, so an interrupted export continues. Exit 4 if images are missing.
     """
     ids = [identity(container, name) for name in documents or []]
     with ProgressBars() as bars:
@@ -56,11 +57,11 @@ def export(
 def _show(report: PagesReport) -> None:
     done = f"{amount(report.pages, 'page')} of {amount(report.documents, 'document')}"
     answers().print(
-        safe(f"{done} in {report.folder}: {report.written} written, {report.kept} there already")
+        safe(f"{done} in {report.folder}: {report.written} written, {report.kept} kept")
     )
     for one in report.missing[:MISSING_SHOWN]:
-        why = "still being drawn; export again later" if one.state == "pending" else one.cause
-        message = f"{one.source_uri}: images are missing: {why or 'nothing draws them'}"
+        why = "still being rendered; export again later" if one.state == "pending" else one.cause
+        message = f"{one.source_uri}: images are missing: {why or 'no renderer supports this type'}"
         notes().print(safe(message), soft_wrap=True)
     if len(report.missing) > MISSING_SHOWN:
-        notes().print(f"and of {len(report.missing) - MISSING_SHOWN} more documents")
+        notes().print(f"{len(report.missing) - MISSING_SHOWN} more documents have missing images")

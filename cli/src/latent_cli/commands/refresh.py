@@ -24,42 +24,57 @@ BACK = "rollback"
 @app.command()
 def refresh(
     container: Annotated[
-        str, typer.Argument(metavar="CONTAINER", help="Or the word rollback, and then a container.")
+        str,
+        typer.Argument(
+            metavar="CONTAINER", help="Container id, or the word rollback followed by one."
+        ),
     ],
     after_rollback: Annotated[str | None, typer.Argument(metavar="[CONTAINER]")] = None,
     strategy: Annotated[
-        Strategy, typer.Option("--strategy", help="How vectors or chunks are made anew.")
+        Strategy, typer.Option("--strategy", help="How to rebuild vectors or chunks.")
     ] = Strategy.PARALLEL,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="EMBEDDER", help="As in a manifest; default: the one it has."),
+        typer.Option(
+            "--to",
+            metavar="EMBEDDER",
+            help="New embedder, as in a manifest; default: the current one.",
+        ),
     ] = None,
-    version: Annotated[str | None, typer.Option("--version", help="Of that embedder.")] = None,
-    dims: Annotated[int | None, typer.Option("--dims", min=1, help="Of that embedder.")] = None,
+    version: Annotated[
+        str | None, typer.Option("--version", help="Version of the embedder.")
+    ] = None,
+    dims: Annotated[
+        int | None, typer.Option("--dims", min=1, help="Dimensions of the embedder.")
+    ] = None,
     way: Annotated[
-        Way | None, typer.Option("--way", help="Of strategy drift: what is mapped.")
+        Way | None, typer.Option("--way", help="For strategy drift: the vectors to map.")
     ] = None,
     keep_days: Annotated[
-        float | None, typer.Option("--keep-days", min=0, help="How long there is a way back.")
+        float | None,
+        typer.Option("--keep-days", min=0, help="Days during which a rollback is possible."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Switch though a gate fails; inplace: empty it first.")
+        bool,
+        typer.Option(
+            "--force", help="Switch even if a gate fails; inplace: empty the space first."
+        ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what it would cost, and change nothing.")
+        bool, typer.Option("--dry-run", help="Estimate the cost and change nothing.")
     ] = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
-    """Change a container's embedder, or make its vectors or chunks anew.
+    """Change a container's embedder or rebuild its vectors or chunks.
 
-    parallel (the default) builds beside what is searched and switches when it is complete and no worse;
-    inplace embeds everything again in the same space; drift puts an adapter between the two models instead;
-    reparse goes back to the stored originals. `latent refresh rollback CONTAINER` goes back in one step.
+    parallel (default) builds a second space and switches when it is complete and no worse. inplace embeds
+    everything again in the same space. drift maps vectors with an adapter between the two models. reparse
+    starts from the stored originals. `latent refresh rollback CONTAINER` restores the previous space.
     """
     if after_rollback is not None:
         if container != BACK:
-            raise Invalid(f"one container at a time: '{container}' and '{after_rollback}' are two")
+            raise Invalid(f"give one container, not both '{container}' and '{after_rollback}'")
         _roll_back(after_rollback, as_json=as_json)
         return
     target = {"embedder": to, "version": version, "dims": dims}
@@ -99,9 +114,9 @@ def _roll_back(container: str, *, as_json: bool) -> None:
 
 def _back(container: str, done: RollbackAnswer) -> str:
     if done.aborted is not None:
-        return f"'{container}': the build of {_model(done.aborted)} is given up; {_model(done.now)} stays"
+        return f"'{container}': the build of {_model(done.aborted)} is aborted; {_model(done.now)} stays in use"
     was = _model(done.was) if done.was is not None else "another space"
-    return f"'{container}' is searched by {_model(done.now)} again, no longer by {was}"
+    return f"'{container}' uses {_model(done.now)} again instead of {was}"
 
 
 def _model(model: ModelView) -> str:
@@ -120,7 +135,7 @@ def _show(console: Console, plan: RefreshPlan) -> None:
         "to": _model(plan.target),
         "holds": f"{amount(plan.documents, 'document')}, {amount(plan.chunks, 'chunk')}",
         "embeds": f"{amount(plan.texts, 'text')}, {amount(plan.tokens, 'token')}; "
-        f"{amount(plan.cached, 'chunk')} known from before",
+        f"{amount(plan.cached, 'chunk')} cached",
         "costs": _cost(plan),
         "takes": "unknown" if plan.seconds is None else f"about {plan.seconds:,.0f} s",
         "by": plan.basis,

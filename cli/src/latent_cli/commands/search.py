@@ -22,46 +22,63 @@ from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
 app = command_app()
 
 OTHERS_SHOWN = 3
-PAGE_IMAGES = {"pending": "its image is still coming", "failed": "its image could not be drawn"}
+PAGE_IMAGES = {
+    "pending": "its image is still being rendered",
+    "failed": "its image could not be rendered",
+}
 
 
 @app.command()
 def search(
     query: Annotated[
-        str, typer.Argument(metavar="[QUERY]", help='Words; "in quotes" they must be said so.')
+        str,
+        typer.Argument(
+            metavar="[QUERY]", help='Words to search; use "quotes" for an exact phrase.'
+        ),
     ] = "",
     *,
     containers: Annotated[
-        list[str], typer.Option("--container", "-c", metavar="ID", help="Where; repeatable.")
+        list[str],
+        typer.Option("--container", "-c", metavar="ID", help="Container to search; repeatable."),
     ],
     mode: Annotated[
-        SearchMode | None, typer.Option("--mode", help="Default each container's own.")
+        SearchMode | None,
+        typer.Option("--mode", help="Search mode; default: the mode of each container."),
     ] = None,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Hits at most.")] = 10,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Maximum number of hits.")] = 10,
     must_terms: Annotated[
         list[str] | None,
-        typer.Option("--must", metavar="TERM", help="Every hit holds it as written; repeatable."),
+        typer.Option(
+            "--must", metavar="TERM", help="Require this exact text in every hit; repeatable."
+        ),
     ] = None,
     regexes: Annotated[
         list[str] | None,
-        typer.Option("--regex", metavar="RE2", help="Every hit matches one of them; repeatable."),
+        typer.Option(
+            "--regex",
+            metavar="RE2",
+            help="Require a match of one of these in every hit; repeatable.",
+        ),
     ] = None,
     path_like: Annotated[
-        str | None, typer.Option("--path", metavar="GLOB", help="A glob, or a part of the path.")
+        str | None, typer.Option("--path", metavar="GLOB", help="Glob or part of the path.")
     ] = None,
     ignore_case: Annotated[
-        bool, typer.Option("--ignore-case", "-i", help="For --must and --regex.")
+        bool, typer.Option("--ignore-case", "-i", help="Ignore case in --must and --regex.")
     ] = False,
     filters: Annotated[
-        str | None, typer.Option("--filter", metavar="JSON", help="As in docs/api.md.")
+        str | None, typer.Option("--filter", metavar="JSON", help="Filter as in docs/api.md.")
     ] = None,
     neighbours: Annotated[
-        int, typer.Option("--neighbours", "-n", help="Chunks shown before and after each hit.")
+        int,
+        typer.Option(
+            "--neighbours", "-n", help="Number of chunks to show before and after each hit."
+        ),
     ] = 0,
-    dedup: Annotated[bool, typer.Option(help="One hit a document.")] = True,
-    explain: Annotated[bool, typer.Option("--explain", help="Tell the plan in words.")] = False,
+    dedup: Annotated[bool, typer.Option(help="Show one hit per document.")] = True,
+    explain: Annotated[bool, typer.Option("--explain", help="Explain the search plan.")] = False,
     diagnostics: Annotated[
-        bool, typer.Option("--diagnostics", help="Tell how the answer came about.")
+        bool, typer.Option("--diagnostics", help="Show timings and candidates of each container.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -146,14 +163,14 @@ def _print_neighbours(console: Console, found: list[Neighbour]) -> None:
 
 
 def others(found: list[AlsoInDocument]) -> str:
-    """Where else in the document the query matched: the best places, and how many more."""
+    """Other matches in the document: the best places and the number of further ones."""
     shown = "; ".join(f"{place_of(o.place)} ({o.score:.3f})" for o in found[:OTHERS_SHOWN])
     more = len(found) - OTHERS_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
 
 
 def marked(hit: Hit) -> Text:
-    """The snippet with the query's words in bold; indented, line by line."""
+    """The indented snippet with matches in bold."""
     text = Text(safe(hit.snippet, lines=True))
     for start, end in hit.highlights:
         text.stylize("bold yellow", start, end)

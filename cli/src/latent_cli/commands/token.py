@@ -30,27 +30,31 @@ def token() -> None:
 @app.command()
 def create(
     principal: Annotated[
-        str, typer.Argument(metavar="PRINCIPAL", help="As manifests name it: agent:claude.")
+        str, typer.Argument(metavar="PRINCIPAL", help="Name as in manifests, such as agent:claude.")
     ],
     name: Annotated[
-        str, typer.Option("--name", help="What it is for; two of a name may live at a time.")
+        str, typer.Option("--name", help="Purpose; two valid tokens may share a name.")
     ] = "default",
     scopes: Annotated[
         list[Scope] | None,
-        typer.Option("--scope", help="read, ingest, admin; may be given again. Default read."),
+        typer.Option("--scope", help="read, ingest or admin; default read; repeatable."),
     ] = None,
     containers: Annotated[
         list[str] | None,
         typer.Option(
-            "--container", "-c", metavar="ID", help="For these only; default all its roles reach."
+            "--container",
+            "-c",
+            metavar="ID",
+            help="Only this container; default: all that the principal's roles allow; repeatable.",
         ),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", help="12h, 30d, 6w, 1y; default never.")
+        str | None,
+        typer.Option("--expires", help="Lifetime, such as 12h, 30d, 6w or 1y; default unlimited."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Create a token and print it, once: it is stored nowhere."""
+    """Create a token and print it once."""
     until = None if expires is None else expiry(expires, datetime.now(UTC))
     created = ask(
         lambda client: client.create_token(
@@ -68,25 +72,29 @@ def create(
     new_token = created.token
     for_what = ", ".join(new_token.scopes)
     where = (
-        "all its roles reach" if new_token.containers is None else ", ".join(new_token.containers)
+        "all containers of its roles"
+        if new_token.containers is None
+        else ", ".join(new_token.containers)
     )
     notes().print(
         safe(
             f"token {new_token.id} of {new_token.principal} ('{new_token.name}'): {for_what}; {where}; "
-            f"{_until(new_token)}. It is not shown again."
+            f"{_until(new_token)}. It cannot be shown again."
         )
     )
 
 
 @app.command("list")
 def list_tokens(
-    principal: Annotated[str | None, typer.Option("--principal", help="Of this one only.")] = None,
+    principal: Annotated[
+        str | None, typer.Option("--principal", help="Only this principal.")
+    ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Those that are expired or revoked as well.")
+        bool, typer.Option("--all", help="Include expired and revoked tokens.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Tokens, newest first: whose, for what, until when, last used. Never a token itself."""
+    """List tokens, newest first, without their secrets."""
     found = ask(lambda client: _all(client, principal, everything))
     if as_json:
         emit({"tokens": found})
@@ -97,10 +105,12 @@ def list_tokens(
 
 @app.command()
 def revoke(
-    token_id: Annotated[int, typer.Argument(metavar="ID", help="As listed.", min=1)],
+    token_id: Annotated[
+        int, typer.Argument(metavar="ID", help="Number from `latent token list`.", min=1)
+    ],
     as_json: Json = False,
 ) -> None:
-    """Revoke a token: from the next request on it is worth nothing."""
+    """Revoke a token at once."""
     revoked = ask(lambda client: client.revoke_token(token_id))
     if as_json:
         emit(revoked)
@@ -115,7 +125,9 @@ def expiry(span: str, now: datetime) -> datetime:
     parts = SPAN.fullmatch(span.strip().lower())
     hours = int(parts[1]) * HOURS[parts[2]] if parts else 0
     if not 0 < hours <= MAX_YEARS * HOURS["y"]:
-        raise Invalid(f"--expires '{span}' is no span of time: write 12h, 30d, 6w or 1y")
+        raise Invalid(
+            f"--expires '{span}' is not a valid lifetime; use a value such as 12h, 30d, 6w or 1y"
+        )
     return now + timedelta(hours=hours)
 
 
@@ -124,7 +136,7 @@ async def _all(client: AsyncClient, principal: str | None, everything: bool) -> 
 
 
 def _until(token: TokenView) -> str:
-    return f"until {moment(token.expires_at)}" if token.expires_at else "for ever"
+    return f"until {moment(token.expires_at)}" if token.expires_at else "no expiry"
 
 
 def _row(token: TokenView) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ def up(
 ) -> None:
     """Start gateway and worker on embedded services, in one process.
 
-    Runs until Ctrl-C. Logs go to stderr, as text on a terminal and as JSON otherwise
-    (LLC_LOG_FORMAT). The address, and where the token is, go to stdout.
+    It runs until Ctrl-C. Logs go to stderr, as text on a terminal and otherwise as JSON (LLC_LOG_FORMAT).
+    The address and the location of the token go to stdout.
     """
     run_up(overridden(data_dir=data_dir, port=port, bind=bind), announcing(as_json=as_json))

@@ -12,7 +12,7 @@ app = command_app()
 
 @app.command()
 def worker(as_json: Json = False) -> None:
-    """Start a worker of its own, on servers.
+    """Start only a worker, on external servers.
 
     Needs LLC_POSTGRES_DSN, LLC_QDRANT_URL and LLC_S3_ENDPOINT; `latent up` needs none.
     """
