@@ -33,10 +33,10 @@ from latent_core.models.embedding.minilm import WINDOW, wheel_folder
 from latent_core.models.embedding.tokens import ModelTokenizer
 from latent_core.runtime.cores import cores
 from latent_workers.chunk.counting import WordCounter
-from latent_workers.chunk.drafting import drafts_of
+from latent_workers.chunk.writing import drafts_of
 from latent_workers.parse import wire
 from latent_workers.parse.code import parser as code
-from latent_workers.parse.source import SourceFile
+from latent_workers.parse.parsed import SourceFile
 from latent_workers.parse.text import markdown
 from latent_workers.sandbox.frames import FrameItem
 

@@ -11,7 +11,7 @@ import psutil
 from benchmarks import corpus
 from benchmarks.installation import MEGABYTE, BenchmarkInstallation, add, create, ended, quiet
 from latent_core.domain.manifest.model import SearchMode
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 
 SETTLE_SECONDS: Final = 5.0
 """What the start leaves behind is given back to the system by then."""

@@ -27,13 +27,13 @@ from latent_core.bm25.language import detect_language
 from latent_core.bm25.scoring import K1, B
 from latent_core.db.connection import Database
 from latent_core.db.spaces import embedding_cache as embeddings
-from latent_core.domain.evaluation import Interval
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest.model import Fusion, FusionMethod, SearchMode
-from latent_core.domain.query import SearchRequest
-from latent_core.eval.intervals import paired_interval
+from latent_core.eval.reporting import paired_interval
 from latent_core.models.embedding.minilm import DIMS, FP32, WINDOW
 from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.wire.evaluation import Interval
+from latent_core.wire.search import SearchRequest
 
 SETS: Final = (
     "cranfield",

@@ -29,9 +29,9 @@ from latent_core.db.spaces import embedding_cache
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import content_hash
 from latent_core.domain.manifest.model import Dedup, Manifest, SearchMode
-from latent_core.domain.query import SearchRequest
 from latent_core.models.embedding.minilm import DIMS, FP32, WINDOW
 from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.wire.search import SearchRequest
 from tests.support.hashed_embedder import HashedWords
 
 MODES: Final = ("lexical", "semantic", "hybrid")

@@ -28,7 +28,7 @@ from benchmarks.installation import (
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 
 CONTAINER: Final = "large"
 SMALL: Final = "small"

@@ -23,8 +23,8 @@ import httpx
 from latent_client import SyncClient
 from latent_core.domain.errors import LatentError
 from latent_core.domain.manifest.model import Acl, Manifest, Roles
-from latent_core.domain.query import SearchRequest
 from latent_core.domain.token import Scope
+from latent_core.wire.search import SearchRequest
 from tests.support.harness.throwaway import TemporaryInstallation, throwaway
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]

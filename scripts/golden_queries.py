@@ -25,10 +25,10 @@ from latent_cli.eval_output import show, verdicts
 from latent_cli.session import token_of
 from latent_client import SyncClient
 from latent_core.domain.errors import Invalid, LatentError
-from latent_core.domain.evaluation import EvalReport, EvalRequest
 from latent_core.domain.golden import GoldenSet
 from latent_core.eval.datasets import read_golden
 from latent_core.settings import load_settings
+from latent_core.wire.evaluation import EvalReport, EvalRequest
 from tests.support.harness.throwaway import TemporaryInstallation, throwaway
 
 if TYPE_CHECKING:

@@ -26,10 +26,9 @@ from PIL import Image
 
 from latent_client import SyncClient
 from latent_core.domain.errors import LatentError
-from latent_core.domain.hit import Hit
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import SearchMode
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import Hit, SearchRequest
 from tests.support.harness.throwaway import throwaway
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.manifest.model import SearchMode
-from latent_core.domain.query import SearchRequest, SearchResponse
+from latent_core.wire.search import SearchRequest, SearchResponse
 from tests.support.harness.installation import Installation, eventually
 
 pytestmark = [

@@ -15,9 +15,8 @@ from latent_cli.commands import export, import_
 from latent_cli.commands.search import marked, others, place_of
 from latent_cli.jobs_output import about, named
 from latent_cli.output import moment, safe, size
-from latent_core.domain.hit import AlsoInDocument, PlaceView
 from latent_core.domain.job import JobKind, JobState, JobView
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import AlsoInDocument, PlaceView, SearchRequest
 from latent_core.wire.transfers import ImportAnswer
 from tests.support.fake_gateway.fake_search import find
 from tests.support.fake_gateway.gateway import FakeGateway

@@ -29,7 +29,7 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.fake_gateway.http import FakeResponse, failure
 

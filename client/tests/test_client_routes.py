@@ -13,7 +13,7 @@ from latent_client import AsyncClient
 from latent_core.domain.errors import Conflict, NotFound, PreconditionFailed, Unavailable
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.support.fake_gateway.gateway import IMAGE, FakeGateway
 
 

@@ -21,7 +21,7 @@ from latent_client.folder import name_of
 from latent_client.folder_listing import parts
 from latent_core.domain.errors import Conflict, Invalid, NotFound, RateLimited, Unavailable
 from latent_core.domain.job import JobState
-from latent_core.wire.listing import ListedFile
+from latent_core.wire.documents import ListedFile
 from tests.support.fake_gateway.gateway import MAX_UPLOAD, FakeGateway
 from tests.support.fake_gateway.http import FakeResponse, failure
 

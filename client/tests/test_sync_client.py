@@ -9,7 +9,7 @@ import pytest
 
 from latent_client import AsyncClient, SyncClient
 from latent_core.domain.errors import NotFound
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.support.fake_gateway.gateway import TOKEN, FakeGateway
 
 

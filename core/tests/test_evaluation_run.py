@@ -8,7 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from latent_core.domain.evaluation import (
+from latent_core.domain.manifest.model import Manifest, SearchMode
+from latent_core.eval import run as evaluation_run
+from latent_core.eval.run import Evaluation, TimedSearch
+from latent_core.wire.evaluation import (
     MAX_ROUNDS,
     EvalRequest,
     JudgedQuery,
@@ -16,10 +19,7 @@ from latent_core.domain.evaluation import (
     Means,
     Setup,
 )
-from latent_core.domain.manifest.model import Manifest, SearchMode
-from latent_core.domain.query import SearchResponse
-from latent_core.eval import run as evaluation_run
-from latent_core.eval.run import Evaluation, TimedSearch
+from latent_core.wire.search import SearchResponse
 
 SETUP = Setup(mode=SearchMode.HYBRID)
 

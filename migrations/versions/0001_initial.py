@@ -178,7 +178,7 @@ INCLUDE (container_id, chunk_no, id, windows, source_type, modality, page, page_
 ALTER TABLE chunks ALTER COLUMN tsv SET STORAGE EXTERNAL;
 
 -- Trigram signatures: they exclude chunks that cannot contain a string, without reading the text. Two bits per
--- trigram of the case-folded text; the number of bits depends on its length (latent_core.bm25.signature).
+-- trigram of the case-folded text; the number of bits depends on its length (latent_core.bm25.exact).
 -- A table of its own with narrow rows: an exact search reads all signatures of a container.
 CREATE TABLE signatures (
     container_id text NOT NULL,

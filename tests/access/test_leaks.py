@@ -16,13 +16,13 @@ import pytest_asyncio
 from latent_core.db.doctor import checks
 from latent_core.db.documents import pdf_status
 from latent_core.domain.errors import RateLimited
-from latent_core.domain.refresh import RefreshPayload, Strategy
 from latent_core.domain.token import new_token
 from latent_core.queue.enqueue import enqueue
 from latent_core.refresh.lifecycle import refresh_job
+from latent_core.wire.refresh import RefreshPayload, Strategy
 from latent_gateway.api import admin, search
-from latent_gateway.auth.failed_attempts import MAX_FAILURES
 from latent_gateway.auth.quotas import Quotas
+from latent_gateway.auth.tokens import MAX_FAILURES
 from latent_gateway.links import TTL_SECONDS
 from tests.support.harness.gateway_harness import (
     BASE,

@@ -22,7 +22,7 @@ import pytest_asyncio
 from latent_client import AsyncClient
 from latent_core.blobs.signing import MAX_SECONDS
 from latent_core.domain.job import JobState
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.http.test_http_surface import HANDBOOK, add, ingest, manifest, settled
 from tests.support.harness.installation import Installation
 from tests.support.on_servers import ON_SERVERS

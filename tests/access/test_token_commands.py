@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from latent_client import AsyncClient
-from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, NotFound, Unauthorized
 from latent_core.domain.token import Scope, TokenState, well_formed
+from latent_core.wire.containers import ContainerState
 from tests.http.test_http_surface import add, ingest, manifest, search
 from tests.support.harness.installation import Installation
 

@@ -19,7 +19,7 @@ from latent_core.domain.errors import Conflict, NotFound, TimedOut, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.refresh import RefreshRequest, RefreshTarget, Strategy, Way
+from latent_core.wire.refresh import RefreshRequest, RefreshTarget, Strategy, Way
 from latent_core.wire.transfers import ArchiveAnswer
 from tests.conftest import DIMS
 from tests.support import REPOSITORY

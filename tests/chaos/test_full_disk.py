@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Manifest, SearchMode
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation, eventually
 from tests.support.servers.embedding_server import EmbeddingServer

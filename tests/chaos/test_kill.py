@@ -25,8 +25,8 @@ from latent_core.domain.errors import NotFound, TimedOut, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Manifest, SearchMode
-from latent_core.domain.query import SearchRequest
 from latent_core.runtime.data_directory import owner_of
+from latent_core.wire.search import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.chaos import Blow, Step, Story, Teller, Victim, blows
 from tests.support.harness.installation import Installation, eventually

@@ -13,12 +13,12 @@ from uuid import UUID
 import pytest
 
 from latent_client import AsyncClient, SyncClient
-from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import LatentError, NotFound
-from latent_core.domain.evaluation import EvalRequest
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.query import SearchRequest
-from latent_core.domain.refresh import RefreshRequest, Strategy
+from latent_core.wire.containers import ContainerState
+from latent_core.wire.evaluation import EvalRequest
+from latent_core.wire.refresh import RefreshRequest, Strategy
+from latent_core.wire.search import SearchRequest
 from latent_gateway.app import ROUTERS
 from latent_gateway.openapi import GatewayApi, operations
 from tests.support.fake_gateway.http import (

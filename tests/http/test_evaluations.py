@@ -9,11 +9,11 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.errors import Forbidden, Invalid
-from latent_core.domain.evaluation import EvalReport, EvalRequest, JudgedQuery
 from latent_core.domain.golden import GoldenSet, parse_golden
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Fusion, FusionMethod, Manifest, SearchMode
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.evaluation import EvalReport, EvalRequest, JudgedQuery
+from latent_core.wire.search import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation
 

@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient
-from latent_core.domain.container import ContainerState
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.token import Scope
+from latent_core.wire.containers import ContainerState
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation
 from tests.support.servers.embedding_server import EmbeddingServer

@@ -16,7 +16,7 @@ import pytest
 from latent_client import AsyncClient
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.domain.manifest.model import Dedup, Manifest, SearchMode
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation, eventually
 from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer

@@ -8,7 +8,7 @@ import pytest
 from latent_client import AsyncClient
 from latent_core.domain.errors import NotFound
 from latent_core.domain.manifest.model import Dedup, SearchMode
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.http.test_http_surface import add, ingest, manifest, settled
 from tests.support.harness.installation import Installation, eventually
 

@@ -15,7 +15,7 @@ import pytest
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import eventually
 

@@ -15,7 +15,7 @@ from PIL import Image
 from latent_client import AsyncClient, export_pages
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Pdf
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.http.test_http_surface import add, ingest, manifest, settled
 from tests.support.harness.installation import Installation
 

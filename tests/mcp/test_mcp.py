@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
 
 from latent_core.domain.job import JobState
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.http.test_http_surface import HANDBOOK, ingest, manifest, settled
 from tests.support.harness.installation import LATENT, Installation
 from tests.support.servers.embedding_server import EmbeddingServer

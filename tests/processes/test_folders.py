@@ -27,7 +27,7 @@ from latent_client.folder_watch import (
 from latent_core.domain.errors import Invalid
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import SearchMode
-from latent_core.wire.listing import ListedFile
+from latent_core.wire.documents import ListedFile
 from tests.http.test_http_surface import add, manifest, search
 from tests.support.harness.installation import LATENT, Installation, eventually
 from tests.support.servers.embedding_server import EmbeddingServer

@@ -20,7 +20,7 @@ import pytest
 from latent_client import AsyncClient
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Dedup, Manifest, SearchMode
-from latent_core.domain.query import SearchRequest, SearchResponse
+from latent_core.wire.search import SearchRequest, SearchResponse
 from tests.conftest import DIMS
 from tests.support.harness.installation import LATENT, Installation, eventually
 from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer

@@ -23,7 +23,7 @@ from latent_client import AsyncClient
 from latent_core.domain.errors import Forbidden, Invalid, IssueCode
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Retrieval, SearchMode
-from latent_core.domain.query import SearchRequest, SearchResponse
+from latent_core.wire.search import SearchRequest, SearchResponse
 from tests.http.test_http_surface import add, ingest, manifest
 from tests.support.harness.installation import Installation, eventually
 from tests.support.servers.embedding_server import EmbeddingServer

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient, hybrid_search, retrieve_top_k, search_sources
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.http.test_http_surface import ingest, manifest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

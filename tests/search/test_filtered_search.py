@@ -16,10 +16,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from latent_client import AsyncClient
 from latent_core.domain.filters.model import CHUNK_META, PARSED_META
-from latent_core.domain.hit import Hit
 from latent_core.domain.manifest.model import Manifest, SearchMode
-from latent_core.domain.query import SearchRequest, SearchResponse
-from latent_core.search.filters import SELECTIVE
+from latent_core.search.constraints import SELECTIVE
+from latent_core.wire.search import Hit, SearchRequest, SearchResponse
 from tests.conftest import DIMS
 from tests.http.test_http_surface import ingest, settled
 from tests.support.harness.installation import Installation

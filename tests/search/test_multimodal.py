@@ -21,11 +21,10 @@ from psycopg.rows import dict_row
 from latent_client import AsyncClient
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import IssueCode
-from latent_core.domain.hit import Hit
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import SearchMode
-from latent_core.domain.query import SearchRequest, SearchResponse
-from latent_core.domain.refresh import RefreshRequest, RefreshTarget, Strategy
+from latent_core.wire.refresh import RefreshRequest, RefreshTarget, Strategy
+from latent_core.wire.search import Hit, SearchRequest, SearchResponse
 from latent_gateway.mcp.reading import read
 from tests.conftest import DIMS
 from tests.http.test_http_surface import add, ingest, manifest

@@ -19,9 +19,8 @@ from latent_client import AsyncClient
 from latent_core.domain.errors import Conflict
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.query import SearchRequest
-from latent_core.domain.refresh import RefreshRequest
-from latent_core.wire.refresh import PlanAnswer
+from latent_core.wire.refresh import PlanAnswer, RefreshRequest
+from latent_core.wire.search import SearchRequest
 from tests.support.harness.installation import Installation, eventually
 from tests.support.servers.embedding_server import EmbeddingServer
 

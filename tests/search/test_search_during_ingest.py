@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from latent_client import AsyncClient
-from latent_core.domain.hit import Hit
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Chunker, SearchMode
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import Hit, SearchRequest
 from tests.http.test_http_surface import add, manifest
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, pytest.mark.timeout(400)]

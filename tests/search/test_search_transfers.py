@@ -13,11 +13,10 @@ import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient
-from latent_core.domain.container import ContainerState
-from latent_core.domain.hit import Hit
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Chunker, Manifest, SearchMode
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.containers import ContainerState
+from latent_core.wire.search import Hit, SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation, eventually
 from tests.support.servers.embedding_server import EmbeddingServer

@@ -13,7 +13,7 @@ from latent_client import AsyncClient
 from latent_core.domain.errors import NotFound
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Manifest, SearchMode
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import SearchRequest
 from tests.conftest import DIMS
 from tests.support.harness.installation import Installation, eventually
 

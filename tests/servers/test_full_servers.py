@@ -10,7 +10,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from latent_core.db import stores_over_capacity
+from latent_core.db import capacity
 from latent_core.db.capacity import SERVICES
 from latent_core.domain.errors import Service, StoreFull
 from latent_core.domain.ids import Sha256
@@ -33,11 +33,11 @@ async def harness(
     furnished_harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[GatewayHarness]:
     """With all of its stores taken for servers, as far as their room goes."""
-    capacity = furnished_harness.stack.capacity
-    monkeypatch.setattr(capacity, "_servers", frozenset(SERVICES))
+    guard = furnished_harness.stack.capacity
+    monkeypatch.setattr(guard, "_servers", frozenset(SERVICES))
     yield furnished_harness
-    capacity._reported_at.clear()
-    capacity._looked_at = None
+    guard._reported_at.clear()
+    guard._looked_at = None
     async with furnished_harness.stack.db.transaction() as conn:
         await conn.execute("DELETE FROM stores_over_capacity")
 
@@ -45,7 +45,7 @@ async def harness(
 async def note(harness: GatewayHarness, service: Service) -> None:
     """As a worker elsewhere does."""
     async with harness.stack.db.transaction() as conn:
-        await stores_over_capacity.note(conn, service)
+        await capacity.note(conn, service)
     harness.stack.capacity._looked_at = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from latent_core.domain.hit import Hit, PlaceView, Provenance
+from latent_core.wire.search import Hit, PlaceView, Provenance
 
 
 def doc(name: str) -> UUID:

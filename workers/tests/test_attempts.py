@@ -13,9 +13,8 @@ from latent_core.db.connection import Database
 from latent_core.domain.errors import GatewayUnreachable, UpstreamError
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
-from latent_core.models.embedding.api.breaker import Breaker
 from latent_core.models.embedding.api.openai import OpenAiEmbedder
-from latent_core.models.embedding.api.remote import RetryPolicy
+from latent_core.models.embedding.api.remote import Breaker, RetryPolicy
 from latent_core.models.embedding.api.wire import EmbeddingEndpoint
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.models.embedding.rate import TextRate

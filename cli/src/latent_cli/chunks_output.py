@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from latent_cli.output import moment, safe, table
-from latent_core.domain.hit import PlaceView
 from latent_core.wire.chunks import ChunkSizes, ChunkView, Distribution, SizesAnswer
+from latent_core.wire.search import PlaceView
 
 BEGINNING: Final = 60
 """Characters of a chunk's text in a list."""

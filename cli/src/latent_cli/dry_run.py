@@ -20,15 +20,15 @@ from latent_client.folder import SkippedFile
 from latent_client.sidecars import SidecarMetas, read_meta, read_sidecars, sidecar_of
 from latent_client.uploads import in_parallel
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.doc_meta import accepted_meta, published_meta
+from latent_core.domain.document import accepted_meta, published_meta
 from latent_core.domain.errors import IngestFailed, LatentError
 from latent_core.domain.manifest.model import Manifest
-from latent_core.models.embedding.inputs import PieceTokenizer
 from latent_core.models.embedding.port import Embedder, EmbeddingModel
 from latent_core.models.embedding.resolve import TEXTS_PER_MINUTE, EmbedderRegistry
+from latent_core.models.embedding.tokens import PieceTokenizer
 from latent_core.settings import Settings
 from latent_workers.chunk.counting import WordCounter
-from latent_workers.chunk.drafting import drafts_of
+from latent_workers.chunk.writing import drafts_of
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import HEAD_BYTES, DetectedType, detect
 from latent_workers.parse.run import parse_file, read_records

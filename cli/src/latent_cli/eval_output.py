@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from latent_cli.output import answers, safe, table
-from latent_core.domain.evaluation import EvalReport, Interval, SetupReport, Suggestion
+from latent_core.wire.evaluation import EvalReport, Interval, SetupReport, Suggestion
 
 SHOWN_SETUPS = 10
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from pydantic import BaseModel
 
+from latent_cli.output import answers, emit
 from latent_core.domain.errors import Invalid
 from latent_core.runtime import event_loop
-from latent_core.settings import Settings
+from latent_core.settings import Settings, load_settings
 
 Announce = Callable[[str, str], None]
 """Called with the address and the location of the token as soon as the gateway answers."""
@@ -77,3 +79,22 @@ def _require_servers(settings: Settings, what: str) -> None:
             "`latent up` needs none of them",
             missing=settings.addresses_missing,
         )
+
+
+def overridden(**given: Any) -> Settings:
+    """The settings, overridden by the options of the command line."""
+    return load_settings(**{name: value for name, value in given.items() if value is not None})
+
+
+def announcing(*, as_json: bool) -> Announce:
+    """A callback that prints the address of the gateway and the location of its token on stdout."""
+
+    def announce(url: str, token_place: str) -> None:
+        if as_json:
+            emit({"url": url, "token": token_place}, line=True)
+            return
+        console = answers()
+        console.print(f"latent runs at {url}; its token is in {token_place}")
+        console.print("Press Ctrl-C to stop it; try `latent container list` in another terminal")
+
+    return announce

@@ -6,12 +6,9 @@ from collections.abc import AsyncIterator, Collection
 from datetime import datetime
 
 from latent_client.transport import ClientCalls, part
-from latent_core.domain.audit import AuditLine
-from latent_core.domain.container import ContainerState
 from latent_core.domain.token import Scope, TokenView
-from latent_core.wire.audit import AuditPage
-from latent_core.wire.containers import ContainerStateAnswer
-from latent_core.wire.tokens import TokenAnswer, TokenCreated, TokenPage
+from latent_core.wire.access import AuditLine, AuditPage, TokenAnswer, TokenCreated, TokenPage
+from latent_core.wire.containers import ContainerState, ContainerStateAnswer
 
 
 class AccessCalls(ClientCalls):

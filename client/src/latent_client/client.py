@@ -23,32 +23,34 @@ from latent_client.streams import JobEvents, JobNews
 from latent_client.transfers import TransferCalls
 from latent_client.transport import Blob, Transport, part
 from latent_client.waiting import HOUR, JobWait, OnWait
-from latent_core.domain.container import ContainerSummary
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import RateLimited, Unavailable
-from latent_core.domain.evaluation import EvalRequest, KeptRun
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.query import SearchRequest, SearchResponse
-from latent_core.domain.refresh import RefreshRequest
 from latent_core.wire.chunks import ChunkAnswer, ChunkPage, ChunkView, SizesAnswer
 from latent_core.wire.containers import (
     ContainerCreated,
     ContainerList,
+    ContainerSummary,
     ContainerUpdated,
     DescribedContainer,
 )
-from latent_core.wire.doctor import DoctorAnswer
-from latent_core.wire.documents import AddAnswer, DocumentAnswer, DocumentPage
-from latent_core.wire.eval import EvalRuns
-from latent_core.wire.health import ReadinessAnswer
+from latent_core.wire.doctor import DoctorAnswer, ReadinessAnswer, ToolList, ToolView
+from latent_core.wire.documents import (
+    AddAnswer,
+    DocumentAnswer,
+    DocumentPage,
+    ListedFile,
+    ListingAnswer,
+    UploadAnswer,
+    UploadView,
+)
+from latent_core.wire.evaluation import EvalRequest, EvalRuns, KeptRun
 from latent_core.wire.jobs import JobAccepted, JobAnswer, JobList, RequeueAnswer
-from latent_core.wire.listing import ListedFile, ListingAnswer
 from latent_core.wire.pages import PageAnswer, PagePdfAnswer, PagesPage, PageView
-from latent_core.wire.refresh import PlanAnswer, RefreshAnswer, RollbackAnswer
-from latent_core.wire.tools import ToolList, ToolView
-from latent_core.wire.uploads import UploadAnswer, UploadView
+from latent_core.wire.refresh import PlanAnswer, RefreshAnswer, RefreshRequest, RollbackAnswer
+from latent_core.wire.search import SearchRequest, SearchResponse
 
 DEFAULT_URL: Final = "http://127.0.0.1:7801"
 DOCTOR_SECONDS: Final = 6 * HOUR

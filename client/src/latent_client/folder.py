@@ -24,11 +24,10 @@ from latent_client.sidecars import SidecarMetas, read_sidecars
 from latent_client.uploads import FileUpload, SendingClient, in_parallel, ingest_file, send
 from latent_client.waiting import HOUR, OnWait
 from latent_client.walk import FoundFile, Walk, walk
-from latent_core.domain.doc_meta import given_digest
+from latent_core.domain.document import given_digest
 from latent_core.domain.errors import Forbidden, IngestFailed, Invalid, TooLarge
 from latent_core.domain.job import JobState, JobView
-from latent_core.wire.documents import AddAnswer
-from latent_core.wire.listing import ListedFile
+from latent_core.wire.documents import AddAnswer, ListedFile
 
 __all__ = [
     "FolderPlan",

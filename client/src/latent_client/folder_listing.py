@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from latent_client.walk import FoundFile
-from latent_core.wire.listing import ListedFile, ListingAnswer, RefusedFile
+from latent_core.wire.documents import ListedFile, ListingAnswer, RefusedFile
 
 LISTING_FILES: Final = 5_000
 """Files announced in one call."""

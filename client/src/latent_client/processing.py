@@ -13,7 +13,7 @@ from latent_client.streams import read_events
 from latent_client.transport import ClientCalls
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.pdf_status import PdfState, PdfStatus, PdfTotals
-from latent_core.wire.processing import PdfStatusPage, ProcessAnswer
+from latent_core.wire.pages import PdfStatusPage, ProcessAnswer
 
 PATH: Final = "/v1/admin/process-selected"
 QUIET_SECONDS: Final = 60.0

@@ -9,9 +9,8 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from latent_client.client import AsyncClient
-from latent_core.domain.hit import Hit, Reason
 from latent_core.domain.manifest.model import SearchMode
-from latent_core.domain.query import SearchRequest
+from latent_core.wire.search import Hit, Reason, SearchRequest
 
 PAGES: Final = 12
 

@@ -11,8 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from latent_client.sidecars import read_meta, sidecar_of
 from latent_core.domain.errors import Invalid, RateLimited
-from latent_core.wire.documents import AddAnswer
-from latent_core.wire.uploads import UploadView
+from latent_core.wire.documents import AddAnswer, UploadView
 
 CONCURRENCY: Final = 4
 RATE_ATTEMPTS: Final = 6

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Final
 from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.port import BlobStore
 from latent_core.domain.errors import Invalid
-from latent_core.runtime.data_directory import DataDirectory
+from latent_core.runtime.data_directory import DataDirectory, WorkFolder
 from latent_core.runtime.postgres import EmbeddedPostgres
-from latent_core.runtime.work_folder import WorkFolder
 from latent_core.settings import Settings
 from latent_core.vectors.edge.index import MIN_FREE_BYTES, EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
 
 if TYPE_CHECKING:
-    from latent_core.blobs.presigning import Presigner
     from latent_core.blobs.s3 import S3Address
+    from latent_core.blobs.signing import Presigner
 
 INSTALL: Final = "pip install 'latent-core[servers]'"
 
@@ -109,7 +108,7 @@ def open_presigner(services: AsyncExitStack, settings: Settings) -> Presigner | 
     if settings.s3_endpoint is None or settings.s3_public_endpoint is None:
         return None
     with _server_clients():
-        from latent_core.blobs.presigning import Presigner
+        from latent_core.blobs.signing import Presigner
     presigner = Presigner(_s3_address(settings, settings.s3_public_endpoint))
     services.callback(presigner.close)
     return presigner

@@ -35,22 +35,22 @@ from latent_core.db.migrate import current_revision, migrate
 from latent_core.db.ownership import taking_part
 from latent_core.domain.errors import Conflict
 from latent_core.ingest.containers import ensure_collections
-from latent_core.models.embedding.adapted import StoredAdapters
+from latent_core.models.embedding.drift import StoredAdapters
+from latent_core.models.embedding.rate import SharedTextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry, key_of_endpoint, per_minute_of
-from latent_core.models.embedding.shared_rate import SharedTextRate
 from latent_core.models.rerank.resolve import Rerankers
 from latent_core.queue.reaper import release_all
 from latent_core.queue.wakeup import Wakeup
 from latent_core.runtime import failpoint
 from latent_core.runtime.data_directory import owner_of
 from latent_core.search.embed import QueryCache
-from latent_core.search.stores import SearchStores
+from latent_core.search.readable import SearchStores
 from latent_core.settings import Settings
 from latent_core.telemetry.metrics import Metrics
 from latent_core.vectors.port import VectorIndex
 
 if TYPE_CHECKING:
-    from latent_core.blobs.presigning import Presigner
+    from latent_core.blobs.signing import Presigner
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from latent_core.bm25.exact import TEXTS_AT_ONCE, signature, signatures
 from latent_core.bm25.packing import (
     MAX_CHUNK_NO,
     MAX_LENGTH,
@@ -21,10 +22,8 @@ from latent_core.bm25.packing import (
     pack_columns,
     unpack,
 )
-from latent_core.bm25.posting_rows import PostingBlock
-from latent_core.bm25.signature import TEXTS_AT_ONCE, signature, signatures
-from latent_core.bm25.term_vectors import tfs_of
-from latent_core.bm25.vector_fields import read_vectors
+from latent_core.bm25.postings import PostingBlock
+from latent_core.bm25.term_vectors import read_vectors, tfs_of
 from latent_core.db.connection import Database
 from latent_core.db.copying import (
     BINARY_END,

@@ -15,10 +15,9 @@ import pytest
 import urllib3
 from pydantic import SecretStr
 
-from latent_core.blobs.local_cache import LocalBlobCache
-from latent_core.blobs.presigning import Presigner
-from latent_core.blobs.s3 import PROBE, S3Address, S3BlobStore, connect, key_of
+from latent_core.blobs.s3 import PROBE, LocalBlobCache, S3Address, S3BlobStore, connect, key_of
 from latent_core.blobs.s3_errors import refused
+from latent_core.blobs.signing import Presigner
 from latent_core.blobs.writer import store as keep
 from latent_core.db.connection import Database
 from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, Unavailable

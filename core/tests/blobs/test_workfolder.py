@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from latent_core.runtime.work_folder import YOUNG_SECONDS, WorkFolder
+from latent_core.runtime.data_directory import YOUNG_SECONDS, WorkFolder
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from latent_core.runtime.work_folder import WorkFolder
+from latent_core.runtime.data_directory import WorkFolder
 with WorkFolder(Path(sys.argv[1])) as folder:
     (folder.tmp / "half").write_text("x")
     print(folder.tmp, flush=True)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from latent_core.bm25.literals import required
-from latent_core.bm25.signature import CHARS, SIZES, places, signature
+from latent_core.bm25.exact import CHARS, SIZES, places, required, signature
 
 WORDS = st.text(alphabet="abcXYZ_äßÉ 日本\n.-0", min_size=0, max_size=12)
 

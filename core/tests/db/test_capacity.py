@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from latent_core.backends import ProcessFolders, open_blobs, open_vectors
-from latent_core.db import stores_over_capacity
+from latent_core.db import capacity
 from latent_core.db.capacity import REMEMBERED_SECONDS, SERVICES, CapacityGuard
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import GatewayUnreachable, OutOfSpace, Service, StoreFull
@@ -57,16 +57,16 @@ async def test_a_server_that_says_it_is_full_is_left_alone_for_a_minute(conn: Co
 
 
 async def test_what_a_worker_met_is_known_to_every_gateway_that_asks(conn: Connection) -> None:
-    await stores_over_capacity.note(conn, "qdrant")
+    await capacity.note(conn, "qdrant")
     clock = Clock()
-    capacity = CapacityGuard(servers=ALL, clock=clock)
+    guard = CapacityGuard(servers=ALL, clock=clock)
     with pytest.raises(OutOfSpace, match="Qdrant reported a full disk"):
-        await capacity.check(conn)
+        await guard.check(conn)
     clock.now += REMEMBERED_SECONDS
     await conn.execute(
         "UPDATE stores_over_capacity SET reported_at = reported_at - interval '61 seconds'"
     )
-    await capacity.check(conn)
+    await guard.check(conn)
 
 
 async def test_other_errors_and_stores_of_this_machine_are_not_remembered(conn: Connection) -> None:
@@ -74,7 +74,7 @@ async def test_other_errors_and_stores_of_this_machine_are_not_remembered(conn: 
     capacity.heard(GatewayUnreachable("gone"))
     capacity.heard(OutOfSpace("of one upload"))
     capacity.heard(StoreFull("on this disk", service="minio"))
-    await stores_over_capacity.note(conn, "minio")
+    await capacity.note(conn, "minio")
     await capacity.check(conn)
 
 
@@ -112,14 +112,14 @@ async def test_a_job_that_meets_a_full_store_waits_spends_no_attempt_and_tells_t
     assert seen.cause is not None
     assert seen.cause.details == {"service": "qdrant"}
     async with database.reading() as conn:
-        assert set(await stores_over_capacity.reported_within(conn, 60)) == {"qdrant"}
+        assert set(await capacity.reported_within(conn, 60)) == {"qdrant"}
 
 
 async def test_a_store_too_full_for_the_note_of_it_lets_the_job_wait_all_the_same(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = "DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$"
-    monkeypatch.setattr(stores_over_capacity, "NOTE", full)
+    monkeypatch.setattr(capacity, "NOTE", full)
     (job_id,) = await put(database, job(max_attempts=1))
     error = StoreFull("full", service="postgres")
     assert await retry_or_fail(database, await must_take(database), error) == "paused"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from latent_core.domain.doc_meta import accepted_meta, given_digest, published_meta
+from latent_core.domain.document import accepted_meta, given_digest, published_meta
 from latent_core.domain.errors import IngestFailed, Invalid
 from latent_core.domain.manifest.custom_schema import CustomSchema, FieldKind, FieldRule
 from latent_core.domain.manifest.model import Manifest, parse_manifest

@@ -12,7 +12,7 @@ from latent_core.bm25.language import detect_language
 from latent_core.domain.errors import Invalid
 from latent_core.domain.filters.model import AllOf, Column, FilterOp, MetaField, Negation, Test
 from latent_core.domain.filters.syntax import parse, shown
-from latent_core.domain.languages import LANGUAGES, language_named
+from latent_core.domain.text import LANGUAGES, language_named
 from tests.support.oracles.filter_oracle import filters, random_rows
 
 ROWS: Final = random_rows(20, datetime(2026, 11, 20, tzinfo=UTC), seed=3)

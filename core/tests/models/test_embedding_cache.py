@@ -10,15 +10,15 @@ import pytest
 
 from latent_core.db.connection import Database
 from latent_core.db.spaces import embedding_cache as embeddings
+from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.ids import Sha256, content_hash
-from latent_core.domain.vector import Matrix, Vector
 from latent_core.models.embedding import cache
 from latent_core.models.embedding.batcher import Batcher
 from latent_core.models.embedding.cache import CachedEmbedding
-from latent_core.models.embedding.inputs import PieceTokenizer
 from latent_core.models.embedding.picture import StoredImage
 from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
+from latent_core.models.embedding.tokens import PieceTokenizer
 from tests.support.hashed_embedder import HashedWords
 
 DIMS = 16

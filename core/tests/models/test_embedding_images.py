@@ -22,18 +22,17 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest.model import Manifest
-from latent_core.models.embedding.api.breaker import Breaker
 from latent_core.models.embedding.api.nomic import NomicVisionClient
-from latent_core.models.embedding.api.openai_wire import TOKENS_PER_IMAGE, JinaClient, VllmClient
-from latent_core.models.embedding.api.remote import RemoteEmbedder, RetryPolicy
+from latent_core.models.embedding.api.openai import TOKENS_PER_IMAGE, JinaClient, VllmClient
+from latent_core.models.embedding.api.remote import Breaker, RemoteEmbedder, RetryPolicy
 from latent_core.models.embedding.api.wire import EmbeddingEndpoint
 from latent_core.models.embedding.batcher import Batcher
 from latent_core.models.embedding.cache import CachedEmbedding
-from latent_core.models.embedding.inputs import PieceTokenizer
 from latent_core.models.embedding.picture import StoredImage, as_data_url, media_type, pieces
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.models.embedding.rate import TextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.embedding.tokens import PieceTokenizer
 from latent_core.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.contracts.embedding import EmbedderContract

@@ -19,19 +19,18 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as FastTokenizer, models, pre_tokenizers, processors
 
+from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Invalid, OutOfSpace, Unavailable
-from latent_core.domain.vector import Matrix
 from latent_core.models.embedding import minilm
-from latent_core.models.embedding.batch_plan import MIN_FILL, SLACK, plan_runs
+from latent_core.models.embedding.batcher import MIN_FILL, SLACK, plan_runs
 from latent_core.models.embedding.encoder import Encoder, Pooling
 from latent_core.models.embedding.local import LocalEmbedder, LocalModel, Prompts
 from latent_core.models.embedding.minilm import FP32, INT8, WINDOW, Variant
-from latent_core.models.embedding.onnx_folder import from_folder
-from latent_core.models.embedding.onnx_format import ElementType, Graph
+from latent_core.models.embedding.onnx_format import ElementType, Graph, from_folder
+from latent_core.models.embedding.onnx_graph import read_safetensors
+from latent_core.models.embedding.picture import windows
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.models.embedding.tokens import ModelTokenizer
-from latent_core.models.embedding.weights import read_safetensors
-from latent_core.models.embedding.windows import windows
 from tests.support.contracts.embedding import EmbedderContract
 
 DEADLINE = 30.0

@@ -34,14 +34,13 @@ from latent_core.domain.errors import (
     UpstreamTimeout,
 )
 from latent_core.domain.manifest.model import Manifest
-from latent_core.models.embedding.api.openai import OpenAiEmbedder
-from latent_core.models.embedding.api.openai_wire import EmbeddingsClient
+from latent_core.models.embedding.api.openai import EmbeddingsClient, OpenAiEmbedder
 from latent_core.models.embedding.api.remote import RetryPolicy
 from latent_core.models.embedding.api.wire import EmbeddingEndpoint, EmbeddingWire
-from latent_core.models.embedding.inputs import PieceTokenizer
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.models.embedding.rate import TextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.embedding.tokens import PieceTokenizer
 from latent_core.settings import Settings
 from tests.support import REPOSITORY
 from tests.support.clock import FakeClock

@@ -14,7 +14,7 @@ import pytest_asyncio
 from hypothesis import given, settings, strategies as st
 from pydantic import SecretStr
 
-from latent_core.db import containers, embed_usage, rates
+from latent_core.db import containers, embed_usage
 from latent_core.db.connection import Database
 from latent_core.db.embed_usage import EmbedUsage
 from latent_core.domain.errors import (
@@ -27,15 +27,12 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.ids import JobId
 from latent_core.domain.manifest.model import Manifest
-from latent_core.models.embedding.api.breaker import Breaker
 from latent_core.models.embedding.api.nomic import NomicClient
-from latent_core.models.embedding.api.remote import RemoteEmbedder, RetryPolicy
+from latent_core.models.embedding.api.remote import Breaker, RemoteEmbedder, RetryPolicy
 from latent_core.models.embedding.api.wire import EmbeddingEndpoint
-from latent_core.models.embedding.port import EmbeddingModel
-from latent_core.models.embedding.prefixes import Prefixes, prefixes_of
-from latent_core.models.embedding.rate import TextRate
+from latent_core.models.embedding.port import EmbeddingModel, Prefixes, prefixes_of
+from latent_core.models.embedding.rate import SharedTextRate, TextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
-from latent_core.models.embedding.shared_rate import SharedTextRate
 from latent_core.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.contracts.embedding import EmbedderContract
@@ -299,11 +296,11 @@ class TestSharedRate:
     async def test_together_processes_take_no_more_than_the_bucket_holds_and_refills(
         self, database: Database
     ) -> None:
-        bucket = rates.Bucket("many", burst=100, per_second=1e-6)
+        bucket = embed_usage.Bucket("many", burst=100, per_second=1e-6)
 
         async def take() -> int:
             async with database.transaction() as conn:
-                return 7 if not await rates.take(conn, bucket, 7) else 0
+                return 7 if not await embed_usage.take(conn, bucket, 7) else 0
 
         taken = sum(await asyncio.gather(*(take() for _ in range(40))))
         assert taken == 98

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest.availability import check_offered, settled
-from latent_core.domain.manifest.model import Manifest, parse_manifest
+from latent_core.domain.manifest.model import Manifest, check_offered, parse_manifest, settled
 from latent_core.settings import Settings
 
 

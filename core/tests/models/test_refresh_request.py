@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from latent_core.domain.refresh import RefreshRequest
+from latent_core.wire.refresh import RefreshRequest
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,16 @@ from hypothesis import given, settings, strategies as st
 from pydantic import SecretStr
 
 from latent_core.domain.errors import Invalid, LatentError, RateLimited, TimedOut, Unavailable
-from latent_core.models.rerank.api import ApiReranker, RerankEndpoint, RetryPolicy
-from latent_core.models.rerank.dialects import Dialect, dialect_of, endpoint_of
+from latent_core.models.rerank.api import (
+    ApiReranker,
+    Dialect,
+    RerankEndpoint,
+    RetryPolicy,
+    dialect_of,
+    endpoint_of,
+    read_scores,
+)
 from latent_core.models.rerank.resolve import Provider, Rerankers
-from latent_core.models.rerank.scores import read_scores
 from latent_core.settings import Settings
 from tests.support.contracts.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
 from tests.support.servers.rerank_server import PATHS, RerankFault, RerankServer, overlap

@@ -15,8 +15,8 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.job import JobKind, JobState
 from latent_core.queue import admin
+from latent_core.queue.reaper import forget
 from latent_core.queue.requeue import retry_or_fail
-from latent_core.queue.retention import forget
 from tests.support.queue import (
     finished,
     history,

@@ -12,18 +12,8 @@ from psycopg.types.json import Jsonb
 
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.job import JobKind, JobState
-from latent_core.queue import (
-    admin,
-    claim,
-    context,
-    enqueue,
-    finish,
-    lease,
-    reaper,
-    requeue,
-    retention,
-)
-from latent_core.queue.retention import KEPT
+from latent_core.queue import admin, claim, context, enqueue, finish, lease, reaper, requeue
+from latent_core.queue.reaper import KEPT
 
 # 50,000 done, 5,000 queued in 50 containers (a tenth delayed, some waiting), 20 running, 4 of them expired.
 FILL = """
@@ -80,7 +70,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
     ),
     "views": (admin.VIEWS, {"ids": [1, 50001, 55016]}, 10),
     "forget": (
-        retention.FORGET,
+        reaper.FORGET,
         {"state": "done", "kept": KEPT[JobState.DONE], "limit": 10},
         50,
     ),

@@ -27,8 +27,7 @@ from latent_core.queue import reaper
 from latent_core.queue.backoff import CAP_SECONDS, backoff_seconds
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.errors import LeaseLost
-from latent_core.queue.finish import finish, finish_all, hold
-from latent_core.queue.issues import clean
+from latent_core.queue.finish import clean, finish, finish_all, hold
 from latent_core.queue.reaper import disown, reap, reap_one, release_all
 from latent_core.queue.requeue import release, requeue_with, retry_or_fail
 from tests.support.queue import (

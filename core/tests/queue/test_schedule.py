@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest.model import parse_manifest
-from latent_core.domain.manifest.schedule import due_since
+from latent_core.domain.manifest.model import due_since, parse_manifest
 
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 MOMENTS = st.timedeltas(timedelta(0), timedelta(days=1000)).map(lambda since: BEGIN + since)

@@ -16,7 +16,7 @@ from latent_core.domain.errors import (
     TooLarge,
     Unavailable,
 )
-from latent_core.domain.skipped_images import PLAINLY, SkippedImages, is_about_the_picture
+from latent_core.domain.findings import PLAINLY, SkippedImages, is_about_the_picture
 
 
 @pytest.mark.parametrize("kind", [IngestFailed, Invalid, NotFound, TooLarge])

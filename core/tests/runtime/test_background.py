@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from latent_core.runtime.cancel_and_wait import ended
+from latent_core.runtime.tasks import ended
 
 
 async def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:

@@ -19,13 +19,12 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 from pydantic import SecretStr
 from typing_extensions import override
 
-from latent_core.db.activity import oldest_transaction_seconds
+from latent_core.db.capacity import oldest_transaction_seconds
 from latent_core.db.connection import Database
 from latent_core.domain.errors import Conflict, Invalid, IssueCode
 from latent_core.runtime.probe import main as probe
 from latent_core.settings import Settings
-from latent_core.telemetry.metrics import Metrics, bound, set_up_logs
-from latent_core.telemetry.metrics_server import metrics_served
+from latent_core.telemetry.metrics import Metrics, bound, metrics_served, set_up_logs
 from latent_core.telemetry.tracing import recording, span, tracing
 
 

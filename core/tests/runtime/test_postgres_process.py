@@ -20,7 +20,7 @@ from latent_core.db.connection import Database
 from latent_core.domain.errors import Conflict, Invalid, Unavailable
 from latent_core.runtime.cluster import SOCKET_PATH_LIMIT, Cluster
 from latent_core.runtime.data_directory import DataDirectory
-from latent_core.runtime.orphan_processes import GUARDIAN, end_leftovers, find_leftovers
+from latent_core.runtime.guarded_process import GUARDIAN, end_leftovers, find_leftovers
 from latent_core.runtime.postgres import EmbeddedPostgres
 
 OWNER = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from latent_core.search.dedup import (
+from latent_core.search.ranking import (
     MAX_DUPLICATES,
     MAX_OTHERS,
     RankedCandidate,

@@ -12,15 +12,27 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.evaluation import EvalRequest, JudgedQuery, KeptRun, Setup
 from latent_core.domain.golden import GoldenQuery, GoldenSet, Thresholds
-from latent_core.domain.hit import Hit
 from latent_core.domain.manifest.model import Fusion, SearchMode
-from latent_core.eval.datasets import golden_in, golden_key, read_judged
-from latent_core.eval.intervals import mean_interval, paired_interval
+from latent_core.eval.datasets import (
+    QueryResult,
+    QuerySet,
+    golden_in,
+    golden_key,
+    judged,
+    read_judged,
+)
 from latent_core.eval.metrics import of_documents, of_ranking
-from latent_core.eval.query_sets import QueryResult, QuerySet, judged
-from latent_core.eval.reporting import candidates, is_baseline, report, suggestion
+from latent_core.eval.reporting import (
+    candidates,
+    is_baseline,
+    mean_interval,
+    paired_interval,
+    report,
+    suggestion,
+)
+from latent_core.wire.evaluation import EvalRequest, JudgedQuery, KeptRun, Setup
+from latent_core.wire.search import Hit
 from tests.support import hits as made
 
 MEASURES = [ir_measures.parse_measure(name) for name in ("nDCG@10", "R@20", "R@100", "RR")]

@@ -8,7 +8,7 @@ import pytest
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.manifest.model import Manifest
-from latent_core.search.filters import read_filters
+from latent_core.search.constraints import read_filters
 
 
 def manifest(container_id: str, **fields: Any) -> Manifest:

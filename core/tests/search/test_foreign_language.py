@@ -8,10 +8,10 @@ import pytest
 
 from latent_core.db.conditions import FilterCondition
 from latent_core.db.containers import Container, Space
-from latent_core.domain.container import ContainerState
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest.model import Fusion, FusionMethod, Manifest, Retrieval, SearchMode
 from latent_core.search.plan import FOREIGN_WEIGHT, ContainerPlan, is_foreign
+from latent_core.wire.containers import ContainerState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPANISH = {"spanish": 9, "english": 2}

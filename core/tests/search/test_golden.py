@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.evaluation import Means
 from latent_core.domain.golden import GoldenQuery, Thresholds, parse_golden
-from latent_core.domain.hit import Hit
 from latent_core.eval.gates import (
     means_of,
     percentile,
@@ -21,6 +19,8 @@ from latent_core.eval.gates import (
     threshold_failures,
 )
 from latent_core.eval.metrics import QueryFigures, of_golden, of_strings
+from latent_core.wire.evaluation import Means
+from latent_core.wire.search import Hit
 from tests.support.hits import doc, hit
 
 

@@ -12,15 +12,15 @@ import pytest
 from latent_core.bm25.analyser import query_terms
 from latent_core.db.conditions import FilterCondition
 from latent_core.db.containers import Container, Space
-from latent_core.domain.container import ContainerState
-from latent_core.domain.hit import Hit
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest.model import Display, Manifest, SearchMode
 from latent_core.search.container_search import ContainerCandidates
-from latent_core.search.dedup import Group, RankedCandidate
-from latent_core.search.hydrate import HydratedRows
 from latent_core.search.plan import ContainerPlan
+from latent_core.search.ranking import Group, RankedCandidate
 from latent_core.search.render import IMAGE_FROM, render
+from latent_core.search.snippet import HydratedRows
+from latent_core.wire.containers import ContainerState
+from latent_core.wire.search import Hit
 
 DOC, NOW = UUID(int=1), datetime(2026, 1, 1, tzinfo=UTC)
 HEADER = "| Ship | Port | Tons |"

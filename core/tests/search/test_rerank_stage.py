@@ -21,8 +21,7 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.manifest.model import Rerank, SearchMode
 from latent_core.models.rerank.api import ApiReranker, RerankEndpoint, RetryPolicy
-from latent_core.models.rerank.port import Reranker
-from latent_core.models.rerank.resolve import Rerankers
+from latent_core.models.rerank.resolve import Reranker, Rerankers
 from latent_core.search.rerank import (
     MAX_SECONDS,
     RerankedCandidate,

@@ -16,12 +16,11 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from latent_core.domain.errors import Conflict, Invalid
-from latent_core.runtime.cancel_and_wait import ended
 from latent_core.runtime.secret_files import forget_secrets, secrets_in
+from latent_core.runtime.tasks import ended
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack, refuse_taken
-from latent_core.telemetry.metrics import set_up_logs
-from latent_core.telemetry.metrics_server import metrics_served
+from latent_core.telemetry.metrics import metrics_served, set_up_logs
 from latent_core.telemetry.tracing import tracing
 from latent_gateway import envelope
 from latent_gateway.api import (
@@ -31,7 +30,6 @@ from latent_gateway.api import (
     blobs,
     chunks,
     containers,
-    doc_search,
     documents,
     evaluation,
     health,
@@ -52,23 +50,24 @@ from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
 from latent_gateway.console import site
 from latent_gateway.context import Gateway
-from latent_gateway.manifest_sync import sync_manifests
+from latent_gateway.manifest_sync import sync_manifests, warm_all
 from latent_gateway.mcp import discovery
 from latent_gateway.mcp.guard import GatewayNames, McpGuard
 from latent_gateway.mcp.server import Surface
 from latent_gateway.middleware.auth import AuthMiddleware
-from latent_gateway.middleware.compression import CompressionMiddleware
-from latent_gateway.middleware.requests import RequestMetrics, TelemetryMiddleware
-from latent_gateway.middleware.security_headers import ResponseHeaders
+from latent_gateway.middleware.requests import (
+    CompressionMiddleware,
+    RequestMetrics,
+    ResponseHeaders,
+    TelemetryMiddleware,
+)
 from latent_gateway.openapi import GatewayApi
-from latent_gateway.preload import warm_all
 
 logger = logging.getLogger(__name__)
 
 ROUTERS = (
     search,  # routes are tried in this order
     containers,
-    doc_search,
     uploads,
     ingest,
     listing,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from latent_core.db import activity
+from latent_core.db import capacity
 from latent_core.db.capacity import SERVICES
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import Sha256
@@ -81,7 +81,7 @@ class Gauges:
 
     async def _oldest(self) -> None:
         async with self._stack.db.reading() as conn:
-            oldest = await activity.oldest_transaction_seconds(conn)
+            oldest = await capacity.oldest_transaction_seconds(conn)
         self._stack.metrics.oldest_transaction.set(oldest)
 
 

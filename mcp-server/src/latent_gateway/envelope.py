@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from latent_core.db.capacity import REMEMBERED_SECONDS
-from latent_core.domain.envelope import Envelope
 from latent_core.domain.errors import (
     Conflict,
     Invalid,
@@ -26,6 +25,7 @@ from latent_core.domain.errors import (
     RateLimited,
     Unavailable,
 )
+from latent_core.wire.base import Envelope
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from latent_core.blobs.signing import Signer
 
 if TYPE_CHECKING:
-    from latent_core.blobs.presigning import Presigner
+    from latent_core.blobs.signing import Presigner
 
 TTL_SECONDS: Final = 300
 

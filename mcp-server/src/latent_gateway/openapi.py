@@ -16,9 +16,9 @@ from fastapi import FastAPI, Response
 from pydantic.json_schema import models_json_schema
 from typing_extensions import override
 
-from latent_core.domain.envelope import Envelope
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.manifest.model import Manifest
+from latent_core.wire.base import Envelope
 from latent_gateway.middleware.auth import OPEN
 
 Json = dict[str, Any]

@@ -11,10 +11,10 @@ import pytest
 
 from latent_core.db import containers
 from latent_core.db.connection import Connection, Database
-from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, Invalid, LatentError, NotFound
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.token import Scope
+from latent_core.wire.containers import ContainerState
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import OWNER, Principal
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from latent_core.domain.errors import RateLimited
-from latent_gateway.auth.failed_attempts import (
+from latent_gateway.auth.tokens import (
     MAX_ADDRESSES,
     MAX_FAILURES,
     SECONDS_PER_FAILURE,

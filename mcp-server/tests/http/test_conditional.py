@@ -11,10 +11,10 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from latent_core.domain.envelope import Envelope
+from latent_core.wire.base import Envelope
 from latent_gateway.middleware import conditional
-from latent_gateway.middleware.compression import CompressionMiddleware
 from latent_gateway.middleware.conditional import has_match, tagged_answer, version_of
+from latent_gateway.middleware.requests import CompressionMiddleware
 
 
 class CompactContent(Envelope):

@@ -11,14 +11,14 @@ from hypothesis import given, strategies as st
 from starlette.datastructures import QueryParams
 
 from latent_core.domain.errors import Invalid, Unauthorized
-from latent_core.domain.hit import Reason
-from latent_gateway.console.assets import PLACES, asset
-from latent_gateway.console.live_updates import event
-from latent_gateway.console.origin import ForeignOrigin, check_origin
-from latent_gateway.console.search_form import HITS, SearchForm
-from latent_gateway.console.session import LASTS_SECONDS, Sessions
+from latent_core.wire.search import Reason
+from latent_gateway.console.console_session import LASTS_SECONDS, Sessions
+from latent_gateway.console.jobs import event
+from latent_gateway.console.routing import ForeignOrigin, check_origin
+from latent_gateway.console.search import HITS, SearchForm
 from latent_gateway.console.sign_in import landing
 from latent_gateway.console.text_format import ago, marked, reason, size
+from latent_gateway.console.view import PLACES, asset
 
 RANGES = st.lists(st.tuples(st.integers(-5, 60), st.integers(-5, 60)), max_size=8)
 

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from latent_core.db.documents.folder_listings import LastJob, StoredFile
-from latent_core.wire.listing import ListedFile
+from latent_core.wire.documents import ListedFile
 from latent_gateway.api.listing import (
     DELETIONS_AT_ONCE,
     MAX_DELETIONS,

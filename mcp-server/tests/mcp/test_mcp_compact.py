@@ -10,14 +10,22 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from latent_core.domain.hit import AlsoInDocument, Duplicate, Hit, Neighbour, PlaceView, Provenance
 from latent_core.domain.ids import NAMESPACE
-from latent_core.domain.query import SearchRequest, SearchResponse
 from latent_core.search.plan import offset_of
+from latent_core.wire.search import (
+    AlsoInDocument,
+    Duplicate,
+    Hit,
+    Neighbour,
+    PlaceView,
+    Provenance,
+    SearchRequest,
+    SearchResponse,
+)
 from latent_gateway.mcp.compact import compact, cut, fit
+from latent_gateway.mcp.discovery import PAIR, TOOLS
 from latent_gateway.mcp.results import MIN_CHARS, size
-from latent_gateway.mcp.schema import schema_of
-from latent_gateway.mcp.tools.registry import PAIR, TOOLS
+from latent_gateway.mcp.tools.port import schema_of
 from latent_gateway.mcp.tools.search import SearchArguments, found
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=300)

@@ -10,9 +10,9 @@ import asyncio
 
 import numpy as np
 
-from latent_core.domain.vector import Vector
+from latent_core.domain.chunk import Vector
+from latent_core.models.embedding.picture import windows
 from latent_core.models.embedding.port import Embedder
-from latent_core.models.embedding.windows import windows
 
 SAME = 1e-4
 """How far a vector's numbers may be from those of the same text in another run."""

@@ -13,7 +13,7 @@ import random
 import pytest
 
 from latent_core.domain.errors import TimedOut
-from latent_core.models.rerank.port import Reranker
+from latent_core.models.rerank.resolve import Reranker
 
 SAME = 1e-4
 """How far a score may be from that of the same pair in another call."""

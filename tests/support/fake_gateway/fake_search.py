@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from latent_core.domain.hit import Hit, PlaceView, Provenance, Reason
 from latent_core.domain.ids import chunk_id, content_hash
-from latent_core.domain.query import SearchRequest
 from latent_core.wire.chunks import ChunkView
+from latent_core.wire.search import Hit, PlaceView, Provenance, Reason, SearchRequest
 from tests.support.fake_gateway.world import StoredDocument, World
 
 

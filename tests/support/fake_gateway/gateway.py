@@ -13,8 +13,7 @@ import orjson
 from pydantic import ValidationError
 
 from latent_client.transport import Blob
-from latent_core.domain.container import ContainerSizes, ContainerState, ContainerSummary
-from latent_core.domain.doc_meta import given_digest
+from latent_core.domain.document import given_digest
 from latent_core.domain.errors import (
     Conflict,
     Invalid,
@@ -27,7 +26,8 @@ from latent_core.domain.errors import (
 from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Manifest, parse_manifest
-from latent_core.domain.query import ContainerStatus, Diagnostics, SearchRequest
+from latent_core.wire.containers import ContainerSizes, ContainerState, ContainerSummary
+from latent_core.wire.search import ContainerStatus, Diagnostics, SearchRequest
 from tests.support.fake_gateway.fake_search import find, whole_chunk
 from tests.support.fake_gateway.http import (
     FakeRequest,

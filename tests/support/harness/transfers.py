@@ -7,9 +7,8 @@ from typing import Any, Final
 from latent_core.blobs.writer import store
 from latent_core.db import containers
 from latent_core.db.transfer import archives
-from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.ids import Sha256
-from latent_core.domain.job import JobKind
+from latent_core.domain.job import ArchiveKind, JobKind
 from latent_core.ingest.delete import delete_container
 from latent_core.transfer.requests import (
     ExportPayload,

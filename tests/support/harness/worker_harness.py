@@ -20,11 +20,11 @@ from latent_core.bm25.bm25 import PostgresKeywordIndex
 from latent_core.db.connection import Database
 from latent_core.db.documents.documents import SourceInfo
 from latent_core.doctor.examine import Doctor
+from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import ClaimedJob, JobKind
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.vector import Matrix, Vector
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
 from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
@@ -32,8 +32,7 @@ from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.queue import clock
 from latent_core.queue.claim import claim
 from latent_core.queue.context import JobContext
-from latent_core.queue.finish import FINISH, fenced
-from latent_core.queue.issues import stored_list
+from latent_core.queue.finish import FINISH, fenced, stored_list
 from latent_core.queue.lease import HeldClaim
 from latent_core.queue.requeue import retry_or_fail
 from latent_core.queue.wakeup import Wakeup

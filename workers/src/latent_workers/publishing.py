@@ -18,17 +18,21 @@ from uuid import UUID
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import LatentError
 from latent_core.domain.job import NewJob
-from latent_core.ingest.compaction import enqueue_if_needed
-from latent_core.ingest.dedup import enqueue_dedup_pending
 from latent_core.ingest.delete import enqueue_purges
-from latent_core.ingest.publish import PublicationResult, StagedGeneration, publish
+from latent_core.ingest.publish import (
+    PublicationResult,
+    StagedGeneration,
+    enqueue_if_needed,
+    publish,
+)
+from latent_core.ingest.stage import enqueue_dedup_pending
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue_many
 from latent_core.queue.errors import ClaimEnded
 from latent_core.queue.finish import finish, finish_all
 from latent_core.runtime.coalesce import Coalescer
 from latent_core.runtime.failpoint import failpoint
-from latent_core.runtime.gather_or_cancel import all_or_first_failure
+from latent_core.runtime.tasks import all_or_first_failure
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,9 @@ from latent_core.db import audit, containers, schedules
 from latent_core.db.connection import Connection, Database
 from latent_core.db.documents import documents
 from latent_core.db.transfer import archives, import_rows
-from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import LatentError
 from latent_core.domain.job import PRIORITY_LATER
-from latent_core.domain.manifest.schedule import due_since
+from latent_core.domain.manifest.model import due_since
 from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
     delete_documents,
@@ -29,6 +28,7 @@ from latent_core.ingest.delete import (
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_core.transfer.requests import ExportPayload, request_export
+from latent_core.wire.containers import ContainerState
 
 logger = logging.getLogger(__name__)
 

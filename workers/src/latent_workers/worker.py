@@ -9,27 +9,40 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
-from latent_core.domain.errors import Invalid
-from latent_core.queue.job_counts import counting
-from latent_core.queue.runner import Runner
-from latent_core.runtime.cancel_and_wait import ended
+from latent_core.db.connection import Database
+from latent_core.domain.errors import Invalid, LatentError
+from latent_core.queue.runner import Runner, counting
 from latent_core.runtime.secret_files import forget_secrets, secrets_in
+from latent_core.runtime.tasks import ended
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack
-from latent_core.telemetry.metrics import set_up_logs
-from latent_core.telemetry.metrics_server import metrics_served
+from latent_core.telemetry.metrics import Metrics, metrics_served, set_up_logs
 from latent_core.telemetry.tracing import tracing
 from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
-from latent_workers.heartbeat_metrics import keep_seen
 from latent_workers.jobs.registry import ONE_AT_A_TIME, handlers
 from latent_workers.maintenance import tidy
 from latent_workers.ocr.reader import PageReader
 from latent_workers.publishing import Publisher
+from latent_workers.sandbox.budget import DRAWING
 from latent_workers.sandbox.pool import Sandbox
-from latent_workers.sandbox.profile import DRAWING
 from latent_workers.scheduler import keep_schedule
+
+SEEN_SECONDS: Final = 10.0
+
+
+async def keep_seen(db: Database, metrics: Metrics) -> None:
+    """Note the time whenever the database answers; a worker that hangs or is cut off does not. Until cancelled."""
+    while True:
+        try:
+            await db.ping()
+            metrics.worker_seen.set_to_current_time()
+        except LatentError as exc:
+            logger.warning("database_unreachable", extra={"cause": str(exc)})
+        await asyncio.sleep(SEEN_SECONDS)
+
 
 logger = logging.getLogger(__name__)
 

@@ -33,9 +33,8 @@ from latent_core.domain.errors import (
 from latent_core.domain.web_address import WebAddress
 from latent_core.ingest.accept import Validators
 from latent_workers.fetch import web
-from latent_workers.fetch.decompress import Inflater
-from latent_workers.fetch.file_names import named
 from latent_workers.fetch.guard import AddressGuard
+from latent_workers.fetch.responses import Inflater, named
 from latent_workers.fetch.web import Download, WebFetcher
 from tests.support.servers.web_site import WebSite, head
 

@@ -12,10 +12,9 @@ import pytest
 from latent_core.db import containers
 from latent_core.db.connection import Database
 from latent_core.db.transfer import archives
-from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import Conflict
 from latent_core.domain.ids import Sha256
-from latent_core.domain.job import JobKind
+from latent_core.domain.job import ArchiveKind, JobKind
 from latent_core.domain.manifest.model import Ingest, Manifest
 from latent_core.ingest.containers import etag
 from latent_core.ingest.delete import delete_container, enqueue_removal

@@ -31,10 +31,14 @@ from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Dedup, Manifest
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
-from latent_core.ingest.dedup import enqueue_dedup, enqueue_dedup_pending
 from latent_core.ingest.delete import delete_documents
 from latent_core.ingest.publish import StagedChunk, StagedGeneration, publish
-from latent_core.ingest.stage import AddressedChunk, stage_vectors
+from latent_core.ingest.stage import (
+    AddressedChunk,
+    enqueue_dedup,
+    enqueue_dedup_pending,
+    stage_vectors,
+)
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.queue import clock
 from latent_core.queue.claim import claim

@@ -14,10 +14,9 @@ from latent_core.db.connection import Database
 from latent_core.db.documents import folder_listings
 from latent_core.db.transfer import archives
 from latent_core.doctor.repair import Repairer
-from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import DamagedBlob
 from latent_core.domain.ids import Sha256
-from latent_core.domain.job import JobKind
+from latent_core.domain.job import ArchiveKind, JobKind
 from latent_core.transfer.requests import ExportPayload, request_export
 from tests.support.harness.transfers import OWNER, delete, export, take_in
 from tests.support.harness.worker_harness import CONTAINER, WorkerHarness, open_harness

@@ -18,7 +18,7 @@ from PIL import Image
 from latent_core.db import containers
 from latent_core.db.connection import Database
 from latent_core.doctor.repair import Repairer
-from latent_core.domain.chunk import Modality, SourceType, number
+from latent_core.domain.chunk import Matrix, Modality, SourceType, Vector, number
 from latent_core.domain.errors import (
     GatewayUnreachable,
     IngestFailed,
@@ -30,13 +30,12 @@ from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.refresh import RefreshPayload, RefreshRequest
-from latent_core.domain.vector import Matrix, Vector
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.refresh.lifecycle import begin
 from latent_core.settings import Settings
-from latent_workers.chunk.drafting import drafts_of
+from latent_core.wire.refresh import RefreshPayload, RefreshRequest
 from latent_workers.chunk.pages import page_chunks
+from latent_workers.chunk.writing import drafts_of
 from latent_workers.ingest import embedded_images, page_drawing
 from latent_workers.parse.parsed import BlockType, ParsedDocument, ParsedPage, TextBlock
 from latent_workers.render.page import RenderOptions

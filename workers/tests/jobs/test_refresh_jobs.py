@@ -21,6 +21,7 @@ from latent_core.db.documents import chunks
 from latent_core.db.documents.documents import SourceInfo
 from latent_core.doctor.examine import Doctor
 from latent_core.doctor.repair import Repairer
+from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import (
     Conflict,
     Forbidden,
@@ -34,14 +35,12 @@ from latent_core.domain.golden import GoldenSet
 from latent_core.domain.ids import point_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.refresh import RefreshPayload, RefreshRequest
-from latent_core.domain.vector import Matrix, Vector
 from latent_core.eval import gates
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
 from latent_core.ingest.delete import delete_container, delete_documents
 from latent_core.ingest.publish import SpaceSwitched
-from latent_core.models.embedding.adapted import AdaptedEmbedder, StoredAdapters
+from latent_core.models.embedding.drift import AdaptedEmbedder, StoredAdapters
 from latent_core.models.embedding.port import Embedder, EmbeddingModel, TextsOnly
 from latent_core.queue.admin import requeue
 from latent_core.queue.claim import claim
@@ -54,6 +53,7 @@ from latent_core.refresh.lifecycle import (
 )
 from latent_core.settings import Settings
 from latent_core.stack import Stack
+from latent_core.wire.refresh import RefreshPayload, RefreshRequest
 from latent_workers.deps import Deps
 from latent_workers.jobs import corpus, ingest
 from latent_workers.refresh.fill import SpaceFill
@@ -398,7 +398,9 @@ async def test_a_way_back_to_the_same_model_that_lacks_something_is_refused_with
         harness.stack.db,
         "DELETE FROM embedded WHERE collection_id = (SELECT id FROM spaces WHERE state = 'retired')",
     )
-    with pytest.raises(Conflict, match=f"`latent refresh {CONTAINER} --strategy parallel` to build"):
+    with pytest.raises(
+        Conflict, match=f"`latent refresh {CONTAINER} --strategy parallel` to build"
+    ):
         await harness.rollback()
 
 

@@ -13,8 +13,8 @@ from typing_extensions import override
 from latent_core.domain.chunk import BlockType, DraftChunk, SourceType
 from latent_core.domain.ids import content_hash
 from latent_core.models.embedding.port import Tokenizer
-from latent_workers.chunk.chunker import chunk
 from latent_workers.chunk.counting import WordCounter
+from latent_workers.chunk.writing import chunk
 from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
 from latent_workers.parse.text import markdown, parser as plain_text
 from latent_workers.parse.text.decode import decode

@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.chunk import BlockType, DraftChunk, SourceType
 from latent_core.domain.ids import content_hash
-from latent_workers.chunk.chunker import chunk
 from latent_workers.chunk.code import CHARS_PER_LINE
+from latent_workers.chunk.writing import chunk
 from latent_workers.parse.code import parser
 from latent_workers.parse.text.decode import decode
 from latent_workers.parse.text.lines import Lines

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.chunk import DraftChunk, SourceType
-from latent_workers.chunk.chunker import chunk
 from latent_workers.chunk.counting import WordCounter
+from latent_workers.chunk.writing import chunk
 from latent_workers.parse.code import parser
-from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.parsed import ParsedDocument, SourceFile
 from latent_workers.parse.run import parse_file
-from latent_workers.parse.source import SourceFile
 from latent_workers.parse.structured import json_file, yaml_file
 from latent_workers.parse.text import markdown, parser as plain_text
 from latent_workers.parse.text.decode import decode

@@ -16,13 +16,11 @@ from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.chunk import BlockType, SourceType
 from latent_workers.ocr import engine as engines
-from latent_workers.ocr.boxes import Box, in_order
 from latent_workers.ocr.engine import Choice, NoEngine, OcrEngine, find
 from latent_workers.ocr.merge import merged
 from latent_workers.ocr.reader import PageReader
-from latent_workers.ocr.reading import OcrText
 from latent_workers.ocr.scans import Scan, read_scans
-from latent_workers.ocr.words import OcrWord, reading_of
+from latent_workers.ocr.words import Box, OcrText, OcrWord, in_order, reading_of
 from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
 from latent_workers.parse.pdf import mupdf
 from latent_workers.sandbox.budget import MIB, Budget

@@ -8,9 +8,8 @@ from hypothesis import given, settings, strategies as st
 from latent_core.domain.chunk import SourceType
 from latent_workers.parse.code import definitions, parser
 from latent_workers.parse.code.languages import language_of
-from latent_workers.parse.extensions import EXTENSIONS, FILE_NAMES
-from latent_workers.parse.parsed import ParsedDocument
-from latent_workers.parse.source import SourceFile
+from latent_workers.parse.parsed import ParsedDocument, SourceFile
+from latent_workers.parse.signatures import EXTENSIONS, FILE_NAMES
 from latent_workers.parse.text.decode import decode
 from latent_workers.parse.text.lines import Lines
 

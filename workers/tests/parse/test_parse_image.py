@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageStat
 
 from latent_core.domain.chunk import Modality, SourceType
 from latent_core.domain.errors import IngestFailed
-from latent_workers.chunk.image import image_chunk, with_name
+from latent_workers.chunk.pages import image_chunk, with_name
 from latent_workers.parse.image.parser import words_of
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import HEAD_BYTES, detect

@@ -11,7 +11,7 @@ from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.text import markdown
 from latent_workers.parse.text.decode import decode
 from latent_workers.parse.text.lines import Lines
-from latent_workers.parse.text.markdown_reader import reader
+from latent_workers.parse.text.markdown import reader
 
 LINES = st.sampled_from(
     [

@@ -11,12 +11,11 @@ import pytest
 
 from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import IngestFailed
-from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.parsed import ParsedDocument, SourceFile
 from latent_workers.parse.pdf import mupdf
-from latent_workers.parse.pdf.info import moment_of
+from latent_workers.parse.pdf.outline import moment_of
 from latent_workers.parse.pdf.parser import parse
 from latent_workers.parse.run import parse_file
-from latent_workers.parse.source import SourceFile
 from latent_workers.sandbox.budget import Budget
 from latent_workers.sandbox.pool import Sandbox
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from latent_core.domain.chunk import DraftChunk, SourceType
 from latent_core.domain.ids import content_hash
 from latent_core.models.embedding.port import Tokenizer
-from latent_workers.chunk.chunker import chunk
+from latent_workers.chunk.writing import chunk
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.structured import json_file, yaml_file
 from latent_workers.parse.structured.tree import key_path, segment

@@ -11,10 +11,9 @@ from hypothesis import given, settings, strategies as st
 from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_workers.parse import wire
-from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
+from latent_workers.parse.parsed import ParsedDocument, ParsedPage, SourceFile, TextBlock
 from latent_workers.parse.registry import HEAD_BYTES, detect
 from latent_workers.parse.run import parse_file
-from latent_workers.parse.source import SourceFile
 from latent_workers.parse.text import parser as text
 from latent_workers.parse.text.decode import clean, clean_value, decode
 from latent_workers.parse.text.lines import Lines

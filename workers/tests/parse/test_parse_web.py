@@ -15,15 +15,14 @@ from lxml import html
 from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import IngestFailed, Invalid
 from latent_core.domain.manifest.model import SANITIZE_RULES, parse_manifest
-from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.parse.parsed import ParsedDocument, SourceFile
 from latent_workers.parse.run import parse_file
-from latent_workers.parse.source import SourceFile
-from latent_workers.parse.web import main_text, parser
+from latent_workers.parse.web import parser
 from latent_workers.parse.web.charsets import charset_of, decode_page
-from latent_workers.parse.web.invisible import strip_invisible
 from latent_workers.parse.web.markdown import markdown_of
+from latent_workers.parse.web.metadata import strip_invisible
+from latent_workers.parse.web.parser import shallow
 from latent_workers.parse.web.sanitize import RULES
-from latent_workers.parse.web.shallow import shallow
 from latent_workers.sandbox.pool import Sandbox
 
 STORY = "The lamp on the hill was lit every night by a keeper who had never seen the sea. " * 4
@@ -214,7 +213,7 @@ def test_every_rule_of_a_manifest_takes_something_out() -> None:
 @pytest.mark.parametrize("rule", SANITIZE_RULES)
 def test_a_rule_takes_out_what_it_names(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        main_text, "MAX_CHARS_FOR_VOTES", 0
+        parser, "MAX_CHARS_FOR_VOTES", 0
     )  # what is left of the page, and no opinion on it
     noise = MARKED[rule].replace("{}", "noise of the site")
     data = page(f"{noise}<p>{STORY}</p>")
@@ -257,8 +256,8 @@ def test_what_is_left_when_nobody_can_tell_is_all_there_is() -> None:
 def test_the_second_opinion_counts_when_it_saw_clearly_more(
     first: str, second: str, wins: bool
 ) -> None:
-    opinions = [main_text.MainText(text, by) for text, by in ((second, "r"), (first, "t"))]
-    assert main_text.sees_more(*opinions) is wins
+    opinions = [parser.MainText(text, by) for text, by in ((second, "r"), (first, "t"))]
+    assert parser.sees_more(*opinions) is wins
 
 
 # --- what it says of itself --------------------------------------------------------------------

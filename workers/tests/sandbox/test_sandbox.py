@@ -18,9 +18,8 @@ import pytest
 
 from latent_core.domain.errors import IngestFailed, Unavailable
 from latent_workers.sandbox import landlock
-from latent_workers.sandbox.budget import MIB, Budget
+from latent_workers.sandbox.budget import MIB, Budget, Profile
 from latent_workers.sandbox.pool import Sandbox
-from latent_workers.sandbox.profile import Profile
 
 HERE = Path(__file__).parent
 SOURCE = (HERE / "sandbox_tasks.py").read_text(encoding="utf-8")
@@ -445,7 +444,7 @@ def test_the_denial_of_files_holds_without_a_namespace(tmp_path: Path, path: str
     alone = (
         "import sys\n"
         "from latent_workers.sandbox import landlock\n"
-        "from latent_workers.sandbox.readable_paths import readable\n"
+        "from latent_workers.sandbox.confine import readable\n"
         "before = open(sys.argv[1], 'rb').read(1)\n"
         "held = landlock.restrict(readable((), programs=False))\n"
         "try:\n"

@@ -10,7 +10,7 @@ from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit, moment, table
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_core.domain.audit import AuditLine
+from latent_core.wire.access import AuditLine
 
 app = command_app()
 

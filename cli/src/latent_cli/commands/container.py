@@ -13,12 +13,11 @@ from latent_cli.options import Json, Wait, Yes, command_app
 from latent_cli.output import amount, answers, emit, moment, safe, size, table
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.job import JobEmbedding
 from latent_core.domain.manifest.model import Manifest, parse_manifest
 from latent_core.domain.manifest.yaml_reader import load_manifest
-from latent_core.wire.containers import DescribedContainer
+from latent_core.wire.containers import ContainerState, DescribedContainer
 
 app = command_app()
 

@@ -16,10 +16,10 @@ from latent_cli.progress import JobsBar
 from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid, LatentError
-from latent_core.domain.evaluation import EvalReport, EvalRequest
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest.model import OFFERED_MODES, SearchMode
 from latent_core.eval.datasets import read_golden, read_judged
+from latent_core.wire.evaluation import EvalReport, EvalRequest
 
 app = command_app()
 

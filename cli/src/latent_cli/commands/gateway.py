@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from latent_cli.banner import announcing, overridden
 from latent_cli.options import Bind, Json, Port, command_app
-from latent_cli.processes import run_gateway
+from latent_cli.processes import announcing, overridden, run_gateway
 
 app = command_app()
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from latent_cli.banner import overridden
 from latent_cli.options import DataDir, Json, command_app
 from latent_cli.output import answers, emit
-from latent_cli.processes import run_migrate
+from latent_cli.processes import overridden, run_migrate
 
 app = command_app()
 

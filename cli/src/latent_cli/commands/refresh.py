@@ -13,8 +13,15 @@ from latent_cli.options import Json, Wait, command_app
 from latent_cli.output import amount, answers, emit, safe
 from latent_cli.session import ask
 from latent_core.domain.errors import Invalid
-from latent_core.domain.refresh import ModelView, RefreshPlan, RefreshRequest, Strategy, Way
-from latent_core.wire.refresh import PlanAnswer, RollbackAnswer
+from latent_core.wire.refresh import (
+    ModelView,
+    PlanAnswer,
+    RefreshPlan,
+    RefreshRequest,
+    RollbackAnswer,
+    Strategy,
+    Way,
+)
 
 app = command_app()
 

@@ -15,9 +15,16 @@ from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, notes, safe
 from latent_cli.session import ask
 from latent_core.domain.errors import Invalid
-from latent_core.domain.hit import AlsoInDocument, Hit, Neighbour, Reason
 from latent_core.domain.manifest.model import SearchMode
-from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
+from latent_core.wire.search import (
+    AlsoInDocument,
+    Diagnostics,
+    Hit,
+    Neighbour,
+    Reason,
+    SearchRequest,
+    SearchResponse,
+)
 
 app = command_app()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from latent_cli.banner import announcing, overridden
 from latent_cli.options import Bind, DataDir, Json, Port, command_app
-from latent_cli.processes import run_up
+from latent_cli.processes import announcing, overridden, run_up
 
 app = command_app()
 

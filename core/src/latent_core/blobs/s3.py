@@ -12,7 +12,10 @@ import base64
 import hashlib
 import io
 import itertools
+import os
 import re
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,12 +31,86 @@ from minio.error import S3Error
 from pydantic import SecretStr
 from typing_extensions import override
 
-from latent_core.blobs.local_cache import LocalBlobCache
 from latent_core.blobs.port import BlobStore
 from latent_core.blobs.s3_errors import mapped_errors, refused
 from latent_core.domain.errors import DamagedBlob, Invalid, NotFound, Unavailable
 from latent_core.domain.ids import Sha256
 from latent_core.domain.service_health import ServiceHealth
+
+MAX_BYTES: Final = 2 * 1024**3
+IN_USE_SECONDS: Final = 3600.0
+"""A copy that was asked for since may still be read."""
+
+Download = Callable[[Sha256, IO[bytes]], None]
+
+
+class LocalBlobCache:
+    """Files named by their hash below ``folder``; the oldest go when they are more than ``max_bytes``.
+
+    For several threads of one process, which owns the folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_bytes: int = MAX_BYTES,
+        in_use_seconds: float = IN_USE_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._in_use_seconds = in_use_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._bytes: int | None = None
+        """At most so many are there; None: nobody has counted."""
+
+    def of(self, sha256: Sha256, download: Download) -> Path:
+        """The copy, whole; ``download`` writes one that is not there."""
+        path = self._folder / sha256
+        with self._lock:
+            if path.exists():
+                os.utime(path, (self._clock(), self._clock()))
+                return path
+        self._folder.mkdir(0o700, parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=self._folder, prefix="draft-", delete=False) as draft:
+            try:
+                download(sha256, draft)
+                draft.flush()
+                size = draft.tell()
+                Path(draft.name).replace(path)
+                os.utime(path, (self._clock(), self._clock()))
+            finally:
+                Path(draft.name).unlink(missing_ok=True)
+        with self._lock:
+            self._added(path, size)
+        return path
+
+    def forget(self, sha256: Sha256) -> None:
+        """Remove the copy; who has it open goes on reading."""
+        (self._folder / sha256).unlink(missing_ok=True)
+
+    def _added(self, path: Path, size: int) -> None:
+        """Thousands of small ones fit: they are looked at only when they may be too much."""
+        if self._bytes is not None:
+            self._bytes += size
+        if self._bytes is None or self._bytes > self._max_bytes:
+            self._bytes = self._free_space(keep=path)
+
+    def _free_space(self, keep: Path) -> int:
+        """The bytes that are left."""
+        files = [(p.stat(), p) for p in self._folder.iterdir() if not p.name.startswith("draft-")]
+        total = sum(status.st_size for status, _ in files)
+        idle_since = self._clock() - self._in_use_seconds
+        for status, path in sorted(files, key=lambda one: one[0].st_mtime):
+            if total <= self._max_bytes or status.st_mtime > idle_since:
+                break
+            if path != keep:
+                path.unlink(missing_ok=True)
+                total -= status.st_size
+        return total
+
 
 PIECE: Final = 256 * 1024
 KEY: Final = re.compile("sha256/[0-9a-f]{2}/[0-9a-f]{2}/([0-9a-f]{64})")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
+from datetime import timedelta
 from time import time
 from typing import Final
 
+from latent_core.blobs.s3 import S3Address, connect, key_of
 from latent_core.domain.errors import Forbidden, Invalid
+from latent_core.domain.ids import Sha256
 
 MAX_SECONDS: Final = 300
 MIN_KEY: Final = 16
@@ -52,3 +55,36 @@ class Signer:
             data = field.encode("utf-8", "surrogatepass")
             mac.update(len(data).to_bytes(4, "big") + data)
         return mac.hexdigest()
+
+
+SHOWN: Final = frozenset({"image/webp", "image/png", "image/jpeg", "application/pdf"})
+"""May be opened by a browser; all else is saved. The server adds no ``Content-Security-Policy``."""
+
+
+class Presigner:
+    """Signs by itself: nothing is sent."""
+
+    def __init__(self, public: S3Address) -> None:
+        self._client, self._http = connect(public)
+        self._bucket = public.bucket
+
+    def link(self, sha256: str, *, seconds: int, mime: str, disposition: str, filename: str) -> str:
+        """A link that is valid for ``seconds``, at most five minutes."""
+        return self._client.presigned_get_object(
+            self._bucket,
+            key_of(Sha256(sha256)),
+            expires=timedelta(seconds=max(1, min(seconds, MAX_SECONDS))),
+            response_headers={
+                "response-content-type": mime,
+                "response-content-disposition": _disposition(mime, disposition, filename),
+            },
+        )
+
+    def close(self) -> None:
+        self._http.clear()
+
+
+def _disposition(mime: str, disposition: str, filename: str) -> str:
+    shown = "inline" if disposition == "inline" and mime in SHOWN else "attachment"
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in filename)
+    return f'{shown}; filename="{name}"' if name else shown

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from latent_core.db.connection import Connection
-from latent_core.domain.audit import AuditLine
+from latent_core.wire.access import AuditLine
 
 INSERT: Final = """
 INSERT INTO audit (principal, action, container_id, object, request_id)

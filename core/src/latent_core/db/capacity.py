@@ -14,10 +14,31 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Self, get_args
 
-from latent_core.db import stores_over_capacity
 from latent_core.db.connection import Connection
 from latent_core.domain.errors import LatentError, OutOfSpace, Service, StoreFull
 from latent_core.settings import Settings
+
+NOTE: Final = """
+INSERT INTO stores_over_capacity (service, reported_at) VALUES (%(service)s, clock_timestamp())
+ON CONFLICT (service) DO UPDATE SET reported_at = excluded.reported_at
+"""
+SINCE: Final = """
+SELECT service, extract(epoch FROM clock_timestamp() - reported_at)::float AS seconds
+FROM stores_over_capacity
+WHERE reported_at > clock_timestamp() - make_interval(secs => %(seconds)s)
+"""
+
+
+async def note(conn: Connection, service: Service) -> None:
+    """Record that ``service`` reports a full disk now."""
+    await conn.execute(NOTE, {"service": service})
+
+
+async def reported_within(conn: Connection, seconds: float) -> dict[Service, float]:
+    """Stores with a report in the last ``seconds``, mapped to the age of the report in seconds."""
+    rows = await (await conn.execute(SINCE, {"seconds": seconds})).fetchall()
+    return {row["service"]: max(0.0, row["seconds"]) for row in rows}
+
 
 REMEMBERED_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 2.0
@@ -75,9 +96,7 @@ class CapacityGuard:
         if self._looked_at is not None and now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now  # before the wait: concurrent callers use the last result
-        for service, ago in (
-            await stores_over_capacity.reported_within(conn, REMEMBERED_SECONDS)
-        ).items():
+        for service, ago in (await reported_within(conn, REMEMBERED_SECONDS)).items():
             if service in self._servers:
                 self._reported_at[service] = max(
                     now - ago, self._reported_at.get(service, now - ago)
@@ -115,3 +134,18 @@ class CapacityGuard:
         if self._folder is None or not self._min_free or not self._embedded:
             return False
         return (await asyncio.to_thread(shutil.disk_usage, self._folder)).free < self._min_free
+
+
+# A snapshot that stays open slows every claim and keeps vacuum from removing dead rows. Only of this database,
+# and without this transaction.
+OLDEST_TRANSACTION: Final = """
+SELECT coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::float AS seconds
+FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+"""
+
+
+async def oldest_transaction_seconds(conn: Connection) -> float:
+    """How long the oldest open transaction lasts; 0 when there is none."""
+    row = await (await conn.execute(OLDEST_TRANSACTION)).fetchone()
+    return max(0.0, float(row["seconds"])) if row is not None else 0.0

@@ -15,17 +15,22 @@ import select
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
+import numpy as np
 import orjson
 import psycopg
+from numpy.typing import NDArray
 from psycopg import AsyncConnection, AsyncCursor, IsolationLevel, errors
-from psycopg.adapt import AdaptersMap
+from psycopg.abc import AdaptContext
+from psycopg.adapt import AdaptersMap, Dumper
+from psycopg.postgres import types
+from psycopg.pq import Format
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import set_json_dumps, set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+from typing_extensions import override
 
-from latent_core.db import arrays
 from latent_core.domain.errors import (
     GatewayUnreachable,
     Invalid,
@@ -34,6 +39,38 @@ from latent_core.domain.errors import (
     TimedOut,
     Unavailable,
 )
+
+BIGINT: Final = types["int8"]
+HEADER: Final = np.dtype(">i4")
+ITEM: Final = np.dtype([("length", ">i4"), ("value", ">i8")])
+ITEM_BYTES: Final = 8
+
+
+class BigintArrayDumper(Dumper):
+    """A vector of integers as ``bigint[]``, in Postgres's binary format of arrays (``array_send``)."""
+
+    format = Format.BINARY
+    oid = BIGINT.array_oid
+
+    @override
+    def dump(self, obj: NDArray[np.integer]) -> bytes:
+        if obj.ndim != 1 or obj.dtype.kind not in "iu":
+            raise TypeError(
+                f"expected a vector of integers, got {obj.dtype} of {obj.ndim} dimensions"
+            )
+        items = np.empty(len(obj), ITEM)
+        items["length"] = ITEM_BYTES
+        items["value"] = obj
+        # Dimensions, whether one is NULL, the type of the items, their number, the first one's index.
+        empty = not len(obj)
+        header = [0, 0, BIGINT.oid] if empty else [1, 0, BIGINT.oid, len(obj), 1]
+        return np.array(header, HEADER).tobytes() + items.tobytes()
+
+
+def register(context: AdaptContext) -> None:
+    """Let ``context`` send numpy vectors of integers."""
+    context.adapters.register_dumper(np.ndarray, BigintArrayDumper)
+
 
 logger = logging.getLogger(__name__)
 
@@ -214,7 +251,7 @@ def _adapters() -> AdaptersMap:
     adapters = AdaptersMap(psycopg.adapters)
     set_json_dumps(orjson.dumps, context=adapters)
     set_json_loads(orjson.loads, context=adapters)
-    arrays.register(adapters)
+    register(adapters)
     return adapters
 
 

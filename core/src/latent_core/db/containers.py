@@ -11,10 +11,10 @@ from typing import Any, Final
 import orjson
 
 from latent_core.db.connection import Connection
-from latent_core.domain.container import ContainerSizes, ContainerState
 from latent_core.domain.ids import SpaceId, collection_name
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.refresh import SpaceState
+from latent_core.wire.containers import ContainerSizes, ContainerState
+from latent_core.wire.refresh import SpaceState
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from psycopg.types.json import Jsonb
 
 from latent_core.db.connection import Connection
-from latent_core.domain.evaluation import KeptRun
+from latent_core.wire.evaluation import KeptRun
 
 KEPT_EACH: Final = 20
 """Of a container, dataset and setup."""

@@ -11,11 +11,11 @@ from latent_core.blobs.port import BlobStore
 from latent_core.db.connection import Database
 from latent_core.db.doctor import checks
 from latent_core.db.transfer import archives
-from latent_core.doctor.pace import MAX_DIFFERENCES, PAGE, DoctorThrottle
-from latent_core.domain.archive import ArchiveKind
+from latent_core.doctor.context import MAX_DIFFERENCES, PAGE, DoctorThrottle
 from latent_core.domain.errors import NotFound
 from latent_core.domain.findings import Remedy, StoreDifference
 from latent_core.domain.ids import Sha256
+from latent_core.domain.job import ArchiveKind
 
 
 class BlobCheck:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from latent_core.db import containers
 from latent_core.db.connection import Connection, Database
 from latent_core.db.containers import Container
-from latent_core.db.doctor import container_stamps
+from latent_core.db.doctor import checks
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import Remedy, StoreDifference
 from latent_core.domain.manifest.model import Manifest
@@ -23,7 +23,7 @@ async def differences(
     dims = await _stored_dims(index, container)
     async with db.transaction() as conn:
         wrong = await _wrong_etag(conn, container.id)
-        lost = await container_stamps.lost_languages(conn, container.id)
+        lost = await checks.lost_languages(conn, container.id)
     found: list[tuple[str, str]] = []
     if dims not in (None, container.space.dims):
         found.append(
@@ -55,11 +55,11 @@ async def mend(db: Database, index: VectorIndex, container: Container) -> None:
         if await containers.hold(conn, container.id) is None:
             return
         if dims is not None:
-            await container_stamps.set_dims(conn, container.id, container.space.collection_id, dims)
+            await checks.set_dims(conn, container.id, container.space.collection_id, dims)
         wrong = await _wrong_etag(conn, container.id)
         if wrong is not None:
-            await container_stamps.set_etag(conn, container.id, *wrong)
-        lost = await container_stamps.lost_languages(conn, container.id)
+            await checks.set_etag(conn, container.id, *wrong)
+        lost = await checks.lost_languages(conn, container.id)
         await containers.add_languages(conn, container.id, lost)
 
 
@@ -76,7 +76,7 @@ async def _stored_dims(index: VectorIndex, container: Container) -> int | None:
 async def _wrong_etag(conn: Connection, container_id: str) -> tuple[str, str] | None:
     """The stored etag and that of the content, if they differ. A manifest of another release, with other keys, cannot
     be compared."""
-    row = await container_stamps.manifest(conn, container_id)
+    row = await checks.manifest(conn, container_id)
     if row is None:
         return None
     manifest = Manifest.model_validate(row["manifest"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -11,6 +14,7 @@ from latent_core.blobs.port import BlobStore
 from latent_core.db.connection import Connection, Database
 from latent_core.db.documents import documents
 from latent_core.domain.errors import NotFound
+from latent_core.domain.findings import StoreDifference
 from latent_core.domain.ids import Sha256
 from latent_core.vectors.port import VectorIndex
 
@@ -49,3 +53,31 @@ async def lock_document(conn: Connection, doc_id: UUID) -> None:
     if row is not None and row["parent_id"] is not None:
         await documents.lock(conn, [row["parent_id"]])
     await documents.lock(conn, [doc_id])
+
+
+PAGE: Final = 1000
+MAX_DIFFERENCES: Final = 200
+"""Per kind and container: enough to see what is wrong."""
+MAX_PAUSE_SECONDS: Final = 0.25
+
+
+class DoctorThrottle:
+    """Slows a long comparison so that searches stay fast: after each step it pauses as long as the step took."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    async def rest(self) -> None:
+        worked = time.monotonic() - self._since
+        await asyncio.sleep(min(worked, MAX_PAUSE_SECONDS))
+        self._since = time.monotonic()
+
+
+async def first_of(differences: AsyncIterator[StoreDifference]) -> list[StoreDifference]:
+    """The first ``MAX_DIFFERENCES`` of a kind."""
+    kept: list[StoreDifference] = []
+    async for difference in differences:
+        kept.append(difference)
+        if len(kept) >= MAX_DIFFERENCES:
+            break
+    return kept

@@ -15,9 +15,9 @@ from latent_core.db.documents import documents, pages
 from latent_core.db.transfer import archives
 from latent_core.doctor.context import IN_MOTION, NotRepairable, RepairContext, lock_document
 from latent_core.doctor.reingest import reingest_document
-from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.findings import StoreDifference
 from latent_core.domain.ids import Sha256
+from latent_core.domain.job import ArchiveKind
 from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
     delete_documents,

@@ -14,18 +14,18 @@ from latent_core.bm25.differences import differences
 from latent_core.db import containers
 from latent_core.db.connection import Database
 from latent_core.db.containers import Container, Space
-from latent_core.db.doctor import checks, container_stamps as stamp_rows
+from latent_core.db.doctor import checks, checks as stamp_rows
 from latent_core.db.spaces import space_points
 from latent_core.doctor import container_stamps
 from latent_core.doctor.blobs import BlobCheck
-from latent_core.doctor.pace import MAX_DIFFERENCES, DoctorThrottle, first_of
+from latent_core.doctor.context import MAX_DIFFERENCES, DoctorThrottle, first_of
 from latent_core.doctor.points import PointCheck
 from latent_core.doctor.reingest import is_web
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import ContainerReport, DoctorReport, Remedy, StoreDifference
-from latent_core.domain.refresh import SpaceState
 from latent_core.ingest.containers import OURS
 from latent_core.vectors.port import VectorIndex
+from latent_core.wire.refresh import SpaceState
 
 __all__ = ["Doctor", "DoctorReport", "StoreDifference"]
 

@@ -11,7 +11,7 @@ from latent_core.db.connection import Database
 from latent_core.db.containers import Container
 from latent_core.db.doctor import checks
 from latent_core.db.documents import chunks, pages
-from latent_core.doctor.pace import PAGE, DoctorThrottle
+from latent_core.doctor.context import PAGE, DoctorThrottle
 from latent_core.domain.findings import Remedy, StoreDifference
 from latent_core.domain.ids import PointId, point_id
 from latent_core.vectors.port import StoredPoint, VectorIndex

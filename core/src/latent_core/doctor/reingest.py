@@ -20,7 +20,7 @@ from latent_core.doctor.context import IN_MOTION, NotRepairable, RepairContext, 
 from latent_core.domain.findings import StoreDifference
 from latent_core.domain.ids import JobId, Sha256
 from latent_core.domain.job import JobKind
-from latent_core.domain.recipe import recipe
+from latent_core.domain.versions import recipe
 from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, accept, from_original
 
 DELETED: Final = "It has been deleted meanwhile."

@@ -10,15 +10,14 @@ import logging
 from typing import Final
 
 from latent_core.blobs.port import BlobStore
-from latent_core.bm25.rebuild import rebuild as rebuild_keywords
+from latent_core.bm25.compaction import rebuild as rebuild_keywords
 from latent_core.db import containers
 from latent_core.db.connection import Database
 from latent_core.db.containers import Container
 from latent_core.db.doctor import repairs
 from latent_core.doctor import container_stamps
-from latent_core.doctor.context import NotRepairable, RepairContext
+from latent_core.doctor.context import DoctorThrottle, NotRepairable, RepairContext
 from latent_core.doctor.drop import drop
-from latent_core.doctor.pace import DoctorThrottle
 from latent_core.doctor.reingest import reingest
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import DoctorReport, Remedy, RepairResult, StoreDifference

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+import orjson
 from pydantic import BaseModel
+
+from latent_core.domain.errors import IngestFailed, Invalid
+from latent_core.domain.manifest.custom_schema import CustomSchema, format_violations
+from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.path_meta import path_meta
 
 
 class DocumentState(StrEnum):
@@ -40,3 +48,42 @@ class DocumentView(BaseModel):
     fetched_at: datetime | None
     updated_at: datetime
     meta: dict[str, Any] = {}
+
+
+def accepted_meta(manifest: Manifest, uri: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The meta of a document before it is parsed; ``Invalid`` names the field that violates the schema."""
+    combined = {**path_meta(manifest.ingest.meta_from_path, uri), **given}
+    read, wrong = _schema(manifest).read(combined, whole=False)
+    if wrong:
+        raise Invalid(
+            f"{format_violations(wrong)}; see metadata.custom_schema",
+            fields=[v.field for v in wrong],
+        )
+    return read
+
+
+def published_meta(
+    manifest: Manifest, inside: Mapping[str, Any], combined: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The whole meta of a document that is about to be published; ``IngestFailed`` names the field.
+
+    ``inside`` is the meta in the file itself, ``combined`` the accepted meta.
+    """
+    read, wrong = _schema(manifest).read({**inside, **combined}, whole=True)
+    if wrong:
+        raise IngestFailed(
+            f"{format_violations(wrong)}; see metadata.custom_schema",
+            fields=[v.field for v in wrong],
+        )
+    return read
+
+
+def given_digest(given: Mapping[str, Any]) -> str | None:
+    """Digest by which client and server detect a change of the sender's meta; None without meta."""
+    if not given:
+        return None
+    return hashlib.sha256(orjson.dumps(dict(given), option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _schema(manifest: Manifest) -> CustomSchema:
+    return CustomSchema.of(manifest.metadata.custom_schema)

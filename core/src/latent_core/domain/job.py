@@ -140,3 +140,9 @@ class JobEvent(BaseModel):
     at: datetime
     event: str
     details: dict[str, Any] = {}
+
+
+class ArchiveKind(StrEnum):
+    EXPORT = "export"
+    BACKUP = "backup"
+    IMPORT = "import"

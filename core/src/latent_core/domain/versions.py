@@ -3,9 +3,13 @@ ingested again, and a listing requests documents that an older version made."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
+import orjson
+
 from latent_core.domain.errors import Conflict
+from latent_core.domain.manifest.model import Manifest
 
 PARSERS: Final = 2
 CHUNKER: Final = 2
@@ -21,3 +25,17 @@ def too_old(place: str, setting: str) -> Conflict:
         "has changed nothing. Export each container with the version that wrote it (latent export CONTAINER --to "
         f"FILE), start this version on empty stores ({setting}), then import each file (latent import FILE)"
     )
+
+
+def recipe(manifest: Manifest) -> str:
+    """Digest of the versions of parsers and chunker and of their settings. Not of the embedder: a refresh replaces vectors."""
+    deciding = {
+        "versions": HANDLER,
+        "chunker": manifest.chunker.model_dump(mode="json"),
+        "max_pages": manifest.pdf.max_pages,
+        "sanitize_rules": sorted(set(manifest.web.sanitize_rules)),
+        "meta_from_path": manifest.ingest.meta_from_path,
+        "custom_schema": manifest.metadata.custom_schema,
+    }
+    written = orjson.dumps(deciding, option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(written, digest_size=16).hexdigest()

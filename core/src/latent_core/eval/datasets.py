@@ -6,7 +6,8 @@ The corpus must be ingested first, as a JSONL corpus: judgements name documents 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +15,11 @@ import orjson
 from pydantic import ValidationError
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.evaluation import JudgedQuery
-from latent_core.domain.golden import MAX_QUERIES, GoldenSet, parse_golden
+from latent_core.domain.golden import MAX_QUERIES, GoldenQuery, GoldenSet, Thresholds, parse_golden
+from latent_core.eval.gates import query_failures
+from latent_core.eval.metrics import QueryFigures, of_documents, of_golden
+from latent_core.wire.evaluation import EvalRequest, JudgedQuery, QueryVerdict
+from latent_core.wire.search import Hit
 
 QRELS: Final = ("qrels/test.tsv", "qrels.tsv", "qrels/dev.tsv")
 MAX_LINES: Final = 2_000_000
@@ -130,3 +134,53 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
                     yield number, line.rstrip("\n")
     except (OSError, UnicodeDecodeError) as exc:
         raise Invalid(f"{file} cannot be read: {exc}") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """One query, as one setup answered it."""
+
+    id: str
+    figures: QueryFigures
+    verdict: QueryVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySet:
+    """What is asked, and the thresholds of the means."""
+
+    queries: Sequence[GoldenQuery | JudgedQuery]
+    thresholds: Thresholds
+    dataset: str
+    """Hash of the queries and what is expected of them: runs compare only when it is the same."""
+
+    @classmethod
+    def of(cls, request: EvalRequest, thresholds: Mapping[Any, float]) -> QuerySet:
+        """``thresholds`` of the manifest hold where the set itself names none."""
+        queries: Sequence[GoldenQuery | JudgedQuery] = request.judged
+        own = Thresholds()
+        if request.golden is not None:
+            queries = request.golden.queries
+            own = request.golden.thresholds
+        dumped = [query.model_dump(mode="json") for query in queries]
+        digest = hashlib.sha256(orjson.dumps(dumped, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        return cls(queries, own.filled(thresholds), digest[:32])
+
+
+def judged(query: GoldenQuery | JudgedQuery, hits: Sequence[Hit]) -> QueryResult:
+    """The figures of an answer, and of a golden query the rules it breaks."""
+    if isinstance(query, JudgedQuery):
+        figures = of_documents(query.relevant, hits)
+        failures = [] if hits else ["no hit"]
+    else:
+        figures = of_golden(query, hits)
+        failures = query_failures(query, hits, figures)
+    verdict = QueryVerdict(
+        id=query.id,
+        query=query.query,
+        ndcg_at_10=figures.ndcg,
+        recall_at_20=figures.recall_20,
+        hits=figures.hits,
+        failures=failures,
+    )
+    return QueryResult(query.id, figures, verdict)

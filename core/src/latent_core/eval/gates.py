@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from latent_core.domain.evaluation import Means
 from latent_core.domain.golden import GoldenQuery, Thresholds
-from latent_core.domain.hit import Hit
 from latent_core.eval.metrics import GAIN_DEPTH, QueryFigures, folded
+from latent_core.wire.evaluation import Means
+from latent_core.wire.search import Hit
 
 MIN_RECALL: Final = 0.5
 MAX_FALL: Final = 0.02

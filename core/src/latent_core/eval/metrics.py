@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from latent_core.domain.golden import GoldenQuery
-from latent_core.domain.hit import Hit
+from latent_core.wire.search import Hit
 
 GAIN_DEPTH: Final = 10
 SHALLOW: Final = 20

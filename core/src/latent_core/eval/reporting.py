@@ -6,16 +6,11 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from latent_core.domain.evaluation import (
-    Comparison,
-    EvalRequest,
-    KeptRun,
-    Setup,
-    SetupReport,
-    Suggestion,
-)
+import numpy as np
+
 from latent_core.domain.golden import Thresholds
 from latent_core.domain.manifest.model import Fusion, FusionMethod, SearchMode
+from latent_core.eval.datasets import QueryResult
 from latent_core.eval.gates import (
     LATENCY,
     METRICS,
@@ -25,8 +20,48 @@ from latent_core.eval.gates import (
     regressions,
     threshold_failures,
 )
-from latent_core.eval.intervals import mean_interval, paired_interval
-from latent_core.eval.query_sets import QueryResult
+from latent_core.wire.evaluation import (
+    Comparison,
+    EvalRequest,
+    Interval,
+    KeptRun,
+    Setup,
+    SetupReport,
+    Suggestion,
+)
+
+SAMPLES: Final = 2000
+LEVEL: Final = 0.95
+SEED: Final = 7801
+VALUES_PER_DRAW: Final = 4_000_000
+"""Limit per draw: 32 MB."""
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """The mean of ``values`` with its interval."""
+    if not values:
+        raise ValueError("no values")
+    data = np.asarray(values, dtype=np.float64)
+    rng = np.random.default_rng(SEED)
+    step = max(1, VALUES_PER_DRAW // len(data))
+    means = np.concatenate(
+        [
+            data[rng.integers(0, len(data), size=(min(step, SAMPLES - done), len(data)))].mean(
+                axis=1
+            )
+            for done in range(0, SAMPLES, step)
+        ]
+    )
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(value=float(data.mean()), low=float(low), high=float(high))
+
+
+def paired_interval(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
+    """The mean of ``ours - theirs``, query by query, with its interval."""
+    if len(ours) != len(theirs):
+        raise ValueError("pairs are missing")
+    return mean_interval([a - b for a, b in zip(ours, theirs, strict=True)])
+
 
 SHOWN_FAILURES: Final = 50
 """Limit of failed queries listed for a judged set."""

@@ -9,19 +9,9 @@ from typing import Final
 
 from latent_core.db.containers import Container
 from latent_core.domain.errors import Invalid, Issue, IssueCode
-from latent_core.domain.evaluation import (
-    MAX_ROUNDS,
-    EvalReport,
-    EvalRequest,
-    KeptRun,
-    Setup,
-    SetupReport,
-    Suggestion,
-)
 from latent_core.domain.manifest.model import SearchMode
-from latent_core.domain.query import MAX_TOP_K, SearchRequest, SearchResponse
+from latent_core.eval.datasets import QueryResult, QuerySet, judged
 from latent_core.eval.gates import LATENCY
-from latent_core.eval.query_sets import QueryResult, QuerySet, judged
 from latent_core.eval.reporting import (
     candidates,
     is_baseline,
@@ -32,6 +22,16 @@ from latent_core.eval.reporting import (
 from latent_core.search.plan import SearchTarget, require_offered
 from latent_core.search.readable import Readable
 from latent_core.search.service import SearchService
+from latent_core.wire.evaluation import (
+    MAX_ROUNDS,
+    EvalReport,
+    EvalRequest,
+    KeptRun,
+    Setup,
+    SetupReport,
+    Suggestion,
+)
+from latent_core.wire.search import MAX_TOP_K, SearchRequest, SearchResponse
 
 PROGRESS_NOTE: Final = "queries done"
 

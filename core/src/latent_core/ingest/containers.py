@@ -12,11 +12,11 @@ from latent_core.db.containers import Container
 from latent_core.db.transfer import import_rows
 from latent_core.domain.errors import Conflict, Invalid, LatentError
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.refresh import SpaceState
 from latent_core.ingest.delete import delete_container
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.runtime.failpoint import failpoint
 from latent_core.vectors.port import CollectionLayout, VectorIndex
+from latent_core.wire.refresh import SpaceState
 
 logger = logging.getLogger(__name__)
 OURS = "c_"

@@ -21,8 +21,7 @@ from latent_core.db.documents import chunks, documents, duplicates, records as r
 from latent_core.db.documents.documents import DeletionFloor
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import NO_CONTAINER, PRIORITY_LATER, PRIORITY_NORMAL, JobKind, NewJob
-from latent_core.ingest.dedup import enqueue_dedup_pending
-from latent_core.ingest.stage import Checkpoint
+from latent_core.ingest.stage import Checkpoint, enqueue_dedup_pending
 from latent_core.queue.enqueue import enqueue
 
 LEASES_TO_WAIT: Final = 2

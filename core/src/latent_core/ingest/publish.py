@@ -14,8 +14,9 @@ from uuid import UUID
 
 from latent_core.bm25 import postings
 from latent_core.bm25.analyser import AnalysedText, term_vector
+from latent_core.bm25.compaction import needed
+from latent_core.bm25.exact import signature
 from latent_core.bm25.packing import ChunkTerms, Tfs
-from latent_core.bm25.signature import signature
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.documents import chunks, documents, duplicates, pages
@@ -24,9 +25,11 @@ from latent_core.db.documents.documents import LiveGeneration
 from latent_core.db.documents.pages import BlobRef, PageRow
 from latent_core.db.spaces import space_points, spaces
 from latent_core.domain.chunk import Chunk
-from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, NotFound
 from latent_core.domain.ids import SpaceId
+from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
+from latent_core.queue.enqueue import ensure_queued
+from latent_core.wire.containers import ContainerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,3 +218,18 @@ def _rows(container_id: str, staged: StagedGeneration, live_in: int | None) -> l
 def _terms(staged: StagedGeneration) -> list[ChunkTerms]:
     language = staged.live.language
     return [ChunkTerms(c.chunk.chunk_no, c.length, c.tfs, language) for c in staged.chunks]
+
+
+async def enqueue_if_needed(conn: Connection, container_id: str) -> None:
+    """Enqueue a compaction if there are enough small rows and none is queued yet."""
+    if await needed(conn, container_id):
+        await ensure_queued(
+            conn,
+            NewJob(
+                kind=JobKind.COMPACT,
+                container_id=container_id,
+                doc_key=f"compact:{container_id}",
+                dedupe_key=f"compact:{container_id}",
+                priority=PRIORITY_LATER,
+            ),
+        )

@@ -11,7 +11,7 @@ from uuid import UUID
 from latent_core.blobs.port import BlobStore
 from latent_core.bm25 import postings
 from latent_core.db import containers
-from latent_core.db.blobs import garbage
+from latent_core.db.blobs import blobs
 from latent_core.db.connection import Connection, Database
 from latent_core.db.containers import Space
 from latent_core.db.doctor import deletion_proofs
@@ -123,7 +123,7 @@ async def purge_blobs(
 ) -> int:
     """Remove all blobs that are unreferenced and old enough, ``limit`` per step; returns their number."""
     async with db.transaction() as conn:
-        await garbage.drop_spent_uploads(conn, older_than_seconds)
+        await blobs.drop_spent_uploads(conn, older_than_seconds)
     total = 0
     while True:
         removed = await _purge_some_blobs(db, store, older_than_seconds, limit, checkpoint)
@@ -139,15 +139,15 @@ async def _purge_some_blobs(
     finds no row and writes the bytes again."""
     removed = 0
     async with db.transaction() as conn:
-        candidates = await garbage.unreferenced(conn, older_than_seconds, limit)
+        candidates = await blobs.unreferenced(conn, older_than_seconds, limit)
     for sha256 in candidates:
         await checkpoint()
         async with db.transaction() as conn:
-            if await garbage.lock_unreferenced(conn, sha256, older_than_seconds):
+            if await blobs.lock_unreferenced(conn, sha256, older_than_seconds):
                 failpoint("garbage.before_bytes")
                 await store.delete(Sha256(sha256))
                 failpoint("garbage.after_bytes")
-                await garbage.remove(conn, sha256)
+                await blobs.remove(conn, sha256)
                 removed += 1
     return removed
 

@@ -7,14 +7,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from random import random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import Issue, LatentError, StoreFull, TimedOut, Unavailable
 from latent_core.domain.job import ClaimedJob
 from latent_core.queue import clock
-from latent_core.queue.finish import fenced, lease_lost
-from latent_core.queue.issues import clean, stored
+from latent_core.queue.finish import clean, fenced, lease_lost, stored
 from latent_core.queue.lease import BEAT, HeldClaim, beat_parameters
 
 logger = logging.getLogger(__name__)
@@ -200,3 +199,8 @@ async def until_lost(
             )
         await asyncio.sleep(random() * pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+Outcome = Literal["done", "failed", "retried", "paused", "cancelled", "lost"]
+"""``failed`` is for good; ``retried`` comes again and has spent an attempt; ``paused`` has spent none, since the job
+is not to blame; ``cancelled`` is also what a newer job does instead; ``lost`` is somebody else's now."""

@@ -13,14 +13,13 @@ import psycopg
 from psycopg.errors import UniqueViolation
 from psycopg.types.json import Jsonb
 
-from latent_core.db import stores_over_capacity
+from latent_core.db import capacity
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import Issue, LatentError, StoreFull
 from latent_core.domain.job import ClaimedJob
 from latent_core.queue.backoff import PAUSE_CAP_SECONDS, backoff_seconds
-from latent_core.queue.finish import Fence, end_cancelled, fail, fenced
-from latent_core.queue.issues import issue_of, stored
-from latent_core.queue.outcome import Outcome
+from latent_core.queue.context import Outcome
+from latent_core.queue.finish import Fence, end_cancelled, fail, fenced, issue_of, stored
 
 MAX_PAUSED_SECONDS: Final = 24 * 3600.0
 """A job that has waited so long for a service fails."""
@@ -142,7 +141,7 @@ async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> Outc
             # A full Postgres may have no page for the note, and room for the end of this attempt.
             with suppress(psycopg.Error):
                 async with conn.transaction():
-                    await stores_over_capacity.note(conn, error.service)
+                    await capacity.note(conn, error.service)
         if is_final(job, error):
             await fail(conn, job, cause if counts_as_attempt(error) else _after_waiting(job, cause))
             return "failed"

@@ -17,18 +17,15 @@ from latent_core.domain.errors import IssueCode, LatentError, Unavailable
 from latent_core.domain.job import ClaimedJob, JobKind
 from latent_core.queue import clock
 from latent_core.queue.claim import claim
-from latent_core.queue.context import JobContext, until_lost
+from latent_core.queue.context import JobContext, Outcome, until_lost
 from latent_core.queue.errors import JobCancelled, LeaseLost
-from latent_core.queue.finish import FINISH, end_cancelled, fenced
-from latent_core.queue.issues import stored_list
+from latent_core.queue.finish import FINISH, end_cancelled, fenced, stored_list
 from latent_core.queue.lease import BEATS_PER_LEASE, Heartbeat, HeldClaim
-from latent_core.queue.outcome import Outcome
-from latent_core.queue.reaper import disown, reap
+from latent_core.queue.reaper import disown, forget, reap
 from latent_core.queue.requeue import release, retry_or_fail
-from latent_core.queue.retention import forget
 from latent_core.queue.wakeup import Listener
-from latent_core.runtime.cancel_and_wait import ended
-from latent_core.telemetry.metrics import bound
+from latent_core.runtime.tasks import ended
+from latent_core.telemetry.metrics import Metrics, bound
 from latent_core.telemetry.tracing import span
 
 logger = logging.getLogger(__name__)
@@ -334,3 +331,16 @@ def _first(group: ExceptionGroup[Exception]) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def counting(metrics: Metrics) -> Callable[[AttemptEnd], None]:
+    """Counts each attempt, its seconds and its error."""
+
+    def on_end(ended: AttemptEnd) -> None:
+        kind = ended.job.kind.value
+        metrics.jobs.labels(kind, ended.outcome).inc()
+        metrics.job_seconds.labels(kind).observe(ended.seconds)
+        if ended.code is not None:
+            metrics.failed("job", ended.code)
+
+    return on_end

@@ -16,7 +16,7 @@ from uuid import uuid4
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import LatentError, TimedOut
 from latent_core.queue import clock
-from latent_core.runtime.cancel_and_wait import ended
+from latent_core.runtime.tasks import ended
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,8 @@ from typing import Final
 
 from latent_core.db.containers import Container
 from latent_core.domain.errors import LatentError, Unavailable
-from latent_core.domain.evaluation import Means, Setup
 from latent_core.domain.golden import GoldenQuery, GoldenSet
-from latent_core.domain.hit import Hit
 from latent_core.domain.manifest.model import Display, Freshness, Manifest, Rerank, SearchMode
-from latent_core.domain.refresh import GateReport, SpaceFigures
 from latent_core.eval.gates import (
     LATENCY,
     NDCG,
@@ -31,6 +28,9 @@ from latent_core.ingest.stage import Checkpoint
 from latent_core.search.plan import SearchTarget
 from latent_core.search.readable import Readable
 from latent_core.search.service import SearchService
+from latent_core.wire.evaluation import Means, Setup
+from latent_core.wire.refresh import GateReport, SpaceFigures
+from latent_core.wire.search import Hit
 
 ROUNDS: Final = 3
 """Runs per query. The shortest time counts, since other load on the machine does not depend on the space."""

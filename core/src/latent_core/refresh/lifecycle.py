@@ -14,26 +14,24 @@ from latent_core.db import audit, containers
 from latent_core.db.connection import Connection, Database
 from latent_core.db.containers import Container, Space
 from latent_core.db.spaces import space_points, spaces
-from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, NotFound
 from latent_core.domain.ids import JobId, SpaceId
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
-from latent_core.domain.manifest.embedder_name import is_local
-from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.refresh import (
+from latent_core.domain.manifest.model import Manifest, is_local
+from latent_core.ingest.containers import ModelLookup, etag
+from latent_core.ingest.stage import Checkpoint, enqueue_dedup
+from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.queue.admin import open_refresh
+from latent_core.queue.enqueue import enqueue
+from latent_core.vectors.port import VectorIndex
+from latent_core.wire.containers import ContainerState
+from latent_core.wire.refresh import (
     RefreshPayload,
     RefreshRequest,
     RefreshTarget,
     SpaceState,
     Strategy,
 )
-from latent_core.ingest.containers import ModelLookup, etag
-from latent_core.ingest.dedup import enqueue_dedup
-from latent_core.ingest.stage import Checkpoint
-from latent_core.models.embedding.port import EmbeddingModel
-from latent_core.queue.admin import open_refresh
-from latent_core.queue.enqueue import enqueue
-from latent_core.vectors.port import VectorIndex
 
 MIN_LEASES_KEPT: Final = 2
 """Leases that a retired space is kept: requests and attempts that began in it may still be running."""

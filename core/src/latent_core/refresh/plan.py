@@ -12,18 +12,18 @@ from latent_core.db.spaces import refresh_sources
 from latent_core.db.spaces.refresh_sources import Costs, StoredText
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import SpaceId
-from latent_core.domain.manifest.embedder_name import is_local
-from latent_core.domain.refresh import (
+from latent_core.domain.manifest.model import is_local
+from latent_core.models.embedding.port import Embedder, EmbeddingModel
+from latent_core.models.embedding.resolve import TEXTS_PER_MINUTE, EmbedderRegistry, is_served
+from latent_core.refresh.lifecycle import manifest_after, require_same_space
+from latent_core.settings import Settings
+from latent_core.wire.refresh import (
     ModelView,
     RefreshPlan,
     RefreshRequest,
     Strategy,
     Way,
 )
-from latent_core.models.embedding.port import Embedder, EmbeddingModel
-from latent_core.models.embedding.resolve import TEXTS_PER_MINUTE, EmbedderRegistry, is_served
-from latent_core.refresh.lifecycle import manifest_after, require_same_space
-from latent_core.settings import Settings
 
 SAMPLE_SHARE: Final = 0.05
 SAMPLE_DIMS: Final = 3

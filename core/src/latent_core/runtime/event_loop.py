@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from importlib.util import find_spec
+from typing import Any, Final, TypeVar
 
-from latent_core.runtime.import_cache import remember_absent
+LOOKED_FOR: Final = ("sniffio",)
+
+
+def remember_absent(names: tuple[str, ...] = LOOKED_FOR) -> None:
+    """Have Python say of those that are absent that they are, without a search. For a composition root."""
+    for name in names:
+        if name not in sys.modules and find_spec(name) is None:
+            sys.modules[name] = None  # type: ignore[assignment]  # documented: it then cannot be found
+
 
 T = TypeVar("T")
 

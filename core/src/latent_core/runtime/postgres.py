@@ -20,11 +20,16 @@ from typing import Self
 
 from latent_core.domain.errors import Conflict, LatentError, TimedOut
 from latent_core.runtime.account import ServerAccount
-from latent_core.runtime.cancel_and_wait import ended
 from latent_core.runtime.cluster import DATABASE, Cluster, ready_pid
 from latent_core.runtime.data_directory import owner_of, storage_errors
-from latent_core.runtime.guarded_process import GRACE_SECONDS, STOP_SECONDS, Command, GuardedProcess
-from latent_core.runtime.orphan_processes import end_leftovers
+from latent_core.runtime.guarded_process import (
+    GRACE_SECONDS,
+    STOP_SECONDS,
+    Command,
+    GuardedProcess,
+    end_leftovers,
+)
+from latent_core.runtime.tasks import ended
 
 logger = logging.getLogger(__name__)
 

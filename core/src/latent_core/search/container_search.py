@@ -15,18 +15,16 @@ import numpy as np
 from latent_core.db.documents import chunks, documents
 from latent_core.db.documents.chunks import AllowedChunks
 from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
-from latent_core.domain.query import ContainerStatus
-from latent_core.runtime.gather_or_cancel import all_or_first_failure
-from latent_core.search.channels import ChannelCandidates, bm25_channel, vector_channel
-from latent_core.search.constraints import Constraint, constraints_of
+from latent_core.runtime.tasks import all_or_first_failure
+from latent_core.search.constraints import SELECTIVE, STUBBORN, Constraint, constraints_of
 from latent_core.search.embed import QueryVectors
 from latent_core.search.exact import Match, Matches
-from latent_core.search.filters import SELECTIVE, STUBBORN
 from latent_core.search.fuse import RankedList
 from latent_core.search.plan import BM25, EXACT, ContainerPlan, SearchPlan
-from latent_core.search.rounds import Round, Scope
-from latent_core.search.stores import SearchStores
+from latent_core.search.readable import SearchStores
+from latent_core.search.rounds import ChannelCandidates, Round, Scope, bm25_channel, vector_channel
 from latent_core.search.time_budget import ContainerBudget
+from latent_core.wire.search import ContainerStatus
 
 logger = logging.getLogger(__name__)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from latent_core.domain.hit import Hit
 from latent_core.domain.manifest.model import Fusion, FusionMethod
-from latent_core.domain.query import Diagnostics, StageScore
 from latent_core.search.constraints import quoted
 from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.plan import BM25, EXACT, VECTOR, ContainerPlan, SearchPlan
 from latent_core.search.ranking import SearchOrder
+from latent_core.wire.search import Diagnostics, Hit, StageScore
 
 CHANNELS = (BM25, VECTOR, EXACT)
 SHOWN = 50

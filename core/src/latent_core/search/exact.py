@@ -18,8 +18,7 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
-from latent_core.bm25.exact import CandidateText, ExactIndex, SubstringQuery
-from latent_core.bm25.literals import required
+from latent_core.bm25.exact import CandidateText, ExactIndex, SubstringQuery, required
 from latent_core.domain.errors import Invalid
 
 MAX_MATCHES: Final = 1000

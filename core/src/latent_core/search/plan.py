@@ -15,14 +15,20 @@ from latent_core.domain import cursors
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Forbidden, Invalid
 from latent_core.domain.filters.model import Column, FilterOp, Node, Test, any_of
-from latent_core.domain.manifest.embedder_name import reads_images, reads_language
-from latent_core.domain.manifest.model import OFFERED_MODES, Freshness, Fusion, SearchMode
-from latent_core.domain.query import Detail, SearchRequest
+from latent_core.domain.manifest.model import (
+    OFFERED_MODES,
+    Freshness,
+    Fusion,
+    SearchMode,
+    reads_images,
+    reads_language,
+)
 from latent_core.models.embedding.port import Embedder
 from latent_core.models.rerank.resolve import Provider
+from latent_core.search.constraints import read_filters
 from latent_core.search.exact import ExactQuery, Matcher
-from latent_core.search.filters import read_filters
 from latent_core.search.rerank import head_size
+from latent_core.wire.search import Detail, SearchRequest
 
 DEPTH: Final = 100
 """Candidates per channel in the first round (CONTRACT "Retrieval")."""

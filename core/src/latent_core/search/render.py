@@ -19,7 +19,12 @@ from latent_core.db.containers import Space
 from latent_core.db.documents import chunk_texts
 from latent_core.db.documents.pages import NO_IMAGE, MissingImage
 from latent_core.domain.chunk import BlockType, Modality
-from latent_core.domain.hit import (
+from latent_core.domain.manifest.model import Display
+from latent_core.search.container_search import ContainerCandidates
+from latent_core.search.plan import EXACT
+from latent_core.search.ranking import Group, RankedCandidate
+from latent_core.search.snippet import HydratedRows, Snippet, make_snippet
+from latent_core.wire.search import (
     AlsoInDocument,
     Duplicate,
     Hit,
@@ -28,12 +33,6 @@ from latent_core.domain.hit import (
     Provenance,
     Reason,
 )
-from latent_core.domain.manifest.model import Display
-from latent_core.search.container_search import ContainerCandidates
-from latent_core.search.dedup import Group, RankedCandidate
-from latent_core.search.hydrate import HydratedRows
-from latent_core.search.plan import EXACT
-from latent_core.search.snippet import Snippet, make_snippet
 
 MAX_HEADER_CHARS: Final = 1000
 """A longer header row is omitted, because it would fill the snippet."""

@@ -20,7 +20,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
 from latent_core.domain.manifest.model import Rerank, SearchMode
-from latent_core.models.rerank.port import Reranker
+from latent_core.models.rerank.resolve import Reranker
 
 logger = logging.getLogger(__name__)
 

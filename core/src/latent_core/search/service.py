@@ -12,24 +12,26 @@ from uuid import UUID
 from latent_core.db.containers import Container
 from latent_core.db.documents import duplicates
 from latent_core.domain.errors import Issue, IssueCode
-from latent_core.domain.hit import Hit
-from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
-from latent_core.search.budget import fit
 from latent_core.search.container_search import ContainerCandidates, ContainerSearch
-from latent_core.search.dedup import Group, RankedCandidate, collapse, group
 from latent_core.search.diagnose import diagnose
-from latent_core.search.embed import FixedEmbedder, QueryVectors
+from latent_core.search.embed import FixedEmbedder, QueryImage, QueryVectors
 from latent_core.search.fuse import fuse
-from latent_core.search.hydrate import HydratedRows, hydrate
-from latent_core.search.limiter import SearchLimiter, SearchSlot
+from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
 from latent_core.search.plan import VECTOR, SearchPlan, SearchTarget, cursor_at, make_plan
-from latent_core.search.query_image import QueryImage
-from latent_core.search.ranking import SearchOrder, in_display_order
-from latent_core.search.readable import Readable
+from latent_core.search.ranking import (
+    Group,
+    RankedCandidate,
+    SearchOrder,
+    collapse,
+    group,
+    in_display_order,
+)
+from latent_core.search.readable import Readable, SearchStores
 from latent_core.search.render import LinkSigner, render, with_neighbours
-from latent_core.search.stores import SearchStores
+from latent_core.search.snippet import HydratedRows, hydrate
 from latent_core.search.time_budget import GRACE_SECONDS, REMOTE_EMBEDDING, TimeBudget
 from latent_core.telemetry.metrics import Metrics
+from latent_core.wire.search import Diagnostics, Hit, SearchRequest, SearchResponse
 
 SLACK: Final = 5
 """Extra candidates, because some may vanish between join and hydration."""

@@ -9,15 +9,23 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    start_http_server,
+)
 from pydantic import SecretStr
 from pythonjsonlogger.json import JsonFormatter
 from typing_extensions import override
 
-from latent_core.domain.errors import IssueCode
+from latent_core.domain.errors import Conflict, IssueCode
 from latent_core.domain.job import JobState
+from latent_core.settings import Settings
 from latent_core.telemetry.redaction import HIDDEN, RUN, names_a_secret, redacted
 
 _BOUND: ContextVar[Mapping[str, Any] | None] = ContextVar("fields of every log line", default=None)
@@ -226,3 +234,32 @@ class Metrics:
 
     def failed(self, surface: Literal["http", "mcp", "job"], code: IssueCode) -> None:
         self.errors.labels(surface, code.value).inc()
+
+
+logger = logging.getLogger(__name__)
+
+JOIN_SECONDS: Final = 5.0
+
+
+@contextmanager
+def metrics_served(settings: Settings, metrics: Metrics) -> Iterator[None]:
+    """Serve ``metrics`` for the length of the block, if a port is set; ``Conflict`` when it is taken."""
+    if settings.metrics_port is None:
+        yield
+        return
+    try:
+        server, thread = start_http_server(
+            settings.metrics_port, addr=settings.bind, registry=metrics.registry
+        )
+    except OSError as exc:
+        raise Conflict(
+            f"metrics cannot be served on port {settings.metrics_port} of {settings.bind} ({exc.strerror}); "
+            "choose another with LLC_METRICS_PORT"
+        ) from exc
+    logger.info("metrics_served", extra={"bind": settings.bind, "port": settings.metrics_port})
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(JOIN_SECONDS)

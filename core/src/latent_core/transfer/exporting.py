@@ -28,9 +28,9 @@ from latent_core.db.transfer import archives, export_rows as rows
 from latent_core.domain import versions
 from latent_core.domain.errors import Conflict, DamagedBlob, NotFound
 from latent_core.domain.ids import Sha256, point_id
-from latent_core.domain.recipe import recipe
+from latent_core.domain.versions import recipe
 from latent_core.ingest.stage import Checkpoint
-from latent_core.transfer.export_batch import (
+from latent_core.transfer.batches import (
     ExportBatch,
     ExportPart,
     batched,

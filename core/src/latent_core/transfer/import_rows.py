@@ -10,9 +10,9 @@ import orjson
 
 from latent_core.bm25 import postings
 from latent_core.bm25.analyser import analyse, term_vector
+from latent_core.bm25.exact import signatures
 from latent_core.bm25.packing import KeywordColumns
-from latent_core.bm25.signature import signatures
-from latent_core.bm25.vector_fields import read_vectors
+from latent_core.bm25.term_vectors import read_vectors
 from latent_core.db.copying import int_field, json_field, text_field, texts_field, time_field
 from latent_core.db.transfer.import_rows import chunk_head, signature_row
 from latent_core.domain import versions

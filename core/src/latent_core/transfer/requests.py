@@ -9,10 +9,9 @@ from pydantic import BaseModel, ConfigDict
 
 from latent_core.db.connection import Connection
 from latent_core.db.transfer import archives
-from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import JobId
-from latent_core.domain.job import NO_CONTAINER, PRIORITY_NORMAL, JobKind, NewJob
+from latent_core.domain.job import NO_CONTAINER, PRIORITY_NORMAL, ArchiveKind, JobKind, NewJob
 from latent_core.queue.enqueue import enqueue
 
 

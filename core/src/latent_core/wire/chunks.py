@@ -8,9 +8,8 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from latent_core.domain.envelope import Envelope
-from latent_core.domain.hit import PlaceView
-from latent_core.wire.base import PagedEnvelope
+from latent_core.wire.base import Envelope, PagedEnvelope
+from latent_core.wire.search import PlaceView
 
 
 class ChunkView(BaseModel):

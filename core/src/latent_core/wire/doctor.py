@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from latent_core.domain.envelope import Envelope
+from pydantic import BaseModel, ConfigDict, Field
+
 from latent_core.domain.text import Text
-from latent_core.wire.base import RequestBody
+from latent_core.wire.base import Envelope, RequestBody
 
 
 class DoctorBody(RequestBody):
@@ -19,3 +20,28 @@ class DoctorBody(RequestBody):
 class DoctorAnswer(Envelope):
     report: dict[str, Any]
     """A ``DoctorReport``; an open object in the schema, so that findings can get new fields."""
+
+
+class HealthAnswer(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+class ReadinessAnswer(BaseModel):
+    status: Literal["ok", "degraded"]
+    services: dict[str, Literal["ok", "down"]]
+
+
+class ToolView(BaseModel):
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    name: str
+    """With dots; ``/mcp`` takes it as well."""
+    mcp_name: str = Field(alias="mcpName")
+    """The name for MCP clients: some of them accept no dots."""
+    title: str
+    description: str
+    input_schema: dict[str, Any] = Field(alias="inputSchema")
+
+
+class ToolList(Envelope):
+    tools: list[ToolView]

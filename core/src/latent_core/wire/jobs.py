@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from latent_core.domain.envelope import Envelope
 from latent_core.domain.job import JobView
 from latent_core.domain.text import Text
-from latent_core.wire.base import PagedEnvelope, RequestBody
+from latent_core.wire.base import Envelope, PagedEnvelope, RequestBody
 
 
 class JobAccepted(Envelope):

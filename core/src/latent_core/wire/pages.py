@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from latent_core.domain.envelope import Envelope
-from latent_core.wire.base import PagedEnvelope
+from latent_core.domain.pdf_status import PdfStatus, PdfTotals, SelectedDocument
+from latent_core.wire.base import ContainerId, Envelope, PagedEnvelope, RequestBody
 
 PageImage = Literal["ready", "pending", "failed", "none"]
 
@@ -56,3 +56,26 @@ class PagePdfAnswer(Envelope):
     pdf_uri: str | None
     job_id: int | None
     """The job that makes it, while it is pending."""
+
+
+MAX_SELECTED: Final = 100
+
+
+class PdfStatusPage(PagedEnvelope):
+    totals: PdfTotals | None
+    """Only on the first page: counts over all PDFs, not only the listed ones."""
+    documents: list[PdfStatus]
+
+
+class ProcessBody(RequestBody):
+    container_id: ContainerId
+    doc_ids: Annotated[list[UUID], Field(min_length=1, max_length=MAX_SELECTED)]
+    stream: bool = True
+    """Stream progress until all are done; without it the answer lists the jobs at once (202)."""
+
+
+class ProcessAnswer(Envelope):
+    container_id: str
+    queued: int
+    """Documents with a running job."""
+    documents: list[SelectedDocument]

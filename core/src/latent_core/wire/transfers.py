@@ -7,10 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from latent_core.domain.archive import ArchiveKind
-from latent_core.domain.envelope import Envelope
-from latent_core.wire.base import PagedEnvelope, RequestBody
-from latent_core.wire.fields import ContainerId
+from latent_core.domain.job import ArchiveKind
+from latent_core.wire.base import ContainerId, Envelope, PagedEnvelope, RequestBody
 from latent_core.wire.jobs import JobAccepted
 
 

@@ -10,10 +10,9 @@ from latent_core.db import audit
 from latent_core.db.audit import AuditQuery
 from latent_core.db.connection import Connection
 from latent_core.domain import cursors
-from latent_core.domain.audit import AuditLine
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
-from latent_core.wire.audit import AuditPage
+from latent_core.wire.access import AuditLine, AuditPage
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, RequestId, Shared

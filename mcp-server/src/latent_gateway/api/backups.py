@@ -12,9 +12,9 @@ from latent_core.db import audit
 from latent_core.db.connection import Connection
 from latent_core.db.transfer import archives
 from latent_core.domain import cursors
-from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
+from latent_core.domain.job import ArchiveKind
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.ingest.delete import enqueue_collection

@@ -21,7 +21,6 @@ from latent_core.db.documents.chunk_listing import (
 from latent_core.domain import cursors
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
-from latent_core.domain.hit import PlaceView
 from latent_core.domain.text import Text, unsound
 from latent_core.wire.chunks import (
     ChunkAnswer,
@@ -32,6 +31,7 @@ from latent_core.wire.chunks import (
     SizeClass,
     SizesAnswer,
 )
+from latent_core.wire.search import PlaceView
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
 from latent_gateway.envelope import json_answer

@@ -10,18 +10,17 @@ from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 from latent_core.db import audit, containers, embed_usage
 from latent_core.db.containers import Container
 from latent_core.domain import cursors
-from latent_core.domain.container import ContainerSummary
 from latent_core.domain.errors import Issue, IssueCode, PreconditionFailed
-from latent_core.domain.manifest.availability import check_offered
-from latent_core.domain.manifest.model import parse_manifest
+from latent_core.domain.manifest.model import check_offered, parse_manifest
 from latent_core.domain.text import Text
 from latent_core.ingest import containers as founding
-from latent_core.ingest.dedup import enqueue_dedup
 from latent_core.ingest.delete import delete_container
+from latent_core.ingest.stage import enqueue_dedup
 from latent_core.wire.containers import (
     ContainerCreated,
     ContainerList,
     ContainerStateAnswer,
+    ContainerSummary,
     ContainerUpdated,
     DescribedContainer,
     ManifestBody,
@@ -32,9 +31,8 @@ from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.envelope import PreconditionRequired, json_answer
-from latent_gateway.manifest_files import forget_template, write_files
+from latent_gateway.manifest_sync import forget_template, warm, write_files
 from latent_gateway.middleware.conditional import IfNoneMatch, tagged_answer, version_of
-from latent_gateway.preload import warm
 
 router = APIRouter(tags=["containers"])
 

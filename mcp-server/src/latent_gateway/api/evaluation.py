@@ -10,13 +10,12 @@ from fastapi import APIRouter, Query, Response
 
 from latent_core.db import audit, eval_runs
 from latent_core.domain import cursors
-from latent_core.domain.evaluation import EvalRequest
 from latent_core.domain.golden import GoldenSet
 from latent_core.domain.job import JobKind, NewJob
 from latent_core.eval.datasets import read_golden
 from latent_core.eval.run import questions_of, setups_of
 from latent_core.queue.enqueue import enqueue
-from latent_core.wire.eval import EvalRuns
+from latent_core.wire.evaluation import EvalRequest, EvalRuns
 from latent_core.wire.jobs import JobAccepted
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared

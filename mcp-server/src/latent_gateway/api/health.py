@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from latent_core.wire.health import HealthAnswer, ReadinessAnswer
+from latent_core.wire.doctor import HealthAnswer, ReadinessAnswer
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, Shared
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 from fastapi import APIRouter, Response
@@ -16,23 +16,43 @@ from latent_core.db import audit, uploads
 from latent_core.db.connection import Connection
 from latent_core.db.documents.documents import SourceInfo
 from latent_core.domain.chunk import Modality
-from latent_core.domain.doc_meta import accepted_meta, given_digest
+from latent_core.domain.document import accepted_meta, given_digest
 from latent_core.domain.errors import Forbidden, Invalid, NotFound
 from latent_core.domain.job import JobKind
-from latent_core.domain.recipe import recipe
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.text import trouble
-from latent_core.domain.web_address import WebAddress
+from latent_core.domain.versions import recipe
+from latent_core.domain.web_address import WebAddress, check_port
 from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, accept
 from latent_core.settings import Settings
+from latent_core.wire.base import MAX_URI_BYTES
 from latent_core.wire.documents import AddAnswer, AddBody
-from latent_core.wire.fields import MAX_URI_BYTES
 from latent_gateway.api.uploads import guess_mime, safe_filename
-from latent_gateway.api.web import check_fetchable, page_name
 from latent_gateway.auth import access
 from latent_gateway.auth.access import Writable
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.envelope import json_answer
+
+
+def check_fetchable(address: WebAddress, manifest: Manifest, settings: Settings) -> None:
+    """``Forbidden`` says which setting stands in the way."""
+    check_port(address, settings.fetch_allow)
+    if manifest.web.javascript and settings.browser_path is None:
+        raise Forbidden(
+            f"container '{manifest.id}' wants its pages rendered by a browser (web.javascript), and none is configured: "
+            "set LLC_BROWSER_PATH to a Chromium, or web.javascript to false",
+            uri=str(address),
+        )
+
+
+def page_name(address: WebAddress) -> str:
+    """What the page is called where it does not name itself: the end of its path, else its host."""
+    try:
+        return safe_filename(unquote(address.last_segment))
+    except Invalid:
+        return f"{address.host}.html"
+
 
 router = APIRouter(tags=["ingest"])
 

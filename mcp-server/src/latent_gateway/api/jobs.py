@@ -16,12 +16,12 @@ from latent_core.db import audit, containers
 from latent_core.db.connection import Connection
 from latent_core.db.spaces import spaces
 from latent_core.domain import cursors
-from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, NotFound, RateLimited, Unauthorized
 from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope as TokenScope
 from latent_core.queue import admin
+from latent_core.wire.containers import ContainerState
 from latent_core.wire.jobs import JobAnswer, JobList, RequeueAnswer, RequeueBody
 from latent_gateway.api.sse import (
     KEEP_ALIVE,

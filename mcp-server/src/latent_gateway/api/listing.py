@@ -14,9 +14,9 @@ from latent_core.db.documents import folder_listings
 from latent_core.db.documents.folder_listings import LastJob, StoredFile, UriSpan
 from latent_core.domain.errors import Invalid, Issue, IssueCode
 from latent_core.domain.ids import document_id
-from latent_core.domain.recipe import recipe
+from latent_core.domain.versions import recipe
 from latent_core.ingest.delete import delete_documents, delete_records
-from latent_core.wire.listing import ListedFile, ListingAnswer, ListingBody, RefusedFile
+from latent_core.wire.documents import ListedFile, ListingAnswer, ListingBody, RefusedFile
 from latent_gateway.api.ingest import file_uri
 from latent_gateway.auth import access
 from latent_gateway.auth.access import Writable

@@ -24,7 +24,7 @@ from latent_core.domain.pdf_status import (
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.ingest.processing import process
-from latent_core.wire.processing import PdfStatusPage, ProcessAnswer, ProcessBody
+from latent_core.wire.pages import PdfStatusPage, ProcessAnswer, ProcessBody
 from latent_gateway.api.sse import (
     KEEP_ALIVE,
     LONGEST_STREAM_SECONDS,

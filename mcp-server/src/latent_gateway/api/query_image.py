@@ -16,22 +16,22 @@ from typing import Any, Final
 from uuid import UUID
 
 from latent_core.db import uploads
-from latent_core.db.documents import chunk_texts, image_texts, pages
+from latent_core.db.documents import chunk_texts, pages
 from latent_core.db.uploads import Upload
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import Invalid, Issue, IssueCode, LatentError, NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest.embedder_name import reads_images
-from latent_core.domain.query import SearchRequest
+from latent_core.domain.manifest.model import reads_images
 from latent_core.ingest.read_image import MAX_CHARS, request_reading
 from latent_core.models.embedding.picture import media_type
-from latent_core.search.query_image import EmbeddedQueryImage, QueryImage
+from latent_core.search.embed import EmbeddedQueryImage, QueryImage
 from latent_core.search.readable import Readable
+from latent_core.wire.search import SearchRequest
 from latent_gateway.api.pages import page_of, readable_document
+from latent_gateway.api.sse import ended
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Gateway
-from latent_gateway.job_wait import ended
 
 _PAGE: Final = re.compile(r"page://([^/]{1,64})/([0-9]{1,9})")
 _DOCUMENT: Final = "document://"
@@ -140,7 +140,7 @@ async def _of_upload(
 ) -> tuple[str, Issue | None]:
     """Its text as it was read before, or by the job that reads it now, as long as the search may take."""
     async with shared.stack.db.transaction() as conn:
-        text = await image_texts.latest(conn, upload.sha256)
+        text = await chunk_texts.latest(conn, upload.sha256)
         if text is not None:
             return text, None
         await shared.quotas.check_queue(conn, caller)
@@ -148,7 +148,7 @@ async def _of_upload(
     shared.stack.wake()
     job = await ended(shared.stack, job_id, shared.settings.search_timeout_ms / 1000)
     async with shared.stack.db.reading() as conn:
-        text = await image_texts.latest(conn, upload.sha256)
+        text = await chunk_texts.latest(conn, upload.sha256)
     if text is not None:
         return text, None
     if job is None:

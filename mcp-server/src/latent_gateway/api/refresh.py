@@ -11,21 +11,19 @@ from fastapi import APIRouter, Response
 
 from latent_core.db.containers import Space
 from latent_core.domain.golden import GoldenSet
-from latent_core.domain.refresh import (
-    ModelView,
-    RefreshPayload,
-    Strategy,
-)
 from latent_core.eval.datasets import read_golden
 from latent_core.refresh.lifecycle import begin, note_before_rollback, rollback
 from latent_core.refresh.plan import plan
 from latent_core.runtime.failpoint import failpoint
 from latent_core.wire.refresh import (
+    ModelView,
     PlanAnswer,
     RefreshAnswer,
     RefreshBody,
+    RefreshPayload,
     RollbackAnswer,
     RollbackBody,
+    Strategy,
 )
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal

@@ -1,4 +1,4 @@
-"""``POST /v1/containers/search`` and its alias ``POST /v1/search``."""
+"""``POST /v1/containers/search``, its alias ``POST /v1/search``, and ``POST /v1/doc_search`` (documents, no code)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import logging
 
 from fastapi import APIRouter, Response
 
-from latent_core.domain.errors import Issue, IssueCode
-from latent_core.domain.query import MAX_CONTAINERS, SearchRequest, SearchResponse
+from latent_core.domain.errors import Issue, IssueCode, NotFound
 from latent_core.search.service import SearchService
+from latent_core.wire.documents import DOCUMENTS, DocSearchBody
+from latent_core.wire.search import MAX_CONTAINERS, SearchRequest, SearchResponse
 from latent_gateway.api.query_image import query_image
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
@@ -70,3 +71,26 @@ def of_all(answer: SearchResponse, containers: int) -> SearchResponse:
     return answer.model_copy(
         update={"partial": True, "issues": [*answer.issues, skipped_containers]}
     )
+
+
+@router.post("/v1/doc_search", response_model=SearchResponse)
+async def doc_search(
+    body: DocSearchBody, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
+) -> Response:
+    """Find documents of some formats, in all containers unless some are named."""
+    container_ids = body.containers
+    if container_ids is None:
+        async with shared.stack.db.reading() as conn:
+            container_ids = [c.id for c in await access.all_searchable(conn, caller)]
+    if not container_ids:
+        raise NotFound("there is no container that may be read; create one first")
+    request = SearchRequest(
+        containers=container_ids[:MAX_CONTAINERS],
+        query=body.query,
+        top_k=body.limit,
+        filters={"source_type": {"in": [f.value for f in body.formats or DOCUMENTS]}},
+    )
+    answer = await find(request, shared, caller, request_id, links)
+    if body.containers is None:
+        answer = of_all(answer, len(container_ids))
+    return json_answer(answer, request_id)

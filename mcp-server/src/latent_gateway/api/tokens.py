@@ -14,7 +14,7 @@ from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.text import Text
 from latent_core.domain.token import TokenView, check_principal, digest, new_token
-from latent_core.wire.tokens import TokenAnswer, TokenBody, TokenCreated, TokenPage
+from latent_core.wire.access import TokenAnswer, TokenBody, TokenCreated, TokenPage
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, RequestId, Shared

@@ -13,9 +13,9 @@ from latent_core.blobs.writer import store_file
 from latent_core.db import audit, containers
 from latent_core.db.connection import Connection
 from latent_core.db.transfer import archives
-from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import Conflict, Invalid, NotFound
 from latent_core.domain.ids import CONTAINER_SLUG, Sha256
+from latent_core.domain.job import ArchiveKind
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.eval.datasets import golden_key

@@ -19,7 +19,7 @@ from latent_core.blobs.writer import store_file
 from latent_core.db import audit, uploads
 from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, TooLarge
 from latent_core.domain.ids import Sha256
-from latent_core.wire.uploads import UploadAnswer, UploadView
+from latent_core.wire.documents import UploadAnswer, UploadView
 from latent_gateway.auth import access
 from latent_gateway.auth.quotas import Meter, check_capacity
 from latent_gateway.context import Caller, RequestId, Shared

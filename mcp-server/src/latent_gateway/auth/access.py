@@ -14,11 +14,11 @@ from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
 from latent_core.db.spaces import spaces
-from latent_core.domain.container import ContainerState
 from latent_core.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.token import EVERYBODY, Scope
 from latent_core.search.readable import Readable
+from latent_core.wire.containers import ContainerState
 from latent_gateway.auth.principal import Principal
 
 Writable = NewType("Writable", Container)

@@ -19,7 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from latent_core.db import upload_usage
+from latent_core.db import uploads
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import OutOfSpace, RateLimited
 from latent_core.queue import admin
@@ -101,14 +101,14 @@ class Quotas:
         """What may still be uploaded today, None without a limit; ``RateLimited`` when ``declared`` is more."""
         if not self._bytes or principal.is_owner:
             return None
-        left = self._bytes - await upload_usage.uploaded_today(conn, identity(principal))
+        left = self._bytes - await uploads.uploaded_today(conn, identity(principal))
         if left <= 0 or declared > left:
             raise self.out_of_bytes()
         return left
 
     async def count_upload(self, conn: Connection, principal: Principal, size: int) -> None:
         if self._bytes and not principal.is_owner:
-            await upload_usage.count_upload(conn, identity(principal), size)
+            await uploads.count_upload(conn, identity(principal), size)
 
     @asynccontextmanager
     async def metered(

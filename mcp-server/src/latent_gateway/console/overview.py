@@ -12,10 +12,10 @@ from fastapi import Query, Response
 
 from latent_core.db import containers
 from latent_core.db.connection import Connection
-from latent_core.domain.container import ContainerSizes
 from latent_core.domain.job import JobState
 from latent_core.queue import admin
 from latent_core.search.readable import Readable
+from latent_core.wire.containers import ContainerSizes
 from latent_gateway.auth import access
 from latent_gateway.console.console_session import SignedIn
 from latent_gateway.console.routing import pages

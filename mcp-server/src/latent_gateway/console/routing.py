@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from typing_extensions import override
 
 from latent_core.domain.errors import (
+    Forbidden,
     Invalid,
     LatentError,
     NotFound,
@@ -21,9 +22,36 @@ from latent_core.domain.errors import (
     RateLimited,
     Unauthorized,
 )
-from latent_gateway.console.origin import check_origin
 from latent_gateway.console.view import FRAGMENT, HEADERS, page
 from latent_gateway.envelope import waiting_headers
+
+SAFE: Final = frozenset({"GET", "HEAD"})
+
+
+class ForeignOrigin(Forbidden):
+    """A change that another site's page asks for."""
+
+
+def check_origin(request: Request) -> None:
+    """``ForeignOrigin`` unless a page of ours asks. Browsers name the origin of every POST."""
+    if request.method in SAFE:
+        return
+    origins = request.headers.getlist("origin")
+    host = request.headers.get("host", "").lower()
+    # The scheme is not compared: behind a proxy that ends TLS ours is another than the browser's.
+    if len(origins) != 1 or not host or _host_of(origins[0]) != host:
+        raise ForeignOrigin(
+            "this change was not asked for by a page of this console: open the console and try again there"
+        )
+
+
+def _host_of(origin: str) -> str | None:
+    """With its port; None of what is no address at all."""
+    try:
+        return urlsplit(origin.lower()).netloc
+    except ValueError:
+        return None
+
 
 SIGN_IN: Final = "/login"
 TITLES: Final = {

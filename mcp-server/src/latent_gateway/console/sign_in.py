@@ -9,9 +9,8 @@ from fastapi import Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from latent_core.domain.errors import RateLimited, Unauthorized
-from latent_gateway.console.console_session import session_of, signed
+from latent_gateway.console.console_session import COOKIE, LASTS_SECONDS, session_of, signed
 from latent_gateway.console.routing import SIGN_IN, pages
-from latent_gateway.console.session import COOKIE, LASTS_SECONDS
 from latent_gateway.console.view import HEADERS, page
 from latent_gateway.context import Shared
 

@@ -8,7 +8,6 @@ from fastapi import FastAPI
 
 from latent_core.domain.errors import NotFound
 from latent_gateway.console import (
-    assets,
     container,
     document,
     jobs,
@@ -16,10 +15,11 @@ from latent_gateway.console import (
     search,
     sign_in,
     uploads,
+    view,
 )
 from latent_gateway.console.routing import pages
 
-MODULES: Final = (assets, sign_in, overview, search, container, document, jobs, uploads)
+MODULES: Final = (view, sign_in, overview, search, container, document, jobs, uploads)
 rest = pages()
 
 

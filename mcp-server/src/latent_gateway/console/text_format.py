@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from markupsafe import Markup, escape
 
-from latent_core.domain.hit import PlaceView, Reason
+from latent_core.wire.search import PlaceView, Reason
 
 MINUTE: Final = timedelta(minutes=1)
 HOUR: Final = timedelta(hours=1)

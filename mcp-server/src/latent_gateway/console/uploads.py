@@ -19,8 +19,7 @@ from starlette.types import Message, Receive
 from typing_extensions import override
 
 from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TimedOut, TooLarge
-from latent_core.wire.documents import AddBody
-from latent_core.wire.uploads import UploadAnswer
+from latent_core.wire.documents import AddBody, UploadAnswer
 from latent_gateway.api import uploads
 from latent_gateway.api.ingest import accept_source
 from latent_gateway.auth import access

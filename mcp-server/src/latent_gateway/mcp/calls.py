@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Protocol
 
+from latent_core.domain.token import Scope
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Gateway
 from latent_gateway.links import BlobLinks
@@ -26,3 +27,22 @@ class ToolCall:
     links: BlobLinks
     request_id: str
     progress: Progress
+
+
+__all__ = ["Scope", "ScopedTool", "may"]
+
+
+class ScopedTool(Protocol):
+    """A tool, as far as rights go."""
+
+    @property
+    def scope(self) -> Scope: ...
+
+    @property
+    def also(self) -> Scope | None:
+        """A scope that suffices as well."""
+        ...
+
+
+def may(principal: Principal, tool: ScopedTool) -> bool:
+    return tool.scope in principal.scopes or tool.also in principal.scopes

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fastapi import APIRouter, Response
 
 from latent_core.domain.errors import NotFound
-from latent_core.wire.tools import ToolList, ToolView
+from latent_core.settings import Settings
+from latent_core.wire.doctor import ToolList, ToolView
 from latent_gateway.context import Caller, RequestId, Shared
 from latent_gateway.envelope import json_answer
-from latent_gateway.mcp.allowed_tools import may
-from latent_gateway.mcp.schema import schema_of
-from latent_gateway.mcp.tools.registry import tools_of
+from latent_gateway.mcp.calls import may
+from latent_gateway.mcp.tools import (
+    add,
+    chatgpt,
+    containers,
+    documents,
+    export,
+    jobs,
+    page_image,
+    refresh,
+    search,
+)
+from latent_gateway.mcp.tools.port import Tool, schema_of
+
+TOOLS: Final = (
+    containers.LIST,
+    containers.DESCRIBE,
+    search.SEARCH,
+    add.ADD,
+    documents.GET,
+    page_image.PAGE_IMAGE,
+    jobs.GET,
+    refresh.REFRESH,
+    export.EXPORT,
+)
+PAIR: Final = (chatgpt.SEARCH, chatgpt.FETCH)
+
+
+def tools_of(settings: Settings) -> tuple[Tool, ...]:
+    """The tools of this gateway."""
+    return (*TOOLS, *(PAIR if settings.mcp_search_fetch else ()))
+
 
 router = APIRouter(tags=["mcp"])
 

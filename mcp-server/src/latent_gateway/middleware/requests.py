@@ -9,6 +9,7 @@ from typing import Final
 from uuid import uuid4
 
 from prometheus_client import Counter, Histogram
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from latent_core.domain.errors import IssueCode, LatentError, Unavailable
@@ -130,3 +131,60 @@ def _unforeseen(exc: Exception, request_id: str) -> ASGIApp:
         Unavailable(f"the gateway could not answer; its log says why under request {request_id}"),
         request_id,
     )
+
+
+LEVEL: Final = 1
+MIN_BYTES: Final = 1024
+UNTOUCHED: Final = (
+    *DEFAULT_EXCLUDED_CONTENT_TYPES,
+    "application/octet-stream",
+    "application/pdf",
+    "application/x-tar",
+)
+BLOBS: Final = "/v1/blobs/"
+
+
+class CompressionMiddleware:
+    """ASGI middleware. Who does not ask pays for one look at the headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._compressing = GZipMiddleware(
+            app, minimum_size=MIN_BYTES, compresslevel=LEVEL, exclude_content_types=UNTOUCHED
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        plain = scope["type"] != "http" or scope["path"].startswith(BLOBS) or not _asks(scope)
+        await (self._app if plain else self._compressing)(scope, receive, send)
+
+
+def _asks(scope: Scope) -> bool:
+    return any(
+        name == b"accept-encoding" and b"gzip" in value.lower() for name, value in scope["headers"]
+    )
+
+
+DEFAULTS: Final = {
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"referrer-policy": b"no-referrer",
+}
+
+
+class ResponseHeaders:
+    """ASGI middleware: adds what the answer does not say already."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def adding(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = list(message.get("headers", ()))
+                names = {name.lower() for name, _ in given}
+                missing = [pair for pair in DEFAULTS.items() if pair[0] not in names]
+                message["headers"] = [*given, *missing]
+            await send(message)
+
+        await self._app(scope, receive, adding if scope["type"] == "http" else send)

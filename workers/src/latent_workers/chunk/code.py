@@ -13,7 +13,7 @@ from typing import Any, Final
 from latent_core.domain.chunk import BlockType, DraftChunk, SourcePlace, SourceType
 from latent_core.domain.ids import content_hash
 from latent_workers.chunk.counting import WordCounter
-from latent_workers.chunk.headings import under
+from latent_workers.chunk.structure import under
 from latent_workers.parse.parsed import ParsedDocument, TextBlock
 from latent_workers.parse.text.lines import Lines
 

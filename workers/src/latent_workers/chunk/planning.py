@@ -10,9 +10,8 @@ from typing import Final
 from latent_core.domain.chunk import BlockType
 from latent_workers.chunk import tables
 from latent_workers.chunk.counting import WordCounter
-from latent_workers.chunk.packing import pack
-from latent_workers.chunk.sections import Section, has_words, sections
 from latent_workers.chunk.splitting import Cutter, PackingPiece
+from latent_workers.chunk.structure import Section, has_words, pack, sections
 from latent_workers.chunk.tables import RowGroup
 from latent_workers.parse.parsed import ParsedDocument, TextBlock
 

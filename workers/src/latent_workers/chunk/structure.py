@@ -6,6 +6,7 @@ fits, and its children else. Small neighbours go together under the key path of 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -14,13 +15,130 @@ from typing import Any, Final
 from latent_core.domain.chunk import BlockType, DraftChunk, SourcePlace, SourceType
 from latent_core.domain.ids import content_hash
 from latent_workers.chunk.counting import WordCounter, cost_of
-from latent_workers.chunk.headings import SEPARATOR, fitting
-from latent_workers.chunk.packing import pack
-from latent_workers.chunk.sections import has_words
 from latent_workers.chunk.splitting import Cutter, PackingPiece
 from latent_workers.parse.parsed import ParsedDocument, TextBlock
 from latent_workers.parse.structured.tree import key_path
 from latent_workers.parse.text.lines import Lines
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks under one heading; headings that have no text of their own go with what follows them."""
+
+    path: tuple[str, ...]
+    page: int | None
+    blocks: tuple[TextBlock, ...]
+    headings: tuple[tuple[int, str], ...]
+    """Where each heading stands, and its words."""
+
+    def block_at(self, offset: int) -> TextBlock:
+        """The block that holds ``offset``, or the next one."""
+        place = bisect_right(self.blocks, offset, key=lambda block: block.offset_end)
+        return self.blocks[min(place, len(self.blocks) - 1)]
+
+
+def sections(blocks: Sequence[TextBlock]) -> Iterator[Section]:
+    """Cut ``blocks`` at pages, and at headings once there is something to cut off.
+
+    A block that runs over to another page belongs to the one where it starts.
+    """
+    current: list[TextBlock] = []
+    filled = False
+    for block in blocks:
+        if current and (block.page != current[0].page or (filled and _opens(block, current))):
+            yield _section(current)
+            current, filled = [], False
+        current.append(block)
+        filled = filled or (block.kind is not BlockType.HEADING and has_words(block.text))
+    if current:
+        yield _section(current)
+
+
+def has_words(text: str) -> bool:
+    """Whether there is a letter or a digit: a rule or a row of stars is nothing to find."""
+    return any(map(str.isalnum, text))
+
+
+def _opens(block: TextBlock, current: Sequence[TextBlock]) -> bool:
+    return block.kind is BlockType.HEADING or (
+        block.heading_path != current[-1].heading_path and has_words(block.text)
+    )
+
+
+def _section(blocks: list[TextBlock]) -> Section:
+    inside = next((block for block in blocks if block.kind is not BlockType.HEADING), blocks[-1])
+    headings = tuple(
+        (block.offset_start, block.heading_path[-1])
+        for block in blocks
+        if block.kind is BlockType.HEADING and block.heading_path
+    )
+    return Section(inside.heading_path, blocks[0].page, tuple(blocks), headings)
+
+
+_REPEATABLE = (BlockType.PARAGRAPH, BlockType.LIST)
+
+
+def pack(
+    pieces: Sequence[PackingPiece], max_tokens: int, overlap: int
+) -> Iterator[list[PackingPiece]]:
+    """Runs of pieces of at most ``max_tokens`` tokens; a piece over it stands alone but for its headings.
+
+    Neighbours share whole pieces of prose up to ``overlap`` tokens.
+    """
+    current: list[PackingPiece] = []
+    cost = 0
+    for piece in pieces:
+        if current and cost + piece.cost > max_tokens and not _only_headings(current, max_tokens):
+            yield current
+            current = _tail(current, min(overlap, max_tokens - piece.cost))
+            cost = sum(kept.cost for kept in current)
+        current.append(piece)
+        cost += piece.cost
+    if current:
+        yield current
+
+
+def _only_headings(pieces: Sequence[PackingPiece], max_tokens: int) -> bool:
+    """Headings go with what they head, unless they fill a chunk themselves."""
+    return all(piece.kind is BlockType.HEADING for piece in pieces) and (
+        sum(piece.cost for piece in pieces) * 2 <= max_tokens
+    )
+
+
+def _tail(pieces: Sequence[PackingPiece], overlap: int) -> list[PackingPiece]:
+    """The last pieces, never all, that may be shared with the next chunk."""
+    kept: list[PackingPiece] = []
+    for piece in reversed(pieces[1:]):
+        if piece.kind not in _REPEATABLE or piece.cost > overlap:
+            break
+        kept.insert(0, piece)
+        overlap -= piece.cost
+    return kept
+
+
+SEPARATOR: Final = " > "
+_SHARE: Final = 4
+"""Headings take at most one part in so many of what the embedder reads."""
+
+
+def fitting(path: Sequence[str], budget: int, counter: WordCounter) -> tuple[tuple[str, ...], int]:
+    """The innermost headings of ``path`` that fit their share of the budget, and what they cost."""
+    kept: list[str] = []
+    cost = 0
+    for heading, tokens in zip(path[::-1], counter.count(path[::-1]), strict=True):
+        # One more for the separator.
+        if cost + tokens + 1 > budget // _SHARE:
+            break
+        kept.insert(0, heading)
+        cost += tokens + 1
+    return tuple(kept), cost
+
+
+def under(path: Sequence[str], text: str, budget: int, counter: WordCounter) -> str:
+    """``text`` with the headings that fit above it."""
+    headings = SEPARATOR.join(fitting(path, budget, counter)[0])
+    return f"{headings}\n\n{text}" if headings else text
+
 
 _ALONE_SHARE: Final = 4
 """A value of one part in so many of the budget is not packed with others."""

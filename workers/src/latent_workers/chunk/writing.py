@@ -2,21 +2,83 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter as Counts
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from latent_core.domain.chunk import BlockType, DraftChunk, SourcePlace, SourceType
 from latent_core.domain.ids import content_hash
+from latent_core.domain.manifest.model import Chunker
+from latent_core.models.embedding.port import Tokenizer
 from latent_workers.chunk import tables
+from latent_workers.chunk.code import WindowLimits, chunk_code
 from latent_workers.chunk.counting import WordCounter
-from latent_workers.chunk.planning import ChunkPlan
+from latent_workers.chunk.pages import image_chunk, with_name
+from latent_workers.chunk.planning import ChunkLimits, ChunkPlan, ChunkPlanner
 from latent_workers.chunk.splitting import PackingPiece
-from latent_workers.parse.page_places import PagePlaces
-from latent_workers.parse.parsed import ParsedDocument
+from latent_workers.chunk.structure import chunk_structure
+from latent_workers.parse.parsed import ParsedDocument, ParsedPage
 from latent_workers.parse.text.lines import Lines
+
+
+class PagePlaces:
+    """Pages stand in the text one after the other, with one character between two."""
+
+    def __init__(self, pages: Sequence[ParsedPage]) -> None:
+        self._numbers = [page.number for page in pages]
+        self._starts: list[int] = []
+        start = 0
+        for page in pages:
+            self._starts.append(start)
+            start += len(page.text) + 1
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    def at(self, offset: int) -> int:
+        """The page of the character at ``offset``; what stands between two belongs to the first."""
+        return self._numbers[bisect_right(self._starts, offset) - 1]
+
+
+_STRUCTURED: Final = (SourceType.YAML, SourceType.JSON)
+
+
+def chunk(
+    parsed: ParsedDocument,
+    *,
+    source_type: SourceType,
+    budget_tokens: int,
+    overlap: float,
+    table_rows: int,
+    tokenizer: Tokenizer,
+    code_lines: int = 180,
+    code_overlap: int = 30,
+) -> list[DraftChunk]:
+    """Chunks in the order of the text. ``overlap`` is a share of the budget, ``table_rows`` the most
+    rows of one chunk, ``code_lines`` the most lines of a window of code, of which neighbours share
+    ``code_overlap``.
+
+    ``text`` is ``parsed.text[offset_start:offset_end]``, but for the later row groups of a table:
+    theirs begins with the table's header, repeated, and ``meta["repeated_chars"]`` tells its length.
+    Many documents are chunked faster with one ``WordCounter`` as their tokenizer.
+    """
+    counter = tokenizer if isinstance(tokenizer, WordCounter) else WordCounter(tokenizer)
+    if source_type is SourceType.CODE:
+        return chunk_code(parsed, WindowLimits(code_lines, code_overlap), budget_tokens, counter)
+    if source_type in _STRUCTURED and "documents" in parsed.meta:
+        return chunk_structure(parsed, source_type, budget_tokens, counter)
+    limits = ChunkLimits(
+        budget=budget_tokens,
+        overlap=int(budget_tokens * overlap),
+        table_rows=table_rows,
+        whole_fences=source_type not in _STRUCTURED,
+    )
+    plans = ChunkPlanner(parsed, limits, counter).plans()
+    return ChunkWriter(parsed, budget_tokens, counter).write(plans, source_type)
+
 
 _SEPARATOR = " > "
 
@@ -156,3 +218,27 @@ def _block_type(plan: ChunkPlan) -> BlockType:
         if piece.kind is not BlockType.HEADING:
             sizes[piece.kind] += piece.end - piece.start
     return sizes.most_common(1)[0][0] if sizes else BlockType.PARAGRAPH
+
+
+def drafts_of(
+    parsed: ParsedDocument,
+    source_type: SourceType,
+    settings: Chunker,
+    counter: Tokenizer,
+    window: int,
+) -> tuple[ParsedDocument, list[DraftChunk]]:
+    """The drafts, and the text they are of: an image without words is its name. Blocking."""
+    if source_type is SourceType.IMAGE:
+        named = with_name(parsed)
+        return named, [image_chunk(named, counter)]
+    drafts = chunk(
+        parsed,
+        source_type=source_type,
+        budget_tokens=settings.tokens(window),
+        overlap=settings.overlap,
+        table_rows=settings.table_rows,
+        tokenizer=counter,
+        code_lines=settings.code_lines,
+        code_overlap=settings.code_overlap,
+    )
+    return parsed, drafts

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import ssl
+import zlib
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import PurePosixPath
 from typing import Final
 
 import httpx
 
+from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed, LatentError, RateLimited, Unavailable
 from latent_core.domain.web_address import WebAddress
+from latent_workers.parse.signatures import EXTENSIONS, MIME_TYPES
 
 LONGEST_WAIT: Final = 3600.0
 """Seconds; a server that asks for more is asked again after this."""
@@ -105,3 +111,131 @@ def certificate_trouble(exc: BaseException) -> ssl.SSLCertVerificationError | No
             return cause
         cause = cause.__cause__ or cause.__context__
     return None
+
+
+_SAYS_NOTHING: Final = frozenset(
+    {
+        "",
+        "text/plain",
+        "application/octet-stream",
+        "binary/octet-stream",
+        "application/x-download",
+        "application/force-download",
+        "unknown/unknown",
+    }
+)
+"""Types that servers give to what they do not know; then the name decides."""
+_SUFFIXES: Final = {
+    SourceType.WEB: ".html",
+    SourceType.PDF: ".pdf",
+    SourceType.MARKDOWN: ".md",
+    SourceType.YAML: ".yaml",
+    SourceType.JSON: ".json",
+}
+_HTML: Final = re.compile(
+    rb"\A(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}\?>\s*)?(?:<!--.{0,500}?-->\s*)?<(?:!doctype\s+html|html)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+HEAD_BYTES: Final = 1024
+"""How much of a page ``named`` looks at."""
+
+
+def plain_type(content_type: str) -> str:
+    """Without parameters, in small letters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def named(filename: str, content_type: str, head: bytes) -> str:
+    """``filename``, with the suffix of what the server says it sent, or of what it plainly is."""
+    kind = _kind(filename, plain_type(content_type), head)
+    suffix = _SUFFIXES.get(kind) if kind is not None else None
+    if suffix is None or _by_name(filename) is kind:
+        return filename
+    return filename + suffix
+
+
+def _kind(filename: str, plain: str, head: bytes) -> SourceType | None:
+    if plain not in _SAYS_NOTHING:
+        return MIME_TYPES.get(plain)
+    if plain != "text/plain" and _by_name(filename) is None and _HTML.match(head):
+        return SourceType.WEB
+    return None
+
+
+def _by_name(filename: str) -> SourceType | None:
+    return EXTENSIONS.get(PurePosixPath(filename.lower()).suffix.removeprefix("."))
+
+
+PIECE: Final = 1024 * 1024
+ACCEPTED: Final = "gzip, deflate"
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_ZLIB: Final = zlib.MAX_WBITS
+_RAW: Final = -zlib.MAX_WBITS
+_MAGIC: Final = b"\x1f\x8b"
+_NAMES: Final = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
+
+
+def inflater_for(encoding: str) -> Inflater | None:
+    """What undoes a ``Content-Encoding``, None for none; ``IngestFailed`` for one that was not asked for."""
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return None
+    if name not in _NAMES:
+        raise IngestFailed(f"the page came in the encoding '{name[:40]}', which was not asked for")
+    return Inflater(_NAMES[name])
+
+
+class Inflater:
+    """One compressed body. ``window_bits`` as zlib takes them."""
+
+    def __init__(self, window_bits: int) -> None:
+        self._bits = window_bits
+        self._inner = zlib.decompressobj(window_bits)
+        self._begun = False
+        self._behind = b""
+        """What came after the end of a member, too little to tell whether it begins another."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Pieces of at most ``PIECE`` bytes; what is not asked for is not inflated."""
+        more = bool(data)
+        while more:
+            if self._inner.eof and not self._begins_again(data):
+                return
+            data, self._behind = self._behind + data, b""
+            piece = self._inflate(data)
+            if piece:
+                yield piece
+            ended = self._inner.eof
+            data = self._inner.unused_data if ended else self._inner.unconsumed_tail
+            # A full piece may have more behind it although all input is taken.
+            more = bool(data) or (len(piece) == PIECE and not ended)
+
+    def finish(self) -> None:
+        """``Unavailable`` when the body stopped in the middle."""
+        if self._begun and not self._inner.eof:
+            raise Unavailable("the page was cut off in the middle; it is fetched again")
+
+    def _inflate(self, data: bytes) -> bytes:
+        try:
+            piece = self._inner.decompress(data, PIECE)
+        except zlib.error as exc:
+            if self._begun or self._bits != _ZLIB:
+                raise IngestFailed(f"the page cannot be decompressed: {exc}") from exc
+            # Many servers mean a bare stream when they say deflate.
+            self._inner, self._bits = zlib.decompressobj(_RAW), _RAW
+            return self._inflate(data)
+        self._begun = True
+        return piece
+
+    def _begins_again(self, data: bytes) -> bool:
+        """Whether another member of a gzip stream begins; anything else behind its end is padding."""
+        start = (self._behind + data)[: len(_MAGIC)]
+        if self._bits != _GZIP or not _MAGIC.startswith(start):
+            self._bits = _RAW  # nothing can follow any more
+            return False
+        if len(start) < len(_MAGIC):
+            self._behind = start
+            return False
+        self._inner = zlib.decompressobj(_GZIP)
+        return True

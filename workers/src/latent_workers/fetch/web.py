@@ -31,8 +31,8 @@ from latent_core.domain.text import trouble
 from latent_core.domain.web_address import WebAddress
 from latent_core.ingest.accept import Validators
 from latent_workers.fetch import responses
-from latent_workers.fetch.decompress import ACCEPTED, inflater_for
 from latent_workers.fetch.guard import AddressGuard
+from latent_workers.fetch.responses import ACCEPTED, inflater_for
 
 USER_AGENT: Final = "latent-containers/0.1 (fetches single pages at its user's request)"
 MAX_REDIRECTS: Final = 3

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from uuid import UUID
 
 from latent_core.db import containers
-from latent_core.domain.errors import LatentError, OutOfSpace, StoreFull
+from latent_core.domain.errors import LatentError, NotFound, OutOfSpace, StoreFull, Unavailable
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import JobCancelled, LeaseLost
@@ -76,3 +76,12 @@ async def _sweep(ctx: JobContext, deps: Deps, staged: Sequence[tuple[UUID, int]]
             )
     except LatentError as error:  # the job's own error is what its owner must see
         logger.warning("job_cleanup_failed", extra={"job_id": ctx.job.id, "cause": str(error)})
+
+
+@contextmanager
+def requeued(as_: type[Unavailable] = Unavailable) -> Iterator[None]:
+    """``NotFound`` of the collection of what is searched becomes ``as_``, which is tried again later."""
+    try:
+        yield
+    except NotFound as exc:
+        raise as_(f"{exc.message} just now; it is tried again later") from exc

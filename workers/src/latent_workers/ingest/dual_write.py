@@ -14,10 +14,10 @@ from typing import Final
 from latent_core.db import containers
 from latent_core.db.containers import Container, Space
 from latent_core.domain.errors import LatentError
-from latent_core.domain.refresh import SpaceState
 from latent_core.ingest.stage import AddressedChunk, stage_vectors
 from latent_core.models.embedding.picture import Piece
 from latent_core.queue.context import JobContext
+from latent_core.wire.refresh import SpaceState
 from latent_workers.deps import Deps
 from latent_workers.ingest.skipped_images import kept_of, skipped_images_of
 

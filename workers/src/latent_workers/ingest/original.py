@@ -17,7 +17,7 @@ from latent_core.domain.errors import IngestFailed, OutOfSpace, TooLarge
 from latent_core.domain.ids import Sha256
 from latent_core.ingest.accept import IngestPayload
 from latent_core.queue.context import JobContext
-from latent_core.queue.payload_update import amend
+from latent_core.queue.lease import amend
 from latent_workers.deps import Deps
 
 PIECE: Final = 1024 * 1024

@@ -14,31 +14,36 @@ import orjson
 from latent_core.bm25.analyser import analyse
 from latent_core.bm25.language import CODE, DEFAULT, SIMPLE, detect_language
 from latent_core.db import containers
+from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
 from latent_core.db.documents.documents import Attempt, LiveGeneration
 from latent_core.db.documents.pages import PageRow
 from latent_core.domain.chunk import DraftChunk, SourceType, number
 from latent_core.domain.errors import GatewayUnreachable, NotFound
-from latent_core.domain.languages import language_named
 from latent_core.domain.manifest.model import Chunker
-from latent_core.domain.recipe import recipe
+from latent_core.domain.text import language_named
+from latent_core.domain.versions import HANDLER, recipe
 from latent_core.ingest.accept import IngestPayload
 from latent_core.ingest.publish import StagedChunk
 from latent_core.ingest.stage import AddressedChunk, stage_vectors
 from latent_core.models.embedding.picture import Piece
 from latent_core.models.embedding.port import EmbeddingModel, Tokenizer
 from latent_core.queue.context import JobContext
+from latent_core.queue.requeue import requeue_with
 from latent_core.runtime.failpoint import failpoint
-from latent_workers import versions
-from latent_workers.chunk.drafting import drafts_of
+from latent_core.wire.containers import ContainerState
+from latent_workers.chunk.writing import drafts_of
 from latent_workers.deps import Deps
-from latent_workers.ingest import collection_missing
+from latent_workers.ingest import cleanup
 from latent_workers.ingest.dual_write import stage_dual_write
 from latent_workers.ingest.page_drawing import DrawnPages
 from latent_workers.ingest.skipped_images import kept_of, skipped_images_of, warn_of_skipped_images
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import DetectedType
 from latent_workers.parse.web.charsets import charset_of
+
+__all__ = ["HANDLER"]
+
 
 CHARS_FOR_LANGUAGE: Final = 20_000
 Progress = Callable[[int, int], Awaitable[None]]
@@ -105,7 +110,7 @@ class PreparedDocument:
             handler += f", {self.parsed.ocr.engine}"
         return {
             "handler": handler,
-            "handler_version": versions.HANDLER,
+            "handler_version": HANDLER,
             "embedder": container.space.embedder,
             "embedder_version": container.space.lineage,
         }
@@ -260,7 +265,7 @@ async def embed(
     async def store() -> None:
         failpoint("ingest.before_vectors")
         # No document is to blame for that; one whose container is deleted is cancelled.
-        with collection_missing.requeued(as_=GatewayUnreachable):
+        with cleanup.requeued(as_=GatewayUnreachable):
             await stage_vectors(
                 deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint
             )
@@ -304,3 +309,23 @@ def _prepare(
             mine.append(StagedChunk.of(one, analyse(one.draft.text, made.language), len(parts)))
         staged.append(mine)
     return staged, addressed, pieces
+
+
+SECONDS_BETWEEN_LOOKS: Final = 300.0
+
+
+async def unless_archived(ctx: JobContext, deps: Deps) -> Container | None:
+    """The job's container, or None when the job was put back, for a while and with all its attempts: nothing is
+    published by it now. ``NotFound`` without the container."""
+    async with deps.stack.db.reading() as conn:
+        container = await containers.get(conn, ctx.job.container_id)
+    if container is None:
+        raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
+    if container.state is not ContainerState.ARCHIVED:
+        return container
+
+    async def write(conn: Connection) -> None:
+        await requeue_with(conn, ctx.job, ctx.job.payload, delay_seconds=SECONDS_BETWEEN_LOOKS)
+
+    await ctx.transact(write)
+    return None

@@ -15,12 +15,11 @@ from latent_core.domain.ids import Sha256
 from latent_core.domain.web_address import WebAddress
 from latent_core.ingest.accept import IngestPayload, Validators
 from latent_core.queue.context import JobContext
-from latent_core.queue.payload_update import amend
+from latent_core.queue.lease import amend
 from latent_workers.deps import Deps
 from latent_workers.fetch.browser import rendered
-from latent_workers.fetch.file_names import HEAD_BYTES, named, plain_type
 from latent_workers.fetch.guard import AddressGuard
-from latent_workers.fetch.responses import moment_of
+from latent_workers.fetch.responses import HEAD_BYTES, moment_of, named, plain_type
 from latent_workers.fetch.web import Download, WebFetcher
 
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})

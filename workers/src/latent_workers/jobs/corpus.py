@@ -20,28 +20,38 @@ from latent_core.db.documents import documents, records
 from latent_core.db.documents.documents import Attempt, LiveGeneration, SourceInfo
 from latent_core.db.documents.pages import BlobRef
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.doc_meta import published_meta
+from latent_core.domain.document import published_meta
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_core.domain.ids import Sha256, document_id
 from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest.accept import IngestPayload
-from latent_core.ingest.compaction import enqueue_if_needed
-from latent_core.ingest.dedup import enqueue_dedup_pending
 from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
     enqueue_collection,
     enqueue_purges,
 )
-from latent_core.ingest.publish import PublicationResult, StagedGeneration, publish
+from latent_core.ingest.publish import (
+    PublicationResult,
+    StagedGeneration,
+    enqueue_if_needed,
+    publish,
+)
+from latent_core.ingest.stage import enqueue_dedup_pending
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_core.queue.requeue import requeue_with
 from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
-from latent_workers.ingest.archived_containers import unless_archived
 from latent_workers.ingest.cleanup import cleanup_on_failure
 from latent_workers.ingest.original import Original, fetch, stored
-from latent_workers.ingest.prepare import PreparedDocument, fingerprint, make, recipe_of, stage
+from latent_workers.ingest.prepare import (
+    PreparedDocument,
+    fingerprint,
+    make,
+    recipe_of,
+    stage,
+    unless_archived,
+)
 from latent_workers.ingest.web_page import awaits_fetch, fetch_page
 from latent_workers.parse.registry import DetectedType
 from latent_workers.parse.run import read_records

@@ -19,15 +19,14 @@ from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
 from latent_core.db.documents import duplicates
 from latent_core.db.documents.duplicates import PendingRange, Signatures
-from latent_core.domain.chunk import BlockType, Modality
+from latent_core.domain.chunk import BlockType, Modality, Vector
 from latent_core.domain.ids import PointId, point_id
-from latent_core.domain.vector import Vector
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_core.queue.requeue import requeue_with
 from latent_workers.dedup import NeighbourFinder, alike, judge, sign, words
 from latent_workers.deps import Deps
-from latent_workers.ingest import collection_missing
+from latent_workers.ingest import cleanup
 
 CHUNK_NOS_PER_STEP: Final = 2048
 RANGES_PER_LOOK: Final = 500
@@ -232,7 +231,7 @@ class _DedupStep:
         subjects_to_judge = list(dict.fromkeys(point for some in points for point in some))
         if not subjects_to_judge:
             return {}
-        with collection_missing.requeued():
+        with cleanup.requeued():
             return await self._index.vectors(self._collection, subjects_to_judge)
 
 

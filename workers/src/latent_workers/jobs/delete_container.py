@@ -17,8 +17,9 @@ from latent_core.ingest.purge import purge_container
 from latent_core.queue import admin
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.queue.payload_update import amend
-from latent_core.queue.retention import forget_container
+from latent_core.queue.lease import amend
+from latent_core.queue.reaper import forget_container
+from latent_core.refresh.lifecycle import may_be_dropped, remove_space
 from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
 from latent_workers.jobs.purge import kept_words
@@ -90,3 +91,15 @@ async def _forget_jobs(ctx: JobContext, deps: Deps) -> None:
         async with deps.stack.db.transaction() as conn:
             await hold(conn, ctx.job)
             gone = await forget_container(conn, ctx.job.container_id)
+
+
+async def drop_space(ctx: JobContext, deps: Deps) -> None:
+    """Nothing is done to a space that is in use again, or that is kept longer by now: another job comes for it."""
+    stack = deps.stack
+    space_id = int(ctx.job.payload["space_id"])
+    async with stack.db.transaction() as conn:
+        space = await may_be_dropped(conn, ctx.job.container_id, space_id)
+    if space is not None:
+        failpoint("space.before_drop")
+        await remove_space(stack.db, stack.vectors, space, ctx.checkpoint)
+        failpoint("space.after_drop")

@@ -6,11 +6,11 @@ from latent_core.db import containers, eval_runs
 from latent_core.db.connection import Connection, Database
 from latent_core.db.containers import Container
 from latent_core.domain.errors import NotFound
-from latent_core.domain.evaluation import EvalRequest, KeptRun
 from latent_core.eval.run import Evaluation, questions_of
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
 from latent_core.search.readable import Readable
+from latent_core.wire.evaluation import EvalRequest, KeptRun
 from latent_workers.deps import Deps
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.transfer import archives
-from latent_core.domain.archive import ArchiveKind
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
+from latent_core.domain.job import ArchiveKind
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from latent_core.db.blobs import garbage as rows
+from latent_core.db.blobs import blobs as rows
 from latent_core.db.connection import Connection
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.ingest.purge import purge_blobs

@@ -13,8 +13,7 @@ from latent_core.db.containers import Container
 from latent_core.db.transfer import import_rows as rows
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.ids import Sha256
-from latent_core.domain.manifest.availability import settled
-from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.model import Manifest, settled
 from latent_core.ingest.abandon import purge_abandoned
 from latent_core.ingest.containers import layout_of
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_removal
@@ -22,9 +21,9 @@ from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import hold
-from latent_core.queue.payload_update import amend
+from latent_core.queue.lease import amend
 from latent_core.runtime.failpoint import failpoint
-from latent_core.transfer import import_container as founding
+from latent_core.transfer import selection as founding
 from latent_core.transfer.reader import ArchiveOpening, read_opening
 from latent_core.transfer.records import Header
 from latent_core.transfer.requests import FRESH, ImportPayload

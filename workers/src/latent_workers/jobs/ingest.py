@@ -14,7 +14,7 @@ from latent_core.db.documents import documents, pages
 from latent_core.db.documents.documents import Attempt
 from latent_core.db.documents.pages import BlobRef
 from latent_core.domain.chunk import Modality, SourceType
-from latent_core.domain.doc_meta import published_meta
+from latent_core.domain.document import published_meta
 from latent_core.domain.errors import (
     Conflict,
     IngestFailed,
@@ -31,7 +31,6 @@ from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
 from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
-from latent_workers.ingest.archived_containers import unless_archived
 from latent_workers.ingest.cleanup import cleanup_on_failure
 from latent_workers.ingest.embedded_images import with_pictures
 from latent_workers.ingest.original import Original, fetch
@@ -44,6 +43,7 @@ from latent_workers.ingest.prepare import (
     fingerprint_of_scans,
     make,
     recipe_of,
+    unless_archived,
 )
 from latent_workers.ingest.refetch import detected_in, known_page, source_date
 from latent_workers.ingest.web_page import awaits_fetch, fetch_page

@@ -7,12 +7,12 @@ from uuid import UUID
 
 from latent_core.blobs.writer import store
 from latent_core.db.connection import Connection
-from latent_core.db.documents import page_pdfs, pages
-from latent_core.db.documents.page_pdfs import PagePdfFile
+from latent_core.db.documents import pages
+from latent_core.db.documents.pages import PagePdfFile
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.ids import Sha256
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.ingest.page_pdf import PDF, PagePdfPayload
+from latent_core.ingest.processing import PDF, PagePdfPayload
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_workers.deps import Deps
@@ -32,7 +32,7 @@ async def _page_pdf(ctx: JobContext, deps: Deps) -> None:
         raise IngestFailed(f"job {ctx.job.id} names no document")
     doc_id = ctx.job.doc_id
     async with deps.stack.db.transaction() as conn:
-        is_requested = await page_pdfs.is_requested(conn, doc_id, payload.generation, payload.page)
+        is_requested = await pages.is_requested(conn, doc_id, payload.generation, payload.page)
     if not is_requested:
         return  # it is there already, or something newer is
     path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
@@ -52,7 +52,7 @@ async def _note(
         live = await pages.is_live(conn, doc_id, payload.generation)
         if live:
             made = PagePdfFile(sha256, PDF, _filename(payload))
-            await page_pdfs.note(conn, doc_id, payload.generation, payload.page, made)
+            await pages.note(conn, doc_id, payload.generation, payload.page, made)
         await finish(conn, ctx.job)
         if not live or ctx.job.attempts > 1:
             await enqueue_collection(

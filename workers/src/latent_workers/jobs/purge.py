@@ -19,7 +19,7 @@ from latent_core.ingest.delete import (
 from latent_core.ingest.purge import PurgeResult, count_points, purge_points, purge_rows
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.queue.payload_update import amend
+from latent_core.queue.lease import amend
 from latent_core.queue.requeue import requeue_with
 from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps

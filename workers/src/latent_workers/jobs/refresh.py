@@ -15,22 +15,22 @@ from latent_core.db.connection import Connection
 from latent_core.db.containers import Space
 from latent_core.db.spaces import space_points, spaces
 from latent_core.domain.errors import Conflict, NotFound
-from latent_core.domain.refresh import RefreshPayload, SpaceState, Strategy
 from latent_core.ingest.containers import etag, layout_of
-from latent_core.ingest.dedup import enqueue_dedup
+from latent_core.ingest.stage import enqueue_dedup
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
 from latent_core.refresh.lifecycle import NotComplete, named_like, require_active
 from latent_core.runtime.failpoint import failpoint
 from latent_core.search.plan import SearchTarget
+from latent_core.wire.refresh import RefreshPayload, SpaceState, Strategy
 from latent_workers.deps import Deps
 from latent_workers.ingest.skipped_images import skipped_image_warnings
 from latent_workers.refresh.drift import drift
 from latent_workers.refresh.fill import SpaceFill, with_version
-from latent_workers.refresh.reparse import reparse
 from latent_workers.refresh.work import (
     MAX_SWITCHES,
     RefreshJob,
+    reparse,
     switch_when_complete,
 )
 

@@ -11,8 +11,7 @@ from latent_workers.deps import Deps
 from latent_workers.jobs.compact import compact
 from latent_workers.jobs.corpus import corpus
 from latent_workers.jobs.dedup import dedup
-from latent_workers.jobs.delete_container import delete_container
-from latent_workers.jobs.drop_space import drop_space
+from latent_workers.jobs.delete_container import delete_container, drop_space
 from latent_workers.jobs.eval import evaluate
 from latent_workers.jobs.export import export
 from latent_workers.jobs.garbage import garbage

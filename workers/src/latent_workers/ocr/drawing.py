@@ -10,7 +10,7 @@ from PIL import Image
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
-from latent_workers.parse.image import picture
+from latent_workers.parse.image import parser
 from latent_workers.parse.pdf import mupdf
 from latent_workers.parse.pdf.parser import open_document
 from latent_workers.render import raster
@@ -33,10 +33,10 @@ def draw(file: BinaryIO, name: str, source_type: SourceType, page: int) -> PageS
     """``IngestFailed`` when the page cannot be drawn."""
     if source_type is SourceType.PDF:
         return _of_pdf(file, name, page)
-    with picture.reading(name):
-        image = picture.opened(file)
+    with parser.reading(name):
+        image = parser.opened(file)
         image.draft("L", (raster.MAX_EDGE // 4, raster.MAX_EDGE // 4))
-        gray = picture.flat(picture.upright(image)).convert("L")
+        gray = parser.flat(parser.upright(image)).convert("L")
     return PageScan(_scaled(gray), None)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from latent_core.domain.chunk import BlockType
-from latent_workers.ocr.reading import OcrText
+from latent_workers.ocr.words import OcrText
 from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
 
 BLOCK_BREAK: Final = "\n\n"

@@ -9,10 +9,8 @@ from typing import Any, Final
 import numpy as np
 from PIL import Image
 
-from latent_workers.ocr.boxes import Box, in_order
 from latent_workers.ocr.drawing import PageScan
-from latent_workers.ocr.reading import OcrText
-from latent_workers.ocr.words import reading_of
+from latent_workers.ocr.words import Box, OcrText, in_order, reading_of
 
 _TALL: Final = 1.5
 """A box that is so much taller than wide holds a turned line."""

@@ -11,10 +11,9 @@ from typing import Final, Self
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
 from latent_workers.ocr.engine import Choice, Kind, NoEngine, OcrEngine, find
-from latent_workers.ocr.reading import OcrText
-from latent_workers.sandbox.budget import MIB, Budget
+from latent_workers.ocr.words import OcrText
+from latent_workers.sandbox.budget import MIB, Budget, Profile
 from latent_workers.sandbox.pool import Sandbox
-from latent_workers.sandbox.profile import Profile
 
 BUDGETS: Final[Mapping[Kind, Budget]] = {
     "tesseract": Budget(

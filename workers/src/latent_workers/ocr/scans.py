@@ -13,7 +13,7 @@ from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_workers.ocr.engine import NoEngine, OcrEngine
 from latent_workers.ocr.merge import merged
 from latent_workers.ocr.reader import PageReader
-from latent_workers.ocr.reading import OcrText
+from latent_workers.ocr.words import OcrText
 from latent_workers.parse.parsed import OcrRead, ParsedDocument
 
 CONSECUTIVE_FAILURES: Final = 3

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 from latent_core.domain.chunk import SourceType
 from latent_workers.ocr import drawing, tesseract
 from latent_workers.ocr.engine import OcrEngine
-from latent_workers.ocr.reading import OcrText
+from latent_workers.ocr.words import OcrText
 from latent_workers.sandbox.frames import TaskOutput
 
 

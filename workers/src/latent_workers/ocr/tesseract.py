@@ -15,8 +15,7 @@ from PIL import Image
 from latent_core.domain.errors import IngestFailed
 from latent_workers.ocr.drawing import PageScan
 from latent_workers.ocr.engine import OcrEngine
-from latent_workers.ocr.reading import OcrText
-from latent_workers.ocr.words import OcrWord, reading_of
+from latent_workers.ocr.words import OcrText, OcrWord, reading_of
 from latent_workers.sandbox.budget import MIB
 
 # Threads of its own make it six times slower on two cores.

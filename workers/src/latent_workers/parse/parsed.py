@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
-from latent_core.domain.chunk import BlockType
+from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import Issue
 
 
@@ -73,3 +73,21 @@ class ParsedDocument:
     scanned_pages: tuple[int, ...] = ()
     """Pages that are pictures of text, in order: for OCR to read."""
     ocr: OcrRead | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file, open for reading, with the name it is called by in messages."""
+
+    name: str
+    file: BinaryIO
+    source_type: SourceType
+    max_pages: int
+    """Pages read of a paged source; the rest is left out with a warning."""
+    charset: str | None = None
+    """What the server said a page is written in."""
+    sanitize_rules: tuple[str, ...] = ()
+    """Of a page: ``latent_core.domain.manifest.model.SANITIZE_RULES``."""
+
+    def read(self) -> bytes:
+        return self.file.read()

@@ -14,7 +14,7 @@ from typing import Final
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
 from latent_workers.parse import signatures
-from latent_workers.parse.extensions import CORPUS, EXTENSIONS, FILE_NAMES, MIME_OF_TYPE, MIME_TYPES
+from latent_workers.parse.signatures import CORPUS, EXTENSIONS, FILE_NAMES, MIME_OF_TYPE, MIME_TYPES
 
 HEAD_BYTES: Final = 8192
 """How much of a file ``detect`` needs."""

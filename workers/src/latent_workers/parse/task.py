@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 
 from latent_core.domain.chunk import SourceType
 from latent_workers.parse import wire
+from latent_workers.parse.parsed import SourceFile
 from latent_workers.parse.registry import parser_of
-from latent_workers.parse.source import SourceFile
 from latent_workers.parse.structured import jsonl
 from latent_workers.sandbox.frames import TaskOutput
 

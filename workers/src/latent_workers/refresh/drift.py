@@ -19,32 +19,29 @@ from latent_core.db.connection import Connection
 from latent_core.db.containers import Space
 from latent_core.db.spaces import drift_adapters, refresh_sources, space_points, spaces
 from latent_core.db.spaces.refresh_sources import StoredText
+from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Conflict, LatentError
 from latent_core.domain.ids import SpaceId, point_id
-from latent_core.domain.refresh import DriftReport, SpaceState, Way
-from latent_core.domain.vector import Matrix
 from latent_core.ingest.containers import layout_of
-from latent_core.models.embedding.adapted import AdaptedEmbedder
-from latent_core.models.embedding.drift import DriftAdapter, ForwardMap
+from latent_core.models.embedding.drift import AdaptedEmbedder, DriftAdapter, ForwardMap
 from latent_core.models.embedding.picture import Piece
 from latent_core.models.embedding.port import Embedder, EmbeddingModel
 from latent_core.queue.finish import finish, hold
-from latent_core.queue.payload_update import amend
+from latent_core.queue.lease import amend
 from latent_core.refresh.lifecycle import target_manifest
 from latent_core.refresh.plan import sample_size
 from latent_core.runtime.failpoint import failpoint
 from latent_core.search.plan import SearchTarget
-from latent_workers.refresh.drift_measure import (
+from latent_core.wire.refresh import DriftReport, SpaceState, Way
+from latent_workers.refresh.fill import SpaceFill, VectorMapping
+from latent_workers.refresh.work import (
     DriftSample,
+    RefreshJob,
     crossfit,
+    judge_words,
     questions_of,
     recall_at_10,
     split,
-)
-from latent_workers.refresh.fill import SpaceFill, VectorMapping
-from latent_workers.refresh.work import (
-    RefreshJob,
-    judge_words,
     switch_space,
     switch_when_complete,
 )

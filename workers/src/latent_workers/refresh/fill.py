@@ -22,11 +22,10 @@ from latent_core.db.documents import chunks
 from latent_core.db.spaces import refresh_sources, space_points
 from latent_core.db.spaces.refresh_sources import StoredText
 from latent_core.db.spaces.space_points import FIRST, LiveDocument
+from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import NotFound, Unavailable
+from latent_core.domain.findings import SkippedImages
 from latent_core.domain.ids import PointId, point_id
-from latent_core.domain.refresh import SpaceState
-from latent_core.domain.skipped_images import SkippedImages
-from latent_core.domain.vector import Matrix, Vector
 from latent_core.ingest.delete import enqueue_purges
 from latent_core.ingest.stage import stage_points
 from latent_core.models.embedding.drift import ForwardMap
@@ -35,6 +34,7 @@ from latent_core.queue.context import JobContext
 from latent_core.queue.finish import hold
 from latent_core.runtime.failpoint import failpoint
 from latent_core.vectors.port import Points
+from latent_core.wire.refresh import SpaceState
 from latent_workers.deps import Deps
 from latent_workers.ingest.skipped_images import NAMED, is_skipped, skipped_images_of, skipped_page
 

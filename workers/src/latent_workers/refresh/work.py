@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
 
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container, Space
-from latent_core.db.spaces import space_points, spaces
+from latent_core.db.documents.documents import SourceInfo
+from latent_core.db.spaces import refresh_sources, space_points, spaces
+from latent_core.db.spaces.space_points import FIRST
+from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, NotFound
-from latent_core.domain.job import PRIORITY_LATER, NewJob
-from latent_core.domain.refresh import GateReport, RefreshPayload, SpaceState, Strategy
+from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
+from latent_core.domain.versions import recipe
+from latent_core.ingest.accept import CORPUS_MIME, accept, from_original
+from latent_core.models.embedding.drift import ForwardMap
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
-from latent_core.queue.payload_update import amend
+from latent_core.queue.lease import amend
 from latent_core.refresh.gates import SEARCH_SECONDS, RefreshGates
 from latent_core.refresh.lifecycle import (
     NotComplete,
@@ -27,6 +38,7 @@ from latent_core.refresh.lifecycle import (
 )
 from latent_core.runtime.failpoint import failpoint
 from latent_core.search.plan import SearchTarget
+from latent_core.wire.refresh import GateReport, RefreshPayload, SpaceState, Strategy
 from latent_workers.deps import Deps
 from latent_workers.ingest.skipped_images import skipped_image_warnings
 from latent_workers.refresh.fill import SpaceFill
@@ -196,3 +208,113 @@ def judge_words(report: GateReport | None) -> list[Issue]:
     else:
         message = f"switched by force though {'; '.join(report.failures)}: {report.words()}"
     return [Issue(code=IssueCode.POLICY, message=message)]
+
+
+HELD_BACK: Final = 0.2
+MAX_QUESTIONS: Final = 100
+"""Held back, one a chunk; twice as many are trained with."""
+WORDS_PER_QUESTION: Final = 10
+DEPTH: Final = 10
+FOLDS: Final = 5
+_WORD: Final = re.compile(r"\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class DriftSample:
+    """Rows of ``old`` and ``new`` are of the same chunks."""
+
+    old: Matrix
+    new: Matrix
+    train: NDArray[np.int64]
+    """Rows to learn from; the questions that are asked are of the others."""
+    questions_old: Matrix | None
+    """Held-back questions by the old model, None when it is not to be had."""
+    questions_new: Matrix
+    taught_old: Matrix | None
+    """Questions of the rows to learn from: models place questions elsewhere than passages."""
+    taught_new: Matrix | None
+
+    def training_pairs(self) -> tuple[Matrix, Matrix]:
+        old, new = self.old[self.train], self.new[self.train]
+        if self.taught_old is None or self.taught_new is None:
+            return old, new
+        return np.concatenate([old, self.taught_old]), np.concatenate([new, self.taught_new])
+
+
+def split(count: int) -> tuple[list[int], list[int]]:
+    """Rows that are held back, and the others; evenly over the sample, always the same."""
+    held = min(MAX_QUESTIONS, max(1, round(HELD_BACK * count)))
+    places = {int(n) for n in np.linspace(0, count - 1, held).round()}
+    return sorted(places), [n for n in range(count) if n not in places]
+
+
+def questions_of(texts: Sequence[str]) -> list[str]:
+    """What somebody might ask who looks for these passages: some words in a row from the midst of each."""
+    questions = []
+    for text in texts:
+        words = _WORD.findall(text)
+        begin = max(0, (len(words) - WORDS_PER_QUESTION) // 2)
+        questions.append(" ".join(words[begin : begin + WORDS_PER_QUESTION]) or text)
+    return questions
+
+
+def recall_at_10(truth: Matrix, found: Matrix) -> float:
+    """Mean share of the ten best of each row of ``truth`` that are among the ten best of ``found``."""
+    depth = min(DEPTH, truth.shape[1])
+    true_neighbours = np.argpartition(-truth, depth - 1, axis=1)[:, :depth]
+    given = np.argpartition(-found, depth - 1, axis=1)[:, :depth]
+    shared = sum(len(np.intersect1d(a, b)) for a, b in zip(true_neighbours, given, strict=True))
+    return float(shared / (depth * len(truth)))
+
+
+def crossfit(old: Matrix, new: Matrix) -> Matrix:
+    """``old`` mapped forward, each row by a map that has never seen it."""
+    mapped = np.empty_like(new)
+    fold = np.arange(len(old)) % FOLDS
+    for n in range(FOLDS):
+        aside = fold == n
+        mapped[aside] = ForwardMap.train(old[~aside], new[~aside]).apply(old[aside])
+    return mapped
+
+
+DOCUMENTS_PER_STEP: Final = 100
+
+
+async def reparse(work: RefreshJob) -> None:
+    """Enqueue them all; what is live stays until its document's job is done.
+
+    The place this has come to is kept after each turn. A turn that is repeated queues nothing twice: a job
+    that waits for the same document takes the newer payload.
+    """
+    async with work.deps.stack.db.transaction() as conn:
+        total, _ = await space_points.totals(conn, work.container.id)
+    while rows := await _originals(work):
+        for row in rows:
+            await work.ctx.checkpoint()
+            await _enqueue(work, row)
+        done = work.payload.done + len(rows)
+        work = await work.amended(after=str(rows[-1]["id"]), done=done)
+        work.deps.stack.wake()
+        await work.ctx.progress(done, max(total, done), "documents queued")
+    result = {"documents_queued": work.payload.done}
+    await work.ctx.transact(lambda conn: finish(conn, work.ctx.job, result=result))
+
+
+async def _originals(work: RefreshJob) -> list[dict[str, Any]]:
+    after = UUID(work.payload.after) if work.payload.after else FIRST
+    async with work.deps.stack.db.transaction() as conn:
+        return await refresh_sources.originals(
+            conn, work.container.id, after=after, limit=DOCUMENTS_PER_STEP
+        )
+
+
+async def _enqueue(work: RefreshJob, row: dict[str, Any]) -> None:
+    corpus = row["mime"] == CORPUS_MIME
+    async with work.deps.stack.db.transaction() as conn:
+        await accept(
+            conn,
+            SourceInfo(work.container.id, row["uri"], row["mime"]),
+            from_original(row, recipe(work.container.manifest)),
+            kind=JobKind.CORPUS if corpus else JobKind.INGEST,
+            principal=work.ctx.job.principal,
+        )

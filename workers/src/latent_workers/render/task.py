@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from latent_core.domain.chunk import SourceType
-from latent_workers.parse.source import SourceFile
+from latent_workers.parse.parsed import SourceFile
 from latent_workers.parse.text.decode import decode_filled
 from latent_workers.parse.text.lines import Lines
-from latent_workers.render import elements, image, markdown, pdf, single
+from latent_workers.render import elements, markdown, pdf, raster
 from latent_workers.render.page import RenderEnd, RenderOptions
 from latent_workers.render.rows import lexer_for, rows
 from latent_workers.render.story import Drawn, StoryLayout
@@ -25,12 +25,12 @@ def pdf_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[
 def picture(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
     """``name``, ``options`` and the image."""
     options = RenderOptions.model_validate(arguments["options"])
-    return _outputs(image.pages(files[0], arguments["name"], options))
+    return _outputs(raster.pages(files[0], arguments["name"], options))
 
 
 def page_pdf(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
     """``name``, ``number`` and the PDF; gives that page as a PDF."""
-    yield TaskOutput({}, single.page_pdf(files[0], arguments["name"], arguments["number"]))
+    yield TaskOutput({}, raster.page_pdf(files[0], arguments["name"], arguments["number"]))
 
 
 def story_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:

@@ -23,13 +23,13 @@ from latent_workers.sandbox.frames import (
     FrameKind,
     Reason,
     Start,
+    Task,
     TaskDone,
     TaskFailed,
     TaskRequest,
     receive_request,
     send,
 )
-from latent_workers.sandbox.tasks import Task
 
 _TRACE_CHARS = 4000
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict
@@ -120,3 +121,17 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
             raise EOFError("the parent closed in the middle of a request")
         parts += part
     return bytes(parts)
+
+
+Task = Callable[[dict[str, Any], Sequence[BinaryIO]], Iterator[TaskOutput]]
+"""Arguments and read-only files in, outputs out one by one."""
+
+TASKS: Final[Mapping[str, str]] = {
+    "parse": "latent_workers.parse.task:parse",
+    "records": "latent_workers.parse.task:records",
+    "pdf_pages": "latent_workers.render.task:pdf_pages",
+    "page_pdf": "latent_workers.render.task:page_pdf",
+    "story_pages": "latent_workers.render.task:story_pages",
+    "picture": "latent_workers.render.task:picture",
+    "ocr_page": "latent_workers.ocr.task:page",
+}

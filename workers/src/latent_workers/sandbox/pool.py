@@ -11,14 +11,11 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from latent_core.domain.errors import Unavailable
-from latent_workers.sandbox import failure_messages
-from latent_workers.sandbox.budget import Budget
-from latent_workers.sandbox.conversation import Conversation, SandboxCall
-from latent_workers.sandbox.frames import MAX_FILES, FrameItem
-from latent_workers.sandbox.inputs import opened
+from latent_workers.sandbox import conversation
+from latent_workers.sandbox.budget import PARSING, Budget, Profile
+from latent_workers.sandbox.conversation import Conversation, SandboxCall, opened
+from latent_workers.sandbox.frames import MAX_FILES, TASKS, FrameItem
 from latent_workers.sandbox.process import Child
-from latent_workers.sandbox.profile import PARSING, Profile
-from latent_workers.sandbox.tasks import TASKS
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +77,7 @@ class Sandbox:
         async with self.stream(task, arguments, files=files, budget=budget, label=label) as items:
             found = [item async for item in items]
         if len(found) != 1:
-            raise failure_messages.of_nonsense(label or task)
+            raise conversation.of_nonsense(label or task)
         return found[0]
 
     def stream(
@@ -121,15 +118,15 @@ class Sandbox:
     ) -> AsyncIterator[AsyncIterator[FrameItem]]:
         async with self._slots, opened(files) as fds:
             child = await self._borrow()
-            conversation = Conversation(child, call)
+            dialogue = Conversation(child, call)
             try:
-                async with aclosing(conversation.items(fds)) as items:
+                async with aclosing(dialogue.items(fds)) as items:
                     yield items
             finally:
-                if conversation.resident_bytes is None:
+                if dialogue.resident_bytes is None:
                     child.kill()
                     self._later(child.reap())
-                elif self._worn(child, conversation.resident_bytes):
+                elif self._worn(child, dialogue.resident_bytes):
                     self._later(child.retire())
                 else:
                     self._give_back(child)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from latent_core.domain.errors import Unavailable
+from latent_workers.sandbox.budget import PARSING, Profile
 from latent_workers.sandbox.frames import (
     HEADER,
     MAX_ATTACHMENT_BYTES,
@@ -24,7 +25,6 @@ from latent_workers.sandbox.frames import (
     Start,
     TaskRequest,
 )
-from latent_workers.sandbox.profile import PARSING, Profile
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from latent_core.transfer.exporting import ArchiveExport, ExportOptions, Finishe
 from latent_core.transfer.records import SUFFIX, VerifiedArchive
 from latent_core.transfer.verify import Verification
 from latent_workers.deps import Deps
-from latent_workers.ingest import collection_missing
+from latent_workers.ingest import cleanup
 
 MEMBERS_PER_LOOK: Final = 64
 """Read in a thread between two looks at the lease."""
@@ -48,7 +48,7 @@ async def make_archive(ctx: JobContext, deps: Deps, options: ExportOptions) -> F
     )
     with NamedTemporaryFile(dir=stack.tmp, prefix="export-") as file:
         try:
-            with collection_missing.requeued():
+            with cleanup.requeued():
                 exported = await export.write(file, golden)
             await asyncio.to_thread(file.flush)
         except OSError as exc:

@@ -17,18 +17,18 @@ from latent_core.blobs.writer import store_file
 from latent_core.db.connection import Connection
 from latent_core.db.spaces import space_points
 from latent_core.db.transfer import archives, import_rows as rows
+from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, OutOfSpace
+from latent_core.domain.findings import SkippedImages
 from latent_core.domain.ids import Sha256
-from latent_core.domain.skipped_images import SkippedImages
-from latent_core.domain.vector import Matrix
-from latent_core.ingest.compaction import enqueue_if_needed
-from latent_core.ingest.dedup import enqueue_dedup_pending
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
+from latent_core.ingest.publish import enqueue_if_needed
+from latent_core.ingest.stage import enqueue_dedup_pending
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
-from latent_core.queue.payload_update import amend, payload_of
-from latent_core.runtime.cancel_and_wait import ended
+from latent_core.queue.lease import amend, payload_of
 from latent_core.runtime.failpoint import failpoint
+from latent_core.runtime.tasks import ended
 from latent_core.transfer import import_commit, selection
 from latent_core.transfer.batches import ArchiveBatch, BlobFile, read_batches
 from latent_core.transfer.import_commit import CommittedStep
@@ -38,7 +38,7 @@ from latent_core.transfer.records import GOLDEN, ChunkRecord
 from latent_core.transfer.requests import FRESH, ImportPayload
 from latent_core.transfer.selection import ImportTarget, SelectedDocumentRows, Step, numbered
 from latent_workers.deps import Deps
-from latent_workers.ingest import collection_missing
+from latent_workers.ingest import cleanup
 from latent_workers.ingest.skipped_images import kept_of, skipped_image_warnings, skipped_images_of
 
 CHUNKS_PER_STEP: Final = 5000
@@ -228,7 +228,7 @@ class Steps:
         rows_made = asyncio.create_task(asyncio.to_thread(write_rows, target, step, read.drafts))
         try:
             failpoint("import.before_vectors")
-            with collection_missing.requeued():
+            with cleanup.requeued():
                 await import_commit.stage(
                     self.deps.stack.vectors, target, step, self.ctx.checkpoint
                 )

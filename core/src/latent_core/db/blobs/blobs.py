@@ -41,3 +41,84 @@ async def confirm(conn: Connection, sha256: str) -> bool:
 async def adopt(conn: Connection, sha256: str, size: int) -> None:
     """Add rows for bytes that have none, so that the garbage collection removes them if they stay unused."""
     await conn.execute(ADOPT, {"sha256": sha256, "bytes": size})
+
+
+# An upload is spent when it is old and no job that could still run (failed and cancelled ones may be
+# requeued as long as they are kept) names its bytes.
+DROP_SPENT_UPLOADS: Final = """
+DELETE FROM uploads u
+WHERE u.created_at < now() - make_interval(secs => %(older)s)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.container_id = u.container_id
+                  AND j.state IN ('queued', 'running', 'failed', 'cancelled') AND j.kind IN ('ingest', 'corpus')
+                  AND j.payload ->> 'sha256' = u.sha256)
+  AND (EXISTS (SELECT 1 FROM jobs j WHERE j.container_id = u.container_id AND j.payload ->> 'sha256' = u.sha256)
+       OR u.created_at < now() - interval '1 day')
+"""
+
+# Blobs of an import get their references at the commit of a step, pages of an ingest at publication:
+# until then, blobs touched since the job began stay.
+UNREFERENCED: Final = """
+SELECT b.sha256 FROM blobs b
+WHERE b.touched_at < now() - make_interval(secs => %(older)s)
+  AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
+                  AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state = 'running' AND j.kind IN ('import', 'ingest')
+                  AND j.started_at <= b.touched_at)
+ORDER BY b.sha256
+LIMIT %(limit)s
+"""
+
+LOCK_UNREFERENCED: Final = """
+SELECT b.sha256 FROM blobs b
+WHERE b.sha256 = %(sha256)s AND b.touched_at < now() - make_interval(secs => %(older)s)
+FOR UPDATE
+"""
+
+STILL_UNREFERENCED: Final = """
+SELECT NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = %(sha256)s)
+   AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = %(sha256)s)
+   AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.sha256 = %(sha256)s)
+   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
+                   AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = %(sha256)s)
+   AND NOT EXISTS (SELECT 1 FROM jobs j JOIN blobs b ON b.sha256 = %(sha256)s
+                   WHERE j.state = 'running' AND j.kind IN ('import', 'ingest') AND j.started_at <= b.touched_at) AS free
+"""
+
+KEPT_FOR_NOW: Final = """
+SELECT 1 FROM blobs b WHERE NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = b.sha256) LIMIT 1
+"""
+
+REMOVE: Final = "DELETE FROM blobs WHERE sha256 = %(sha256)s"
+
+
+async def drop_spent_uploads(conn: Connection, older_than_seconds: float) -> int:
+    """Delete uploads that were not used for a day, or whose document is ingested (its own references keep the bytes)."""
+    return (await conn.execute(DROP_SPENT_UPLOADS, {"older": older_than_seconds})).rowcount
+
+
+async def unreferenced(conn: Connection, older_than_seconds: float, limit: int) -> list[str]:
+    """Hashes without a reference that were not touched for this time."""
+    cursor = await conn.execute(UNREFERENCED, {"older": older_than_seconds, "limit": limit})
+    return [r["sha256"] for r in await cursor.fetchall()]
+
+
+async def lock_unreferenced(conn: Connection, sha256: str, older_than_seconds: float) -> bool:
+    """Lock a blob's row and check again; False when the blob is in use after all."""
+    values = {"sha256": sha256, "older": older_than_seconds}
+    if await (await conn.execute(LOCK_UNREFERENCED, values)).fetchone() is None:
+        return False
+    row = await (await conn.execute(STILL_UNREFERENCED, values)).fetchone()
+    return bool(row and row["free"])
+
+
+async def kept_for_now(conn: Connection) -> bool:
+    """Whether some blobs belong to jobs or uploads only; those are deleted after a while."""
+    return await (await conn.execute(KEPT_FOR_NOW)).fetchone() is not None
+
+
+async def remove(conn: Connection, sha256: str) -> None:
+    """Drop the row of a blob whose bytes are gone."""
+    await conn.execute(REMOVE, {"sha256": sha256})

@@ -149,7 +149,7 @@ class ChunkRow:
     length: int
     provenance: dict[str, Any]
     signature: str
-    """``latent_core.bm25.signature``; deleted with the row."""
+    """``latent_core.bm25.exact``; deleted with the row."""
 
 
 @dataclass(frozen=True, slots=True)

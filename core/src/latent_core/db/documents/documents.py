@@ -46,7 +46,7 @@ class LiveGeneration:
     validators: dict[str, Any] | None = None
     """Of a fetched page: the server's response headers for these bytes."""
     recipe: str | None = None
-    """Digest of the code and settings that made it (``latent_core.domain.recipe``)."""
+    """Digest of the code and settings that made it (``latent_core.domain.versions``)."""
     given_meta: str | None = None
     """``doc_meta.given_digest`` of the meta its sender gave."""
 

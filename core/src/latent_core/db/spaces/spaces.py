@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from latent_core.db.connection import Connection, only_row
 from latent_core.domain.ids import SpaceId
-from latent_core.domain.refresh import SpaceState
+from latent_core.wire.refresh import SpaceState
 
 # Publications lock the container's row in share mode: none runs while this lock is held.
 LOCK: Final = "SELECT 1 FROM containers WHERE id = %(id)s AND deleted_at IS NULL FOR NO KEY UPDATE"

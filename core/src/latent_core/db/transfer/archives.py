@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 
 from latent_core.db.connection import Connection
-from latent_core.domain.archive import ArchiveKind
+from latent_core.domain.job import ArchiveKind
 from latent_core.wire.transfers import ArchiveView
 
 MAX_NAMED: Final = 100

@@ -12,10 +12,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from latent_core.domain.filters.model import MAX_CHARS, FilterOp
-from latent_core.domain.languages import language_named
 from latent_core.domain.manifest.custom_schema import FieldKind, FieldRule
 from latent_core.domain.manifest.path_meta import FILE
-from latent_core.domain.text import MAX_INTEGER, MIN_INTEGER, trouble
+from latent_core.domain.text import MAX_INTEGER, MIN_INTEGER, language_named, trouble
 
 MAX_PAGE: Final = 2**31 - 1
 MAX_AGE: Final = timedelta(days=36_500)

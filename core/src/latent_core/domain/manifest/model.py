@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import string
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
+from cronsim import CronSim, CronSimError
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -18,13 +20,70 @@ from pydantic import (
 )
 
 from latent_core.domain.chunk import Modality
-from latent_core.domain.errors import Invalid
+from latent_core.domain.errors import Invalid, Issue, IssueCode
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.manifest.custom_schema import MAX_FIELDS, check_name, check_rule
-from latent_core.domain.manifest.embedder_name import reads_images
 from latent_core.domain.manifest.path_meta import check_pattern
-from latent_core.domain.manifest.schedule import check_cron
 from latent_core.domain.text import unsound
+
+
+def check_cron(expression: str) -> str:
+    """Return the expression if it is valid and occurs at all; ``ValueError`` says what is wrong."""
+    if len(expression.split()) != 5:
+        raise ValueError(
+            f"'{expression}' must have five fields: minute hour day month weekday, in UTC"
+        )
+    try:
+        next(CronSim(expression, datetime(2026, 1, 1, tzinfo=UTC)))
+    except (CronSimError, StopIteration) as exc:
+        raise ValueError(
+            f"'{expression}' never occurs or is not a cron expression ({exc}); '0 3 * * *' means daily at 3:00 UTC"
+        ) from exc
+    return expression
+
+
+def due_since(expression: str, last: datetime, now: datetime) -> datetime | None:
+    """The latest due time after ``last`` and up to ``now``; None when there is none.
+
+    Searches backwards from now, so a thousand missed times cost no more than one.
+    """
+    latest = next(CronSim(expression, now.astimezone(UTC), reverse=True), None)
+    exact = next(CronSim(expression, last.astimezone(UTC)), None)
+    if latest is None or exact is None or exact > now:
+        return None
+    return max(latest, exact)
+
+
+LOCAL: Final = frozenset({"local", "local-int8"})
+"""Languages of the built-in model, all-MiniLM-L6-v2: English, and code with English names."""
+LOCAL_FOLDER: Final = "local:"
+READ_BY_LOCAL: Final = frozenset({"english", "code"})
+OPENAI: Final = "openai/"
+NOMIC: Final = "nomic/"
+VLLM: Final = "vllm/"
+JINA: Final = "jina/"
+VLLM_WITHOUT_PREFIX: Final = frozenset({"nomic-embed-multimodal-7b"})
+VISION: Final = "-vision-"
+"""Part of the names of Nomic's models that read images."""
+
+
+def reads_language(name: str, language: str) -> bool:
+    """Whether the embedder ``name`` was trained on texts in ``language``, as ``detect_language`` names it. Assumed for
+    all but the built-in ones, since a person chose them for these texts."""
+    return name not in LOCAL or language in READ_BY_LOCAL
+
+
+def is_local(name: str) -> bool:
+    """Whether it runs in the process: then its files define the version and dimensions."""
+    return name in LOCAL or name.startswith(LOCAL_FOLDER)
+
+
+def reads_images(name: str) -> bool:
+    """Whether the embedder ``name`` also reads images."""
+    if name.startswith(NOMIC):
+        return VISION in name
+    return name in VLLM_WITHOUT_PREFIX or name.startswith((VLLM, JINA))
+
 
 DEFAULT_CHUNK_TOKENS = 600
 CHANNELS: Final = ("bm25", "vector", "exact")
@@ -358,3 +417,49 @@ def known_keys(path: list[str]) -> list[str]:
             return []
         model = inner
     return sorted(model.model_fields)
+
+
+OFF: Final = Switch()
+
+
+def check_offered(manifest: Manifest, bucket: str | None) -> list[Issue]:
+    """Raise ``Invalid`` for a key that would have no effect; returns issues for the sender.
+
+    ``bucket`` holds all blobs; None if they are files. A blob is stored once for all containers that refer to it,
+    so a container cannot have a separate bucket.
+    """
+    if refused := lacking(manifest, bucket):
+        raise Invalid("; ".join(refused.values()), keys=list(refused))
+    named = manifest.storage.blobs.bucket
+    if named is None or named == bucket:
+        return []
+    message = f"storage.blobs.bucket has no effect: this installation stores blobs as files. On S3, LLC_S3_BUCKET must be '{named}'"
+    return [Issue(code=IssueCode.POLICY, message=message)]
+
+
+def lacking(manifest: Manifest, bucket: str | None) -> dict[str, str]:
+    """Unsupported keys, each with its error message."""
+    found: dict[str, str] = {}
+    named = manifest.storage.blobs.bucket
+    if bucket is not None and named not in (None, bucket):
+        found["storage.blobs.bucket"] = (
+            f"storage.blobs.bucket is '{named}', but this installation stores all blobs in bucket '{bucket}' "
+            "(LLC_S3_BUCKET). Remove the key, or name that bucket"
+        )
+    for key, switch in (("summaries", manifest.summaries), ("extraction", manifest.extraction)):
+        if switch.enabled:
+            found[f"{key}.enabled"] = (
+                f"{key}.enabled is true, but this version does not support it. Remove the key"
+            )
+    return found
+
+
+def settled(manifest: Manifest, bucket: str | None) -> tuple[Manifest, list[str]]:
+    """The manifest without unsupported keys, and these keys."""
+    refused = lacking(manifest, bucket)
+    changes = {
+        "storage.blobs.bucket": ("storage", Storage()),
+        "summaries.enabled": ("summaries", OFF),
+        "extraction.enabled": ("extraction", OFF),
+    }
+    return manifest.model_copy(update=dict(changes[key] for key in refused)), list(refused)

@@ -10,14 +10,14 @@ import numpy as np
 
 from latent_core.db.connection import Database
 from latent_core.db.spaces import embedding_cache
+from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import LatentError
+from latent_core.domain.findings import SkippedImages
 from latent_core.domain.ids import Sha256, content_hash
-from latent_core.domain.skipped_images import SkippedImages
-from latent_core.domain.vector import Matrix, Vector
 from latent_core.models.embedding.batcher import Batcher, Checkpoint
 from latent_core.models.embedding.picture import Piece, ReadPicture, StoredImage
 from latent_core.models.embedding.port import TokenMetered, images_a_request
-from latent_core.runtime.gather_or_cancel import all_or_first_failure
+from latent_core.runtime.tasks import all_or_first_failure
 
 TEXTS_PER_STEP: Final = 1024
 """Looked up together. What was embedded is kept batch by batch: a failure costs the batches under way."""

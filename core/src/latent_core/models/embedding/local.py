@@ -14,22 +14,46 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import GatewayUnreachable
-from latent_core.domain.vector import Matrix, Vector
-from latent_core.models.embedding.batch_plan import plan_runs
-from latent_core.models.embedding.load_once import LoadOnce
+from latent_core.models.embedding.batcher import plan_runs
 from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.models.embedding.tokens import ModelTokenizer
 from latent_core.runtime.cores import cores
-from latent_core.runtime.gather_or_cancel import all_or_first_failure
+from latent_core.runtime.tasks import all_or_first_failure
+
+Loaded = TypeVar("Loaded")
+
+
+class LoadOnce(Generic[Loaded]):
+    """``get()`` answers what ``make()`` made; a failure is raised to all who wait, and tried again later.
+
+    A caller that is cancelled does not stop the making: those with short deadlines would otherwise
+    begin it again and again and never see its end.
+    """
+
+    def __init__(self, make: Callable[[], Awaitable[Loaded]]) -> None:
+        self._make = make
+        self._made: asyncio.Future[Loaded] | None = None
+
+    async def get(self) -> Loaded:
+        made = self._made
+        if made is None or (made.done() and (made.cancelled() or made.exception())):
+            made = self._made = asyncio.ensure_future(self._make())
+        return await asyncio.shield(made)
+
+    def forget(self) -> None:
+        """Let go of what was made."""
+        self._made = None
+
 
 RUN_TOKENS: Final = 256
 """Larger runs are no faster, hold more memory and end later."""

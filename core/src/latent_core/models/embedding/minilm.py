@@ -24,14 +24,13 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
+from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, Unavailable
-from latent_core.domain.vector import Matrix
 from latent_core.models.embedding.encoder import Encoder, Pooling
 from latent_core.models.embedding.local import LocalModel
-from latent_core.models.embedding.onnx_graph import Precision, minilm
+from latent_core.models.embedding.onnx_graph import Precision, WeightFile, minilm, read_safetensors
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.models.embedding.tokens import ModelTokenizer
-from latent_core.models.embedding.weights import WeightFile, read_safetensors
 
 DIMS: Final = 384
 WINDOW: Final = 254

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from latent_core.domain.errors import Invalid
-from latent_core.domain.vector import Matrix, Vector
+import numpy as np
+from numpy.typing import NDArray
+
+from latent_core.domain.chunk import Matrix, Vector
+from latent_core.domain.errors import IngestFailed, Invalid
 
 MAX_TEXTS: Final = 64
 """Of one batch to an embedder that does not say how many it takes."""
@@ -134,3 +137,40 @@ def no_images(model: EmbeddingModel) -> Invalid:
         " (nomic-embed-multimodal-7b, vllm/<model>, jina/<model> or nomic/nomic-embed-vision-v1.5)",
         embedder=model.embedder,
     )
+
+
+def unit_rows(rows: NDArray[np.floating], embedder: str) -> Matrix:
+    """``rows`` scaled to unit length, float32; ``IngestFailed`` for NaN, infinite and zero vectors.
+
+    Norms are taken in float64: a float32 square overflows from 1e19 on.
+    """
+    wide = rows.astype(np.float64)
+    norms = np.linalg.norm(wide, axis=1, keepdims=True)
+    good = np.isfinite(norms) & (norms > 0)
+    if not good.all():
+        bad = [int(index) for index in np.flatnonzero(~good)]
+        raise IngestFailed(
+            f"{embedder} answered a vector that is zero or not a number for text {bad[0] + 1} of {len(rows)}:"
+            " such a vector is like nothing; look at that text and at the embedder",
+            texts=bad,
+        )
+    return np.ascontiguousarray(wide / norms, dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    document: str = ""
+    query: str = ""
+
+    def put(self, texts: Sequence[str], *, query: bool) -> Sequence[str]:
+        prefix = self.query if query else self.document
+        return [prefix + text for text in texts] if prefix else texts
+
+
+NONE: Final = Prefixes()
+_NOMIC_TEXT: Final = Prefixes("search_document: ", "search_query: ")
+
+
+def prefixes_of(model: str) -> Prefixes:
+    """Of ``model`` as its server names it, with or without a path before it."""
+    return _NOMIC_TEXT if model.rpartition("/")[2].startswith("nomic-embed-text") else NONE

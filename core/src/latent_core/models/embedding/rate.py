@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from latent_core.domain.errors import LimitReached
+from latent_core.db import embed_usage
+from latent_core.db.connection import Database
+from latent_core.domain.errors import LatentError, LimitReached
 
 SECONDS_PER_MINUTE: Final = 60.0
 _INSTANT: Final = 1e-6  # less is a rounding error, and no time to sleep
@@ -120,3 +125,107 @@ def used_up(per_minute: int, seconds: float) -> LimitReached:
         " try again later, or raise LLC_EMBED_RATE_LIMIT_PER_MIN",
         retry_after=seconds,
     )
+
+
+TOKENS_AN_IMAGE: Final = 1000
+"""As long as the server has told nothing: about what models of the Qwen2.5-VL kind read of a page."""
+
+
+class CostEstimate:
+    """Tokens told against what we count ourselves: pieces of texts, and pictures."""
+
+    def __init__(self) -> None:
+        self._pieces = self._of_texts = 0
+        self._images = self._of_images = 0
+
+    def add_texts(self, pieces: int, reported: int) -> None:
+        self._pieces += pieces
+        self._of_texts += reported
+
+    def add_images(self, images: int, reported: int) -> None:
+        self._images += images
+        self._of_images += reported
+
+    def tokens(self, pieces: int, images: int) -> int:
+        """Of texts of so many pieces, and of pictures."""
+        return _measured(pieces, self._of_texts, self._pieces, 1) + _measured(
+            images, self._of_images, self._images, TOKENS_AN_IMAGE
+        )
+
+
+def _measured(counted: int, reported: int, sent: int, each: int) -> int:
+    return round(counted * reported / sent) if reported and sent else counted * each
+
+
+logger = logging.getLogger(__name__)
+
+SPARE_SHARE: Final = 0.1
+"""Of a full bucket documents leave this much, so that a query need not wait for it to fill."""
+LONGEST_SLEEP: Final = 5.0
+"""Then the bucket is asked again: somebody may have paused it, or gone away."""
+
+
+class SharedTextRate:
+    """Implements ``Rate``. In a process documents are served in the order they come; queries pass them by."""
+
+    def __init__(
+        self,
+        db: Database,
+        per_minute: int,
+        name: str,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.burst = max(1, per_minute)
+        self._db = db
+        self._bucket = embed_usage.Bucket(name, float(self.burst), self.burst / SECONDS_PER_MINUTE)
+        self._sleep = sleep
+        self._clock = clock
+        self._jitter = jitter
+        self._line = asyncio.Lock()
+        self._pause_until = 0.0
+
+    async def take(self, texts: int, *, urgent: bool = False, within: float) -> None:
+        if texts > self.burst:
+            raise ValueError(f"{texts} texts are more than the bucket holds ({self.burst})")
+        until = self._clock() + within
+        if urgent:
+            await self._take(texts, 0.0, until)
+            return
+        async with self._in_line(within):
+            await self._take(texts, min(SPARE_SHARE * self.burst, self.burst - texts), until)
+
+    async def pause(self, seconds: float) -> None:
+        """The others hear of it at once; without the database, when we ask the bucket next."""
+        self._pause_until = max(self._pause_until, self._clock() + seconds)
+        try:
+            await self._ask(0, 0.0)
+        except LatentError as exc:
+            logger.warning("embedder_pause_not_shared", extra={"cause": exc.message})
+
+    @asynccontextmanager
+    async def _in_line(self, within: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(within):
+                await self._line.acquire()
+        except TimeoutError as exc:
+            raise used_up(self.burst, within) from exc
+        try:
+            yield
+        finally:
+            self._line.release()
+
+    async def _take(self, texts: int, spare: float, until: float) -> None:
+        while seconds := await self._ask(texts, spare):
+            left = until - self._clock()
+            if seconds > left:
+                raise used_up(self.burst, seconds)
+            # Not all at the same moment: whoever asks first would always be the same.
+            await self._sleep(min(LONGEST_SLEEP, seconds + self._jitter(0.0, 0.1 * seconds)))
+
+    async def _ask(self, texts: int, spare: float) -> float:
+        pause = max(0.0, self._pause_until - self._clock())
+        async with self._db.single() as conn:
+            return await embed_usage.take(conn, self._bucket, texts, spare=spare, pause=pause)

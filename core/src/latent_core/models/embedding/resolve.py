@@ -20,26 +20,28 @@ from typing import Final, Protocol
 
 from latent_core.db.containers import Space
 from latent_core.domain.errors import Invalid, Misconfigured, Unavailable
-from latent_core.domain.manifest.embedder_name import (
+from latent_core.domain.manifest.model import (
     JINA,
     NOMIC,
     OPENAI,
     VLLM,
     VLLM_WITHOUT_PREFIX,
+    Manifest,
     reads_images,
 )
-from latent_core.domain.manifest.model import Manifest
-from latent_core.models.embedding import minilm, onnx_folder
-from latent_core.models.embedding.adapted import AdaptedEmbedder, Adapters
-from latent_core.models.embedding.api.breaker import Breaker
+from latent_core.models.embedding import minilm, onnx_format
 from latent_core.models.embedding.api.nomic import NomicClient, NomicVisionClient
-from latent_core.models.embedding.api.openai import OpenAiEmbedder
-from latent_core.models.embedding.api.openai_wire import JinaClient, VllmClient
-from latent_core.models.embedding.api.remote import QUERY_CONNECTIONS, RemoteEmbedder, RetryPolicy
+from latent_core.models.embedding.api.openai import JinaClient, OpenAiEmbedder, VllmClient
+from latent_core.models.embedding.api.remote import (
+    QUERY_CONNECTIONS,
+    Breaker,
+    RemoteEmbedder,
+    RetryPolicy,
+)
 from latent_core.models.embedding.api.wire import EmbeddingEndpoint
+from latent_core.models.embedding.drift import AdaptedEmbedder, Adapters
 from latent_core.models.embedding.local import LocalEmbedder, LocalModel
-from latent_core.models.embedding.port import Embedder, EmbeddingModel
-from latent_core.models.embedding.prefixes import prefixes_of
+from latent_core.models.embedding.port import Embedder, EmbeddingModel, prefixes_of
 from latent_core.models.embedding.rate import Rate, TextRate
 from latent_core.settings import Settings
 
@@ -223,8 +225,8 @@ class EmbedderRegistry:
     def _local_model(self, name: str) -> LocalModel:
         if name in _BUILT_IN:
             return minilm.built_in(_BUILT_IN[name], self._models)
-        if name.startswith(onnx_folder.PREFIX):
-            return onnx_folder.from_folder(name)
+        if name.startswith(onnx_format.PREFIX):
+            return onnx_format.from_folder(name)
         near = difflib.get_close_matches(name, _BUILT_IN, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(_SHAPES)}"
         raise Invalid(f"embedder '{name}' is not known; {hint}")

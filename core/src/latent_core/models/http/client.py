@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import httpx
@@ -15,12 +18,48 @@ import orjson
 from latent_core.domain.errors import (
     GatewayUnreachable,
     LatentError,
+    LimitReached,
     UpstreamError,
+    UpstreamOverload,
     UpstreamTimeout,
 )
 from latent_core.domain.service_health import ServiceHealth
-from latent_core.models.http.errors import TRANSIENT, transient_error
 from latent_core.telemetry.redaction import OwnKey
+
+
+def seconds_to_wait(header: str | None) -> float | None:
+    """Seconds from now, never negative; None without a header, and for one that is neither a number nor a date."""
+    if header is None:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            seconds = (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds()
+        except (ValueError, TypeError):  # no date, or one without a zone
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+TRANSIENT: Final = frozenset({408, 409, 425})
+"""Statuses below 500 after which the same request may succeed later."""
+
+
+def transient_error(
+    name: str, response: httpx.Response, reason: str, *, transient: frozenset[int] = TRANSIENT
+) -> LatentError | None:
+    """The error of an answer that may be another one later; None if the request itself is refused."""
+    status = response.status_code
+    seconds = seconds_to_wait(response.headers.get("Retry-After"))
+    details = {} if seconds is None else {"retry_after": seconds}
+    if status == 429:
+        message = f"{name} accepts no more now (429): {reason}"
+        return LimitReached(message, upstream_status=status, **details)
+    if status >= 500 or status in transient:
+        failed = UpstreamOverload if status == 503 and details else UpstreamError
+        return failed(f"{name} failed ({status}): {reason}", upstream_status=status, **details)
+    return None
+
 
 CONNECT_SECONDS: Final = 10.0
 MAX_ERROR_BYTES: Final = 64 * 1024

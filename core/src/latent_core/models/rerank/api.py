@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
 
+import httpx
+import orjson
 from pydantic import SecretStr
 
 from latent_core.domain.errors import (
@@ -18,18 +21,171 @@ from latent_core.domain.errors import (
     RateLimited,
     Unavailable,
 )
-from latent_core.models.http.client import ModelHttpClient, ModelServer
-from latent_core.models.http.errors import TRANSIENT
-from latent_core.models.rerank.dialects import (
-    SHAPES,
-    Dialect,
-    ModelField,
-    dialect_of,
-    endpoint_of,
-    parse_url,
-)
-from latent_core.models.rerank.scores import read_scores
+from latent_core.models.http.client import TRANSIENT, ModelHttpClient, ModelServer
 from latent_core.telemetry.redaction import OwnKey
+
+URL_SETTING: Final = "LLC_RERANK_API_URL"
+_VERSIONS: Final = ("/v1", "/v2")
+"""An address that ends so is the base of an API, as clients of these servers are given it."""
+
+
+class Dialect(StrEnum):
+    CONTRACT = "contract"
+    COHERE = "cohere"
+    JINA = "jina"
+    VOYAGE = "voyage"
+    VLLM = "vllm"
+    TEI = "tei"
+
+
+class ModelField(StrEnum):
+    """Whether a request names the model."""
+
+    ALWAYS = "always"
+    WHEN_GIVEN = "when_given"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestShape:
+    """A request of one dialect."""
+
+    path: str
+    """Where it is served, when the address names the host alone."""
+    model: ModelField
+    texts: str = "documents"
+    count: str | None = "top_n"
+    also: Mapping[str, Any] = field(default_factory=dict)
+    max_texts: int = 1000
+    """Texts a request."""
+
+    def body(self, query: str, texts: Sequence[str], model: str | None) -> bytes:
+        whole: dict[str, Any] = {"query": query, self.texts: list(texts), **self.also}
+        if self.count is not None:
+            whole[self.count] = len(texts)
+        if model is not None and self.model is not ModelField.NEVER:
+            whole["model"] = model
+        return orjson.dumps(whole)
+
+
+SHAPES: Final[Mapping[Dialect, RequestShape]] = {
+    Dialect.CONTRACT: RequestShape(
+        "", ModelField.WHEN_GIVEN, count="top_k", also={"return_documents": False}
+    ),
+    Dialect.COHERE: RequestShape("/v2/rerank", ModelField.ALWAYS),
+    Dialect.JINA: RequestShape("/v1/rerank", ModelField.ALWAYS, also={"return_documents": False}),
+    Dialect.VOYAGE: RequestShape(
+        "/v1/rerank",
+        ModelField.ALWAYS,
+        count="top_k",
+        also={"return_documents": False, "truncation": True},
+    ),
+    Dialect.VLLM: RequestShape(
+        "/v1/rerank", ModelField.WHEN_GIVEN, also={"truncate_prompt_tokens": -1}
+    ),
+    Dialect.TEI: RequestShape(
+        "/rerank",
+        ModelField.NEVER,
+        texts="texts",
+        count=None,
+        also={"raw_scores": False, "return_text": False, "truncate": True},
+        max_texts=32,  # its --max-client-batch-size, unless the server is started with another
+    ),
+}
+_HOSTS: Final = {
+    "api.cohere.com": Dialect.COHERE,
+    "api.cohere.ai": Dialect.COHERE,
+    "api.jina.ai": Dialect.JINA,
+    "api.voyageai.com": Dialect.VOYAGE,
+}
+
+
+def parse_url(address: str) -> httpx.URL:
+    """The address that is configured; ``Invalid`` names the setting."""
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL as exc:
+        raise Invalid(f"{URL_SETTING} cannot be read: {exc}") from exc
+    if url.scheme not in ("http", "https") or not url.host:
+        raise Invalid(f"{URL_SETTING} must be an http:// or https:// address")
+    if url.userinfo:
+        raise Invalid(f"{URL_SETTING} holds a password: give the key as LLC_RERANK_API_KEY")
+    return url
+
+
+def dialect_of(url: httpx.URL) -> Dialect:
+    """The dialect a well-known host speaks; of any other, that of the contract."""
+    return _HOSTS.get(url.host, Dialect.CONTRACT)
+
+
+def endpoint_of(url: httpx.URL, dialect: Dialect) -> httpx.URL:
+    """Where requests go: ``url`` itself, unless it names a host or the base of an API only."""
+    path = url.path.rstrip("/")
+    if not path:
+        return url.copy_with(path=SHAPES[dialect].path or "/")
+    if path.endswith(_VERSIONS) and dialect is not Dialect.CONTRACT:
+        return url.copy_with(path=f"{path}/rerank")
+    return url
+
+
+_LISTS: Final = ("results", "data")
+_SCORES: Final = ("relevance_score", "score")
+
+
+def read_scores(answer: Any, texts: int, name: str) -> list[float]:
+    """The scores of an answer, in the order of the texts; ``Invalid`` says what is wrong with it."""
+    aligned = answer.get("scores") if isinstance(answer, dict) else None
+    if isinstance(aligned, list):
+        _check_count(len(aligned), texts, name)
+        return [_number(score, name) for score in aligned]
+    items = _items(answer, name)
+    _check_count(len(items), texts, name)
+    scores = [math.nan] * texts
+    for index, score in _indexed(items, name):
+        if not 0 <= index < texts:
+            raise Invalid(f"{name} answered a score for text {index} of {texts}, counted from 0")
+        if not math.isnan(scores[index]):
+            raise Invalid(f"{name} answered two scores for text {index}")
+        scores[index] = score
+    return scores
+
+
+def _items(answer: Any, name: str) -> Sequence[Any]:
+    if isinstance(answer, list):
+        return answer
+    if isinstance(answer, dict):
+        for key in _LISTS:
+            if isinstance(items := answer.get(key), list):
+                return items
+    raise Invalid(
+        f"{name} answered neither 'results' nor 'scores': check LLC_RERANK_API_URL and LLC_RERANK_DIALECT"
+    )
+
+
+def _check_count(found: int, texts: int, name: str) -> None:
+    if found != texts:
+        raise Invalid(f"{name} answered {found} scores for {texts} texts")
+
+
+def _indexed(items: Sequence[Any], name: str) -> Iterator[tuple[int, float]]:
+    for item in items:
+        index = item.get("index") if isinstance(item, dict) else None
+        if not isinstance(index, int) or isinstance(index, bool):
+            raise Invalid(f"{name} answered a result without the index of its text")
+        raw_score = next((item[key] for key in _SCORES if key in item), None)
+        yield index, _number(raw_score, name)
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number = float(value)
+            if math.isfinite(number):
+                return number
+    except OverflowError:  # an integer of a thousand digits
+        pass
+    raise Invalid(f"{name} answered a score that is not a finite number")
+
 
 CONNECTIONS: Final = 16
 BYTES_PER_SCORE: Final = 512

@@ -7,15 +7,35 @@ none     what the process has: LLC_RERANK_PROVIDER, else whichever of the two is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from latent_core.domain.errors import Invalid, Unavailable
-from latent_core.models.rerank.api import ApiReranker, RerankEndpoint
-from latent_core.models.rerank.dialects import Dialect
+from latent_core.models.rerank.api import ApiReranker, Dialect, RerankEndpoint
 from latent_core.models.rerank.local import LocalReranker
-from latent_core.models.rerank.port import Reranker
 from latent_core.settings import Settings
+
+
+class Reranker(Protocol):
+    """Reads query and text together, which is slower and better than comparing their vectors."""
+
+    @property
+    def name(self) -> str:
+        """As people read it in issues and logs; holds no secret and no path of the server."""
+        ...
+
+    async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
+        """A finite score for each text, in the order of the texts: the greater, the better it answers ``query``.
+
+        Scores compare within one call. Neither ``query`` nor a text is blank. ``deadline`` is a time of the
+        event loop: ``TimedOut`` when it passes. Other trouble is ``RateLimited`` or ``Unavailable`` when it
+        may pass, and ``Invalid`` when it will not. There are no scores for some texts only.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
 
 Provider = Literal["none", "api", "local"]
 

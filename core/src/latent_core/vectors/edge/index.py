@@ -18,6 +18,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from latent_core.domain.chunk import Vector
 from latent_core.domain.errors import (
     Conflict,
     Invalid,
@@ -29,9 +30,7 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.domain.ids import PointId
-from latent_core.domain.vector import Vector
-from latent_core.runtime.gather_or_cancel import all_or_first_failure
-from latent_core.vectors.checks import checked_points, checked_query
+from latent_core.runtime.tasks import all_or_first_failure
 from latent_core.vectors.edge.protocol import (
     ID_BYTES,
     WAL_FOLDER,
@@ -43,7 +42,14 @@ from latent_core.vectors.edge.protocol import (
 )
 from latent_core.vectors.edge.supervisor import Supervisor, SupervisorTimeouts
 from latent_core.vectors.edge.write_coalescer import WriteCoalescer
-from latent_core.vectors.port import CollectionLayout, Points, StoredPoint, VectorHits
+from latent_core.vectors.port import (
+    CollectionLayout,
+    Points,
+    StoredPoint,
+    VectorHits,
+    checked_points,
+    checked_query,
+)
 
 _BATCH_FLOATS: Final = 49_152
 _BATCH_POINTS: Final = 256

@@ -23,15 +23,20 @@ from numpy.typing import NDArray
 from pydantic import SecretStr
 from qdrant_client import AsyncQdrantClient, models
 
+from latent_core.domain.chunk import Vector
 from latent_core.domain.errors import Conflict, Invalid, NotFound, Unavailable
 from latent_core.domain.ids import PointId
 from latent_core.domain.service_health import ServiceHealth
-from latent_core.domain.vector import Vector
-from latent_core.vectors.checks import checked_points, checked_query
 from latent_core.vectors.edge.write_coalescer import WriteCoalescer
-from latent_core.vectors.port import CollectionLayout, Points, StoredPoint, VectorHits
-from latent_core.vectors.qdrant.errors import mapped_errors
-from latent_core.vectors.qdrant.strict_mode import StrictModeLimits, capped
+from latent_core.vectors.port import (
+    CollectionLayout,
+    Points,
+    StoredPoint,
+    VectorHits,
+    checked_points,
+    checked_query,
+)
+from latent_core.vectors.qdrant.errors import StrictModeLimits, capped, mapped_errors
 
 HNSW_LINKS: Final = 32
 HNSW_BUILD: Final = 256

@@ -8,11 +8,10 @@ from pydantic import Field, ValidationError
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.text import Meta, Text
+from latent_core.wire.base import MAX_PATH
 from latent_core.wire.documents import AddBody
-from latent_core.wire.fields import MAX_PATH
 from latent_gateway.api.ingest import accept_source
-from latent_gateway.mcp.allowed_tools import Scope
-from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.results import ToolResult, problems
 from latent_gateway.mcp.tools.containers import ContainerId
 from latent_gateway.mcp.tools.port import Arguments, Tool

@@ -15,13 +15,11 @@ from latent_core.db.connection import Connection
 from latent_core.db.documents import chunk_listing
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Invalid, NotFound
-from latent_core.domain.hit import Hit
-from latent_core.domain.query import MAX_CONTAINERS, MAX_QUERY_CHARS, SearchRequest
+from latent_core.wire.search import MAX_CONTAINERS, MAX_QUERY_CHARS, Hit, SearchRequest
 from latent_gateway.api.pages import page_of, readable_document
 from latent_gateway.api.search import find
 from latent_gateway.auth import access
-from latent_gateway.mcp.allowed_tools import Scope
-from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.reading import ReadPosition, TextPiece, read
 from latent_gateway.mcp.results import ToolResult
 from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Tool

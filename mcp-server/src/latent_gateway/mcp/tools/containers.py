@@ -10,14 +10,13 @@ from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid
 from latent_core.domain.filters.model import Column
 from latent_core.domain.manifest.model import OFFERED_MODES
-from latent_core.domain.query import Detail
 from latent_core.domain.text import Text
 from latent_core.search.readable import Readable
 from latent_core.wire.containers import DescribedContainer
+from latent_core.wire.search import Detail
 from latent_gateway.api.containers import description
 from latent_gateway.auth import access
-from latent_gateway.mcp.allowed_tools import Scope
-from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.results import DEFAULT_CHARS, ToolResult, size
 from latent_gateway.mcp.tools.port import Arguments, Cursor, MaxChars, Tool
 

@@ -8,10 +8,9 @@ from uuid import UUID
 from pydantic import Field
 
 from latent_core.domain.document import DocumentView
-from latent_core.domain.query import Detail
+from latent_core.wire.search import Detail
 from latent_gateway.api.pages import readable_document
-from latent_gateway.mcp.allowed_tools import Scope
-from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.compact import cut
 from latent_gateway.mcp.reading import TextPiece, place_of, read
 from latent_gateway.mcp.results import DEFAULT_CHARS, ToolResult, size

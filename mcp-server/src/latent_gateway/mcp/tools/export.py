@@ -8,8 +8,7 @@ from pydantic import Field
 
 from latent_core.wire.transfers import ExportBody
 from latent_gateway.api.transfers import exported
-from latent_gateway.mcp.allowed_tools import Scope
-from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.results import ToolResult
 from latent_gateway.mcp.tools.containers import ContainerId
 from latent_gateway.mcp.tools.port import Arguments, Tool

@@ -11,8 +11,7 @@ from pydantic import Field
 from latent_core.domain.job import JobState, JobView
 from latent_gateway.api.jobs import FINAL, visible_job
 from latent_gateway.api.sse import Rhythm
-from latent_gateway.mcp.allowed_tools import Scope
-from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.compact import cut
 from latent_gateway.mcp.results import ToolResult
 from latent_gateway.mcp.tools.port import Arguments, Tool, UntrustedContent

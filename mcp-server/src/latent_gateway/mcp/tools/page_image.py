@@ -14,8 +14,7 @@ from pydantic import Field
 from latent_core.domain.errors import NotFound, TooLarge, Unavailable
 from latent_core.domain.ids import Sha256
 from latent_gateway.api.pages import FoundPage, page_of
-from latent_gateway.mcp.allowed_tools import Scope
-from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.tools.documents import MAX_PAGE
 from latent_gateway.mcp.tools.port import Arguments, DocId, Tool
 

@@ -7,11 +7,9 @@ from typing import Annotated, Final
 from pydantic import Field, ValidationError
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.refresh import RefreshPlan, Strategy, Way
-from latent_core.wire.refresh import PlanAnswer, RefreshBody
+from latent_core.wire.refresh import PlanAnswer, RefreshBody, RefreshPlan, Strategy, Way
 from latent_gateway.api.refresh import refreshed
-from latent_gateway.mcp.allowed_tools import Scope
-from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.results import ToolResult, problems
 from latent_gateway.mcp.tools.containers import ContainerId
 from latent_gateway.mcp.tools.port import Arguments, Tool

@@ -9,7 +9,9 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from latent_core.domain.errors import Invalid, IssueCode
 from latent_core.domain.manifest.model import OFFERED_MODES, SearchMode
-from latent_core.domain.query import (
+from latent_core.domain.text import Text
+from latent_core.search.plan import cursor_at, offset_of
+from latent_core.wire.search import (
     MAX_CONTAINERS,
     MAX_NEIGHBOURS,
     MAX_PATTERNS,
@@ -20,11 +22,8 @@ from latent_core.domain.query import (
     SearchRequest,
     SearchResponse,
 )
-from latent_core.domain.text import Text
-from latent_core.search.plan import cursor_at, offset_of
 from latent_gateway.api.search import find
-from latent_gateway.mcp.allowed_tools import Scope
-from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.compact import ToolSearchResult, fit
 from latent_gateway.mcp.results import DEFAULT_CHARS, issue_summary, problems
 from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Cursor, MaxChars, Tool

@@ -8,8 +8,7 @@ from typing import Any
 from latent_core.domain.chunk import BlockType
 from latent_workers.parse.code.definitions import Definition, by_grammar, by_indentation
 from latent_workers.parse.code.languages import language_of
-from latent_workers.parse.parsed import ParsedDocument, TextBlock
-from latent_workers.parse.source import SourceFile
+from latent_workers.parse.parsed import ParsedDocument, SourceFile, TextBlock
 from latent_workers.parse.text.decode import DecodedText, decode_filled
 from latent_workers.parse.text.lines import Lines
 

@@ -3,15 +3,88 @@
 from __future__ import annotations
 
 import re
+import struct
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
-from typing import Final
+from typing import BinaryIO, Final
 
-from PIL import Image
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from latent_core.domain.errors import Issue, IssueCode
-from latent_workers.parse.image import picture
-from latent_workers.parse.parsed import ParsedDocument, ParsedPage
-from latent_workers.parse.source import SourceFile
+from latent_core.domain.errors import IngestFailed, Issue, IssueCode
+from latent_workers.parse.parsed import ParsedDocument, ParsedPage, SourceFile
+
+FORMATS: Final = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+MAX_PIXELS: Final = 100_000_000
+_BROKEN: Final = (
+    *(OSError, EOFError, SyntaxError, ValueError, TypeError, LookupError, AttributeError),
+    *(ArithmeticError, AssertionError, NotImplementedError, RuntimeError, struct.error, zlib.error),
+)
+"""What Pillow's decoders and their libraries raise on broken files."""
+_DEEP: Final = ("F", "I", "I;16", "I;16B", "I;16L", "I;16N")
+_WHITE: Final = (255, 255, 255)
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Maps what Pillow raises on broken or huge pictures to ``IngestFailed``."""
+    Image.MAX_IMAGE_PIXELS = MAX_PIXELS
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as exc:
+        raise IngestFailed(
+            f"'{name}' has more than {MAX_PIXELS // 1_000_000} million pixels; scale it down"
+        ) from exc
+    except UnidentifiedImageError as exc:
+        raise IngestFailed(f"'{name}' is a damaged picture: its header cannot be read") from exc
+    except _BROKEN as exc:
+        raise IngestFailed(f"'{name}' is a damaged picture: {str(exc)[:200]}") from exc
+
+
+def opened(file: BinaryIO) -> Image.Image:
+    """The first picture of a file, not decoded yet; to be used inside ``reading``."""
+    return Image.open(file, formats=FORMATS)
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """As it is meant to be looked at: turned as its EXIF says, if that can be read."""
+    image.load()
+    with suppress(*_BROKEN):
+        ImageOps.exif_transpose(image, in_place=True)
+    return image
+
+
+def flat(image: Image.Image) -> Image.Image:
+    """Eight bits a channel, gray or RGB; what is transparent becomes white."""
+    if image.mode in _DEEP:
+        return _shallow(image)
+    if image.mode in ("L", "RGB"):
+        return image
+    if image.mode == "1":
+        return image.convert("L")
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        plain = Image.new("RGB", layer.size, _WHITE)
+        plain.paste(layer, mask=layer.getchannel("A"))
+        return plain
+    return image.convert("RGB")
+
+
+def _shallow(image: Image.Image) -> Image.Image:
+    """Gray of more than eight bits, stretched: scanners fill 10 or 12 of 16 bits, too."""
+    wide = image.convert("F")
+    low, high = wide.getextrema()
+    if not isinstance(low, float) or not isinstance(high, float) or not low < high:
+        return Image.new("L", image.size, 255)
+    base = min(low, 0.0)
+    scale = 255.0 / (high - base)
+    return wide.point(lambda value: value * scale - base * scale).convert("L")
+
 
 _NO_WORD: Final = re.compile(r"[\W_]+")
 _PREVIEWS: Final = "MPO"
@@ -20,11 +93,11 @@ _PREVIEWS: Final = "MPO"
 
 def parse(source: SourceFile) -> ParsedDocument:
     """One page without text yet, scanned; the whole picture is decoded, so that a damaged one is refused."""
-    with picture.reading(source.name):
-        image = picture.opened(source.file)
+    with reading(source.name):
+        image = opened(source.file)
         frames = _frames(image)
         form = image.format or ""
-        width, height = picture.upright(image).size
+        width, height = upright(image).size
     return ParsedDocument(
         text="",
         title=words_of(source.name),

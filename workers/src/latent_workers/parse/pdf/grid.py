@@ -7,9 +7,135 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, Final
 
-from latent_workers.parse.pdf.lines import Box
-from latent_workers.parse.pdf.rulings import SNAP, Edge, Rulings
+from latent_workers.parse.pdf.lines import Box, PageFrame
+
+SNAP: Final = 2.5
+"""Points within which two edges are the same."""
+_THIN: Final = 2.5
+_SHORTEST: Final = 6.0
+_LONG: Final = 20.0
+_FEWEST: Final = 3
+_MAX_PATHS: Final = 20_000
+"""A page with more is a map or a plot; looking through it would take seconds."""
+_MAX_EDGES: Final = 40_000
+_MAX_CROSSINGS: Final = 200_000
+_WHITE: Final = 0.99
+PATHS: Final = frozenset({"fill-path", "stroke-path"})
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A line parallel to an axis: at ``at`` on the other one, from ``start`` to ``end``."""
+
+    at: float
+    start: float
+    end: float
+
+    @property
+    def length(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Rulings:
+    """Horizontal edges by y, vertical ones by x, joined where they touch."""
+
+    across: tuple[Edge, ...] = ()
+    down: tuple[Edge, ...] = ()
+
+
+Log = Sequence[tuple[str, Sequence[float]]]
+"""What a page draws, in order: kind and box, as MuPDF logs it."""
+
+
+def read(page: Any, log: Log, frame: PageFrame) -> Rulings:
+    """The rulings of a page; none where so little or so much is drawn that no table can be told."""
+    paths = [box for kind, box in log if kind in PATHS]
+    long = [box for box in paths if _is_long(box)]
+    if len(paths) > _MAX_PATHS or (len(long) < _FEWEST and not any(map(_is_broad, long))):
+        return Rulings()
+    across: list[Edge] = []
+    down: list[Edge] = []
+    for box, outline in _boxes(page.get_cdrawings()):
+        _add(frame.box(box), across, down, outline=outline)
+        if len(across) + len(down) > _MAX_EDGES:
+            return Rulings()
+    found = Rulings(tuple(_merged(across)), tuple(_merged(down)))
+    return found if len(found.across) * len(found.down) <= _MAX_CROSSINGS else Rulings()
+
+
+def _is_long(box: Sequence[float]) -> bool:
+    return max(box[2] - box[0], box[3] - box[1]) >= _LONG
+
+
+def _is_broad(box: Sequence[float]) -> bool:
+    """Whether a single path may be a whole grid."""
+    return box[2] - box[0] >= 5 * _LONG and box[3] - box[1] >= 2 * _LONG
+
+
+def _boxes(drawings: Iterable[dict[str, Any]]) -> Iterator[tuple[Box, bool]]:
+    """Straight parts of drawings as boxes, and whether the outline of the box is what is drawn."""
+    for path in drawings:
+        kind = path.get("type") or ""
+        fill = path.get("fill")
+        if kind not in ("s", "f", "fs") or (kind == "f" and fill and min(fill) >= _WHITE):
+            continue
+        for item in path["items"]:
+            if item[0] == "l":
+                yield _span(item[1:3]), False
+            elif item[0] == "re":
+                yield _span([item[1][:2], item[1][2:4]]), True
+            elif item[0] == "qu":
+                yield _span(item[1]), True
+
+
+def _span(points: Sequence[Sequence[float]]) -> Box:
+    xs, ys = [point[0] for point in points], [point[1] for point in points]
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def _add(box: Box, across: list[Edge], down: list[Edge], *, outline: bool) -> None:
+    x0, y0, x1, y1 = box
+    width, height = x1 - x0, y1 - y0
+    if height <= _THIN and width >= _SHORTEST:
+        across.append(Edge((y0 + y1) / 2, x0, x1))
+    elif width <= _THIN and height >= _SHORTEST:
+        down.append(Edge((x0 + x1) / 2, y0, y1))
+    elif outline and width >= _SHORTEST and height >= _SHORTEST:
+        across += [Edge(y0, x0, x1), Edge(y1, x0, x1)]
+        down += [Edge(x0, y0, y1), Edge(x1, y0, y1)]
+
+
+def _merged(edges: Iterable[Edge]) -> Iterator[Edge]:
+    """Edges on one line that touch or overlap, as one."""
+    for group in _levels(sorted(edges, key=lambda edge: edge.at)):
+        at = sum(edge.at for edge in group) / len(group)
+        start = end = None
+        for edge in sorted(group, key=lambda edge: edge.start):
+            if start is None or end is None:
+                start, end = edge.start, edge.end
+            elif edge.start <= end + SNAP:
+                end = max(end, edge.end)
+            else:
+                yield Edge(at, start, end)
+                start, end = edge.start, edge.end
+        if start is not None and end is not None:
+            yield Edge(at, start, end)
+
+
+def _levels(edges: Sequence[Edge]) -> Iterator[list[Edge]]:
+    """Runs of edges, sorted by their place, of which each is near the first."""
+    group: list[Edge] = []
+    for edge in edges:
+        if group and edge.at - group[0].at > SNAP:
+            yield group
+            group = []
+        group.append(edge)
+    if group:
+        yield group
+
 
 _NEAR = 3.5
 """Points by which edges may miss each other and still meet."""

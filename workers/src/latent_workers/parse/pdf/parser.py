@@ -8,17 +8,21 @@ from dataclasses import replace
 from typing import Any, BinaryIO, Final
 
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
-from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
+from latent_workers.parse.parsed import ParsedDocument, ParsedPage, SourceFile, TextBlock
 from latent_workers.parse.pdf import mupdf
-from latent_workers.parse.pdf.headings import Typography, typography
-from latent_workers.parse.pdf.info import meta_of, outline_of, title_of
 from latent_workers.parse.pdf.order import PageItem
-from latent_workers.parse.pdf.parts import PdfPart, PdfPartWriter, has_outline
+from latent_workers.parse.pdf.outline import meta_of, outline_of, title_of
+from latent_workers.parse.pdf.parts import (
+    PdfPart,
+    PdfPartWriter,
+    Typography,
+    has_outline,
+    typography,
+)
 from latent_workers.parse.pdf.running import Margins, running
 from latent_workers.parse.pdf.sheet import Sheet, sheet_of
 from latent_workers.parse.pdf.spill import over_pages, within_page
 from latent_workers.parse.pdf.text import Vocabulary
-from latent_workers.parse.source import SourceFile
 
 PAGE_BREAK: Final = "\f"
 SPILL_BREAK: Final = " "

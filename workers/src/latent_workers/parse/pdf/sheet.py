@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from latent_workers.parse.pdf import rulings as pdf_rulings
+from latent_workers.parse.pdf import grid as pdf_rulings
+from latent_workers.parse.pdf.grid import Log
 from latent_workers.parse.pdf.lines import (
     CELL_BREAK,
     Line,
@@ -19,7 +20,6 @@ from latent_workers.parse.pdf.lines import (
     rows,
 )
 from latent_workers.parse.pdf.order import PageItem, ordered, split_columns
-from latent_workers.parse.pdf.rulings import Log
 from latent_workers.parse.pdf.tables import PdfTable, find
 
 _PICTURES: Final = frozenset({"fill-image", "fill-imgmask", "fill-shade"})

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from latent_workers.parse.pdf.grid import Grid, grids, stray_edges
+from latent_workers.parse.pdf.grid import Edge, Grid, Rulings, grids, stray_edges
 from latent_workers.parse.pdf.lines import Box, PdfWord, around, is_rtl
-from latent_workers.parse.pdf.rulings import Edge, Rulings
 
 _MIN_FILLED: Final = 0.4
 """Of the slots of a table; below it the lines are a drawing, a form or a frame."""

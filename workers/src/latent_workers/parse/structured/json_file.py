@@ -6,8 +6,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from latent_core.domain.errors import Issue
-from latent_workers.parse.parsed import ParsedDocument
-from latent_workers.parse.source import SourceFile
+from latent_workers.parse.parsed import ParsedDocument, SourceFile
 from latent_workers.parse.structured import json_reader, parser
 from latent_workers.parse.structured.tree import MalformedFile, grain_of
 from latent_workers.parse.text.decode import DecodedText, decode_filled

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from latent_workers.parse.parsed import ParsedDocument
-from latent_workers.parse.source import SourceFile
+from latent_workers.parse.parsed import ParsedDocument, SourceFile
 from latent_workers.parse.structured import parser, yaml_reader
 from latent_workers.parse.structured.tree import MalformedFile, grain_of
 from latent_workers.parse.text.decode import DecodedText, decode_filled

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from latent_core.domain.chunk import BlockType, SourceType
-from latent_workers.parse.parsed import ParsedDocument, TextBlock
-from latent_workers.parse.source import SourceFile
+from latent_workers.parse.parsed import ParsedDocument, SourceFile, TextBlock
 from latent_workers.parse.text.decode import DecodedText, decode_filled
 from latent_workers.parse.text.lines import Lines
 

@@ -10,9 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from latent_core.domain.manifest.embedder_name import VISION
-from latent_core.models.embedding.api.dialect import EmbeddingResponse, answered, listed
-from latent_core.models.embedding.api.wire import EmbeddingEndpoint, EmbeddingWire
+from latent_core.domain.manifest.model import VISION
+from latent_core.models.embedding.api.wire import (
+    EmbeddingEndpoint,
+    EmbeddingResponse,
+    EmbeddingWire,
+    answered,
+    listed,
+)
 from latent_core.models.embedding.picture import media_type
 
 DOCUMENT: Final = "search_document"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import (
     GatewayUnreachable,
     LatentError,
@@ -19,15 +21,71 @@ from latent_core.domain.errors import (
     Unavailable,
     UpstreamTimeout,
 )
-from latent_core.domain.vector import Matrix, Vector
-from latent_core.models.embedding.api.breaker import Breaker
-from latent_core.models.embedding.api.dialect import DialectClient, ImageClient
-from latent_core.models.embedding.cost_estimate import CostEstimate
-from latent_core.models.embedding.inputs import PieceTokenizer
-from latent_core.models.embedding.port import EmbeddingModel, no_images
-from latent_core.models.embedding.prefixes import NONE, Prefixes
-from latent_core.models.embedding.rate import Rate
-from latent_core.runtime.gather_or_cancel import all_or_first_failure
+from latent_core.models.embedding.api.wire import DialectClient, ImageClient
+from latent_core.models.embedding.port import NONE, EmbeddingModel, Prefixes, no_images
+from latent_core.models.embedding.rate import CostEstimate, Rate
+from latent_core.models.embedding.tokens import PieceTokenizer
+from latent_core.runtime.tasks import all_or_first_failure
+
+FAILURES: Final = 5
+FIRST_PAUSE: Final = 2.0
+LONGEST_PAUSE: Final = 60.0
+
+
+class Breaker:
+    """Counts failures in a row. From ``failures`` on nobody is let through for a pause, then one; each time it
+    fails the pause doubles. Seconds."""
+
+    def __init__(
+        self,
+        *,
+        failures: int = FAILURES,
+        first_pause: float = FIRST_PAUSE,
+        longest_pause: float = LONGEST_PAUSE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limit = failures
+        self._first_pause = first_pause
+        self._longest_pause = longest_pause
+        self._clock = clock
+        self._failures = 0
+        self._pause = 0.0
+        self._closed_until = 0.0
+
+    @property
+    def failures(self) -> int:
+        """In a row."""
+        return self._failures
+
+    def wait(self) -> float:
+        """Seconds until somebody may try; 0: the caller may, and the others wait for what it finds."""
+        if self._failures < self._limit:
+            return 0.0
+        now = self._clock()
+        if now < self._closed_until:
+            return self._closed_until - now
+        self._closed_until = now + self._pause
+        return 0.0
+
+    def left(self) -> float:
+        """Seconds that nobody may try for yet; 0: somebody may. Asking changes nothing."""
+        if self._failures < self._limit:
+            return 0.0
+        return max(0.0, self._closed_until - self._clock())
+
+    def good(self) -> None:
+        """The server answered."""
+        self._failures = 0
+        self._pause = 0.0
+
+    def bad(self) -> None:
+        """It did not, or said that it failed."""
+        self._failures += 1
+        if self._failures < self._limit:
+            return
+        self._pause = min(self._longest_pause, self._pause * 2 or self._first_pause)
+        self._closed_until = self._clock() + self._pause
+
 
 QUERY_CONNECTIONS: Final = 4
 HARMLESS: Final = "a test"

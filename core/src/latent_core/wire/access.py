@@ -1,17 +1,35 @@
-"""Tokens: create, list, revoke."""
+"""The audit trail."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, Field
 
-from latent_core.domain.envelope import Envelope
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope, TokenView
-from latent_core.wire.base import PagedEnvelope, RequestBody
-from latent_core.wire.fields import Moment
+from latent_core.wire.base import Envelope, Moment, PagedEnvelope, RequestBody
+
+
+class AuditLine(BaseModel):
+    id: int
+    at: datetime
+    principal: str
+    action: str
+    """Noun and verb: ``container.apply``, ``document.add``, ``token.revoke``."""
+    container_id: str | None
+    """None: the line concerns the installation, as with tokens."""
+    object: str | None
+    """What was changed: a source uri, a job's or token's id, a state, an etag."""
+    request_id: str | None
+    """None: the change did not come from an HTTP request."""
+
+
+class AuditPage(PagedEnvelope):
+    audit: list[AuditLine]
+
 
 MAX_CONTAINERS: Final = 100
 

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from latent_core.domain.golden import MAX_QUERIES, GoldenSet
 from latent_core.domain.manifest.model import Fusion, FusionMethod, SearchMode
-from latent_core.domain.query import MAX_QUERY_CHARS
+from latent_core.wire.base import PagedEnvelope
+from latent_core.wire.search import MAX_QUERY_CHARS
 
 MAX_JUDGEMENTS: Final = 10_000
 """Of one query."""
@@ -181,3 +182,7 @@ class KeptRun(BaseModel):
     created_at: str = ""
     process: Annotated[str, Field(exclude=True)] = ""
     """The kind of process that measured it (``Stack.process``): latencies compare only within one kind. Not sent."""
+
+
+class EvalRuns(PagedEnvelope):
+    runs: list[KeptRun]
