@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from latent_core.domain.hit import Hit, PlaceView
-from latent_core.domain.query import Detail
+from latent_core.wire.search import Detail, Hit, PlaceView
 from latent_gateway.mcp.results import IssueSummary, ToolResult, longest, size
 from latent_gateway.mcp.tools.port import UntrustedContent
 
