@@ -14,6 +14,6 @@ async def test_uploads_are_counted_by_day_and_by_whom(database: Database) -> Non
         assert await uploads.uploaded_today(conn, "agent:a") == 15
         await conn.execute("UPDATE uploaded_bytes SET day = day - 1 WHERE who = 'agent:a'")
         assert await uploads.uploaded_today(conn, "agent:a") == 0
-        assert await uploads.forget(conn) == 0
+        assert await uploads.forget_usage(conn) == 0
         await conn.execute("UPDATE uploaded_bytes SET day = day - 40 WHERE who = 'agent:a'")
-        assert await uploads.forget(conn) == 1
+        assert await uploads.forget_usage(conn) == 1

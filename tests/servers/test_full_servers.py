@@ -45,7 +45,7 @@ async def harness(
 async def note(harness: GatewayHarness, service: Service) -> None:
     """As a worker elsewhere does."""
     async with harness.stack.db.transaction() as conn:
-        await capacity.note(conn, service)
+        await capacity.note_full(conn, service)
     harness.stack.capacity._looked_at = None
 
 

@@ -28,11 +28,11 @@ from latent_core.bm25.bm25 import PostgresKeywordIndex
 from latent_core.bm25.exact import ExactIndex
 from latent_core.bm25.phrases import PhraseIndex
 from latent_core.bm25.port import KeywordIndex
-from latent_core.db import secrets
+from latent_core.db import installation
 from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
+from latent_core.db.installation import taking_part
 from latent_core.db.migrate import current_revision, migrate
-from latent_core.db.ownership import taking_part
 from latent_core.domain.errors import Conflict
 from latent_core.ingest.containers import ensure_collections
 from latent_core.models.embedding.drift import StoredAdapters
@@ -188,4 +188,4 @@ async def _signer(settings: Settings, db: Database) -> Signer:
     if settings.signing_key is not None:
         return Signer(settings.signing_key.get_secret_value().encode())
     async with db.transaction() as conn:
-        return Signer(await secrets.ensure(conn, secrets.SIGNING_KEY))
+        return Signer(await installation.ensure_secret(conn, installation.SIGNING_KEY))

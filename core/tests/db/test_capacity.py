@@ -57,7 +57,7 @@ async def test_a_server_that_says_it_is_full_is_left_alone_for_a_minute(conn: Co
 
 
 async def test_what_a_worker_met_is_known_to_every_gateway_that_asks(conn: Connection) -> None:
-    await capacity.note(conn, "qdrant")
+    await capacity.note_full(conn, "qdrant")
     clock = Clock()
     guard = CapacityGuard(servers=ALL, clock=clock)
     with pytest.raises(OutOfSpace, match="Qdrant reported a full disk"):
@@ -70,12 +70,12 @@ async def test_what_a_worker_met_is_known_to_every_gateway_that_asks(conn: Conne
 
 
 async def test_other_errors_and_stores_of_this_machine_are_not_remembered(conn: Connection) -> None:
-    capacity = CapacityGuard(servers=frozenset({"postgres"}))
-    capacity.heard(GatewayUnreachable("gone"))
-    capacity.heard(OutOfSpace("of one upload"))
-    capacity.heard(StoreFull("on this disk", service="minio"))
-    await capacity.note(conn, "minio")
-    await capacity.check(conn)
+    guard = CapacityGuard(servers=frozenset({"postgres"}))
+    guard.heard(GatewayUnreachable("gone"))
+    guard.heard(OutOfSpace("of one upload"))
+    guard.heard(StoreFull("on this disk", service="minio"))
+    await capacity.note_full(conn, "minio")
+    await guard.check(conn)
 
 
 async def test_the_disk_of_what_is_embedded_is_measured_and_free_again_at_once(

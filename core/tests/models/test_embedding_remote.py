@@ -300,7 +300,7 @@ class TestSharedRate:
 
         async def take() -> int:
             async with database.transaction() as conn:
-                return 7 if not await embed_usage.take(conn, bucket, 7) else 0
+                return 7 if not await embed_usage.take_from_bucket(conn, bucket, 7) else 0
 
         taken = sum(await asyncio.gather(*(take() for _ in range(40))))
         assert taken == 98

@@ -8,7 +8,7 @@ from random import uniform
 from typing import Final
 
 from latent_core.db import uploads
-from latent_core.db.documents import chunk_texts, duplicates
+from latent_core.db.documents import duplicates, image_texts
 from latent_core.domain.errors import LatentError
 from latent_core.ingest.abandon import purge_abandoned
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
@@ -42,8 +42,8 @@ async def look(settings: Settings, stack: Stack) -> None:
     if found:
         logger.info("abandoned_generations", extra={"documents": found})
     async with stack.db.transaction() as conn:
-        await chunk_texts.forget(conn)
-        await uploads.forget(conn)
+        await image_texts.forget(conn)
+        await uploads.forget_usage(conn)
         for container_id in await duplicates.with_backlog(conn):
             await enqueue_dedup_pending(conn, container_id, principal=PRINCIPAL)
         await enqueue_collection(conn, principal=PRINCIPAL, delay_seconds=LEASES_TO_WAIT * lease)

@@ -29,7 +29,7 @@ WHERE reported_at > clock_timestamp() - make_interval(secs => %(seconds)s)
 """
 
 
-async def note(conn: Connection, service: Service) -> None:
+async def note_full(conn: Connection, service: Service) -> None:
     """Record that ``service`` reports a full disk now."""
     await conn.execute(NOTE, {"service": service})
 

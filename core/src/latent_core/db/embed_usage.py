@@ -68,7 +68,7 @@ class Bucket:
     per_second: float
 
 
-async def take(
+async def take_from_bucket(
     conn: Connection, bucket: Bucket, texts: int, *, spare: float = 0.0, pause: float = 0.0
 ) -> float:
     """Take ``texts`` if ``spare`` remain: returns 0, or the seconds to wait if it took none.

@@ -106,6 +106,6 @@ async def count_upload(conn: Connection, who: str, size: int) -> None:
     await conn.execute(COUNT, {"who": who, "bytes": size})
 
 
-async def forget(conn: Connection) -> int:
+async def forget_usage(conn: Connection) -> int:
     """Delete the days that no quota needs any more; returns the number of rows."""
     return (await conn.execute(FORGET, {"kept": KEPT_DAYS})).rowcount

@@ -141,7 +141,7 @@ async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> Outc
             # A full Postgres may have no page for the note, and room for the end of this attempt.
             with suppress(psycopg.Error):
                 async with conn.transaction():
-                    await capacity.note(conn, error.service)
+                    await capacity.note_full(conn, error.service)
         if is_final(job, error):
             await fail(conn, job, cause if counts_as_attempt(error) else _after_waiting(job, cause))
             return "failed"

@@ -21,9 +21,10 @@ from latent_core.domain.ids import PointId, point_id
 from latent_core.ingest.publish import live_collection, switched
 from latent_core.ingest.stage import Checkpoint, stage_points
 from latent_core.transfer.batches import ArchiveBatch
+from latent_core.transfer.import_container import hold_open
 from latent_core.transfer.import_rows import StepRows
 from latent_core.transfer.records import ChunkRecord
-from latent_core.transfer.selection import ImportTarget, SelectedDocumentRows, Step, hold_open
+from latent_core.transfer.selection import ImportTarget, SelectedDocumentRows, Step
 from latent_core.vectors.port import Points, VectorIndex
 
 POINTS_PER_WRITE: Final = 2048

@@ -6,104 +6,23 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
-from latent_core.db import audit, containers
+from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
 from latent_core.db.spaces import spaces
 from latent_core.db.transfer import import_rows as rows
 from latent_core.domain import versions
 from latent_core.domain.chunk import Matrix
-from latent_core.domain.errors import Conflict, Invalid, NotFound
+from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import ChunkId, chunk_id, document_id
-from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.versions import recipe
-from latent_core.ingest.containers import etag, taken_id
-from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.transfer.batches import ArchiveBatch
+from latent_core.transfer.import_container import gone, hold_open
 from latent_core.transfer.records import ChunkRecord, DocumentRecord, Header, PageRecord
 from latent_core.transfer.requests import ImportPayload, ImportPolicy
-from latent_core.wire.containers import ContainerState
-
-
-class ModelLookup(Protocol):
-    """Finds the model of a manifest's embedder."""
-
-    def model_of(self, manifest: Manifest) -> EmbeddingModel: ...
-
-
-def with_model(
-    models: ModelLookup, manifest: Manifest
-) -> tuple[Manifest, EmbeddingModel, list[str]]:
-    """The manifest with an available model, that model, and the pins that were dropped for it.
-
-    A refresh pins the version of the installed model. A later release with another version must still restore the
-    archive, so it drops the pins and embeds all texts again. An unknown model name is ``Invalid``.
-    """
-    try:
-        return manifest, models.model_of(manifest), []
-    except Invalid:
-        unpinned = manifest.model_copy(update={"embedder_version": None, "dims": None})
-        model = models.model_of(unpinned)
-        given_pins = {"embedder_version": manifest.embedder_version, "dims": manifest.dims}
-        pins = [f"{key} {pinned}" for key, pinned in given_pins.items() if pinned is not None]
-        there = f"{model.embedder} is {model.version} with {model.dims} dimensions; all texts were embedded again"
-        return unpinned, model, [f"{' and '.join(pins)} ({there})"]
-
-
-async def found(
-    conn: Connection, manifest: Manifest, model: EmbeddingModel, *, job_id: int, principal: str
-) -> None:
-    """Insert the container; only this job makes it visible. ``Conflict`` if the id is taken."""
-    container_id = manifest.id
-    if not await containers.insert(conn, manifest, etag(manifest)):
-        raise await taken_id(conn, container_id)
-    await containers.insert_space(conn, container_id, model.embedder, model.version, model.dims)
-    await containers.tombstone(conn, container_id)
-    await rows.found(conn, container_id, job_id)
-    await audit.note(
-        conn,
-        principal=principal,
-        action="container.create",
-        container_id=container_id,
-        object_=f"import by job {job_id}",
-        request_id=None,
-    )
-
-
-async def hidden(conn: Connection, manifest: Manifest) -> Container:
-    """The new container, which is not visible yet."""
-    (space,) = await containers.spaces(conn, manifest.id)
-    now = datetime.now(UTC)
-    return Container(
-        id=manifest.id,
-        manifest=manifest,
-        etag=etag(manifest),
-        state=ContainerState.ACTIVE,
-        space=space,
-        languages=(),
-        created_at=now,
-        updated_at=now,
-    )
-
-
-async def hold_open(conn: Connection, container_id: str) -> None:
-    """Hold the target of a merge; ``NotFound`` if it was deleted, ``Conflict`` unless it is active."""
-    state = await containers.hold(conn, container_id)
-    if state is None:
-        raise gone(container_id)
-    if state is not ContainerState.ACTIVE:
-        raise Conflict(
-            f"Container '{container_id}' is {state.value} and accepts no documents. Make it active, then requeue the job."
-        )
-
-
-def gone(container_id: str) -> NotFound:
-    return NotFound(
-        f"Container '{container_id}' was deleted while an archive was imported into it."
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def _link(links: BlobLinks, source: PageSource) -> str | None:
 
 async def _readable(conn: Connection, caller: Principal, doc_id: UUID, page: int) -> PageSource:
     """The same answer for a document that is not there and one in a container that may not be read."""
-    found = await pages.source(conn, doc_id, page if 0 < page < 2**31 else 0)
+    found = await pages.pdf_source(conn, doc_id, page if 0 < page < 2**31 else 0)
     container = await access.readable_of(conn, caller, found.container_id if found else None)
     if found is None or container is None:
         raise NotFound(f"document '{doc_id}' does not exist or may not be read", doc_id=str(doc_id))
@@ -80,7 +80,7 @@ async def _made(
     """The page once the job has made its PDF, or as it is when the time is up. ``IngestFailed`` says why it cannot be."""
     job = await ended(shared.stack, job_id, seconds)
     async with shared.stack.db.transaction() as conn:
-        found = await pages.source(conn, doc_id, source.page)
+        found = await pages.pdf_source(conn, doc_id, source.page)
     if found is not None and found.made is not None:
         return found
     if job is not None and job.state is JobState.FAILED:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from latent_core.db import uploads
-from latent_core.db.documents import chunk_texts, pages
+from latent_core.db.documents import chunk_texts, image_texts, pages
 from latent_core.db.uploads import Upload
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import Invalid, Issue, IssueCode, LatentError, NotFound
@@ -140,7 +140,7 @@ async def _of_upload(
 ) -> tuple[str, Issue | None]:
     """Its text as it was read before, or by the job that reads it now, as long as the search may take."""
     async with shared.stack.db.transaction() as conn:
-        text = await chunk_texts.latest(conn, upload.sha256)
+        text = await image_texts.latest(conn, upload.sha256)
         if text is not None:
             return text, None
         await shared.quotas.check_queue(conn, caller)
@@ -148,7 +148,7 @@ async def _of_upload(
     shared.stack.wake()
     job = await ended(shared.stack, job_id, shared.settings.search_timeout_ms / 1000)
     async with shared.stack.db.reading() as conn:
-        text = await chunk_texts.latest(conn, upload.sha256)
+        text = await image_texts.latest(conn, upload.sha256)
     if text is not None:
         return text, None
     if job is None:

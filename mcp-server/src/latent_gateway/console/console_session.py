@@ -12,7 +12,7 @@ from typing import Annotated, Final, cast
 
 from fastapi import Depends, Request
 
-from latent_core.db import secrets
+from latent_core.db import installation
 from latent_core.domain.errors import Unauthorized
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Gateway, gateway, request_id
@@ -106,7 +106,7 @@ async def _sessions(request: Request, shared: Gateway) -> Sessions:
     kept = getattr(request.app.state, "console_sessions", None)
     if kept is None:
         async with shared.stack.db.transaction() as conn:
-            kept = Sessions(await secrets.ensure(conn, KEY_NAME))
+            kept = Sessions(await installation.ensure_secret(conn, KEY_NAME))
         request.app.state.console_sessions = kept
     return cast(Sessions, kept)
 

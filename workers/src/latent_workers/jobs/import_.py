@@ -23,7 +23,7 @@ from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import hold
 from latent_core.queue.lease import amend
 from latent_core.runtime.failpoint import failpoint
-from latent_core.transfer import selection as founding
+from latent_core.transfer import import_container as founding
 from latent_core.transfer.reader import ArchiveOpening, read_opening
 from latent_core.transfer.records import Header
 from latent_core.transfer.requests import FRESH, ImportPayload

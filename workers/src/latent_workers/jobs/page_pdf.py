@@ -32,7 +32,7 @@ async def _page_pdf(ctx: JobContext, deps: Deps) -> None:
         raise IngestFailed(f"job {ctx.job.id} names no document")
     doc_id = ctx.job.doc_id
     async with deps.stack.db.transaction() as conn:
-        is_requested = await pages.is_requested(conn, doc_id, payload.generation, payload.page)
+        is_requested = await pages.is_pdf_requested(conn, doc_id, payload.generation, payload.page)
     if not is_requested:
         return  # it is there already, or something newer is
     path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
@@ -52,7 +52,7 @@ async def _note(
         live = await pages.is_live(conn, doc_id, payload.generation)
         if live:
             made = PagePdfFile(sha256, PDF, _filename(payload))
-            await pages.note(conn, doc_id, payload.generation, payload.page, made)
+            await pages.note_pdf(conn, doc_id, payload.generation, payload.page, made)
         await finish(conn, ctx.job)
         if not live or ctx.job.attempts > 1:
             await enqueue_collection(

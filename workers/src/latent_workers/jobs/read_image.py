@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from latent_core.db.connection import Connection
-from latent_core.db.documents import chunk_texts
+from latent_core.db.documents import image_texts
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.ids import Sha256
@@ -22,7 +22,7 @@ async def read_image(ctx: JobContext, deps: Deps) -> None:
     if isinstance(engine, NoEngine):
         raise IngestFailed(f"the picture cannot be read: {engine.why}")
     async with deps.stack.db.reading() as conn:
-        known = await chunk_texts.known(conn, payload.sha256, engine.key)
+        known = await image_texts.known(conn, payload.sha256, engine.key)
     if known:
         return
     path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
@@ -33,7 +33,7 @@ async def read_image(ctx: JobContext, deps: Deps) -> None:
 
     async def write(conn: Connection) -> None:
         await hold(conn, ctx.job)
-        await chunk_texts.write(conn, payload.sha256, engine.key, text)
+        await image_texts.write(conn, payload.sha256, engine.key, text)
         await finish(conn, ctx.job)
 
     await ctx.transact(write)

@@ -267,7 +267,7 @@ WHERE doc_id = %(doc_id)s AND generation = %(generation)s AND page = %(page)s
 """
 
 
-async def source(conn: Connection, doc_id: UUID, page: int) -> PageSource | None:
+async def pdf_source(conn: Connection, doc_id: UUID, page: int) -> PageSource | None:
     """The source of a page of the live generation; None when the document does not exist."""
     row = await (await conn.execute(SOURCE, {"doc_id": doc_id, "page": page})).fetchone()
     if row is None:
@@ -289,13 +289,13 @@ async def source(conn: Connection, doc_id: UUID, page: int) -> PageSource | None
     )
 
 
-async def is_requested(conn: Connection, doc_id: UUID, generation: int, page: int) -> bool:
+async def is_pdf_requested(conn: Connection, doc_id: UUID, generation: int, page: int) -> bool:
     """Whether the page is visible and has no PDF yet."""
     values = {"doc_id": doc_id, "generation": generation, "page": page}
     return await (await conn.execute(IS_REQUESTED, values)).fetchone() is not None
 
 
-async def note(
+async def note_pdf(
     conn: Connection, doc_id: UUID, generation: int, page: int, made: PagePdfFile
 ) -> None:
     """Record the stored PDF of a page."""

@@ -228,4 +228,6 @@ class SharedTextRate:
     async def _ask(self, texts: int, spare: float) -> float:
         pause = max(0.0, self._pause_until - self._clock())
         async with self._db.single() as conn:
-            return await embed_usage.take(conn, self._bucket, texts, spare=spare, pause=pause)
+            return await embed_usage.take_from_bucket(
+                conn, self._bucket, texts, spare=spare, pause=pause
+            )

@@ -1,12 +1,9 @@
-"""Whether one process uses the database alone, or gateways and workers share it.
-
-A process with local vectors or blobs must be alone: other processes on the same database could not read
-them. An advisory lock of a session enforces this and ends with the session.
-"""
+"""An installation in its database: the secrets that all its gateways share, and the lock that keeps others out."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +11,24 @@ from typing import Final
 
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import Conflict
+
+SIGNING_KEY: Final = "signing_key"
+
+ENSURE: Final = """
+INSERT INTO secrets (name, value) VALUES (%(name)s, %(value)s) ON CONFLICT (name) DO NOTHING
+"""
+
+SELECT: Final = "SELECT value FROM secrets WHERE name = %(name)s"
+
+
+async def ensure_secret(conn: Connection, name: str) -> bytes:
+    """The secret ``name``: 32 random bytes; the first call creates them."""
+    await conn.execute(ENSURE, {"name": name, "value": secrets.token_bytes(32)})
+    row = await (await conn.execute(SELECT, {"name": name})).fetchone()
+    if row is None:
+        raise RuntimeError(f"secret {name} was deleted while it was read")
+    return bytes(row["value"])
+
 
 KEY: Final = 0x6C6174656E742E6F  # "latent.o"
 WAIT_SECONDS: Final = 5.0
