@@ -121,7 +121,7 @@ def guarded(
 
 
 def run(installation: TemporaryInstallation, roles: list[Role], given: argparse.Namespace) -> int:
-    print(f"latent answers at {installation.url} after {installation.started_seconds:.1f} s")
+    print(f"latent runs at {installation.url} after {installation.started_seconds:.1f} s")
     failed = []
     with SyncClient(installation.url, installation.token) as client:
         known = filled(client, installation)

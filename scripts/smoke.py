@@ -118,7 +118,7 @@ def guarded(installation: SmokeInstallation, checks: Checks) -> None:
 
 
 def run(installation: SmokeInstallation, checks: Checks) -> None:
-    print(f"latent answers at {installation.url} after {installation.started_seconds:.1f} s")
+    print(f"latent runs at {installation.url} after {installation.started_seconds:.1f} s")
     folder = sample_folder(installation)
     with SyncClient(installation.url, installation.token) as client:
         ingest(installation, checks, folder)
