@@ -17,7 +17,7 @@ from latent_cli.session import ask
 from latent_core.domain.errors import Invalid
 from latent_core.domain.hit import AlsoInDocument, Hit, Neighbour, Reason
 from latent_core.domain.manifest.model import SearchMode
-from latent_core.domain.query import Diagnostics, SearchRequest, SearchResponse
+from latent_core.domain.query import Diagnostics, SearchRequest
 
 app = command_app()
 
@@ -111,7 +111,8 @@ def search(
         show_hit(console, rank, hit, several=len(containers) > 1)
     if answer.diagnostics is not None:
         show_diagnostics(console, answer.diagnostics)
-    _remarks(answer)
+    for issue in answer.issues:
+        notes().print(safe(f"{issue.code.value}: {issue.message}"))
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -203,8 +204,3 @@ def show_diagnostics(console: Console, found: Diagnostics) -> None:
         console.print(Text(safe(line), style="dim"))
     for container_id, terms in found.terms.items():
         console.print(Text(safe(f"{container_id}: searched for {' '.join(terms)}"), style="dim"))
-
-
-def _remarks(answer: SearchResponse) -> None:
-    for issue in answer.issues:
-        notes().print(safe(f"{issue.code.value}: {issue.message}"))
