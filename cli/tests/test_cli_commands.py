@@ -251,7 +251,7 @@ def test_jobs_that_a_full_queue_does_not_take_are_counted(
     requeue_output = latent("jobs", "requeue", "--failed", "-c", "notes")
     assert (requeue_output.code, requeue_output.out.strip()) == (
         0,
-        "2 jobs requeued; 1 remain: the queue is full, then run the same command again",
+        "2 jobs requeued; 1 remain (the queue is full); run the same command again later",
     )
     rest = latent("jobs", "requeue", "--failed", "-c", "notes", "--json").json
     assert (len(rest["job_ids"]), rest["remaining"]) == (1, 0)
