@@ -1,7 +1,7 @@
 """Find words that the project does not use: in names, SQL, log events, messages and docs.
 
-One list of regular expressions, below. A finding has no exception: `ALLOWED` stays empty. Used by `make check`;
-for a part of the tree: `python scripts/check_words.py --rule identifier core/src`.
+The list of regular expressions is below. Findings have no exceptions: `ALLOWED` stays empty. `make check` runs it.
+To check a part of the tree: `python scripts/check_words.py --rule identifier core/src`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DISTRIBUTIVE: Final = re.compile(
     rf"\s+(?!{NOT_A_NOUN})(?:[a-z-]+\s+)?(?!{NOT_A_NOUN})[a-z-]+s)\s+an?\s+(?!{TIME})(?!few\b|little\b)[a-z-]+",
     re.IGNORECASE,
 )
-"""A number, a noun, "a", and a noun that is no span of time: "one file a kind". Write "per"."""
+"""A number, a noun, "a", and a noun that is not a unit of time: "one file a kind". Write "per"."""
 
 BARE_CLASS: Final = re.compile(
     r"[A-Z][a-z]*(?:ed|en|ing)|Absent|Afar|Again|Alone|Away|Begun|Beyond|Bound|Built|Busy|Calm|Cut|Dead|Deaf|Done"
@@ -71,10 +71,10 @@ PRODUCT: Final = re.compile(r"(?:cli|client|core|mcp-server|workers)/src/|migrat
 OWN_PACKAGES: Final = re.compile(r"latent_\w+|tests|scripts|benchmarks|conftest")
 TEXT_FILES: Final = re.compile(r".*\.(?:md|html)|(?:.*/)?\.env\.example")
 EXAMPLES: Final = re.compile(r"samples/|.*/data/")
-"""Documents that tests and readers search: their words are their authors'."""
+"""Sample documents that tests and readers search. Their authors choose the words."""
 
 ALLOWED: Final[frozenset[tuple[str, str, str]]] = frozenset()
-"""(path, rule, text) of findings that stay. Empty, and kept so."""
+"""(path, rule, text) of accepted findings. Keep it empty."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class CheckedFile:
     path: str
     text: str
     tree: ast.Module | None
-    """Of a Python file."""
+    """Findings in a Python file."""
 
     @property
     def is_product(self) -> bool:
@@ -105,7 +105,7 @@ class CheckedFile:
 
 
 def parts(name: str) -> list[str]:
-    """The words of a snake_case or CamelCase name, in small letters."""
+    """The words of a snake_case or CamelCase name, in lower case."""
     spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
     spaced = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", spaced)
     return [part for part in spaced.lower().split("_") if part]
@@ -116,7 +116,7 @@ def is_banned(name: str) -> bool:
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """Names that an import binds; those of other people's packages only where we choose them."""
+    """Names that an import binds. Of third-party packages, only aliases that we choose."""
     module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
     for alias in node.names:
         if alias.asname is not None:
@@ -126,7 +126,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
 
 
 def _named(node: ast.AST) -> Iterable[str | None]:
-    """Names that a node defines. Reading a name is no finding: its definition is one, or it is not ours."""
+    """Names that a node defines. Uses are not checked: their definition is checked or belongs to third parties."""
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return [node.name]
@@ -193,7 +193,7 @@ def _docstrings(tree: ast.Module) -> set[ast.Constant]:
 
 
 def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Every string with its line; an f-string whole, with `{}` in place of its values."""
+    """Every string with its line; an f-string is one string, with `{}` in place of its values."""
     inside: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
@@ -239,7 +239,7 @@ def log_events(file: CheckedFile) -> Iterator[Finding]:
 
 
 def blanked(path: str, text: str) -> str:
-    """The prose of a text file: code and template tags become blanks, lines stay where they are."""
+    """The prose of a text file: code and template tags become blanks, line numbers stay the same."""
     code = r"^(```|~~~).*?^\1[^\n]*|``[^`]+``|`[^`\n]+`" if path.endswith(".md") else r"$^"
     if path.endswith(".html"):
         code = r"\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}|<(?:script|style)\b.*?</(?:script|style)>"
@@ -269,7 +269,7 @@ distributives: Final = _in_prose("distributive", DISTRIBUTIVE)
 
 
 def _breakable(line: str) -> int:
-    """Length of a line of Markdown, without the cells of a table that are one link or one piece of code."""
+    """Length of a line of Markdown, without table cells that consist of one link or one code span."""
     if not line.lstrip().startswith("|"):
         return len(line) if " " in line.strip() else 0
     whole = re.compile(r"`[^`]+`|!?\[[^]]*\]\([^)]*\)")
@@ -320,7 +320,7 @@ def source_file(path: str, text: str) -> CheckedFile:
 
 
 def tracked(root: Path) -> list[CheckedFile]:
-    """Python, Markdown, console templates and the example of the environment, as git knows them."""
+    """Python, Markdown, console templates and .env.example, as listed by git."""
     command = ["git", "ls-files", "*.py", "*.md", "*.html", ".env.example"]
     listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
     paths = [path for path in listed.splitlines() if not EXAMPLES.match(path)]
@@ -331,7 +331,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("paths", nargs="*", help="files or folders, from the repository's root")
     parser.add_argument("--rule", action="append", choices=RULES, help="only this rule; repeatable")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args(given)
 
 

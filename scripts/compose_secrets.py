@@ -1,6 +1,6 @@
-"""The secrets of the compose stack, made once: python scripts/compose_secrets.py [folder]
+"""Create the secrets of the compose stack: python scripts/compose_secrets.py [folder]
 
-What exists is left alone, so that it can be run again. Needs nothing but Python.
+Existing files are kept, so the script can run again. It needs only Python.
 """
 
 from __future__ import annotations
@@ -33,27 +33,28 @@ FOR_KEYS = {
         "OTEL_EXPORTER_OTLP_HEADERS",
     ),
 }
-"""Files for keys of yours, made empty, which is none; and the variables that hold such a key without containers."""
+"""Files for your own API keys, and the variables that hold them outside of containers. Empty means no key."""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Make the secrets of the compose stack")
+    parser = argparse.ArgumentParser(description="Create the secrets of the compose stack")
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     folder: Path = parser.parse_args().folder
     made = make(folder)
-    print(f"{folder}: {'made ' + ', '.join(made) if made else 'nothing to do'}")
+    print(f"{folder}: {'created ' + ', '.join(made) if made else 'nothing to do'}")
     for variable, name in not_read(folder.parent / ".env"):
         print(
-            f"{variable} is not handed to containers, where it could be looked at: write the key into {folder / name}"
+            f"{variable} is not passed to containers, since their environment can be inspected; "
+            f"write the key into {folder / name}"
         )
     return 0
 
 
 def make(folder: Path) -> list[str]:
-    """Write what is missing into ``folder``; the names of what was written.
+    """Write missing files into ``folder``. Returns their names.
 
-    The folder is closed to others; the files in it are not, since each container reads those that are
-    mounted into it as a user of its own.
+    Only the owner can read the folder. The files in it are readable by all users, since each container reads
+    its mounted files under a different user.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
@@ -69,7 +70,7 @@ def make(folder: Path) -> list[str]:
 
 
 def not_read(dotenv: Path) -> list[tuple[str, str]]:
-    """Keys that stand in a variable, and the files they belong into."""
+    """Keys that are set in a variable, and the files they belong in."""
     lines = dotenv.read_text("utf-8").splitlines() if dotenv.is_file() else []
     found = (re.match(r"(?:export\s+)?(\w+)=\S", line.strip()) for line in lines)
     given = {match[1] for match in found if match}
@@ -78,7 +79,7 @@ def not_read(dotenv: Path) -> list[tuple[str, str]]:
 
 
 def _identities(access_key: str, secret_key: str) -> dict[str, object]:
-    """Who may use SeaweedFS: us, for everything."""
+    """The SeaweedFS identity: one user with all permissions."""
     credentials = [{"accessKey": access_key, "secretKey": secret_key}]
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
     return {"identities": [{"name": "latent", "credentials": credentials, "actions": actions}]}

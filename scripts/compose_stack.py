@@ -1,4 +1,4 @@
-"""The compose stack for the length of a block: a project of its own, on a free port, gone at the end."""
+"""A temporary compose stack as a context manager: a separate project on a free port, removed at the end."""
 
 from __future__ import annotations
 
@@ -32,27 +32,29 @@ SAMPLES: Final = "samples"
 
 
 def compose_command() -> list[str]:
-    """``docker compose``, or the older ``docker-compose``; ``Unavailable`` without either."""
+    """``docker compose``, or the older ``docker-compose``. Raises ``Unavailable`` if neither exists."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(command[0]) is not None:
             version_check = subprocess.run([*command, "version"], capture_output=True, check=False)
             if version_check.returncode == 0:
                 return command
-    raise Unavailable("STACK=compose needs Docker with compose; neither can be found")
+    raise Unavailable(
+        "STACK=compose needs Docker with Compose, and neither was found; install it or use the embedded stack"
+    )
 
 
 @dataclass
 class ComposeStack:
-    """What the checks see of it is what they see of ``tests.support.harness.throwaway.Throwaway``."""
+    """The stack, with the same interface for checks as ``tests.support.harness.throwaway.Throwaway``."""
 
     folder: Path
     port: int
     files: Sequence[str]
     project: str
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of compose, beside our own."""
+    """Environment variables of compose, added to those of this process."""
     options: Sequence[str] = ("--build",)
-    """Of ``compose up``."""
+    """Options of ``compose up``."""
     started_seconds: float = 0.0
 
     @property
@@ -74,15 +76,15 @@ class ComposeStack:
             client.create(load_manifest(REPOSITORY / "manifests" / f"{SAMPLES}.yaml"))
 
     def stop(self) -> int:
-        """Stop the gateway and the workers, as an operator would; 0 when they ended by themselves."""
+        """Stop the gateway and the workers as an operator does. Returns 0 if they exit by themselves."""
         return self._compose("stop", "gateway", "worker", seconds=120.0, check=False)
 
     def remove(self) -> None:
-        """With its volumes."""
+        """Remove the stack and its volumes."""
         self._compose("down", "--volumes", "--remove-orphans", seconds=180.0, check=False)
 
     def latent(self, *arguments: str | Path, seconds: float) -> subprocess.CompletedProcess[str]:
-        """Call the command line of this machine on it."""
+        """Run the local ``latent`` against the stack."""
         return subprocess.run(
             [*LATENT, *map(str, arguments)],
             capture_output=True,
@@ -94,7 +96,7 @@ class ComposeStack:
         )
 
     def tail(self, lines: int = LOG_LINES) -> str:
-        """The end of every service's log."""
+        """The last lines of every service's log."""
         done = subprocess.run(
             [*self._command(), "logs", "--no-color", f"--tail={lines}"],
             capture_output=True,
@@ -141,7 +143,7 @@ class ComposeStack:
         return [*compose_command(), "--project-name", self.project, *named]
 
     def _environment(self) -> dict[str, str]:
-        """Nothing of the caller's own settings."""
+        """The environment without the caller's LLC settings."""
         inherited = os.environ.items()  # noqa: TID251 - handed on to a process, not read
         kept = {name: value for name, value in inherited if not name.startswith("LLC_")}
         return kept | {"LLC_PORT": str(self.port), **self.variables}

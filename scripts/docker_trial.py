@@ -1,8 +1,8 @@
-"""The Dockerfiles and the compose wiring, tried for real where no image can be pulled: make docker-trial
+"""Test the Dockerfiles and the compose files where no image can be pulled: make docker-trial
 
 Builds both images on a base made by debootstrap, builds them again after a change to the code, starts the stack with
-stand-ins for the stores, and runs the checks of `make smoke` on it. What could not be had is said at the end.
-Needs root, Debian's docker.io and debootstrap; everything is kept below --scratch, which a second run uses again.
+stand-ins for the stores, and runs the checks of `make smoke` on it. At the end it lists what was not tested.
+It needs root, Debian's docker.io and debootstrap. All data is below --scratch; a second run reuses it.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ IMAGES = {"latent-gateway": "mcp-server/Dockerfile", "latent-worker": "workers/D
 STORES = "docker/trial/stores.Dockerfile"
 STAND_INS = "latent-trial-stores:trial"
 FROM_HOST = ("etc/pip.conf", "etc/ssl/certs/ca-certificates.crt")
-"""What a package index may need to be reached, if this machine has it."""
+"""Files of this machine that a build may need to reach a package index."""
 START_SECONDS = 60.0
 BUILD_SECONDS = 1800.0
 REBUILD_SECONDS = 60.0
-"""Or a third of the first build: machines differ."""
+"""A third of the first build is also accepted, since machines differ."""
 NOT_HAD = (
-    "python:3.11-slim (a base of debootstrap stood in)",
-    "postgres:18.4 (the Postgres 18 of the embedded default's wheel stood in)",
+    "python:3.11-slim (a base of debootstrap was used instead)",
+    "postgres:18.4 (the Postgres 18 of the embedded default's wheel was used instead)",
     "qdrant/qdrant (a stand-in over qdrant-client's local mode: wiring, not proof)",
-    "chrislusf/seaweedfs (moto stood in)",
+    "chrislusf/seaweedfs (moto was used instead)",
     "the images of docker/observability.yml, docker/tls.yml and docker/minio.yml (not started)",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Docker:
-    """A daemon and the variables that lead to it."""
+    """A Docker daemon and the variables that select it."""
 
     variables: Mapping[str, str]
 
     def run(self, *arguments: str, cwd: Path = REPOSITORY, seconds: float = BUILD_SECONDS) -> str:
-        """What docker prints; ``Unavailable`` with its words when it fails."""
+        """The output of docker. Raises ``Unavailable`` with its error output if it fails."""
         done = subprocess.run(
             ["docker", *arguments],
             capture_output=True,
@@ -93,8 +93,8 @@ def main() -> int:
             start(docker, checks)
     except (LatentError, OSError, subprocess.SubprocessError) as exc:
         checks.that(False, f"{type(exc).__name__}: {exc}")
-    print("\nnot had, and so not tried:", *NOT_HAD, sep="\n  - ")
-    print(f"\n{len(checks.failed)} checks failed" if checks.failed else "\nall is well")
+    print("\nunavailable, and so not tested:", *NOT_HAD, sep="\n  - ")
+    print(f"\n{len(checks.failed)} checks failed" if checks.failed else "\nall checks passed")
     return 1 if checks.failed else 0
 
 
@@ -109,7 +109,7 @@ def needed(*programs: str) -> None:
 
 @contextmanager
 def daemon(scratch: Path) -> Iterator[Docker]:
-    """A Docker daemon of our own, with its data below ``scratch``; ended with the block."""
+    """A separate Docker daemon with its data below ``scratch``; stopped at the end of the block."""
     socket = scratch / "docker.sock"
     variables = {"DOCKER_HOST": f"unix://{socket}", "DOCKER_BUILDKIT": "0"}
     with (scratch / "dockerd.log").open("wb") as log:
@@ -148,7 +148,7 @@ def _await_daemon(docker: Docker, process: subprocess.Popen[bytes], scratch: Pat
 
 
 def base(docker: Docker, scratch: Path) -> None:
-    """The stand-in for python:3.11-slim, made once."""
+    """The stand-in for python:3.11-slim, built once."""
     if docker.run("images", "--quiet", BASE).strip():
         return
     begun = time.monotonic()
@@ -174,7 +174,7 @@ def base(docker: Docker, scratch: Path) -> None:
 
 
 def _settle_apt(root: Path) -> None:
-    """Packages come from where this machine has them."""
+    """Containers use the package index of this machine."""
     for folder, pattern in (("sources.list.d", "*.sources"), ("apt.conf.d", "99*")):
         for file in (Path("/etc/apt") / folder).glob(pattern):
             shutil.copyfile(file, root / "etc/apt" / folder / file.name)
@@ -182,7 +182,7 @@ def _settle_apt(root: Path) -> None:
 
 
 def build(docker: Docker, scratch: Path, checks: smoke.Checks) -> None:
-    """Both images, and both again after a change to the code: only the last layers are made anew."""
+    """Build both images, then again after a change to the code, which must rebuild only the last layers."""
     context = scratch / "context"
     shutil.rmtree(context, ignore_errors=True)
     context.mkdir()
@@ -199,7 +199,7 @@ def build(docker: Docker, scratch: Path, checks: smoke.Checks) -> None:
         size = int(docker.run("image", "inspect", "--format={{.Size}}", f"{tag}:trial"))
         print(f"{tag} built in {seconds:.0f} s, {size / 1e6:.0f} MB")
         user = docker.run("image", "inspect", "--format={{.Config.User}}", f"{tag}:trial").strip()
-        checks.that(user == "10001:10001", f"{tag} runs as a user of its own: {user}")
+        checks.that(user == "10001:10001", f"{tag} runs as its own user: {user}")
     with (context / "core/src/latent_core/__init__.py").open("a", encoding="utf-8") as changed:
         changed.write("# changed\n")
     for tag, file in IMAGES.items():
@@ -235,7 +235,7 @@ def _build(docker: Docker, context: Path, tag: str, file: str) -> float:
 
 
 def start(docker: Docker, checks: smoke.Checks) -> None:
-    """The stack with stand-ins for the stores, two workers, and the whole way on it."""
+    """Run the smoke checks on a stack with two workers and stand-ins for the stores."""
     variables = {**docker.variables, "LATENT_VERSION": "trial"}
     with composed(
         ["small", "trial"], variables=variables, options=("--no-build", "--scale", "worker=2")
@@ -245,7 +245,7 @@ def start(docker: Docker, checks: smoke.Checks) -> None:
 
 
 def healthy(docker: Docker, stack: ComposeStack, checks: smoke.Checks) -> None:
-    """Gateway and workers, by their own health checks."""
+    """Check the health of gateway and workers as Docker reports it."""
     for service, count in (("gateway", 1), ("worker", 2)):
         until = time.monotonic() + 120
         states = _health(docker, stack, service)

@@ -1,6 +1,6 @@
-"""Write the dump of the newest revision, with a few rows: what the upgrade test migrates (`make revision-dump`).
+"""Write a dump of the newest revision with a few rows, which the upgrade test migrates (`make revision-dump`).
 
-Run it before a new revision is written: the dump is then of the revision before it.
+Run it before you write a new revision: the dump then holds the revision before it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ INSERT INTO job_events (job_id, event) SELECT id, 'queued' FROM jobs;
 NOISE: Final = re.compile(
     r"^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restrict .*)?\n", re.MULTILINE
 )
-"""What depends on the release of the server, or on the run."""
+"""Lines that differ between server releases or runs."""
 
 
 async def main() -> int:
@@ -101,7 +101,7 @@ async def main() -> int:
 
 
 def fill(dsn: str) -> None:
-    """Rows in the tables that hold what a user would miss."""
+    """Insert rows into the tables with user data."""
     with psycopg.connect(dsn) as conn:
         conn.execute(MUSEUM.encode())
         conn.execute(DOCUMENT, {"id": LAMP})
@@ -114,7 +114,7 @@ def fill(dsn: str) -> None:
 
 
 def dump(dsn: str) -> str:
-    """Schema and rows as statements that any supported server takes."""
+    """Schema and rows as statements that every supported server accepts."""
     done = subprocess.run(
         [
             str(programs() / "pg_dump"),

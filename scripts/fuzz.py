@@ -1,10 +1,11 @@
-"""The whole served schema under schemathesis: every route, as every role, stateful and with wrong data.
+"""Test the served OpenAPI schema with schemathesis: every route, as every role, stateful and with invalid data.
 
     python -m scripts.fuzz [--seconds 1200] [--seed 1] [--role reader|ingest|admin|owner]
 
-A fresh installation is started with a little content, and ended with all that was done to it. What is checked: no
-5xx, every answer as the schema says (status, type, body, headers), wrong data refused, and no answer slower than two seconds. Exit code 1 when a check fails, or when a role was not tried at all; what failed is
-printed with a curl line each, and nothing else but how much was tried.
+It starts a temporary installation with a little content. It checks that no answer is a 5xx, that every answer matches
+the schema (status, type, body, headers), that invalid data is refused, and that no answer takes longer than two
+seconds. Exit code 1 if a check fails or a role sent no request. It prints the number of tested requests and one curl
+line per failure.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ REPOSITORY: Final = Path(__file__).resolve().parents[1]
 SAMPLES: Final = REPOSITORY / "samples" / "lighthouse"
 CONTAINER: Final = "fuzzed"
 DOOMED: Final = tuple(f"doomed-{n}" for n in range(4))
-"""What may be deleted, so that there is something left to ask for."""
+"""Containers that a role may delete, so that others remain for requests."""
 AGENT: Final = "agent:fuzz"
 SLOWEST_SECONDS: Final = 2
 WAIT_SECONDS: Final = 30
-"""For one request, before it is given up as hung."""
+"""Timeout of one request."""
 JOB_SECONDS: Final = 120.0
 MIN_SECONDS: Final = 20
 PATIENT: Final = 3
 MAX_LINES: Final = 300
-"""Of one role."""
+"""Maximum lines of output per role."""
 CHECKS: Final = (
     "not_a_server_error",
     "status_code_conformance",
@@ -50,12 +51,12 @@ CHECKS: Final = (
     "negative_data_rejection",
     "unsupported_method",
 )
-"""All but positive_data_acceptance and those that build on it: much that a schema allows is refused with a reason (a
-filter of fields the container has not, a source that is not there), and ignored_auth: who sends so many wrong tokens is
-soon told to wait, which it takes for a fault. That every route wants a token is shown by tests/access/test_roles.py."""
+"""All but positive_data_acceptance and the checks that build on it, and ignored_auth. The server refuses with a reason
+much that the schema allows, such as filters on unknown fields or a missing source. After many invalid tokens it answers
+429, which ignored_auth reports as a failure; tests/access/test_roles.py tests that every route needs a token."""
 HEADING: Final = re.compile(r"=+ (\w[\w ]*?) =+")
 TRIED: Final = re.compile(r"^ *\d+ generated.*$", re.MULTILINE)
-"""As in "106 generated, 106 passed, 24 skipped"."""
+"""Matches "106 generated, 106 passed, 24 skipped"."""
 SERVER_ERROR: Final = re.compile(r'"(?:request_failed|tool_failed)"')
 
 
@@ -63,22 +64,22 @@ SERVER_ERROR: Final = re.compile(r'"(?:request_failed|tool_failed)"')
 class Role:
     name: str
     share: float
-    """Of the time."""
+    """Fraction of the total time."""
     scopes: tuple[Scope, ...] = ()
-    """None: the owner, by the installation's own token."""
+    """None for the owner, who uses the token of the installation."""
 
 
 ROLES: Final = (
     Role("reader", 0.15, (Scope.READ,)),
     Role("ingest", 0.2, (Scope.READ, Scope.INGEST)),
     Role("admin", 0.25, (Scope.READ, Scope.INGEST, Scope.ADMIN)),
-    Role("owner", 0.4),  # last: it may take everything away
+    Role("owner", 0.4),  # last: it may delete everything
 )
 
 
 @dataclass
 class KnownIds:
-    """Names of things that are there, so that requests reach past the first check."""
+    """Identifiers of existing objects, so that requests pass the first check."""
 
     documents: list[str] = field(default_factory=list)
     chunks: list[str] = field(default_factory=list)
@@ -112,7 +113,7 @@ def _arguments() -> argparse.Namespace:
 def guarded(
     installation: TemporaryInstallation, roles: list[Role], given: argparse.Namespace
 ) -> int:
-    """The run; when it breaks off, with the end of the server's log."""
+    """Run all roles. If the run aborts, print the end of the server's log."""
     try:
         return run(installation, roles, given)
     except (LatentError, httpx.HTTPError, subprocess.SubprocessError) as exc:
@@ -121,7 +122,7 @@ def guarded(
 
 
 def run(installation: TemporaryInstallation, roles: list[Role], given: argparse.Namespace) -> int:
-    print(f"latent answers at {installation.url} after {installation.started_seconds:.1f} s")
+    print(f"latent runs at {installation.url} after {installation.started_seconds:.1f} s")
     failed = []
     with SyncClient(installation.url, installation.token) as client:
         known = filled(client, installation)
@@ -134,7 +135,7 @@ def run(installation: TemporaryInstallation, roles: list[Role], given: argparse.
                 failed.append(role.name)
     unforeseen = len(SERVER_ERROR.findall(installation.log.read_text("utf-8", errors="replace")))
     if unforeseen:
-        print(f"\nFAIL {unforeseen} errors that nobody foresaw, from the server's log:")
+        print(f"\nFAIL {unforeseen} unexpected errors in the server's log:")
         print(installation.tail())
     if failed:
         print(f"\nFAIL as {', '.join(failed)}")
@@ -142,7 +143,7 @@ def run(installation: TemporaryInstallation, roles: list[Role], given: argparse.
 
 
 def filled(client: SyncClient, installation: TemporaryInstallation) -> KnownIds:
-    """A container with the samples, others that may go, and what they hold."""
+    """Create a container with the samples and others to delete. Returns the identifiers of their content."""
     acl = Acl(roles=Roles(owner=["local:you", AGENT], reader=["*"]))
     for container_id in (CONTAINER, *DOOMED):
         client.create(Manifest(id=container_id, name=container_id.title(), acl=acl))
@@ -178,27 +179,28 @@ def tried(
     seconds: int,
     given: argparse.Namespace,
 ) -> bool:
-    """Whether one role was tried and nothing was found. A busy machine may not come to the first request in a short
-    time: it is given more, once."""
+    """Whether one role sent requests without a finding. If a busy machine sends no request in time, retry once with
+    more time."""
     for share in (seconds, PATIENT * seconds):
         print(f"\n=== as {role.name}, {share} s", flush=True)
         code, output = fuzz(installation, role, token, known, share, given)
         print("\n".join(findings(output, failed=code != 0)), flush=True)
         if code != 0 or TRIED.search(output):
             return code == 0
-    print(f"not one request was sent in {share} s: give it more time")
+    print(f"no request was sent in {share} s; use a larger --seconds")
     return False
 
 
 def findings(output: str, *, failed: bool) -> list[str]:
-    """Of what schemathesis tells: failures, errors, and how many cases there were."""
+    """The failures, errors and case counts in the output of schemathesis."""
     title, shown = "", []
     for line in output.splitlines():
         heading = HEADING.fullmatch(line)
         title = heading[1] if heading else title
         if title in ("FAILURES", "ERRORS") or TRIED.fullmatch(line):
             shown.append(line)
-    if failed and len(shown) < 2:  # it did not come so far: its settings, or the schema
+    # It stopped early: its settings or the schema are wrong.
+    if failed and len(shown) < 2:
         shown = output.splitlines()[-MAX_LINES:]
     more = len(shown) - MAX_LINES
     return [*shown[:MAX_LINES], f"… and {more} lines more"] if more > 0 else shown
@@ -212,7 +214,7 @@ def fuzz(
     seconds: int,
     given: argparse.Namespace,
 ) -> tuple[int, str]:
-    """One run of schemathesis: its exit code and what it told."""
+    """Run schemathesis once. Returns its exit code and output."""
     folder = installation.folder / f"fuzz-{role.name}"
     folder.mkdir(exist_ok=True)
     settings = folder / "schemathesis.toml"
@@ -253,7 +255,7 @@ def fuzz(
 
 
 def configuration(known: KnownIds) -> str:
-    """Settings of schemathesis: values that lead somewhere, most of the time."""
+    """Settings of schemathesis, which mostly use existing identifiers."""
     lists: dict[str, list[str] | list[int]] = {
         "containers": [CONTAINER, DOOMED[0]],
         "doomed": list(DOOMED[1:]),
@@ -288,7 +290,7 @@ def configuration(known: KnownIds) -> str:
     ]
     lines += _of_operation("DELETE /v1/containers/{container_id}", {"path.container_id": "doomed"})
     lines += _of_operation("GET /v1/blobs/{sha256}", {key: _named(key) for key in parts})
-    # It waits for its job as long as it is asked to, which is no slowness.
+    # It waits for its job as long as the request says, so it may be slow.
     lines += _of_operation(
         "GET /v1/documents/{doc_id}/pages/{page}/pdf", {"query.wait_ms": "waits"}
     )
@@ -310,7 +312,7 @@ def _named(key: str) -> str:
 
 
 def _of_operation(name: str, parameters: dict[str, str]) -> list[str]:
-    """Where this operation takes its values from, other than the rest."""
+    """Values for operations that need different ones than the rest."""
     bound = [
         f'"{key}" = {{ dictionary = "{dictionary}", probability = 0.9 }}'
         for key, dictionary in parameters.items()

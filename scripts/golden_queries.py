@@ -1,11 +1,11 @@
-"""Golden queries: retrieval quality of a container against its gates.
+"""Measure the retrieval quality of a container with golden queries and check its gates.
 
     python -m scripts.golden_queries                          the sample container, on a fresh stack
-    python -m scripts.golden_queries --container ID --url URL another one, where it runs
+    python -m scripts.golden_queries --container ID --url URL another container on its gateway
     python -m scripts.golden_queries --stack compose          the sample container, on the compose stack
 
 Reads manifests/<id>/eval.json, manifests/<id>.eval.json and golden_queries.json, whichever exist.
-Exit code 1 when a gate fails or there is nothing to judge.
+Exit code 1 if a gate fails or no golden query exists.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ def arguments() -> argparse.Namespace:
         description="Retrieval quality of a container against its gates"
     )
     parser.add_argument("--container", default=SAMPLES)
-    parser.add_argument(
-        "--url", help="a gateway that runs; by default a fresh one with the samples"
-    )
+    parser.add_argument("--url", help="running gateway; default: a temporary one with the samples")
     parser.add_argument("--stack", choices=("embedded", "compose"), default="embedded")
     parser.add_argument("--with", dest="overrides", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--manifests", type=Path, default=REPOSITORY / "manifests")
     parser.add_argument(
-        "--keep", action="store_true", help="the next run is compared with this one, if it passes"
+        "--keep",
+        action="store_true",
+        help="save this run for comparison with the next one, if it passes",
     )
     return parser.parse_args()
 
 
 def golden_files(manifests: Path, container: str) -> list[Path]:
-    """The files of golden queries of a container; ``Invalid`` when there is none."""
+    """The golden query files of a container. Raises ``Invalid`` if there is none."""
     candidates = (
         manifests / container / "eval.json",
         manifests / f"{container}.eval.json",
@@ -80,13 +80,13 @@ def golden_files(manifests: Path, container: str) -> list[Path]:
     )
     found = [file for file in candidates if file.is_file()]
     if not found:
-        raise Invalid(f"no golden queries: write {candidates[0]}")
+        raise Invalid(f"no golden queries found; create {candidates[0]}")
     return found
 
 
 @contextmanager
 def gateway(options: argparse.Namespace) -> Iterator[SyncClient]:
-    """A client of the given gateway, or of a fresh one that holds the sample container."""
+    """A client of the given gateway, or of a temporary one with the sample container."""
     if options.url:
         with SyncClient(options.url, token_of(load_settings())) as client:
             yield client
@@ -119,7 +119,7 @@ def fresh(
 def judged(
     client: SyncClient, options: argparse.Namespace, console: Console, file: Path, golden: GoldenSet
 ) -> bool:
-    """Have one file's queries asked, print what came of it; whether all gates hold."""
+    """Evaluate the queries of one file and print the report. Returns whether all gates pass."""
     request = EvalRequest(golden=golden, compare=not options.keep)
     queued = client.evaluate(options.container, request)
     (job,) = client.wait([queued.job_id], timeout_seconds=EVAL_SECONDS)

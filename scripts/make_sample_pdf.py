@@ -1,8 +1,8 @@
-"""Make the handbook of the sample container as a PDF: several pages, tables and a figure.
+"""Create the handbook of the sample container as a PDF: several pages, tables and a figure.
 
     python scripts/make_sample_pdf.py FOLDER OUT.pdf
 
-The same texts give the same bytes, whenever and wherever it runs.
+The same texts always produce the same bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-pymupdf: Any = importlib.import_module("pymupdf")  # it is not typed
+pymupdf: Any = importlib.import_module("pymupdf")  # untyped
 
 PAGE = pymupdf.paper_rect("a4")
 FRAME = pymupdf.Rect(56, 56, PAGE.width - 56, PAGE.height - 64)
@@ -54,7 +54,7 @@ def main(folder: Path, out: Path) -> None:
 
 
 def typeset(chapters: Iterable[str], image: bytes) -> bytes:
-    """A chapter begins on a new page; pages carry their number."""
+    """Each chapter starts on a new page. Pages are numbered."""
     archive = pymupdf.Archive()
     archive.add((image, "figure.png"))
     document = pymupdf.open()
@@ -71,7 +71,7 @@ def typeset(chapters: Iterable[str], image: bytes) -> bytes:
 
 
 def figure() -> bytes:
-    """The light over forty seconds, as PNG."""
+    """A chart of the light over forty seconds, as PNG."""
     with pymupdf.open() as drawing:
         page = drawing.new_page(width=520, height=150)
         page.draw_line((30, 120), (500, 120))

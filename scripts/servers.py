@@ -1,11 +1,11 @@
-"""Start the servers that tests run on, and run a command with their addresses.
+"""Start the servers that tests need and run a command with their addresses.
 
     python -m scripts.servers -- pytest tests          # end to end: gateway and worker on servers
     python -m scripts.servers --postgres 16 -- pytest core/tests/bm25/test_keyword_index.py
     python -m scripts.servers --no-command             # keep them until Ctrl-C
 
-Postgres is that of the embedded server's wheel, or of the system (``--postgres system``); S3 is moto's; Qdrant is a
-stand-in over its client's local mode. An address that is given already (``LLC_TEST_…``) is used as it is.
+Postgres comes from the wheel of the embedded server or from the system (``--postgres system``), S3 from moto. Qdrant
+is a stand-in that uses the local mode of its client. Addresses that are already set (``LLC_TEST_…``) are used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> int:
                 "\n".join(f"export {name}='{value}'" for name, value in environment.items()),
                 flush=True,
             )
-            print("Ctrl-C ends them.", file=sys.stderr)
+            print("Press Ctrl-C to stop them.", file=sys.stderr)
             with suppress(KeyboardInterrupt):
                 sys.stdin.read()
             return 0
@@ -51,7 +51,9 @@ def _postgres_options(chosen: str) -> list[str]:
         return ["--major", chosen]
     programs = system_programs()
     if programs is None:
-        raise SystemExit("no Postgres is installed below /usr/lib/postgresql")
+        raise SystemExit(
+            "no Postgres is installed below /usr/lib/postgresql; install one or use --postgres 18"
+        )
     return ["--programs", str(programs)]
 
 

@@ -1,9 +1,9 @@
-"""The whole way, on a fresh stack: start, ingest, render, search, open pages, ingest again, doctor, stop.
+"""Smoke test on a temporary stack: start, ingest, render, search, open pages, ingest again, doctor, stop.
 
     python -m scripts.smoke                                    embedded, as `latent up` runs
     python -m scripts.smoke --stack compose [--with small]     the compose stack, on a free port
 
-Exit code 1 when a check fails, with what failed and the end of the server's log.
+If a check fails, it prints the failures and the end of the server's log. The exit code is then 1.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EMBEDDED = re.compile(r"^latent_embedded_texts_total(?:\{[^}]*\})? (\S+)$", re.M
 
 
 class SmokeInstallation(Protocol):
-    """What the checks run on: ``latent up`` or the compose stack."""
+    """The stack to check: ``latent up`` or compose."""
 
     started_seconds: float
 
@@ -65,7 +65,7 @@ class SmokeInstallation(Protocol):
 
 @dataclass
 class Checks:
-    """What was checked, told as it happens."""
+    """The checks so far. Prints each result at once."""
 
     failed: list[str] = field(default_factory=list)
 
@@ -84,13 +84,13 @@ def main() -> int:
     except LatentError as exc:
         checks.that(False, f"the stack starts: {exc.message}")
     seconds = time.monotonic() - begun
-    verdict = f"{len(checks.failed)} checks failed" if checks.failed else "all is well"
+    verdict = f"{len(checks.failed)} checks failed" if checks.failed else "all checks passed"
     print(f"\n{verdict}, after {seconds:.1f} s")
     return 1 if checks.failed else 0
 
 
 def fresh(given: Sequence[str]) -> AbstractContextManager[SmokeInstallation]:
-    """The installation that the command line asks for."""
+    """The installation that the options select."""
     parser = argparse.ArgumentParser(description="The whole way, on a fresh stack")
     parser.add_argument("--stack", choices=("embedded", "compose"), default="embedded")
     parser.add_argument("--with", dest="overrides", nargs="*", default=[], metavar="NAME")
@@ -103,11 +103,11 @@ def fresh(given: Sequence[str]) -> AbstractContextManager[SmokeInstallation]:
 
 
 class StopRun(Exception):
-    """Going on makes no sense."""
+    """The remaining checks cannot run."""
 
 
 def guarded(installation: SmokeInstallation, checks: Checks) -> None:
-    """The run; when something fails, with the end of the server's log."""
+    """Run all checks. If one fails, print the end of the server's log."""
     try:
         run(installation, checks)
     except (LatentError, OSError, subprocess.SubprocessError, StopRun) as exc:
@@ -117,7 +117,7 @@ def guarded(installation: SmokeInstallation, checks: Checks) -> None:
 
 
 def run(installation: SmokeInstallation, checks: Checks) -> None:
-    print(f"latent answers at {installation.url} after {installation.started_seconds:.1f} s")
+    print(f"latent runs at {installation.url} after {installation.started_seconds:.1f} s")
     folder = sample_folder(installation)
     with SyncClient(installation.url, installation.token) as client:
         ingest(installation, checks, folder)
@@ -137,7 +137,7 @@ def run(installation: SmokeInstallation, checks: Checks) -> None:
 
 
 def sample_folder(installation: SmokeInstallation) -> Path:
-    """The sample container's files: Markdown as written, and the PDF made from it."""
+    """The sample container's files: its Markdown and the PDF created from it."""
     folder = installation.folder / "lighthouse"
     shutil.copytree(REPOSITORY / "samples" / "lighthouse", folder)
     subprocess.run([sys.executable, MAKE_PDF, folder, folder / "handbook.pdf"], check=True)
@@ -152,7 +152,7 @@ def ingest(installation: SmokeInstallation, checks: Checks, folder: Path) -> Non
     files = len(list(folder.iterdir()))
     print(f"ingested {len(jobs)} files in {seconds:.1f} s")
     states = {job["state"] for job in jobs}
-    checks.that(len(jobs) == files and states == {"done"}, f"every one of {files} files is visible")
+    checks.that(len(jobs) == files and states == {"done"}, f"all {files} files are visible")
 
 
 def ingested(installation: SmokeInstallation, folder: Path) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def search(client: SyncClient, checks: Checks, query: str, expected: str) -> Non
 
 
 def opens(client: SyncClient, hit: Hit) -> bool:
-    """Whether the hit's page is a WebP image that can be decoded."""
+    """Whether the page of the hit is a valid WebP image."""
     if hit.page_uri is None:
         return False
     blob = client.fetch(hit.page_uri)
@@ -222,7 +222,7 @@ def ingest_again(
 
 
 def embedded(client: SyncClient) -> float:
-    """Texts sent to the embedder since the start, by the server's own count."""
+    """Number of texts sent to the embedder since the start, from the server's metrics."""
     return sum(float(value) for value in EMBEDDED.findall(client.metrics()))
 
 

@@ -1,7 +1,7 @@
-"""The surfaces that people and agents build on, as flat lists that two versions can be compared by.
+"""The public surfaces as flat lists, and the comparison of two versions.
 
-``dump`` writes what this version serves: the OpenAPI document, the MCP tools, the trees of ``latent --help`` and the
-schema of manifests, one entry per leaf. ``compare`` prints every difference between two dumps with the entry of
+``dump`` writes the surfaces of this version: the OpenAPI document, the MCP tools, the trees of ``latent --help`` and
+the schema of manifests, one entry per leaf. ``compare`` prints every difference between two dumps with the entry of
 ``scripts/surface_changes.yaml`` that explains it. It fails if a difference has no entry, or an entry no difference.
 
     python -m scripts.surfaces dump after.json.gz
@@ -40,7 +40,7 @@ Surface = dict[str, Any]
 
 
 class Change(BaseModel):
-    """Why some leaves differ. ``path`` is a regular expression for the whole path of each of them."""
+    """The reason why leaves differ. ``path`` is a regular expression that matches their whole paths."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,12 +55,12 @@ class Changes(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     schemas: dict[str, str]
-    """Models of the OpenAPI document that have another name now: old to new. Their content is compared."""
+    """Renamed models of the OpenAPI document, old name to new name. Their content is compared."""
     leaves: list[Change]
 
 
 def openapi() -> Any:
-    """The served document, as FastAPI makes it of the routes."""
+    """The served document, as FastAPI generates it from the routes."""
     app = GatewayApi(title="Latent Containers", version="1")
     for module in ROUTERS:
         app.include_router(module.router)
@@ -68,7 +68,7 @@ def openapi() -> Any:
 
 
 def mcp_tools() -> Any:
-    """What ``GET /mcp/tools`` lists for an owner."""
+    """The tools that ``GET /mcp/tools`` lists for an owner."""
     return [
         {
             "name": tool.name,
@@ -111,7 +111,7 @@ def _command(command: Any) -> Any:
 
 
 def _type_of(parameter: Any) -> str:
-    """The Python type of a parameter; its module is no matter of the surface."""
+    """The Python type of a parameter, without its module, which is not public."""
     annotation = getattr(parameter.type_descriptor, "annotation", None)
     return getattr(annotation, "__name__", str(annotation))
 
@@ -128,7 +128,7 @@ def surface() -> Surface:
 
 
 def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Every leaf below ``value`` with its path. List items go by their name or text, others by their index."""
+    """Every leaf below ``value`` with its path. List items are identified by name or text, else by index."""
     if isinstance(value, dict) and value:
         for key, child in value.items():
             yield from leaves(child, f"{path}/{str(key).replace('/', '~')}" if path else str(key))
@@ -159,7 +159,7 @@ def renamed(before: Surface, schemas: dict[str, str]) -> Surface:
 
 
 def compare(before: Surface, after: Surface, changes: list[Change]) -> list[str]:
-    """One line per difference, and per change that explains none."""
+    """One line per difference, and one per change that explains no difference."""
     lines: list[str] = []
     used: Counter[str] = Counter()
     for path in sorted(before.keys() | after.keys()):

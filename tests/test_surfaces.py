@@ -39,3 +39,11 @@ def test_a_renamed_schema_is_compared_under_its_new_name() -> None:
         path.replace("Class", "SizeClass"): "integer",
         "x/$ref": "#/components/schemas/SizeClass",
     }
+
+
+def test_the_rule_for_help_texts_does_not_hide_a_new_option_or_command() -> None:
+    after = dict(leaves({"--top": {"help": "Maximum.", "default": "10"}}, "cli/find/parameters"))
+    after |= dict(leaves({"help": "Find.", "parameters": {}}, "cli/locate"))
+    lines = compare({}, after, committed().leaves)
+    unexplained = [line.split("\t")[1] for line in lines if line.startswith("UNEXPLAINED")]
+    assert unexplained == ["cli/find/parameters/--top/default", "cli/locate/parameters"]

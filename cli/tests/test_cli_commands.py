@@ -42,7 +42,7 @@ def test_a_container_is_created_from_a_manifest(
     assert latent("container", "create", "--file", file).code == 0
     assert gateway.manifests["lights"].retrieval.fusion.k == 30
     both = latent("container", "create", "lights", "--file", file)
-    assert (both.code, "leave out ID" in both.err) == (2, True)
+    assert (both.code, "--file cannot be combined with ID" in both.err) == (2, True)
     assert latent("container", "create").code == 2
 
 
@@ -124,7 +124,7 @@ def test_what_vanished_is_deleted_or_kept(
     latent("ingest", museum, "-c", "notes", "--root", "haus", "--keep-vanished")
     assert len(gateway.documents) == 2
     result = latent("ingest", museum, "-c", "notes", "--root", "haus")
-    assert "1 deleted since they vanished" in result.out
+    assert "1 deleted (their files vanished)" in result.out
     assert [d.view.source_uri for d in gateway.documents.values()] == ["file:///haus/lamp.md"]
 
 
@@ -141,10 +141,10 @@ def test_single_files_have_their_name_or_a_given_uri(
     ("arguments", "message"),
     [
         (["nothing"], "nothing does not exist"),
-        (["a", "--uri", "file:///x"], "--uri names the identity of one file"),
-        (["a/x.md", "--root", "r"], "--root names the root of a folder"),
-        (["a/x.md", "b/x.md"], "2 of the sources would be file:///x.md"),
-        (["a", "other/../a"], "2 of the sources would be file:///a/"),
+        (["a", "--uri", "file:///x"], "--uri sets the identity of one file"),
+        (["a/x.md", "--root", "r"], "--root sets the root name of a folder"),
+        (["a/x.md", "b/x.md"], "2 of the sources have the same identity file:///x.md"),
+        (["a", "other/../a"], "2 of the sources have the same identity file:///a/"),
         (["empty"], "contains no readable document"),
     ],
 )
@@ -236,7 +236,7 @@ def test_all_that_failed_in_a_container_is_requeued(latent: Latent, gateway: Fak
         gateway.put("notes", f"file:///{name}.md", b"%BROKEN")
     gateway.put("notes", "file:///c.md", b"text")
     requeue_output = latent("jobs", "requeue", "--failed", "-c", "notes")
-    assert (requeue_output.code, requeue_output.out.strip()) == (0, "2 jobs are tried again")
+    assert (requeue_output.code, requeue_output.out.strip()) == (0, "2 jobs requeued")
     assert latent("jobs", "requeue", "--failed", "-c", "notes", "--json").json["job_ids"] == []
     for wrong in (["--failed"], [], ["1", "--failed", "-c", "notes"], ["1", "-c", "notes"]):
         assert latent("jobs", "requeue", *wrong).code == 2
@@ -251,7 +251,7 @@ def test_jobs_that_a_full_queue_does_not_take_are_counted(
     requeue_output = latent("jobs", "requeue", "--failed", "-c", "notes")
     assert (requeue_output.code, requeue_output.out.strip()) == (
         0,
-        "2 jobs are tried again; 1 remain: the queue is full, then say the same again",
+        "2 jobs requeued; 1 remain (the queue is full); run the same command again later",
     )
     rest = latent("jobs", "requeue", "--failed", "-c", "notes", "--json").json
     assert (len(rest["job_ids"]), rest["remaining"]) == (1, 0)
@@ -331,7 +331,7 @@ def test_split_processes_refuse_to_start_without_all_addresses(
     monkeypatch.setenv("LLC_QDRANT_URL", "http://127.0.0.1:6333")
     result = latent(command)
     assert result.code == 2
-    assert "not given: LLC_POSTGRES_DSN, LLC_S3_ENDPOINT" in result.err
+    assert "not set: LLC_POSTGRES_DSN, LLC_S3_ENDPOINT" in result.err
     assert "latent up" in result.err
 
 
@@ -345,7 +345,7 @@ def test_chunks_are_listed_by_what_they_hold_shown_whole_and_measured(
     whole = latent("inspect", "-c", "notes", "--chunk", listed[0]["chunk_id"])
     assert whole.code == 0
     assert "--- raw text\nA Fresnel lens of the first order.\n" in whole.out
-    assert "--- embedded text\nthe same\n" in whole.out
+    assert "--- embedded text\nsame as the raw text\n" in whole.out
     sizes = latent("inspect", "-c", "notes", "--sizes")
     assert re.search(r"all +2 +0 +tokens +25 +34 +34 +34", sizes.out)
     assert latent("inspect", "-c", "notes", "--sizes", "--json").json["total"]["chunks"] == 2
@@ -361,7 +361,7 @@ def test_pages_are_exported_once_and_missing_images_are_reported(
     first = latent("pages", "export", "-c", "notes", "--out", out)
     assert first.code == 0
     assert "2 pages of 2 documents" in first.out
-    assert "2 written, 0 there already" in first.out
+    assert "2 written, 0 kept" in first.out
     listings = {file: file.read_bytes() for file in sorted(out.glob("*/pages.jsonl"))}
     assert len(listings) == 2
     line = json.loads(next(iter(listings.values())))
@@ -374,7 +374,7 @@ def test_pages_are_exported_once_and_missing_images_are_reported(
     gateway.put("notes", "file:///tide.late", b"high")
     late = latent("pages", "export", "-c", "notes", "--out", out, "-d", "tide.late")
     assert late.code == 4
-    assert "tide.late: images are missing: still being drawn" in late.err
+    assert "tide.late: images are missing: still being rendered" in late.err
 
 
 @pytest.mark.parametrize("command", [("import", "a.zst"), ("backup", "restore", "7")])
@@ -390,5 +390,5 @@ def test_an_evaluation_by_a_mode_that_is_not_offered_is_refused_at_once(
     latent: Latent, gateway: FakeGateway
 ) -> None:
     result = latent("eval", "notes", "--modes", "hybrid,multivector")
-    assert (result.code, "'multivector' is no mode that is offered" in result.err) == (2, True)
+    assert (result.code, "unknown mode 'multivector'; choose from " in result.err) == (2, True)
     assert gateway.requests_to("POST .*") == []

@@ -36,11 +36,11 @@ def test_meta_comes_by_flags_over_a_file_over_sidecars(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--meta", "city"], "--meta 'city': write it as key=value"),
-        (["--meta", "=x"], "--meta '=x': write it as key=value"),
+        (["--meta", "city"], "--meta 'city' must be key=value"),
+        (["--meta", "=x"], "--meta '=x' must be key=value"),
         (["--meta-file", "m.yaml"], "m.yaml, line 2: "),
-        (["--watch", "--rebuild"], "--watch goes with none of"),
-        (["--watch", "other"], "--watch keeps one folder in step"),
+        (["--watch", "--rebuild"], "--watch cannot be combined with"),
+        (["--watch", "other"], "--watch syncs one folder"),
     ],
 )
 def test_flags_that_cannot_be_obeyed_are_refused_before_anything_is_sent(
@@ -100,7 +100,7 @@ def test_a_dry_run_is_shown_as_a_table_with_what_is_left_out(latent: Latent, mus
     (museum / "empty.md").touch()
     out = latent("ingest", museum, "https://a.example", "-c", "notes", "--dry-run").out
     assert "skipped: empty.md: empty" in out
-    assert "skipped: https://a.example: an address is fetched by the server" in out
+    assert "skipped: https://a.example: the server fetches web addresses" in out
     assert re.search(r"TYPE +FILES +DOCUMENTS +CHUNKS +TOKENS +MIN/AVG/MAX +TABLES +PAGES", out)
     assert re.search(r"total +2 +2 +2 +\d+ +\d+/[\d.]+/\d+ +0 +0", out)
     assert re.search(r"time: about [\d.]+ s: [\d.]+ s to parse \(measured just now\)", out)

@@ -76,7 +76,7 @@ def test_an_invalid_page_reference_is_reported(
 ) -> None:
     result = latent("open", hit)
     assert result.code == 2
-    assert "write DOCUMENT/PAGE" in result.err
+    assert "use DOCUMENT/PAGE" in result.err
     assert not gateway.requests
 
 

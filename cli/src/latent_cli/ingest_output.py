@@ -12,7 +12,7 @@ from latent_cli.ingestion import IngestReport
 from latent_cli.jobs_output import named, show_failed
 from latent_cli.output import amount, safe
 from latent_client import FolderReport
-from latent_core.domain.job import JobState, JobView
+from latent_core.domain.job import JobState
 
 
 def show_report(console: Console, report: IngestReport) -> None:
@@ -47,16 +47,12 @@ def by_type(report: IngestReport) -> list[str]:
     """One line per source type with the number of documents per outcome."""
     counted: dict[str, Counter[str]] = {}
     for job in report.jobs:
-        kind = _type_of(job, report)
+        # The type that the parser detected, else the ending of the file name.
+        known = report.source_types.get(job.doc_id) if job.doc_id else None
+        kind = known or PurePosixPath(job.source_uri or "").suffix.lstrip(".").lower() or "other"
         counted.setdefault(kind, Counter())[job.state.value] += 1
     order = [state.value for state in JobState]
     return [
         f"{kind}: " + ", ".join(f"{outcomes[state]} {state}" for state in order if outcomes[state])
         for kind, outcomes in sorted(counted.items())
     ]
-
-
-def _type_of(job: JobView, report: IngestReport) -> str:
-    """The type that the parser detected, else the ending of the file name."""
-    known = report.source_types.get(job.doc_id) if job.doc_id else None
-    return known or PurePosixPath(job.source_uri or "").suffix.lstrip(".").lower() or "other"

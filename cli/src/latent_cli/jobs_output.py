@@ -40,12 +40,11 @@ def exit_for(jobs: Iterable[JobView]) -> None:
 
     A job that a newer job of the same document replaced is not a failure.
     """
-    if any(job.state is JobState.FAILED or _called_off(job) for job in jobs):
+    if any(
+        job.state is JobState.FAILED or (job.state is JobState.CANCELLED and job.cancel_requested)
+        for job in jobs
+    ):
         raise typer.Exit(FOUND)
-
-
-def _called_off(job: JobView) -> bool:
-    return job.state is JobState.CANCELLED and job.cancel_requested
 
 
 def show_failed(console: Console, jobs: Iterable[JobView]) -> None:

@@ -6,7 +6,6 @@ the classes of ``latent_core.domain.errors`` with the server's message.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -18,15 +17,14 @@ from pydantic import ValidationError
 from latent_client.access import AccessCalls
 from latent_client.files import read_blocks
 from latent_client.folder import IndexReport, ensure_index_up_to_date
+from latent_client.jobs import JobCalls
 from latent_client.processing import ProcessingCalls
-from latent_client.streams import JobEvents, JobNews
 from latent_client.transfers import TransferCalls
 from latent_client.transport import Blob, Transport, part
-from latent_client.waiting import HOUR, JobWait, OnWait
+from latent_client.waiting import HOUR
 from latent_core.domain.document import DocumentView
-from latent_core.domain.errors import RateLimited, Unavailable
+from latent_core.domain.errors import Unavailable
 from latent_core.domain.findings import DoctorReport
-from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest.model import Manifest
 from latent_core.wire.chunks import ChunkAnswer, ChunkPage, ChunkView, SizesAnswer
 from latent_core.wire.containers import (
@@ -47,7 +45,7 @@ from latent_core.wire.documents import (
     UploadView,
 )
 from latent_core.wire.evaluation import EvalRequest, EvalRuns, KeptRun
-from latent_core.wire.jobs import JobAccepted, JobAnswer, JobList, RequeueAnswer
+from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.pages import PageAnswer, PagePdfAnswer, PagesPage, PageView
 from latent_core.wire.refresh import PlanAnswer, RefreshAnswer, RefreshRequest, RollbackAnswer
 from latent_core.wire.search import SearchRequest, SearchResponse
@@ -56,13 +54,11 @@ DEFAULT_URL: Final = "http://127.0.0.1:7801"
 DOCTOR_SECONDS: Final = 6 * HOUR
 """The answer arrives when the comparison ends. A client that gives up earlier cannot start another one meanwhile."""
 PAGE_PDF_SECONDS: Final = 10.0
-FEW_JOBS: Final = 2
-"""Up to this number, jobs are fetched one by one."""
 UNKNOWN_MIME: Final = "application/octet-stream"
 """The server then detects the type by the file name."""
 
 
-class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
+class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
     """A gateway at ``url``. Use it as an async context manager, or ``close`` it."""
 
     def __init__(
@@ -294,82 +290,6 @@ class AsyncClient(AccessCalls, ProcessingCalls, TransferCalls):
         return await self._transport.ask(
             SearchResponse, "POST", "/v1/doc_search", json=body, repeatable=True
         )
-
-    # jobs
-
-    async def jobs(
-        self, *, container_id: str | None = None, states: Collection[JobState] = ()
-    ) -> AsyncIterator[JobView]:
-        """Jobs, newest first, by default in all states."""
-        status = sorted(state.value for state in states) or None
-        async for page in self._pages(
-            JobList, "/v1/jobs", container_id=container_id, status=status
-        ):
-            for job in page.jobs:
-                yield job
-
-    async def job(self, job_id: int) -> JobView:
-        return (await self._transport.ask(JobAnswer, "GET", f"/v1/jobs/{job_id}")).job
-
-    async def cancel(self, job_id: int) -> JobView:
-        return (await self._transport.ask(JobAnswer, "POST", f"/v1/jobs/{job_id}/cancel")).job
-
-    async def requeue(self, job_id: int) -> JobView:
-        return (await self._transport.ask(JobAnswer, "POST", f"/v1/jobs/{job_id}/requeue")).job
-
-    async def requeue_failed(self, container_id: str) -> RequeueAnswer:
-        """Requeue the failed jobs of a container, except refreshes, until the queue is full. Raises ``RateLimited`` if
-        the queue accepts none."""
-        job_ids: list[int] = []
-        left, cursor = 0, None
-        while True:
-            body = {"container_id": container_id} | ({"cursor": cursor} if cursor else {})
-            try:
-                requeued = await self._transport.ask(
-                    RequeueAnswer, "POST", "/v1/requeue", json=body, repeatable=True
-                )
-            except RateLimited as full:
-                if not job_ids:
-                    raise
-                remaining = int(full.details.get("remaining", 0))
-                requeued = RequeueAnswer(
-                    job_ids=[], left=0, remaining=remaining, partial=True, issues=[full.issue()]
-                )
-            job_ids, left, cursor = (
-                job_ids + requeued.job_ids,
-                left + requeued.left,
-                requeued.next_cursor,
-            )
-            if cursor is None or requeued.remaining:
-                return requeued.model_copy(update={"job_ids": job_ids, "left": left})
-
-    async def events(
-        self, job_id: int, *, timeout_seconds: float = 24 * HOUR
-    ) -> AsyncIterator[JobNews]:
-        """Events of a job until its final state. Raises ``TimedOut`` if the job does not end in time."""
-        async for event in JobEvents(self._transport, job_id, timeout_seconds):
-            yield event
-
-    async def wait(
-        self,
-        job_ids: Sequence[int],
-        on_progress: OnWait | None = None,
-        *,
-        timeout_seconds: float = HOUR,
-    ) -> list[JobView]:
-        """Wait until all jobs are in a final state. ``TimedOut`` names the jobs that are still open."""
-        return await JobWait(self._some_jobs, job_ids, on_progress).run(timeout_seconds)
-
-    async def _some_jobs(self, job_ids: Sequence[int]) -> list[JobView]:
-        """A few jobs are fetched one by one, and so are jobs without a container, which no listing contains."""
-        listed: list[JobView] = []
-        if len(job_ids) > FEW_JOBS:
-            query = {"job_id": [str(job_id) for job_id in job_ids]}
-            listed = (await self._transport.ask(JobList, "GET", "/v1/jobs", query=query)).jobs
-        found = {job.job_id: job for job in listed}
-        rest = [job_id for job_id in job_ids if job_id not in found]
-        found |= {job.job_id: job for job in await asyncio.gather(*map(self.job, rest))}
-        return [found[job_id] for job_id in job_ids]
 
     # folders
 

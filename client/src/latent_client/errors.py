@@ -13,7 +13,7 @@ MAX_SHOWN_BODY: Final = 200
 
 
 class GatewayUnreachable(Unavailable):
-    """Nothing answers at the gateway's address."""
+    """No gateway answers at the address."""
 
 
 def from_response(response: httpx.Response) -> LatentError:
@@ -48,12 +48,12 @@ def error_class(status: int, code: str | None) -> type[LatentError]:
 def from_failure(exc: httpx.HTTPError, url: str) -> LatentError:
     """The error of a request that got no answer."""
     if isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout):
-        remedy = "start it with `latent up`, or set LLC_URL to where it runs"
-        return GatewayUnreachable(f"nothing answers at {url}: {remedy}", url=url)
+        remedy = "start it with `latent up` or set LLC_URL to its address"
+        return GatewayUnreachable(f"no gateway answers at {url}; {remedy}", url=url)
     if isinstance(exc, httpx.TimeoutException):
         return TimedOut(f"{url} did not answer in time; try again or check its log", url=url)
     reason = str(exc) or type(exc).__name__
-    return Unavailable(f"the connection to {url} broke off ({reason}); try again", url=url)
+    return Unavailable(f"the connection to {url} was lost ({reason}); try again", url=url)
 
 
 def _classes(root: type[LatentError]) -> Iterator[type[LatentError]]:

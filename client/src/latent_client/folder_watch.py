@@ -285,4 +285,4 @@ class _Watch:
 def _why(job: JobView) -> str:
     if job.state is JobState.CANCELLED:
         return "the job was cancelled"
-    return job.cause.message if job.cause else "no cause is known"
+    return job.cause.message if job.cause else "unknown cause"

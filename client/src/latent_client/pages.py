@@ -108,7 +108,8 @@ class _PagesExport:
         except NotFound:
             return  # deleted meanwhile
         if lines:
-            await asyncio.to_thread(_write, target / LISTING, _joined(lines))
+            jsonl = b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
+            await asyncio.to_thread(_write, target / LISTING, jsonl)
             self._report.documents += 1
         if lacking is not None:
             self._report.missing.append(
@@ -178,10 +179,6 @@ def _line(document: DocumentView, page: ListedPage) -> dict[str, Any]:
         "source_pdf": document.source_uri if document.source_type == "pdf" else None,
         "source_file": document.source_uri,
     }
-
-
-def _joined(lines: Iterable[dict[str, Any]]) -> bytes:
-    return b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
 
 
 def _write(file: Path, content: bytes) -> None:

@@ -130,4 +130,6 @@ async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
         for line in lines:
             yield line.removesuffix(b"\r").decode("utf-8", errors="replace")
         if len(rest) > MAX_LINE_BYTES:
-            raise Unavailable(f"an event stream sent a line of more than {MAX_LINE_BYTES} bytes")
+            raise Unavailable(
+                f"the event stream has a line longer than {MAX_LINE_BYTES} bytes; is LLC_URL a gateway?"
+            )

@@ -168,7 +168,8 @@ class _Walker:
         return target, None
 
     def _skip(self, path: str, reason: str) -> None:
-        self.found.skipped.append(UnusableFile(_shown(path), reason))
+        printable = path.encode("utf-8", errors="replace").decode("utf-8")
+        self.found.skipped.append(UnusableFile(printable, reason))
 
     def _miss(self, path: str, reason: str) -> None:
         self.found.complete = False
@@ -185,7 +186,3 @@ def _unfit(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "not a regular file"
     return "empty" if status.st_size == 0 else None
-
-
-def _shown(path: str) -> str:
-    return path.encode("utf-8", errors="replace").decode("utf-8")

@@ -113,7 +113,7 @@ def _all_failed(container: str, *, as_json: bool) -> None:
     line += f"; {requeued.left} unchanged" if requeued.left else ""
     if requeued.remaining:
         why = "; ".join(issue.message for issue in requeued.issues)
-        line += f"; {requeued.remaining} remain: {why}, then run the same command again"
+        line += f"; {requeued.remaining} remain ({why}); run the same command again later"
     answers().print(line)
 
 

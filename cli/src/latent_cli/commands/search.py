@@ -23,7 +23,6 @@ from latent_core.wire.search import (
     Neighbour,
     Reason,
     SearchRequest,
-    SearchResponse,
 )
 
 app = command_app()
@@ -118,7 +117,8 @@ def search(
         show_hit(console, rank, hit, several=len(containers) > 1)
     if answer.diagnostics is not None:
         show_diagnostics(console, answer.diagnostics)
-    _remarks(answer)
+    for issue in answer.issues:
+        notes().print(safe(f"{issue.code.value}: {issue.message}"))
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -210,8 +210,3 @@ def show_diagnostics(console: Console, found: Diagnostics) -> None:
         console.print(Text(safe(line), style="dim"))
     for container_id, terms in found.terms.items():
         console.print(Text(safe(f"{container_id}: searched for {' '.join(terms)}"), style="dim"))
-
-
-def _remarks(answer: SearchResponse) -> None:
-    for issue in answer.issues:
-        notes().print(safe(f"{issue.code.value}: {issue.message}"))

@@ -54,7 +54,7 @@ def create(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Create a token and print it once."""
+    """Create a token and print it once. The token itself is not stored."""
     until = None if expires is None else expiry(expires, datetime.now(UTC))
     created = ask(
         lambda client: client.create_token(
@@ -76,10 +76,11 @@ def create(
         if new_token.containers is None
         else ", ".join(new_token.containers)
     )
+    validity = f"until {moment(new_token.expires_at)}" if new_token.expires_at else "no expiry"
     notes().print(
         safe(
             f"token {new_token.id} of {new_token.principal} ('{new_token.name}'): {for_what}; {where}; "
-            f"{_until(new_token)}. It cannot be shown again."
+            f"{validity}. It cannot be shown again."
         )
     )
 
@@ -94,7 +95,7 @@ def list_tokens(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List tokens, newest first, without their secrets."""
+    """List principal, scopes, expiry and last use of each token, newest first. The tokens themselves are not stored."""
     found = ask(lambda client: _all(client, principal, everything))
     if as_json:
         emit({"tokens": found})
@@ -110,7 +111,7 @@ def revoke(
     ],
     as_json: Json = False,
 ) -> None:
-    """Revoke a token at once."""
+    """Revoke a token. Its next request is refused."""
     revoked = ask(lambda client: client.revoke_token(token_id))
     if as_json:
         emit(revoked)
@@ -133,10 +134,6 @@ def expiry(span: str, now: datetime) -> datetime:
 
 async def _all(client: AsyncClient, principal: str | None, everything: bool) -> list[TokenView]:
     return [one async for one in client.tokens(principal=principal, all=everything)]
-
-
-def _until(token: TokenView) -> str:
-    return f"until {moment(token.expires_at)}" if token.expires_at else "no expiry"
 
 
 def _row(token: TokenView) -> tuple[object, ...]:

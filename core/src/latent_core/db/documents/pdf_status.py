@@ -139,6 +139,6 @@ def _job(row: dict[str, Any], state: PdfState) -> tuple[int | None, str | None]:
     if job_id is None or ended == "done":
         return (
             None,
-            "nothing of this document is stored and its job was already deleted: add the document again",
+            "Nothing of this document is stored and its job is deleted. Add the document again.",
         )
     return job_id, cause["message"] if cause else f"its job ended as {ended}"
