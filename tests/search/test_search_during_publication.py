@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from latent_core.db.connection import Database
 from latent_core.search import service
+from latent_core.search.hydrate import HydratedRows
 from latent_core.search.ranking import Group
-from latent_core.search.snippet import HydratedRows
 from latent_workers.worker import working
 from tests.support.harness.gateway_harness import VAULT, GatewayHarness, furnished
 from tests.support.harness.installation import eventually

@@ -163,7 +163,7 @@ class PublishHarness:
         async with self.db.transaction() as conn:
             live = await chunks.live(conn, "notes", hits.chunk_nos, FilterCondition())
             rows = await chunks.hydrate(conn, "notes", list(live))
-        return {row["text"] for row in rows.values()}
+        return {row.text for row in rows.values()}
 
     async def drain(self) -> None:
         """Do what purge jobs would, and end the ingest jobs that these tests do by hand."""

@@ -12,13 +12,14 @@ import pytest
 from latent_core.bm25.analyser import query_terms
 from latent_core.db.conditions import FilterCondition
 from latent_core.db.containers import Container, Space
+from latent_core.db.documents.chunks import HitRow, PageFiles
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest.model import Display, Manifest, SearchMode
 from latent_core.search.container_search import ContainerCandidates
+from latent_core.search.hydrate import HydratedRows
 from latent_core.search.plan import ContainerPlan
 from latent_core.search.ranking import Group, RankedCandidate
 from latent_core.search.render import IMAGE_FROM, render
-from latent_core.search.snippet import HydratedRows
 from latent_core.wire.containers import ContainerState
 from latent_core.wire.search import Hit
 
@@ -54,7 +55,15 @@ def chunk(text: str, **more: Any) -> dict[str, Any]:
         **dict.fromkeys(
             (
                 *("external_id", "page", "page_end", "line_start", "line_end", "key_path"),
-                *("table_id", "row_group", "source_modified_at", "fetched_at", "sha256"),
+                *(
+                    "table_id",
+                    "row_group",
+                    "source_modified_at",
+                    "first_fetched_at",
+                    "fetched_at",
+                    "sha256",
+                ),
+                *("parent_id", "original", "mapped"),
             )
         ),
         "id": UUID(int=2),
@@ -74,6 +83,7 @@ def chunk(text: str, **more: Any) -> dict[str, Any]:
         "doc_meta": {},
         "meta": {},
         "generation": 1,
+        "position": 0,
         "provenance": dict.fromkeys(
             ("handler", "handler_version", "embedder", "embedder_version"), "x"
         ),
@@ -92,7 +102,8 @@ def shown(
     # As the statement finds them: those that the chunk spans, in order.
     first, last = row["page"] or 1, row["page_end"] or row["page"] or 0
     spanned = [page for n, page in sorted((pages or {}).items()) if first <= n <= last]
-    found = HydratedRows({("ships", 1): row | {"pages": spanned or None}}, {}, {})
+    files = [PageFiles(**one) for one in spanned]
+    found = HydratedRows({("ships", 1): HitRow(**row | {"pages": files})}, {}, {})
     (hit,) = render(
         [Group(RankedCandidate("ships", 1, DOC, 0.5, 0.5))], found, [retrieved], LinkSigner()
     )

@@ -287,7 +287,7 @@ class RefreshHarness:
         hits = await self.stack.vectors.search(container.space.collection(), vector, 20)
         async with self.stack.db.transaction() as conn:
             places = await chunks.places(conn, CONTAINER, hits.chunk_nos.tolist())
-        return next(places[o]["doc_id"] for o in hits.chunk_nos.tolist() if o in places)
+        return next(places[o].doc_id for o in hits.chunk_nos.tolist() if o in places)
 
     async def lacking(self, space: Space) -> int:
         """Points that a collection should hold and does not, and (negative) those that nobody awaits."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 from uuid import UUID
 
 from typing_extensions import override
@@ -17,13 +17,16 @@ from latent_core.bm25.analyser import spans
 from latent_core.db.connection import Database
 from latent_core.db.containers import Space
 from latent_core.db.documents import chunk_texts
+from latent_core.db.documents.chunk_texts import NeighbourRow
+from latent_core.db.documents.chunks import HitRow, PageFiles, PlaceRow, Position
 from latent_core.db.documents.pages import NO_IMAGE, MissingImage
 from latent_core.domain.chunk import BlockType, Modality
 from latent_core.domain.manifest.model import Display
 from latent_core.search.container_search import ContainerCandidates
+from latent_core.search.hydrate import HydratedRows
 from latent_core.search.plan import EXACT
 from latent_core.search.ranking import Group, RankedCandidate
-from latent_core.search.snippet import HydratedRows, Snippet, make_snippet
+from latent_core.search.snippet import Snippet, make_snippet
 from latent_core.wire.search import (
     AlsoInDocument,
     Duplicate,
@@ -91,51 +94,50 @@ class _Look:
         return self.uris[0] if self.uris else None
 
 
-def _look(row: dict[str, Any], found: HydratedRows, links: LinkSigner) -> _Look:
-    pages = row["pages"] or []
-    page = next((p for p in pages if p["image_sha256"]), pages[0] if pages else None)
+def _look(row: HitRow, found: HydratedRows, links: LinkSigner) -> _Look:
+    page = next((p for p in row.pages if p.image_sha256), row.pages[0] if row.pages else None)
     return _Look(
-        uris=_page_uris(pages, links),
+        uris=_page_uris(row.pages, links),
         pdf_uri=_page_pdf_uri(page, links),
-        visual=visual_importance(page["visual"] if page else None, row["modality"]),
-        lack=found.lacks.get(row["doc_id"], NO_IMAGE),
+        visual=visual_importance(page.visual if page else None, row.modality),
+        lack=found.lacks.get(row.doc_id, NO_IMAGE),
     )
 
 
-def _times(row: Mapping[str, Any]) -> list[datetime]:
+def _times(row: HitRow) -> list[datetime]:
     """Modified, fetched, indexed: those that are known."""
-    times = (row["source_modified_at"], row["fetched_at"], row["created_at"])
+    times = (row.source_modified_at, row.fetched_at, row.created_at)
     return [time for time in times if time is not None]
 
 
 def _hit(
     group: Group,
-    row: dict[str, Any],
+    row: HitRow,
     found: HydratedRows,
     retrieved: ContainerCandidates,
     links: LinkSigner,
 ) -> Hit:
     display = retrieved.plan.container.manifest.display
     snippet = make_snippet(
-        row["text"], row["language"] or "simple", retrieved.terms, display.max_snippet_chars, spans
+        row.text, row.language or "simple", retrieved.terms, display.max_snippet_chars, spans
     )
     look = _look(row, found, links)
     return Hit(
         container_id=group.best.container_id,
-        doc_id=row["doc_id"],
-        chunk_id=row["id"],
-        external_id=row["external_id"],
-        modality=row["modality"],
-        source_type=row["source_type"],
-        block_type=row["block_type"],
+        doc_id=row.doc_id,
+        chunk_id=row.id,
+        external_id=row.external_id,
+        modality=row.modality,
+        source_type=row.source_type,
+        block_type=row.block_type,
         score=group.best.score,
         base_score=group.best.base,
         freshness=group.best.freshness,
-        title=row["title"] or row["uri"],
+        title=row.title or row.uri,
         snippet=snippet.text,
         highlights=snippet.highlights,
         rendered_snippet=_rendered(display, snippet, row, group.best.score),
-        text=row["text"],
+        text=row.text,
         uri=look.uri,
         page_uri=look.uri,
         page_uris=look.uris,
@@ -144,19 +146,19 @@ def _hit(
         page_pdf_uri=look.pdf_uri,
         read_as=read_as(look.visual),
         visual_importance=look.visual,
-        offsets=(row["offset_start"], row["offset_end"]),
+        offsets=(row.offset_start, row.offset_end),
         place=place_view(row),
-        source_path=source_path(row["uri"]),
-        source_uri=row["uri"],
-        why=_why(retrieved, row["chunk_no"]),
+        source_path=source_path(row.uri),
+        source_uri=row.uri,
+        why=_why(retrieved, row.chunk_no),
         timestamps=_times(row),
-        modified_at=row["source_modified_at"],
-        fetched_at=row["fetched_at"],
-        indexed_at=row["created_at"],
+        modified_at=row.source_modified_at,
+        fetched_at=row.fetched_at,
+        indexed_at=row.created_at,
         provenance=_provenance(row, retrieved.plan.container.space),
-        meta={**row["doc_meta"], **row["meta"]},
+        meta={**row.doc_meta, **row.meta},
         also_in_document=[
-            AlsoInDocument(chunk_id=other["id"], score=c.score, place=place_view(other))
+            AlsoInDocument(chunk_id=other.id, score=c.score, place=place_view(other))
             for c in group.others
             if (other := found.place(c)) is not None
         ],
@@ -166,28 +168,28 @@ def _hit(
     )
 
 
-def _duplicate(candidate: RankedCandidate, row: Mapping[str, Any]) -> Duplicate:
+def _duplicate(candidate: RankedCandidate, row: PlaceRow) -> Duplicate:
     return Duplicate(
-        doc_id=row["doc_id"],
-        chunk_id=row["id"],
-        title=row["title"] or row["uri"],
-        source_uri=row["uri"],
+        doc_id=row.doc_id,
+        chunk_id=row.id,
+        title=row.title or row.uri,
+        source_uri=row.uri,
         score=candidate.score,
         place=place_view(row),
     )
 
 
-def place_view(row: Mapping[str, Any]) -> PlaceView:
-    """The place of a chunk row."""
+def place_view(row: Position) -> PlaceView:
+    """The place of a chunk."""
     return PlaceView(
-        page=row["page"],
-        page_end=row["page_end"],
-        line_start=row["line_start"],
-        line_end=row["line_end"],
-        heading_path=" > ".join(row["heading_path"]),
-        key_path=row["key_path"],
-        table_id=row["table_id"],
-        row_group=row["row_group"],
+        page=row.page,
+        page_end=row.page_end,
+        line_start=row.line_start,
+        line_end=row.line_end,
+        heading_path=" > ".join(row.heading_path),
+        key_path=row.key_path,
+        table_id=row.table_id,
+        row_group=row.row_group,
     )
 
 
@@ -221,44 +223,44 @@ def _exactly(reason: Reason, retrieved: ContainerCandidates, chunk_no: int) -> l
     return reasons
 
 
-def _provenance(row: Mapping[str, Any], space: Space) -> Provenance:
+def _provenance(row: HitRow, space: Space) -> Provenance:
     """Provenance with the model of the searched space, which may be newer than the chunk."""
-    stored = row["provenance"]
-    fetched: datetime | None = row["fetched_at"]
+    stored = row.provenance
+    fetched: datetime | None = row.fetched_at
     embedder, version = space.embedder, space.version
     if space.is_adapted:
         # The collection holds vectors of both models: each chunk stores its own.
         embedder, version = stored["embedder"], stored["embedder_version"]
-    elif row.get("mapped"):
+    elif row.mapped:
         version += "+mapped"
     return Provenance(
-        source_uri=row["uri"],
-        sha256=row["sha256"],
+        source_uri=row.uri,
+        sha256=row.sha256,
         fetched_at=fetched,
         handler=stored["handler"],
         handler_version=stored["handler_version"],
         embedder=embedder,
         embedder_version=version,
-        page=row["page"],
-        generation=row["generation"],
+        page=row.page,
+        generation=row.generation,
     )
 
 
-def _page_uris(pages: Sequence[Mapping[str, Any]], links: LinkSigner) -> list[str]:
+def _page_uris(pages: Sequence[PageFiles], links: LinkSigner) -> list[str]:
     return [
-        links.page_image(page["image_sha256"], page["mime"], page["filename"])
+        links.page_image(page.image_sha256, page.mime, page.filename)
         for page in pages
-        if page["image_sha256"] and page["mime"]
+        if page.image_sha256 and page.mime and page.filename
     ]
 
 
-def _page_pdf_uri(page: Mapping[str, Any] | None, links: LinkSigner) -> str | None:
-    if page is None or page["pdf_sha256"] is None:
+def _page_pdf_uri(page: PageFiles | None, links: LinkSigner) -> str | None:
+    if page is None or not (page.pdf_sha256 and page.pdf_mime and page.pdf_filename):
         return None
-    return links.link(page["pdf_sha256"], page["pdf_mime"], "inline", page["pdf_filename"])
+    return links.link(page.pdf_sha256, page.pdf_mime, "inline", page.pdf_filename)
 
 
-def _rendered(display: Display, snippet: Snippet, row: Mapping[str, Any], score: float) -> str:
+def _rendered(display: Display, snippet: Snippet, row: HitRow, score: float) -> str:
     return "".join(
         literal + (_variable(name, snippet, row, score) if name else "")
         for literal, name in _parsed(display.snippet_template)
@@ -271,26 +273,26 @@ def _parsed(template: str) -> tuple[tuple[str, str | None], ...]:
     return tuple((literal, name) for literal, name, _, _ in string.Formatter().parse(template))
 
 
-def _variable(name: str, snippet: Snippet, row: Mapping[str, Any], score: float) -> str:
+def _variable(name: str, snippet: Snippet, row: HitRow, score: float) -> str:
     """The value of a template variable; missing metadata is empty."""
     match name:
         case "snippet":
             return f"{_header(row, snippet)}{snippet.marked()}"
         case "title":
-            return str(row["title"] or row["uri"])
+            return str(row.title or row.uri)
         case "doc_id":
-            return str(row["doc_id"])
+            return str(row.doc_id)
         case "score":
             return f"{score:.2f}"
-    value = row["doc_meta"].get(name, "")
+    value = row.doc_meta.get(name, "")
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _header(row: Mapping[str, Any], snippet: Snippet) -> str:
+def _header(row: HitRow, snippet: Snippet) -> str:
     """The header row of a table whose snippet starts below it; without the header, cells have no meaning."""
-    if row["block_type"] != BlockType.TABLE.value or not snippet.start:
+    if row.block_type != BlockType.TABLE.value or not snippet.start:
         return ""
-    header, _, rest = row["text"].partition("\n")
+    header, _, rest = row.text.partition("\n")
     if not _DELIMITER.match(rest) or len(header) > MAX_HEADER_CHARS:
         return ""
     return f"{header.rstrip()}\n"
@@ -325,12 +327,12 @@ async def with_neighbours(
     shown = []
     for hit in hits:
         at = positions[hit.chunk_id]
-        own = [row for row in rows if (row["doc_id"], row["hit_position"]) == (hit.doc_id, at)]
-        before = [_neighbour(row) for row in own if row["position"] < at]
-        after = [_neighbour(row) for row in own if row["position"] > at]
+        own = [row for row in rows if (row.doc_id, row.hit_position) == (hit.doc_id, at)]
+        before = [_neighbour(row) for row in own if row.position < at]
+        after = [_neighbour(row) for row in own if row.position > at]
         shown.append(hit.model_copy(update={"before": before, "after": after}))
     return shown
 
 
-def _neighbour(row: Mapping[str, Any]) -> Neighbour:
-    return Neighbour(chunk_id=row["id"], text=row["text"], place=place_view(row))
+def _neighbour(row: NeighbourRow) -> Neighbour:
+    return Neighbour(chunk_id=row.id, text=row.text, place=place_view(row))

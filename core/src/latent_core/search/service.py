@@ -16,6 +16,7 @@ from latent_core.search.container_search import ContainerCandidates, ContainerSe
 from latent_core.search.diagnose import diagnose
 from latent_core.search.embed import FixedEmbedder, QueryImage, QueryVectors
 from latent_core.search.fuse import fuse
+from latent_core.search.hydrate import HydratedRows, hydrate
 from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
 from latent_core.search.plan import VECTOR, SearchPlan, SearchTarget, cursor_at, make_plan
 from latent_core.search.ranking import (
@@ -28,7 +29,6 @@ from latent_core.search.ranking import (
 )
 from latent_core.search.readable import Readable, SearchStores
 from latent_core.search.render import LinkSigner, render, with_neighbours
-from latent_core.search.snippet import HydratedRows, hydrate
 from latent_core.search.time_budget import GRACE_SECONDS, REMOTE_EMBEDDING, TimeBudget
 from latent_core.telemetry.metrics import Metrics
 from latent_core.wire.search import Diagnostics, Hit, SearchRequest, SearchResponse
@@ -192,7 +192,7 @@ class SearchService:
             start += len(head)
             page.hits += render(head, found, retrieved, self.links)
             page.vanished |= {g.best.container_id for g in head if found.chunk(g.best) is None}
-            page.positions |= {row["id"]: row["position"] for row in found.chunks.values()}
+            page.positions |= {row.id: row.position for row in found.chunks.values()}
         page.next_offset = start if start < len(groups) else None
         return page
 
@@ -226,8 +226,8 @@ class SearchService:
 def _repeats(found: HydratedRows, documents: Mapping[str, Mapping[int, UUID]]) -> bool:
     """Whether one of these chunks repeats a candidate of another document."""
     return any(
-        row["original"] is not None
-        and documents[container_id].get(row["original"], row["doc_id"]) != row["doc_id"]
+        row.original is not None
+        and documents[container_id].get(row.original, row.doc_id) != row.doc_id
         for (container_id, _), row in found.chunks.items()
     )
 

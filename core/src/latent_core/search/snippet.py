@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
-from uuid import UUID
+from typing import Final
 
 from latent_core.bm25.analyser import TokenSpan
 from latent_core.bm25.segment import ASCII_TOKEN, TOKEN
-from latent_core.db.connection import Connection, Database
-from latent_core.db.documents import chunks, pages
-from latent_core.db.documents.pages import MissingImage
-from latent_core.search.ranking import Group, RankedCandidate
 
 Spans = Callable[[str, str], Sequence[TokenSpan]]
 """Maps (text, language) to the words with their lexemes."""
@@ -172,57 +167,3 @@ def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((start, end))
     return joined
-
-
-Read = Callable[[Connection, str, Sequence[int]], Awaitable[dict[int, dict[str, Any]]]]
-"""Rows of those chunk_nos of a container that are visible."""
-
-
-@dataclass(frozen=True, slots=True)
-class HydratedRows:
-    """Rows by (container, chunk_no)."""
-
-    chunks: dict[tuple[str, int], dict[str, Any]]
-    """Of the groups' best."""
-    places: dict[tuple[str, int], dict[str, Any]]
-    """Of their others and of their duplicates."""
-    lacks: dict[UUID, MissingImage]
-    """Documents without an image: whether and why it is missing."""
-
-    def chunk(self, candidate: RankedCandidate) -> dict[str, Any] | None:
-        return self.chunks.get((candidate.container_id, candidate.chunk_no))
-
-    def place(self, candidate: RankedCandidate) -> dict[str, Any] | None:
-        return self.places.get((candidate.container_id, candidate.chunk_no))
-
-
-async def hydrate(db: Database, groups: Sequence[Group]) -> HydratedRows:
-    """All rows that ``groups`` show, without those that are no longer visible."""
-    async with db.reading() as conn:
-        best = await _rows(conn, chunks.hydrate, [one.best for one in groups])
-        others = await _rows(
-            conn, chunks.places, [c for g in groups for c in (*g.others, *g.duplicates)]
-        )
-        lacking = {row["doc_id"] for row in best.values() if _lacks_image(row)}
-        lacks = await pages.lacks(conn, sorted(lacking)) if lacking else {}
-    return HydratedRows(best, others, lacks)
-
-
-def _lacks_image(row: dict[str, Any]) -> bool:
-    """Whether a page image is missing. Records of a corpus have no pages."""
-    if row["parent_id"] is not None:
-        return False
-    return not any(page["image_sha256"] for page in row["pages"] or ())
-
-
-async def _rows(
-    conn: Connection, read: Read, candidates: Sequence[RankedCandidate]
-) -> dict[tuple[str, int], dict[str, Any]]:
-    by_container: dict[str, list[int]] = {}
-    for candidate in candidates:
-        by_container.setdefault(candidate.container_id, []).append(candidate.chunk_no)
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for container_id, chunk_nos in by_container.items():
-        found = await read(conn, container_id, chunk_nos)
-        rows.update({(container_id, chunk_no): row for chunk_no, row in found.items()})
-    return rows

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
-from psycopg.rows import tuple_row
+from psycopg.rows import class_row, tuple_row
 
 from latent_core.db.connection import Connection
+from latent_core.db.documents.chunks import Position
+from latent_core.domain.ids import ChunkId
 
 TEXTS: Final = """
 SELECT c.chunk_no, c.text
@@ -40,6 +43,17 @@ LIMIT %(chunks)s
 CHUNKS_OF_PREVIEW: Final = 50
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourRow(Position):
+    """A row of ``AROUND``: a chunk near the hit at ``hit_position`` of the same document."""
+
+    doc_id: UUID
+    hit_position: int
+    position: int
+    id: ChunkId
+    text: str
+
+
 async def of_chunk_nos(
     conn: Connection, container_id: str, chunk_nos: Sequence[int]
 ) -> dict[int, str]:
@@ -51,7 +65,7 @@ async def of_chunk_nos(
 
 async def around(
     conn: Connection, chosen: Sequence[tuple[UUID, int, int]], reach: int
-) -> list[dict[str, Any]]:
+) -> list[NeighbourRow]:
     """Visible chunks up to ``reach`` before and after those at (document, generation, position), in order."""
     docs, generations, positions = zip(*chosen, strict=True)
     values = {
@@ -60,7 +74,9 @@ async def around(
         "positions": list(positions),
         "reach": reach,
     }
-    return await (await conn.execute(AROUND, values)).fetchall()
+    async with conn.cursor(row_factory=class_row(NeighbourRow)) as cursor:
+        await cursor.execute(AROUND, values)
+        return await cursor.fetchall()
 
 
 async def beginning(conn: Connection, doc_id: UUID, chars: int) -> list[str]:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from psycopg.rows import tuple_row
+from psycopg.rows import class_row, tuple_row
 from psycopg.sql import SQL
 
 from latent_core.db.conditions import FilterCondition
 from latent_core.db.connection import Connection
 from latent_core.domain.chunk import Chunk
 from latent_core.domain.filters.model import CHUNK_META
-from latent_core.domain.ids import PointId, point_id
+from latent_core.domain.ids import ChunkId, PointId, point_id
 
 COPY: Final = """
 COPY chunks (doc_id, generation, position, id, container_id, chunk_no, modality, source_type, block_type, text, embed_text,
@@ -152,6 +153,78 @@ class ChunkRow:
     """``latent_core.bm25.exact``; deleted with the row."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The columns that say where a chunk is in its document."""
+
+    page: int | None
+    page_end: int | None
+    line_start: int | None
+    line_end: int | None
+    heading_path: list[str]
+    key_path: str | None
+    table_id: int | None
+    row_group: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceRow(Position):
+    """A row of ``PLACES``: a chunk and its document, without text."""
+
+    chunk_no: int
+    id: ChunkId
+    doc_id: UUID
+    title: str | None
+    uri: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFiles:
+    """One page of ``HYDRATE``: its image and its file, if they exist."""
+
+    visual: float | None
+    image_sha256: str | None
+    mime: str | None
+    filename: str | None
+    pdf_sha256: str | None
+    pdf_mime: str | None
+    pdf_filename: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitRow(PlaceRow):
+    """A row of ``HYDRATE``: all data of a hit."""
+
+    generation: int
+    position: int
+    modality: str
+    source_type: str
+    block_type: str
+    text: str
+    offset_start: int
+    offset_end: int
+    provenance: dict[str, Any]
+    meta: dict[str, Any]
+    created_at: datetime
+    language: str | None
+    external_id: str | None
+    sha256: str
+    source_modified_at: datetime | None
+    first_fetched_at: datetime | None
+    fetched_at: datetime | None
+    doc_meta: dict[str, Any]
+    parent_id: UUID | None
+    original: int | None
+    mapped: bool | None
+    """The live space holds a mapped vector of it; None without a row in ``embedded``."""
+    pages: list[PageFiles]
+    """The pages that it spans, in order."""
+
+
+def _hit_row(row: dict[str, Any]) -> HitRow:
+    return HitRow(**{**row, "pages": [PageFiles(**page) for page in row["pages"] or ()]})
+
+
 @dataclass(frozen=True, slots=True)
 class AllowedChunks:
     """Chunks that match a filter, and their points."""
@@ -230,24 +303,24 @@ async def live(
 
 async def hydrate(
     conn: Connection, container_id: str, chunk_nos: Sequence[int]
-) -> dict[int, dict[str, Any]]:
+) -> dict[int, HitRow]:
     """All data of a hit by chunk_no, with the ``pages`` it spans; chunk_nos that are not visible are absent."""
     cursor = await conn.execute(
         HYDRATE,
         {"container_id": container_id, "chunk_nos": np.array(chunk_nos, np.int64)},
         binary=True,
     )
-    return {row["chunk_no"]: row for row in await cursor.fetchall()}
+    return {row["chunk_no"]: _hit_row(row) for row in await cursor.fetchall()}
 
 
 async def places(
     conn: Connection, container_id: str, chunk_nos: Sequence[int]
-) -> dict[int, dict[str, Any]]:
+) -> dict[int, PlaceRow]:
     """Ids and positions of the visible ones among ``chunk_nos``."""
-    cursor = await conn.execute(
-        PLACES, {"container_id": container_id, "chunk_nos": list(chunk_nos)}, binary=True
-    )
-    return {row["chunk_no"]: row for row in await cursor.fetchall()}
+    values = {"container_id": container_id, "chunk_nos": list(chunk_nos)}
+    async with conn.cursor(row_factory=class_row(PlaceRow), binary=True) as cursor:
+        await cursor.execute(PLACES, values)
+        return {row.chunk_no: row for row in await cursor.fetchall()}
 
 
 async def allowed(
