@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator
-from typing import Any
 from uuid import UUID
 
 from latent_core.blobs.port import BlobStore
 from latent_core.db.connection import Database
 from latent_core.db.doctor import checks
+from latent_core.db.doctor.checks import ArchiveRow, LiveRefRow
 from latent_core.db.transfer import archives
 from latent_core.doctor.context import MAX_DIFFERENCES, PAGE, DoctorThrottle
 from latent_core.domain.errors import NotFound
@@ -34,18 +34,18 @@ class BlobCheck:
                 rows = await checks.live_refs(conn, container_id, after, PAGE)
             if not rows:
                 return
-            after = (rows[-1]["doc_id"], rows[-1]["role"], rows[-1]["part"])
+            after = (rows[-1].doc_id, rows[-1].role, rows[-1].part)
             await self._pace.rest()
             for row in rows:
                 cause = await self._wrong_bytes(row)
                 if cause is not None and await self._still_refers(row):
                     yield StoreDifference(
                         kind="blob",
-                        object=row["sha256"],
-                        message=f"{row['role']} of document {row['doc_id']} {cause}",
+                        object=row.sha256,
+                        message=f"{row.role} of document {row.doc_id} {cause}",
                         repair=Remedy.REINGEST,
-                        doc_id=row["doc_id"],
-                        generation=row["generation"],
+                        doc_id=row.doc_id,
+                        generation=row.generation,
                     )
 
     async def of_archives(self, container_id: str | None) -> AsyncIterator[StoreDifference]:
@@ -56,7 +56,7 @@ class BlobCheck:
                 rows = await checks.archives(conn, container_id, after, PAGE)
             if not rows:
                 return
-            after = rows[-1]["id"]
+            after = rows[-1].id
             await self._pace.rest()
             for row in rows:
                 cause = await self._wrong_bytes(row)
@@ -68,7 +68,7 @@ class BlobCheck:
         async with self._db.transaction() as conn:
             garbage = await checks.blob_garbage(conn, grace_seconds, MAX_DIFFERENCES)
         for row in garbage:
-            yield _orphan(row["sha256"], f"nothing refers to it ({row['state']})")
+            yield _orphan(row.sha256, f"nothing refers to it ({row.state})")
         batch: list[str] = []
         async for sha256 in self._blobs.hashes():
             batch.append(sha256)
@@ -91,13 +91,13 @@ class BlobCheck:
             if sha256 not in known and await self._blobs.size(Sha256(sha256)) is not None
         ]
 
-    async def _wrong_bytes(self, row: dict[str, Any]) -> str | None:
-        sha256 = Sha256(row["sha256"])
+    async def _wrong_bytes(self, row: LiveRefRow | ArchiveRow) -> str | None:
+        sha256 = Sha256(row.sha256)
         size = await self._blobs.size(sha256)
         if size is None:
-            return f"is missing; {row['bytes']} bytes expected"
-        if row["state"] != "present" or size != row["bytes"]:
-            return f"has {size} bytes ({row['state']}); {row['bytes']} expected"
+            return f"is missing; {row.bytes} bytes expected"
+        if row.state != "present" or size != row.bytes:
+            return f"has {size} bytes ({row.state}); {row.bytes} expected"
         if self._deep and await self._hashed(sha256) not in (None, sha256):
             return "is damaged: its bytes do not match its hash"
         return None
@@ -113,31 +113,29 @@ class BlobCheck:
             return None
         return digest.hexdigest()
 
-    async def _still_refers(self, row: dict[str, Any]) -> bool:
+    async def _still_refers(self, row: LiveRefRow) -> bool:
         async with self._db.transaction() as conn:
-            return await checks.refers(
-                conn, row["doc_id"], row["generation"], row["role"], row["part"]
-            )
+            return await checks.refers(conn, row.doc_id, row.generation, row.role, row.part)
 
-    async def _still_kept(self, row: dict[str, Any]) -> bool:
+    async def _still_kept(self, row: ArchiveRow) -> bool:
         async with self._db.transaction() as conn:
-            return await archives.get(conn, row["id"], ArchiveKind(row["kind"])) is not None
+            return await archives.get(conn, row.id, ArchiveKind(row.kind)) is not None
 
 
 def _orphan(sha256: str, message: str) -> StoreDifference:
     return StoreDifference(kind="blob", object=sha256, message=message, repair=Remedy.DROP)
 
 
-def _archive(row: dict[str, Any], cause: str) -> StoreDifference:
+def _archive(row: ArchiveRow, cause: str) -> StoreDifference:
     message = f"its file {cause}"
-    if row["kind"] == ArchiveKind.BACKUP:
+    if row.kind == ArchiveKind.BACKUP:
         message += (
-            f". Create a new backup (`latent backup now {row['container_id']}`) and delete this one "
-            f"(`latent backup delete {row['id']} --yes`). A downloaded copy can still be imported with `latent import`."
+            f". Create a new backup (`latent backup now {row.container_id}`) and delete this one "
+            f"(`latent backup delete {row.id} --yes`). A downloaded copy can still be imported with `latent import`."
         )
     return StoreDifference(
-        kind=row["kind"],
-        object=str(row["id"]),
+        kind=row.kind,
+        object=str(row.id),
         message=message,
-        repair=Remedy.NONE if row["kind"] == ArchiveKind.BACKUP else Remedy.DROP,
+        repair=Remedy.NONE if row.kind == ArchiveKind.BACKUP else Remedy.DROP,
     )

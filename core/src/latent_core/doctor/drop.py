@@ -70,7 +70,7 @@ async def _purge(ctx: RepairContext, container: Container, doc_id: UUID, generat
 
 async def _waits_with_original(conn: Connection, container: Container, doc_id: UUID) -> bool:
     pending = await checks.pending_without_job(conn, container.id, 1, among=[doc_id])
-    return bool(pending) and bool(pending[0]["has_original"])
+    return bool(pending) and pending[0].has_original
 
 
 async def _take_back(ctx: RepairContext, container: Container, doc_id: UUID) -> str:

@@ -7,14 +7,14 @@ open ingest or purge, or a container during a merge. A suspected difference is r
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from latent_core.blobs.port import BlobStore
 from latent_core.bm25.differences import differences
 from latent_core.db import containers
 from latent_core.db.connection import Database
 from latent_core.db.containers import Container, Space
-from latent_core.db.doctor import checks, checks as stamp_rows
+from latent_core.db.doctor import checks
+from latent_core.db.doctor.checks import PendingRow, WrongCountRow
 from latent_core.db.spaces import space_points
 from latent_core.doctor import container_stamps
 from latent_core.doctor.blobs import BlobCheck
@@ -144,10 +144,10 @@ class Doctor:
         return [
             StoreDifference(
                 kind="job",
-                object=str(row["id"]),
-                message=f"{row['kind']} failed: {row['cause'] or 'unknown cause'}. "
-                f"Run `latent jobs requeue {row['id']}` to try again.",
-                doc_id=row["doc_id"],
+                object=str(row.id),
+                message=f"{row.kind} failed: {row.cause or 'unknown cause'}. "
+                f"Run `latent jobs requeue {row.id}` to try again.",
+                doc_id=row.doc_id,
             )
             for row in rows
         ]
@@ -157,7 +157,7 @@ class Doctor:
             pending = await checks.pending_without_job(conn, container_id, MAX_DIFFERENCES)
             wrong = await checks.wrong_counts(conn, container_id, MAX_DIFFERENCES)
             dead = await checks.dead_rows(conn, container_id, MAX_DIFFERENCES)
-            moving = await checks.with_open_work(conn, container_id, [r["doc_id"] for r in dead])
+            moving = await checks.with_open_work(conn, container_id, [r.doc_id for r in dead])
             drifted = await checks.space_drift(conn, container_id)
         if drifted is not None:
             yield StoreDifference(
@@ -167,23 +167,23 @@ class Doctor:
                 repair=Remedy.REBUILD,
             )
         for row in pending:
-            can_be_made = row["has_original"] or is_web(row["uri"])
+            can_be_made = row.has_original or is_web(row.uri)
             yield _document(
                 row, "waits without a job", Remedy.REINGEST if can_be_made else Remedy.DROP
             )
-        for row in wrong:
-            message = f"should have {row['live_chunks']} chunks and has {row['found']}"
-            yield _document(row, message, Remedy.REINGEST)
-        for row in dead:
-            if row["doc_id"] not in moving:
+        for counted in wrong:
+            message = f"should have {counted.live_chunks} chunks and has {counted.found}"
+            yield _document(counted, message, Remedy.REINGEST)
+        for unused in dead:
+            if unused.doc_id not in moving:
                 yield StoreDifference(
-                    kind="chunk" if row["chunks"] else "row",
-                    object=f"{row['doc_id']}/{row['generation']}",
-                    message=f"{row['chunks']} chunks, {row['pages']} pages and {row['refs']} references to blobs of a "
+                    kind="chunk" if unused.chunks else "row",
+                    object=f"{unused.doc_id}/{unused.generation}",
+                    message=f"{unused.chunks} chunks, {unused.pages} pages and {unused.refs} references to blobs of a "
                     "generation that is not live, and no purge is queued",
                     repair=Remedy.DROP,
-                    doc_id=row["doc_id"],
-                    generation=row["generation"],
+                    doc_id=unused.doc_id,
+                    generation=unused.generation,
                 )
 
     async def _keywords(self, container_id: str) -> AsyncIterator[StoreDifference]:
@@ -226,23 +226,23 @@ class Doctor:
         """Tokens for missing containers: a new container with that name becomes readable by them. Only a note, since a
         token may be created before its container."""
         async with self._db.transaction() as conn:
-            rows = await stamp_rows.dangling_tokens(conn, MAX_DIFFERENCES)
+            rows = await checks.dangling_tokens(conn, MAX_DIFFERENCES)
         return [
             StoreDifference(
                 kind="token",
-                object=str(row["id"]),
-                message=f"'{row['name']}' of {row['principal']} grants access to {', '.join(row['gone'])}, which does not exist. "
-                f"Run `latent token revoke {row['id']}` unless it will be created.",
+                object=str(row.id),
+                message=f"'{row.name}' of {row.principal} grants access to {', '.join(row.gone)}, which does not exist. "
+                f"Run `latent token revoke {row.id}` unless it will be created.",
             )
             for row in rows
         ]
 
 
-def _document(row: dict[str, Any], message: str, repair: Remedy) -> StoreDifference:
+def _document(row: PendingRow | WrongCountRow, message: str, repair: Remedy) -> StoreDifference:
     return StoreDifference(
         kind="document",
-        object=str(row["id"]),
-        message=f"{row['uri']} {message}",
+        object=str(row.id),
+        message=f"{row.uri} {message}",
         repair=repair,
-        doc_id=row["id"],
+        doc_id=row.id,
     )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 from uuid import UUID
+
+from psycopg.rows import class_row
+from typing_extensions import LiteralString
 
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import Conflict
+
+Row = TypeVar("Row")
 
 COUNTS: Final = """
 SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s AND deleted_at IS NULL
@@ -166,6 +172,75 @@ TRY_LOCK: Final = "SELECT pg_try_advisory_lock(7806) AS mine"
 KNOWN_BLOBS: Final = "SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s)"
 
 
+@dataclass(frozen=True, slots=True)
+class PendingRow:
+    id: UUID
+    uri: str
+    has_original: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WrongCountRow:
+    id: UUID
+    uri: str
+    live_chunks: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadGenerationRow:
+    """Numbers of rows of a generation that is not live."""
+
+    doc_id: UUID
+    generation: int
+    chunks: int
+    pages: int
+    refs: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRefRow:
+    doc_id: UUID
+    generation: int
+    role: str
+    part: int
+    sha256: str
+    state: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageRow:
+    sha256: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRow:
+    id: int
+    kind: str
+    container_id: str
+    sha256: str
+    bytes: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRow:
+    id: int
+    kind: str
+    doc_id: UUID | None
+    cause: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DanglingTokenRow:
+    id: int
+    principal: str
+    name: str
+    gone: list[str]
+
+
 @asynccontextmanager
 async def alone(db: Database) -> AsyncIterator[None]:
     """Allow only one comparison of the stores while the block runs: each reads everything and may repair.
@@ -188,7 +263,7 @@ async def counts(conn: Connection, container_id: str, collection_id: int) -> dic
 
 async def pending_without_job(
     conn: Connection, container_id: str, limit: int, *, among: Sequence[UUID] | None = None
-) -> list[dict[str, Any]]:
+) -> list[PendingRow]:
     """Accepted documents without an open or failed job: they would stay pending for ever.
 
     ``among`` limits the result: check again with the rows locked before a document is taken back.
@@ -198,28 +273,30 @@ async def pending_without_job(
         "limit": limit,
         "ids": list(among) if among is not None else None,
     }
-    return await (await conn.execute(PENDING_WITHOUT_JOB, values)).fetchall()
+    return await _rows(conn, PendingRow, PENDING_WITHOUT_JOB, values)
 
 
-async def wrong_counts(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
+async def wrong_counts(conn: Connection, container_id: str, limit: int) -> list[WrongCountRow]:
     """Documents whose number of chunks differs from their row."""
-    return await (await conn.execute(WRONG_COUNTS, {"id": container_id, "limit": limit})).fetchall()
+    return await _rows(conn, WrongCountRow, WRONG_COUNTS, {"id": container_id, "limit": limit})
 
 
-async def dead_rows(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
+async def dead_rows(conn: Connection, container_id: str, limit: int) -> list[DeadGenerationRow]:
     """Generations that are not live and still have chunks, pages or references to blobs."""
-    return await (await conn.execute(DEAD_ROWS, {"id": container_id, "limit": limit})).fetchall()
+    return await _rows(conn, DeadGenerationRow, DEAD_ROWS, {"id": container_id, "limit": limit})
 
 
 async def live_refs(
     conn: Connection, container_id: str, after: tuple[UUID, str, int], limit: int
-) -> list[dict[str, Any]]:
+) -> list[LiveRefRow]:
     """References of live documents to blobs, in key order after ``after``."""
     doc, role, part = after
-    cursor = await conn.execute(
-        LIVE_REFS, {"id": container_id, "doc": doc, "role": role, "part": part, "limit": limit}
+    return await _rows(
+        conn,
+        LiveRefRow,
+        LIVE_REFS,
+        {"id": container_id, "doc": doc, "role": role, "part": part, "limit": limit},
     )
-    return await cursor.fetchall()
 
 
 async def with_open_work(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> set[UUID]:
@@ -236,20 +313,19 @@ async def awaited(conn: Connection, container_id: str, doc_id: UUID) -> bool:
     return await (await conn.execute(AWAITED, values)).fetchone() is not None
 
 
-async def blob_garbage(
-    conn: Connection, older_than_seconds: float, limit: int
-) -> list[dict[str, Any]]:
+async def blob_garbage(conn: Connection, older_than_seconds: float, limit: int) -> list[GarbageRow]:
     """Blobs without a reference, not touched for this time and not about to be collected."""
-    cursor = await conn.execute(BLOB_GARBAGE, {"older": older_than_seconds, "limit": limit})
-    return await cursor.fetchall()
+    return await _rows(
+        conn, GarbageRow, BLOB_GARBAGE, {"older": older_than_seconds, "limit": limit}
+    )
 
 
 async def archives(
     conn: Connection, container_id: str | None, after: int, limit: int
-) -> list[dict[str, Any]]:
+) -> list[ArchiveRow]:
     """Exports, backups and import files of a container; with None those whose container does not exist."""
     values = {"id": container_id, "after": after, "limit": limit}
-    return await (await conn.execute(ARCHIVES, values)).fetchall()
+    return await _rows(conn, ArchiveRow, ARCHIVES, values)
 
 
 async def known_blobs(conn: Connection, hashes: Sequence[str]) -> set[str]:
@@ -264,9 +340,9 @@ async def refers(conn: Connection, doc_id: UUID, generation: int, role: str, par
     return await (await conn.execute(REFERS, values)).fetchone() is not None
 
 
-async def dead_letters(conn: Connection, container_id: str, limit: int) -> list[dict[str, Any]]:
+async def dead_letters(conn: Connection, container_id: str, limit: int) -> list[DeadLetterRow]:
     """Dead letters, newest first."""
-    return await (await conn.execute(DEAD_LETTERS, {"id": container_id, "limit": limit})).fetchall()
+    return await _rows(conn, DeadLetterRow, DEAD_LETTERS, {"id": container_id, "limit": limit})
 
 
 async def space_drift(conn: Connection, container_id: str) -> str | None:
@@ -325,6 +401,14 @@ async def set_etag(conn: Connection, container_id: str, before: str, etag: str) 
     await conn.execute(SET_ETAG, {"id": container_id, "before": before, "etag": etag})
 
 
-async def dangling_tokens(conn: Connection, limit: int) -> list[dict[str, Any]]:
+async def dangling_tokens(conn: Connection, limit: int) -> list[DanglingTokenRow]:
     """Live tokens that name missing containers."""
-    return await (await conn.execute(DANGLING, {"limit": limit})).fetchall()
+    return await _rows(conn, DanglingTokenRow, DANGLING, {"limit": limit})
+
+
+async def _rows(
+    conn: Connection, row: type[Row], statement: LiteralString, values: Mapping[str, Any]
+) -> list[Row]:
+    async with conn.cursor(row_factory=class_row(row)) as cursor:
+        await cursor.execute(statement, values)
+        return await cursor.fetchall()
