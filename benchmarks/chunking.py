@@ -31,7 +31,7 @@ from latent_core.domain.errors import IngestFailed
 from latent_core.domain.manifest.model import Chunker
 from latent_core.models.embedding.minilm import WINDOW, wheel_folder
 from latent_core.models.embedding.tokens import ModelTokenizer
-from latent_core.runtime.cores import cores
+from latent_core.runtime.process import cores
 from latent_workers.chunk.counting import WordCounter
 from latent_workers.chunk.writing import drafts_of
 from latent_workers.parse import wire

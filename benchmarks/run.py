@@ -39,7 +39,7 @@ from benchmarks import (
 from benchmarks.installation import MEGABYTE, running, work_folder
 from benchmarks.report import BenchmarkResults
 from latent_core.domain.chunk import SourceType
-from latent_core.runtime.cores import cores
+from latent_core.runtime.process import cores
 
 SIZES: Final = (1_000, 10_000, 100_000)
 PATIENT: Final = {"LLC_SEARCH_TIMEOUT_MS": "30000"}

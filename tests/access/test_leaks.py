@@ -23,7 +23,7 @@ from latent_core.wire.refresh import RefreshPayload, Strategy
 from latent_gateway.api import admin, search
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.tokens import MAX_FAILURES
-from latent_gateway.links import TTL_SECONDS
+from latent_gateway.context import TTL_SECONDS
 from tests.support.harness.gateway_harness import (
     BASE,
     PLAZA,

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from latent_cli.output import answers, emit
 from latent_core.domain.errors import Invalid
-from latent_core.runtime import event_loop
+from latent_core.runtime import process
 from latent_core.settings import Settings, load_settings
 
 Announce = Callable[[str, str], None]
@@ -30,7 +30,7 @@ def run_up(settings: Settings, announce: Announce) -> int:
     from latent_gateway.app import serve
     from latent_workers.worker import working
 
-    event_loop.run(serve(settings, announce=announce, companion=working))
+    process.run(serve(settings, announce=announce, companion=working))
     return 0
 
 
@@ -39,7 +39,7 @@ def run_gateway(settings: Settings, announce: Announce) -> int:
     _require_servers(settings, "gateway")
     from latent_gateway.app import serve
 
-    event_loop.run(serve(settings, announce=announce))
+    process.run(serve(settings, announce=announce))
     return 0
 
 
@@ -48,7 +48,7 @@ def run_worker(settings: Settings) -> int:
     _require_servers(settings, "worker")
     from latent_workers.worker import run
 
-    event_loop.run(run(settings))
+    process.run(run(settings))
     return 0
 
 

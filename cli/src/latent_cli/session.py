@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from latent_client import AsyncClient
 from latent_core.domain.errors import Unauthorized
-from latent_core.runtime.event_loop import remember_absent
+from latent_core.runtime.process import remember_absent
 from latent_core.settings import Settings, load_settings
 
 T = TypeVar("T")

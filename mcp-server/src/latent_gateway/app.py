@@ -51,9 +51,9 @@ from latent_gateway.backend_gauges import Gauges
 from latent_gateway.console import site
 from latent_gateway.context import Gateway
 from latent_gateway.manifest_sync import sync_manifests, warm_all
-from latent_gateway.mcp import discovery
 from latent_gateway.mcp.guard import GatewayNames, McpGuard
 from latent_gateway.mcp.server import Surface
+from latent_gateway.mcp.tools import registry
 from latent_gateway.middleware.auth import AuthMiddleware
 from latent_gateway.middleware.requests import (
     CompressionMiddleware,
@@ -86,7 +86,7 @@ ROUTERS = (
     tokens,
     audit,
     health,
-    discovery,
+    registry,
 )
 SHUTDOWN_SECONDS = 10
 BACKLOG = 512

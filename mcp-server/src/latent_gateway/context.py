@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Annotated, Final, cast
+from time import time
+from typing import TYPE_CHECKING, Annotated, Final, cast
+from urllib.parse import urlencode
 
 from fastapi import Depends, Request
 
+from latent_core.blobs.signing import Signer
 from latent_core.domain.errors import RateLimited
 from latent_core.search.embed import QueryCache
 from latent_core.search.limiter import SearchLimiter
@@ -21,7 +24,39 @@ from latent_gateway.auth.principal import Principal
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
-from latent_gateway.links import BlobLinks
+
+if TYPE_CHECKING:
+    from latent_core.blobs.signing import Presigner
+
+
+TTL_SECONDS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class BlobLinks:
+    """Links below ``base`` (scheme, host and port, without a slash at the end)."""
+
+    signer: Signer
+    base: str
+    presigner: Presigner | None = None
+
+    def page_image(self, sha256: str, mime: str, filename: str) -> str:
+        return self.link(sha256, mime, "inline", filename)
+
+    def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str:
+        if self.presigner is not None:
+            return self.presigner.link(
+                sha256, seconds=TTL_SECONDS, mime=mime, disposition=disposition, filename=filename
+            )
+        query = self.signer.sign(
+            sha256,
+            expires_at=int(time()) + TTL_SECONDS,
+            mime=mime,
+            disposition=disposition,
+            filename=filename,
+        )
+        return f"{self.base}/v1/blobs/{sha256}?{urlencode(query)}"
+
 
 MAX_STREAMS: Final = 64
 MAX_STREAMS_PER_PRINCIPAL: Final = 8

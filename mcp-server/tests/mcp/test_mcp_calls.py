@@ -12,10 +12,10 @@ from latent_core.domain.errors import RateLimited
 from latent_core.settings import Settings
 from latent_gateway.auth.principal import Principal
 from latent_gateway.mcp.calls import Scope, ToolCall, may
-from latent_gateway.mcp.discovery import TOOLS, tools_of
 from latent_gateway.mcp.results import ToolResult
 from latent_gateway.mcp.server import run_tool
 from latent_gateway.mcp.tools.port import Arguments, Tool
+from latent_gateway.mcp.tools.registry import TOOLS, tools_of
 
 
 class Number(Arguments):

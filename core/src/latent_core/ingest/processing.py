@@ -12,6 +12,7 @@ from latent_core.db.connection import Connection
 from latent_core.db.doctor import repairs
 from latent_core.db.documents import pdf_status
 from latent_core.db.documents.pages import PageSource
+from latent_core.db.uploads import Upload
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import Conflict, NotFound
 from latent_core.domain.ids import JobId
@@ -160,6 +161,39 @@ async def request_page_pdf(
             dedupe_key=key,
             payload=payload.model_dump(mode="json"),
             priority=PRIORITY_NOW,
+            principal=principal,
+        ),
+    )
+
+
+MAX_CHARS: Final = 2_000
+"""Limit of a picture's text in a query: embedders read little more, and thousands of words do not help ranking."""
+MAX_ATTEMPTS: Final = 2
+
+
+class ReadImagePayload(BaseModel):
+    """Payload of a ``read_image`` job."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: str
+    filename: str
+
+
+async def request_reading(conn: Connection, upload: Upload, *, principal: str) -> JobId:
+    """Enqueue the job that reads it, at top priority. One job at a time reads the same bytes."""
+    payload = ReadImagePayload(sha256=upload.sha256, filename=upload.filename)
+    return await enqueue(
+        conn,
+        NewJob(
+            kind=JobKind.READ_IMAGE,
+            container_id=upload.container_id,
+            doc_key=f"read_image:{upload.sha256}",
+            # Per container: deleting a container removes its jobs, and another container may wait for the same bytes.
+            dedupe_key=f"read_image:{upload.container_id}:{upload.sha256}",
+            payload=payload.model_dump(mode="json"),
+            priority=PRIORITY_NOW,
+            max_attempts=MAX_ATTEMPTS,
             principal=principal,
         ),
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from latent_core.domain.errors import RateLimited
-from latent_core.runtime.cores import cores
+from latent_core.runtime.process import cores
 from latent_core.wire.search import Detail, Hit
 
 MORE_THAN_CORES: Final = 1

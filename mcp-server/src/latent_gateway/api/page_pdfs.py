@@ -17,9 +17,8 @@ from latent_core.wire.pages import PagePdfAnswer
 from latent_gateway.api.sse import ended
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
-from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
+from latent_gateway.context import BlobLinks, Caller, Gateway, RequestId, Shared, SignedLinks
 from latent_gateway.envelope import json_answer
-from latent_gateway.links import BlobLinks
 
 router = APIRouter(tags=["documents"])
 

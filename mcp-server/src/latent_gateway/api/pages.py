@@ -18,8 +18,7 @@ from latent_core.domain.errors import NotFound
 from latent_core.wire.pages import ListedPage, PageAnswer, PagesPage, PageView
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
-from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
-from latent_gateway.links import BlobLinks
+from latent_gateway.context import BlobLinks, Caller, Gateway, RequestId, Shared, SignedLinks
 from latent_gateway.middleware.conditional import IfNoneMatch, tagged_answer
 
 router = APIRouter(tags=["documents"])

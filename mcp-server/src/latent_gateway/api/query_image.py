@@ -23,7 +23,7 @@ from latent_core.domain.errors import Invalid, Issue, IssueCode, LatentError, No
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import reads_images
-from latent_core.ingest.read_image import MAX_CHARS, request_reading
+from latent_core.ingest.processing import MAX_CHARS, request_reading
 from latent_core.models.embedding.picture import media_type
 from latent_core.search.embed import EmbeddedQueryImage, QueryImage
 from latent_core.search.readable import Readable

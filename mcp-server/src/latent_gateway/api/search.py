@@ -13,9 +13,8 @@ from latent_core.wire.search import MAX_CONTAINERS, SearchRequest, SearchRespons
 from latent_gateway.api.query_image import query_image
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
-from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
+from latent_gateway.context import BlobLinks, Caller, Gateway, RequestId, Shared, SignedLinks
 from latent_gateway.envelope import json_answer
-from latent_gateway.links import BlobLinks
 
 router = APIRouter(tags=["search"])
 logger = logging.getLogger(__name__)

@@ -42,9 +42,8 @@ from latent_gateway.api.uploads import declared_bytes, receive, safe_filename
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.auth.quotas import check_capacity
-from latent_gateway.context import Caller, Gateway, RequestId, Shared, SignedLinks
+from latent_gateway.context import BlobLinks, Caller, Gateway, RequestId, Shared, SignedLinks
 from latent_gateway.envelope import json_answer
-from latent_gateway.links import BlobLinks
 
 router = APIRouter(tags=["transfers"])
 

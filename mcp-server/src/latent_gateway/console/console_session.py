@@ -15,8 +15,7 @@ from fastapi import Depends, Request
 from latent_core.db import installation
 from latent_core.domain.errors import Unauthorized
 from latent_gateway.auth.principal import Principal
-from latent_gateway.context import Gateway, gateway, request_id
-from latent_gateway.links import BlobLinks
+from latent_gateway.context import BlobLinks, Gateway, gateway, request_id
 
 COOKIE: Final = "latent_session"
 LASTS_SECONDS: Final = 12 * 3600

@@ -20,8 +20,7 @@ from latent_gateway.api.pages import FoundPage, page_of, readable_document
 from latent_gateway.console.console_session import ConsoleSession, SignedIn
 from latent_gateway.console.routing import pages
 from latent_gateway.console.view import page
-from latent_gateway.context import Gateway, Shared
-from latent_gateway.links import BlobLinks
+from latent_gateway.context import BlobLinks, Gateway, Shared
 
 router = pages()
 

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from latent_core.domain.token import Scope
 from latent_gateway.auth.principal import Principal
-from latent_gateway.context import Gateway
-from latent_gateway.links import BlobLinks
+from latent_gateway.context import BlobLinks, Gateway
 
 
 class Progress(Protocol):

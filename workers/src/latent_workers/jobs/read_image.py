@@ -7,7 +7,7 @@ from latent_core.db.documents import image_texts
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.ids import Sha256
-from latent_core.ingest.read_image import MAX_CHARS, ReadImagePayload
+from latent_core.ingest.processing import MAX_CHARS, ReadImagePayload
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_workers.deps import Deps

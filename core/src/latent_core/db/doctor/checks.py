@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, LiteralString, TypeVar
 from uuid import UUID
 
 from psycopg.rows import class_row
-from typing_extensions import LiteralString
 
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import Conflict

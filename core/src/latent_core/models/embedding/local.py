@@ -27,7 +27,7 @@ from latent_core.domain.errors import GatewayUnreachable
 from latent_core.models.embedding.batcher import plan_runs
 from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.models.embedding.tokens import ModelTokenizer
-from latent_core.runtime.cores import cores
+from latent_core.runtime.process import cores
 from latent_core.runtime.tasks import all_or_first_failure
 
 Loaded = TypeVar("Loaded")

@@ -23,7 +23,7 @@ from latent_core.models.rerank.cross_encoder import (
     Pair,
     PairTokenizer,
 )
-from latent_core.runtime.cores import cores
+from latent_core.runtime.process import cores
 
 RUN_TOKENS: Final = 512
 """Of one run, padding counted: what a head that is given up still costs, on each thread."""

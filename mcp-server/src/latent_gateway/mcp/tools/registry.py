@@ -1,4 +1,4 @@
-"""``GET /mcp/tools``: the tools for agents that speak plain HTTP, by the names of the contract."""
+"""The tools by the names of the contract, and ``GET /mcp/tools`` for agents that speak plain HTTP."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The event loop that a process runs on: libuv's, which gateway and worker bring along; on Windows Python's own."""
+"""This process: the event loop that it runs on (libuv's where it is installed), and the processors it may use."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from importlib.util import find_spec
@@ -34,3 +35,8 @@ def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:  # on Windows, or with the core alone
         return None
     return uvloop.new_event_loop
+
+
+def cores() -> int:
+    """Those it is bound to, where the system tells; at least one."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
