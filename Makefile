@@ -6,6 +6,8 @@ STAMP  := $(VENV)/.installed
 SOURCES := core mcp-server workers client cli tests benchmarks scripts migrations conftest.py
 # The repository's own manifests.
 export LLC_MANIFEST_DIR ?= $(CURDIR)/manifests
+# Tests start hundreds of Python processes. Without cached bytecode each of them compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What rapidocr shares with requirements.lock, which pins it.
 OF_BOTH := certifi charset-normalizer colorama idna numpy pillow pyyaml urllib3
@@ -41,12 +43,12 @@ ocr: requirements-ocr.lock  ## an OCR engine, if the system has none
 smoke: setup  ## a fresh stack, the sample container, three searches: the whole way, in one command
 	$(BIN)/python -m scripts.smoke $(ON)
 
-# No test may need a second run to pass.
-test: setup  ## the tests, on real services; all but the slow ones (about 15 minutes on two cores)
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not slow"
+# No test may need a second run to pass. Tests wait for processes much of the time: three share two cores.
+test: setup  ## the tests, on real services; all but the slow ones (about 12 minutes on two cores)
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -q -m "not slow"
 
 test-all: setup  ## and the slow ones: chaos, every crash point, soaks (nightly in the workflow)
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -q
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -q
 
 # POSTGRES=16 for the older version; LLC_TEST_… for servers that run already.
 test-servers: setup  ## the end-to-end tests with a gateway and a worker on servers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import pytest
 
@@ -15,6 +16,8 @@ from tests.support.harness.installation import Installation, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+LEASE_SECONDS: Final = 2
+"""Purges wait two leases, the collection of garbage four."""
 PLACES = ("north cliff", "harbour wall", "old quay", "lamp room", "herring shed", "south beach")
 RECORDS = {f"r{n}": f"Gull {n} was ringed at the {p}, in {p}." for n, p in enumerate(PLACES)}
 
