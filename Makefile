@@ -44,7 +44,7 @@ smoke: setup  ## a fresh stack, the sample container, three searches: the whole 
 	$(BIN)/python -m scripts.smoke $(ON)
 
 # No test may need a second run to pass. Tests wait for processes much of the time: three share two cores.
-test: setup  ## the tests, on real services; all but the slow ones (about 12 minutes on two cores)
+test: setup  ## the tests, on real services; all but the slow ones (under 10 minutes on two cores)
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -q -m "not slow"
 
 test-all: setup  ## and the slow ones: chaos, every crash point, soaks (nightly in the workflow)

@@ -187,6 +187,13 @@ def test_windows_lose_nothing_keep_their_place_and_never_hold_each_other(
     assert found == chunks(text, name, code_lines=max_lines, code_overlap=overlap)
 
 
+def test_line_ends_of_two_characters_count_as_two() -> None:
+    text = "\r\n".join(["x" * (CHARS_PER_LINE - 1)] * 30)
+    found = chunks(text, "a.py", code_lines=23, code_overlap=0)
+    assert all(len(draft.text) <= 23 * CHARS_PER_LINE for draft in found)
+    assert sum(draft.text.count("x") for draft in found) >= text.count("x")
+
+
 @pytest.mark.parametrize("name", ["a.py", "a.c"])
 def test_a_file_of_one_character_is_a_chunk(name: str) -> None:
     assert [draft.text for draft in chunks("x", name)] == ["x"]

@@ -195,8 +195,10 @@ class _Cutter:
 
 
 def _sizes(rows: Sequence[Span]) -> list[int]:
-    """Characters above each row, and in all; a line end counts as one."""
-    return [0, *accumulate(end - start + 1 for start, end in rows)]
+    """Characters above each row, and in all. Line ends count; the end of the last row counts as one."""
+    nexts = [*(start for start, _ in rows[1:]), 0]
+    sizes = (max(after, end + 1) - start for (start, end), after in zip(rows, nexts, strict=True))
+    return [0, *accumulate(sizes)]
 
 
 def _begins(block: TextBlock, line: int) -> bool:
