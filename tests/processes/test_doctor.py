@@ -76,7 +76,7 @@ async def test_a_manifest_file_that_says_something_else_is_noted(
     (note,) = report["containers"]["drifted"]["notes"]
     assert code == 0
     assert note["kind"] == "manifest"
-    assert "differs from what is in force in name" in note["message"]
+    assert "differs from the stored manifest in name" in note["message"]
     file.unlink()
 
 

@@ -91,16 +91,16 @@ ROUTERS = (
 SHUTDOWN_SECONDS = 10
 BACKLOG = 512
 KEEP_ALIVE_SECONDS = 75
-"""Longer than clients keep an idle connection, or one would be closed under a request on its way."""
+"""Longer than clients keep an idle connection, so that none is closed under a new request."""
 
 Announce = Callable[[str, str], None]
-"""Told the address and where the token is, once requests are answered."""
+"""Called with the address and the place of the token, once the gateway answers requests."""
 Companion = Callable[[Settings, Stack], AbstractAsyncContextManager[object]]
-"""What runs in the same process on the same stack: a worker."""
+"""Something that runs in the same process on the same stack: a worker."""
 
 
 def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Surface) -> FastAPI:
-    """The HTTP surface on an open stack, with ``surface`` at /mcp."""
+    """The HTTP application on an open stack, with ``surface`` at /mcp."""
     tokens, quotas = TokenRegistry(stack.token, stack.db), Quotas(settings)
     shared = Gateway(settings, stack, tokens, quotas, Gauges(stack))
     agents = surface(shared)
@@ -128,7 +128,7 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
 async def serve(
     settings: Settings, *, announce: Announce, companion: Companion | None = None
 ) -> None:
-    """Run until SIGINT or SIGTERM. With a worker ``companion`` it this is ``latent up``, all in one process."""
+    """Run until SIGINT or SIGTERM. With a worker as ``companion`` this is ``latent up``, all in one process."""
     set_up_logs(settings.log_format, own=secrets_in(settings))
     warn_of_unknown_variables()
     forget_secrets(Settings)
@@ -161,21 +161,21 @@ async def serve(
 
 
 def _refuse_to_be_alone(settings: Settings) -> None:
-    """A gateway of its own is one of several: what they share must be given."""
+    """A gateway in its own process may be one of several, so it needs the addresses of the shared services."""
     if settings.addresses_missing:
         missing = ", ".join(settings.addresses_missing)
         raise Invalid(
-            f"a gateway of its own needs all three servers; not given: {missing}. 'latent up' needs none"
+            f"a separate gateway needs all three servers. Missing: {missing}. 'latent up' needs none of them"
         )
     if settings.mcp_token is None:
         raise Invalid(
-            "a gateway of its own needs LLC_MCP_TOKEN: all gateways on the same servers share the owner's token. "
-            "Choose a long random one"
+            "a separate gateway needs LLC_MCP_TOKEN, because all gateways on the same servers share the owner's "
+            "token. Choose a long random one"
         )
 
 
 def _listen(settings: Settings) -> socket.socket:
-    """Bind before anything is started: a port in use is found at once, and said."""
+    """Bind before anything starts, so that a port in use is an error at once."""
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
     # With the protocol named, asyncio sets TCP_NODELAY on its connections: else a body that follows
     # its head waits for the client's delayed acknowledgement, 40 ms an answer.
@@ -228,7 +228,7 @@ def server_config(settings: Settings, app: ASGIApp) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us: the worker beside it has to stop as well, and in order."""
+    """A server that does not handle signals: the worker in the same process must stop as well, in order."""
 
     @override
     @contextmanager
@@ -237,7 +237,7 @@ class _Server(uvicorn.Server):
 
 
 class _Stop:
-    """What SIGINT and SIGTERM do: they break a start off; once requests are answered, they stop softly."""
+    """The action of SIGINT and SIGTERM: abort a start, or shut down gracefully once the gateway answers."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -248,7 +248,7 @@ class _Stop:
             loop.add_signal_handler(number, self._ask)
 
     def softly(self, server: uvicorn.Server, stack: Stack) -> None:
-        """From now on. Streams are told first, so that they do not hold the end up."""
+        """From now on, shut down gracefully. Streams end first, so that they do not delay the shutdown."""
 
         def stop() -> None:
             stack.closing.set()

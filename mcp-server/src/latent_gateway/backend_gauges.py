@@ -1,4 +1,4 @@
-"""What the metrics tell of the backing services: asked for, not counted."""
+"""Metrics of the backing services, read from them on request."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ logger = logging.getLogger(__name__)
 PROBE_SECONDS: Final = 2.0
 REFRESH_SECONDS: Final = 15.0
 EMPTY_SHA: Final = Sha256("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
-"""Of no bytes at all: asking for its size touches the store and nothing else."""
+"""Of no bytes: a request for its size reaches the store and reads nothing."""
 
 
 class Gauges:
-    """Asks the services of a stack. Anybody may have them asked: many at once are answered by one look."""
+    """Reads the state of a stack's services. Concurrent requests share one read."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self._look: asyncio.Task[dict[str, bool]] | None = None
 
     async def services(self) -> dict[str, bool]:
-        """Which backing service answers, under the contract's names; the metrics are told."""
+        """Which backing service answers, by the contract's names. Also updates the metrics."""
         look = self._look
         if look is None or look.done():
-            look = self._look = asyncio.create_task(self._looked(), name="services looked at")
+            look = self._look = asyncio.create_task(self._looked(), name="service-probes")
         # Whoever hangs up does not end it for the others.
         return await asyncio.shield(look)
 
     async def refresh(self) -> None:
-        """Bring the gauges up to date; those that cannot be had keep their value."""
+        """Update the gauges; a gauge that cannot be read keeps its value."""
         up = await self.services()
         if up["postgres"]:
             for name, gauge in (
@@ -52,7 +52,7 @@ class Gauges:
             self._stack.metrics.service_full.labels(service).set(service in full)
 
     async def keep_fresh(self) -> None:
-        """For metrics that are fetched without asking us (LLC_METRICS_PORT); until cancelled."""
+        """For metrics that are fetched from LLC_METRICS_PORT, without a request to the gateway; until cancelled."""
         while True:
             await self.refresh()
             await asyncio.sleep(REFRESH_SECONDS)
@@ -86,7 +86,7 @@ class Gauges:
 
 
 async def _guarded(name: str, gauge: Callable[[], Awaitable[None]]) -> None:
-    """One that cannot be read leaves the page and the other gauges as they are."""
+    """An error of one gauge leaves the page and the other gauges unchanged."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             await gauge()
@@ -97,7 +97,7 @@ async def _guarded(name: str, gauge: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _probe(service: str, probe: Callable[[], Awaitable[object]]) -> bool:
-    """Anybody may ask: why a service is down stands in the log."""
+    """Callers need no token, so the log has the cause, not the answer."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             await probe()

@@ -1,7 +1,7 @@
-"""What the routes stand on: the stack, and what a request carries.
+"""The dependencies of routes: the stack, and the data of a request.
 
-The dependencies are coroutines, though nothing in them waits: the framework hands plain functions to threads,
-which takes longer than all they do.
+The dependencies are coroutines although they never wait: the framework would run plain functions in threads, which
+is slower.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class BlobLinks:
 
 MAX_STREAMS: Final = 64
 MAX_STREAMS_PER_PRINCIPAL: Final = 8
-"""Of one principal: else one alone keeps all others from watching."""
+"""Per principal, so that one cannot use up all streams."""
 SECONDS_TO_COME_BACK: Final = 15
 
 
 class StreamLimiter:
-    """How many answers are open that go on for hours: each asks the database again and again."""
+    """Limits the number of long-lived answers: each queries the database regularly."""
 
     def __init__(
         self, max_streams: int = MAX_STREAMS, max_per_principal: int = MAX_STREAMS_PER_PRINCIPAL
@@ -75,12 +75,12 @@ class StreamLimiter:
         self._open: Counter[str] = Counter()
 
     def take(self, principal: Principal) -> None:
-        """Count one more; ``RateLimited`` when there are too many. Each is given back by ``give_back``."""
+        """Count a stream; ``RateLimited`` if there are too many. ``give_back`` ends it."""
         if self._open.total() >= self._max_streams:
             raise _too_many(f"{self._max_streams} event streams are open")
         # The owner's token is shared by everything of an installation that has no other.
         if not principal.is_owner and self._open[principal.name] >= self._max_per_principal:
-            raise _too_many(f"{self._max_per_principal} event streams of yours are open")
+            raise _too_many(f"{self._max_per_principal} of your event streams are open")
         self._open[principal.name] += 1
 
     def give_back(self, principal: Principal) -> None:
@@ -91,14 +91,14 @@ class StreamLimiter:
 
 def _too_many(cause: str) -> RateLimited:
     return RateLimited(
-        f"{cause}, which is the most; ask for the job itself instead",
+        f"{cause}, which is the limit: read the job itself instead",
         retry_after=SECONDS_TO_COME_BACK,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Everything the routes share, made once in the composition root."""
+    """The objects that all routes share, created once in the composition root."""
 
     settings: Settings
     stack: Stack
@@ -115,7 +115,7 @@ async def gateway(request: Request) -> Gateway:
 
 
 async def principal(request: Request) -> Principal:
-    """Who is asking, as the door found out (``admission``): behind it nobody is without a valid token."""
+    """The principal, which ``AuthMiddleware`` has authenticated."""
     return cast(Principal, request.scope["latent.principal"])
 
 
@@ -124,7 +124,7 @@ async def request_id(request: Request) -> str:
 
 
 async def links(request: Request, shared: Annotated[Gateway, Depends(gateway)]) -> BlobLinks:
-    """Links that start where the reader reached us, unless ``LLC_PUBLIC_URL`` says otherwise."""
+    """Links with the address that the client used, unless ``LLC_PUBLIC_URL`` is set."""
     base = shared.settings.public_url or str(request.base_url)
     return BlobLinks(shared.stack.signer, base.rstrip("/"), shared.stack.presigner)
 

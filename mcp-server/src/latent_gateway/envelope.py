@@ -1,4 +1,4 @@
-"""Answers: the envelope around every body, and errors as issues with their HTTP status."""
+"""Answers: the envelope of every body, and errors as issues with their HTTP status."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ CODES = {
 }
 RETRY_AFTER_SECONDS: Final = 2
 CAPACITY_RETRY_AFTER_SECONDS: Final = ceil(REMEMBERED_SECONDS)
-"""After an answer that there is no room: a person has to make some."""
+"""Of an answer about missing disk space, which a person must provide."""
 ISSUE_HEADER = b"latent-issue"
-"""From an error's answer to the telemetry, which counts it and takes it off."""
+"""From an error's answer to the telemetry, which counts it and removes the header."""
 
 
 class PreconditionRequired(Conflict):
-    """The change names no version: ``If-Match`` is missing."""
+    """The request needs an ``If-Match`` header with the version."""
 
     status = 428
 
@@ -51,7 +51,7 @@ class PreconditionRequired(Conflict):
 def json_answer(
     body: BaseModel, request_id: str, *, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """``body`` as JSON, with the request's id in it."""
+    """``body`` as JSON, with the request id."""
     content = body.model_dump(mode="json")
     content["request_id"] = request_id
     return Response(
@@ -69,7 +69,7 @@ def _json(content: Any) -> bytes:
 
 
 def waiting_headers(error: LatentError) -> dict[str, str]:
-    """When to come back, after errors that pass."""
+    """``Retry-After`` for errors that pass."""
     if isinstance(error, RateLimited | Unavailable) or "retry_after" in error.details:
         full = isinstance(error, OutOfSpace)
         seconds = CAPACITY_RETRY_AFTER_SECONDS if full else RETRY_AFTER_SECONDS
@@ -91,8 +91,8 @@ def _refusal(issue: Issue, request_id: str, status: int, headers: dict[str, str]
 
 
 def install(app: FastAPI, heard: Callable[[LatentError], None] = lambda _: None) -> None:
-    """Render every error of a route as an envelope: ours by its class, and ``heard`` is told of it; the framework's by
-    its status."""
+    """Render every error of a route as an envelope: our errors by class (``heard`` is called with them), the
+    framework's by status."""
 
     async def latent(request: Request, exc: Exception) -> Response:
         if not isinstance(exc, LatentError):
@@ -117,7 +117,7 @@ async def _validation(request: Request, exc: Exception) -> Response:
 def _problem(error: dict[str, Any]) -> str:
     place = ".".join(str(p) for p in error["loc"][1:]) or str(error["loc"][0])
     if error["type"] == "extra_forbidden":
-        return f"'{place}' is not known here"
+        return f"'{place}' is unknown"
     return f"{place}: {str(error['msg']).removeprefix('Value error, ')}"
 
 

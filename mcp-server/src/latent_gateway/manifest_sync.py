@@ -1,7 +1,7 @@
-"""At start every manifest of the folder is validated; one whose container is missing is created (DESIGN §5),
-unless somebody deleted it: what was deleted does not come back by itself.
+"""At start, validate every manifest in the folder and create missing containers (DESIGN §5), except deleted ones.
 
-Afterwards the database owns it: a file that differs is reported with the command that applies it.
+Afterwards the database owns the manifest: a file that differs is reported with the command that applies it. Also
+writes the files of new containers and loads local models.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_MANIFESTS: Final = 1000
 
 
 async def sync_manifests(settings: Settings, stack: Stack) -> None:
-    """Create what is missing; ``Invalid`` names file, line and key of what cannot be read."""
+    """Create missing containers; ``Invalid`` names file, line and key of an error."""
     manifests = await asyncio.to_thread(read_folder, settings.manifests)
     async with stack.db.transaction() as conn:
         known = {c.id: c for c in await containers.all_(conn)}
@@ -61,7 +61,7 @@ async def sync_manifests(settings: Settings, stack: Stack) -> None:
 
 
 def read_folder(folder: Path) -> list[tuple[Path, Manifest]]:
-    """Every manifest of a folder; two files with one id are refused."""
+    """All manifests of a folder; two files with the same id are an error."""
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])[:MAX_MANIFESTS]
     found: dict[str, tuple[Path, Manifest]] = {}
     for path in files:
@@ -96,7 +96,8 @@ EVAL_TEMPLATE: Final[dict[str, Any]] = {
 
 
 async def write_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Write the manifest unless its file says the same, and a template of golden queries; answers the names written."""
+    """Write the manifest unless its file has the same content, and a template of golden queries; returns the
+    written names."""
     try:
         return await asyncio.to_thread(_write, folder, manifest)
     except OSError as exc:
@@ -121,8 +122,8 @@ def _write(folder: Path, manifest: Manifest) -> list[str]:
 
 
 async def forget_template(folder: Path, container_id: str) -> list[str]:
-    """Of a container that was deleted: the template of golden queries goes unless somebody wrote into it; answers the
-    names of golden queries that stay, which are their author's to remove."""
+    """After a deletion, delete the template of golden queries unless someone has edited it; returns the names of
+    golden queries that remain."""
     return await asyncio.to_thread(_forget, folder, container_id)
 
 
@@ -147,7 +148,7 @@ def _forget(folder: Path, container_id: str) -> list[str]:
 
 
 def _says(path: Path, manifest: Manifest) -> bool:
-    """Whether the file is this manifest already: then its own words and comments stay."""
+    """Whether the file has this manifest already: then its comments are kept."""
     try:
         return load_manifest(path) == manifest
     except LatentError:
@@ -162,7 +163,7 @@ def _write_whole(path: Path, content: str) -> None:
 
 
 async def warm_all(stack: Stack) -> None:
-    """The local models of every container."""
+    """Load the local models of all containers."""
     async with stack.db.transaction() as conn:
         spaces = [container.space for container in await containers.all_(conn)]
     for space in {(s.embedder, s.version): s for s in spaces}.values():
@@ -170,7 +171,7 @@ async def warm_all(stack: Stack) -> None:
 
 
 async def warm(stack: Stack, space: Space) -> None:
-    """The model of one space, if it runs in this process. One that cannot be loaded is told when it is asked."""
+    """Load the model of one space if it runs in this process. An error appears when the model is used."""
     try:
         embedder = stack.embedders.for_space(space)
         if isinstance(embedder, LocalEmbedder):

@@ -1,7 +1,7 @@
-"""The served schema: what FastAPI reads off the routes, and what it cannot know.
+"""The served schema: FastAPI's schema of the routes, completed.
 
-Every error of a route is an envelope (``answers``), tokens are bearer tokens, and parts of paths look like what they
-name. ``docs/openapi.yaml`` holds what the schema must never contradict.
+Every error is an envelope (``answers``), tokens are bearer tokens, and path parameters have patterns.
+``docs/openapi.yaml`` is the contract, which the schema must never contradict.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ PATH: Final = "/openapi.json"
 
 REFERENCE: Final = "#/components/schemas/{model}"
 OF_MANIFESTS: Final = "Manifest_"
-"""Before the names of a manifest's parts: other things have a ``Display``, too."""
+"""Prefix of a manifest's parts in the schema: other models have the same names, such as ``Display``."""
 OF_THE_FRAMEWORK: Final = ("HTTPValidationError", "ValidationError")
-"""How FastAPI would tell what is wrong with a request; ``answers`` tells it otherwise."""
+"""FastAPI's models of request errors; ``answers`` describes them instead."""
 VERBS: Final = frozenset({"get", "put", "post", "delete", "patch"})
 WITHOUT_ERRORS: Final = ("/healthz", "/readyz")
 
 ERRORS: Final = {
-    400: "INVALID: the request cannot be understood",
-    404: "NOT_FOUND: it does not exist, or may not be seen",
-    409: "CONFLICT: it clashes with what is stored",
+    400: "INVALID: the request is not valid",
+    404: "NOT_FOUND: it does not exist, or the caller may not see it",
+    409: "CONFLICT: it contradicts the stored state",
     422: "INGEST_FAIL: the content cannot be read",
-    429: "RATE_LIMIT: too much at once; Retry-After says when to come back",
-    503: "UNAVAILABLE: a backing service is away; Retry-After says when to come back",
+    429: "RATE_LIMIT: too many requests; Retry-After says when to try again",
+    503: "UNAVAILABLE: a backing service does not answer; Retry-After says when to try again",
     504: "TIMEOUT: a deadline has passed",
 }
 ERRORS_OF_TOKENS: Final = {
     401: "AUTH: no valid token",
-    403: "POLICY: the token, or a policy, says no",
+    403: "POLICY: the token or a policy forbids it",
 }
 ERRORS_OF_BODIES: Final = {413: "INVALID: over a stated limit"}
 ERRORS_OF_WRITES: Final = {507: "UNAVAILABLE: a store is full"}
@@ -59,11 +59,11 @@ PARTS_OF_PATHS: Final[dict[str, Json]] = {
     "token_id": {"minimum": 1, "maximum": 2**63 - 1},
     "page": {"minimum": 1, "maximum": 2**31 - 1},
 }
-"""What they look like. What looks otherwise names nothing, and is not found."""
+"""Their patterns. Other values are not found."""
 
 
 class GatewayApi(FastAPI):
-    """FastAPI whose schema is completed. It is made when it is first asked for, in a thread: that takes a second."""
+    """FastAPI with the completed schema. The first request for it builds it in a thread, which takes a second."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(openapi_url=None, docs_url=None, redoc_url=None, **given)
@@ -85,7 +85,7 @@ class GatewayApi(FastAPI):
 
 
 def completed(schema: Json) -> Json:
-    """``schema`` with what FastAPI cannot know, in place."""
+    """``schema`` completed in place."""
     components = schema.setdefault("components", {})
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     _with_our_models(components.setdefault("schemas", {}))
@@ -106,7 +106,7 @@ def completed(schema: Json) -> Json:
 
 
 def operations(schema: Json) -> Iterator[tuple[str, str, Json]]:
-    """Path, verb in small letters, operation."""
+    """Path, method in lower case, operation."""
     for path, item in schema["paths"].items():
         for verb, operation in item.items():
             if verb in VERBS:
@@ -130,7 +130,7 @@ def _failure(description: str) -> Json:
 
 
 def _with_our_models(schemas: Json) -> None:
-    """The envelope of every error; and manifests, which routes take as they come, to say what is wrong themselves."""
+    """The envelope of every error; and manifests, which routes accept unparsed to report errors themselves."""
     for name in OF_THE_FRAMEWORK:
         schemas.pop(name, None)
     _, ours = models_json_schema([(Envelope, "serialization")], ref_template=REFERENCE)
@@ -147,7 +147,8 @@ def _with_our_models(schemas: Json) -> None:
 
 
 def _require_what_is_always_there(schema: Json) -> None:
-    """An answer holds every field of its model, defaults too; what is also taken from requests stays as it is."""
+    """Answers have all fields of their model, including defaults, so they are required. Models of requests stay
+    unchanged."""
     taken = [operation.get("requestBody") for _, _, operation in operations(schema)]
     given = [operation["responses"] for _, _, operation in operations(schema)]
     schemas = schema["components"]["schemas"]
@@ -157,7 +158,7 @@ def _require_what_is_always_there(schema: Json) -> None:
 
 
 def _reached(begin: list[Any], schemas: Json) -> set[str]:
-    """Names of the schemas that are referred to, however far."""
+    """Names of all schemas that are reachable from ``begin``."""
     names: set[str] = set()
     waiting = list(begin)
     while waiting:

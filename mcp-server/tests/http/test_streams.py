@@ -33,7 +33,7 @@ def test_one_principal_leaves_streams_to_others_whatever_tokens_it_has() -> None
     streams = StreamLimiter(10, max_per_principal=2)
     streams.take(ONE)
     streams.take(ONE_AGAIN)
-    with pytest.raises(RateLimited, match="2 event streams of yours are open"):
+    with pytest.raises(RateLimited, match="2 of your event streams are open"):
         streams.take(ONE)
     streams.take(OTHER)
     streams.give_back(ONE_AGAIN)

@@ -153,7 +153,7 @@ class World:
 
     def container(self, container_id: str) -> Manifest:
         if container_id not in self.manifests:
-            raise NotFound(f"container '{container_id}' does not exist or may not be read")
+            raise NotFound(f"container '{container_id}' does not exist, or you may not read it")
         return self.manifests[container_id]
 
     def contents(self, container_id: str) -> list[StoredDocument]:

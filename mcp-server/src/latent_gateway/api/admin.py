@@ -1,4 +1,4 @@
-"""``POST /v1/admin/doctor``: compare the stores, and repair what differs when that is asked for."""
+"""``POST /v1/admin/doctor``: compare the stores, and repair differences on request."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from latent_gateway.manifest_sync import read_folder
 router = APIRouter(tags=["admin"])
 
 LONGEST_SECONDS: Final = 3600.0
-"""With ``deep`` all bytes are read."""
+"""With ``deep``, all bytes are read."""
 
 
 @router.post("/v1/admin/doctor", response_model=DoctorAnswer)
 async def doctor(
     body: DoctorBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Compare rows, points, postings and blobs; every difference is told. Changes nothing without ``repair``.
+    """Compare rows, points, postings and blobs, and report every difference. Changes nothing without ``repair``.
 
-    One run at a time; the next is a ``Conflict`` until it has ended.
+    Only one run at a time: a second request gets a ``Conflict`` until the first has ended.
     """
     access.require(caller, Scope.ADMIN)
     container_ids = None
@@ -47,7 +47,7 @@ async def doctor(
             report = await _examined(shared, caller.name, body, container_ids, request_id)
     except TimeoutError as exc:
         raise TimedOut(
-            f"the stores were not compared within {LONGEST_SECONDS:g} s: name one container, or leave out deep"
+            f"the stores were not compared within {LONGEST_SECONDS:g} s: name one container, or run it without deep"
         ) from exc
     return json_answer(DoctorAnswer(report=report.model_dump(mode="json")), request_id)
 
@@ -88,7 +88,7 @@ async def _examined(
 
 
 async def _note_files(shared: Gateway, report: DoctorReport, *, whole: bool) -> None:
-    """Manifest files that say something else than the database, which owns them: a person decides."""
+    """Note manifest files that differ from the database. The database owns manifests, so a person must decide."""
     try:
         files = await asyncio.to_thread(read_folder, shared.settings.manifests)
     except Invalid as exc:
@@ -109,7 +109,7 @@ async def _note_files(shared: Gateway, report: DoctorReport, *, whole: bool) -> 
                 StoreDifference(
                     kind="manifest",
                     object=path.name,
-                    message=f"differs from what is in force in {', '.join(keys)}: "
+                    message=f"differs from the stored manifest in {', '.join(keys)}: "
                     f"`latent container apply {path.name}`, or correct the file",
                 )
             )

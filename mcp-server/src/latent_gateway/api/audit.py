@@ -34,9 +34,9 @@ async def read(
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """Changes of the containers one owns, newest first. ``action`` is a beginning, such as ``document.``.
+    """Changes in the containers that the caller owns, newest first. ``action`` is a prefix, such as ``document.``.
 
-    The owner of the installation also sees those of tokens and of containers that are no more.
+    The owner of the installation also sees changes to tokens and to deleted containers.
     """
     access.require(caller, Scope.ADMIN)
     query = AuditQuery(cursors.decode_int(cursor, LAST), limit + 1, principal, action)

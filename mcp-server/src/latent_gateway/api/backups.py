@@ -1,4 +1,5 @@
-"""Backups: make, list, fetch, verify, restore, delete. They outlive their container; then they are the owner's."""
+"""Backups: create, list, download, verify, restore, delete. A backup outlives its container; then the owner of the
+installation owns it."""
 
 from __future__ import annotations
 
@@ -54,10 +55,10 @@ BackupId = Annotated[int, Path(ge=1, lt=2**63)]
 
 class RestoreBody(RequestBody):
     container_id: Annotated[Text, Field(max_length=64)] | None = None
-    """Default that of the backup."""
+    """Default: the id in the backup."""
     merge: bool = False
     policy: ImportPolicy | None = None
-    """Of a merge; default ``skip``."""
+    """For a merge; default ``skip``."""
 
 
 @router.get("/v1/backups", response_model=BackupList)
@@ -69,7 +70,7 @@ async def list_backups(
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """Newest first: of one container, or of all that the caller owns."""
+    """Backups, newest first: of one container, or of all containers that the caller owns."""
     before = cursors.decode_int(cursor, archives.LAST)
     async with shared.stack.db.transaction() as conn:
         own = {c.id: c for c in await access.all_owned(conn, caller)}
@@ -88,7 +89,7 @@ async def list_backups(
 
 @router.post("/v1/backups", response_model=JobAccepted, status_code=202)
 async def make(body: BackupBody, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
-    """Back a container up now."""
+    """Back up a container now."""
     async with shared.stack.db.transaction() as conn:
         container = await access.owned(conn, caller, body.container_id)
         await shared.quotas.check_queue(conn, caller)
@@ -121,7 +122,7 @@ async def show(
         found = await _owned(conn, caller, backup_id)
     if not await is_whole(shared, found):
         raise NotFound(
-            f"the file of backup {backup_id} is lost or cut off: make another one (latent backup now)",
+            f"the file of backup {backup_id} is missing or incomplete: create a new backup (latent backup now)",
             backup_id=backup_id,
         )
     return json_answer(ArchiveAnswer(url=link_of(found, links), archive=found), request_id)
@@ -131,7 +132,7 @@ async def show(
 async def remove(
     backup_id: BackupId, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Delete a backup; the job removes its bytes. A restore that has begun keeps them until it ends."""
+    """Delete a backup. A job removes its bytes. A restore that has started keeps them until it ends."""
     async with shared.stack.db.transaction() as conn:
         found = await _owned(conn, caller, backup_id)
         if not await archives.remove(conn, backup_id, ArchiveKind.BACKUP):
@@ -153,7 +154,7 @@ async def remove(
 async def verify(
     backup_id: BackupId, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Read a backup to its end; the job fails with the place where it is damaged."""
+    """Read a backup to its end. If it is damaged, the job fails and says where."""
     async with shared.stack.db.transaction() as conn:
         found = await _owned(conn, caller, backup_id)
         await shared.quotas.check_queue(conn, caller)
@@ -167,7 +168,7 @@ async def verify(
 async def restore(
     backup_id: BackupId, body: RestoreBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Import a backup: as a container of its own, or with ``merge`` into one that is there."""
+    """Import a backup: as a new container, or with ``merge`` into an existing one."""
     chosen = policy_of(body.policy, merge=body.merge)
     access.require(caller, Scope.ADMIN)
     async with shared.stack.db.transaction() as conn:
@@ -201,7 +202,7 @@ async def _opening(shared: Shared, archive: ArchiveView) -> ArchiveOpening:
 
 
 async def _owned(conn: Connection, caller: Principal, backup_id: int) -> ArchiveView:
-    """The same answer for one that is not there and one that may not be seen."""
+    """The backup; ``NotFound`` both for a missing backup and for one that the caller may not see."""
     access.require(caller, Scope.ADMIN)
     found = await archives.get(conn, backup_id, ArchiveKind.BACKUP)
     own = {c.id: c for c in await access.all_owned(conn, caller)}
@@ -212,4 +213,6 @@ async def _owned(conn: Connection, caller: Principal, backup_id: int) -> Archive
 
 
 def _unknown(backup_id: int) -> NotFound:
-    return NotFound(f"backup {backup_id} does not exist or may not be seen", backup_id=backup_id)
+    return NotFound(
+        f"backup {backup_id} does not exist, or you may not see it", backup_id=backup_id
+    )

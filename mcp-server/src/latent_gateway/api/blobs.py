@@ -1,4 +1,4 @@
-"""``GET /v1/blobs/{sha256}``: the bytes behind a signed link. The signature is the permission."""
+"""``GET /v1/blobs/{sha256}``: the bytes of a signed link. The signature is the permission."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def read(
     blob, tag = Sha256(sha256), f'"{sha256}"'
     size = await shared.stack.blobs.size(blob)
     if size is None:
-        raise NotFound("these bytes are not stored any more; search again for a fresh link")
+        raise NotFound("these bytes are no longer stored: search again for a new link")
     headers = _headers(type, disposition, filename) | {"ETag": tag}
     if has_match(if_none_match, tag):
         return Response(status_code=304, headers=headers)
@@ -72,7 +72,7 @@ async def read(
 
 
 def _headers(mime: str, disposition: str, filename: str) -> dict[str, str]:
-    """Attachment unless it is a picture or a PDF; nothing in it may run (DESIGN §6)."""
+    """Headers of a blob: an attachment unless it is an image or a PDF. Scripts in it cannot run (DESIGN §6)."""
     shown = "inline" if disposition == "inline" and mime in INLINE_TYPES else "attachment"
     name = "".join(c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in filename)
     return {
@@ -86,7 +86,7 @@ def _headers(mime: str, disposition: str, filename: str) -> dict[str, str]:
 
 
 def _range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Start and end (exclusive) of a single range; None for the whole. Several ranges get the whole."""
+    """Start and end (exclusive) of a single range; None for the whole blob. Several ranges also get the whole blob."""
     match = ONE_RANGE.match(header.strip()) if header else None
     if match is None or match.group(0) == "bytes=-":
         return None

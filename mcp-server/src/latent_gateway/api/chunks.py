@@ -1,4 +1,4 @@
-"""Chunks as they are stored: listed by what they are, one of them whole, and how long they are."""
+"""Stored chunks: a filtered list, one whole chunk, and sizes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from latent_gateway.envelope import json_answer
 router = APIRouter(tags=["chunks"])
 
 SECONDS: Final = 2.0
-"""A list that takes longer ends early, with a cursor to go on."""
+"""A list that takes longer ends early, with a cursor."""
 MAX_FIELDS: Final = 20
 _FIELD: Final = "meta."
 
@@ -61,10 +61,10 @@ async def list_chunks(
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 50,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """Visible chunks in the order they were stored, whole: raw text, embedded text, place, lineage.
+    """Visible chunks in storage order, with raw text, embedded text, place and lineage.
 
-    ``source_uri`` is a beginning; ``meta`` a JSON object that theirs must contain, and ``meta.<field>=<value>``
-    asks for single fields.
+    ``source_uri`` is a prefix. ``meta`` is a JSON object that the chunk's meta must contain;
+    ``meta.<field>=<value>`` compares one field.
     """
     selection = ChunkSelection(
         doc_id=doc_id,
@@ -90,7 +90,9 @@ def _page(found: ChunkListing) -> ChunkPage:
     chunks = [view(row) for row in found.rows]
     if found.in_time:
         return ChunkPage(chunks=chunks, next_cursor=cursor)
-    summary = f"the list was ended after {SECONDS:g} s; more may follow: go on with next_cursor"
+    summary = (
+        f"the list stopped after {SECONDS:g} s and may be incomplete: continue with next_cursor"
+    )
     issue = Issue(code=IssueCode.TIMEOUT, message=summary)
     return ChunkPage(chunks=chunks, next_cursor=cursor, partial=True, issues=[issue])
 
@@ -111,7 +113,7 @@ def _meta(given: str | None) -> dict[str, Any] | None:
 
 
 def _fields(request: Request) -> dict[str, str]:
-    """``meta.<field>=<value>`` of the query."""
+    """The ``meta.<field>=<value>`` parameters of the query."""
     given = [
         (name.removeprefix(_FIELD), value)
         for name, value in request.query_params.multi_items()
@@ -134,7 +136,7 @@ async def sizes(
     request_id: RequestId,
     doc_id: UUID | None = None,
 ) -> Response:
-    """How long the visible chunks are, in tokens and in characters, by source type."""
+    """Sizes of the visible chunks in tokens and characters, by source type."""
     async with shared.stack.db.reading() as conn:
         container = await access.readable_one(conn, caller, container_id)
         found = await chunk_listing.sizes(conn, container.id, doc_id)
@@ -169,7 +171,7 @@ def _distribution(
 async def show(
     container_id: str, chunk_id: UUID, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """One chunk, whole."""
+    """One whole chunk."""
     async with shared.stack.db.reading() as conn:
         container = await access.readable_one(conn, caller, container_id)
         row = await chunk_listing.one(conn, container.id, chunk_id)

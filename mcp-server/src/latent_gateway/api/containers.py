@@ -56,7 +56,7 @@ async def list_containers(
     limit: Annotated[int | None, Query(ge=1, le=cursors.MAX_PAGE)] = None,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """The containers this token may read, by their ids: all of them, unless a limit is given."""
+    """The containers that this token may read, ordered by id. All of them unless there is a limit."""
     after = "" if cursor is None else cursors.decode(cursor)
     async with shared.stack.db.transaction() as conn:
         readable = await access.all_readable(conn, caller)
@@ -77,13 +77,13 @@ async def describe(
     request_id: RequestId,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """One container: its manifest, what it holds, when it last took something in."""
+    """One container: its manifest, its contents, and the time of the last ingest."""
     body = await description(shared, caller, container_id)
     return tagged_answer(body, request_id, if_none_match, version=body.etag)
 
 
 async def description(shared: Gateway, caller: Principal, container_id: str) -> DescribedContainer:
-    """What ``describe`` answers; ``NotFound`` when the principal may not read the container."""
+    """The answer of ``describe``; ``NotFound`` if the principal may not read the container."""
     async with shared.stack.db.transaction() as conn:
         container = await access.readable_one(conn, caller, container_id)
         sizes, last = await containers.sizes(conn, container.id)
@@ -116,7 +116,7 @@ async def create(
     request_id: RequestId,
     background: BackgroundTasks,
 ) -> Response:
-    """Make a container from a manifest, and write its files into the manifest folder."""
+    """Create a container from a manifest, and write its files into the manifest folder."""
     manifest = parse_manifest(body.manifest)
     access.check_creation(caller, manifest.id)
     access.check_kept(caller, manifest)
@@ -147,10 +147,10 @@ async def change(
     request_id: RequestId,
     if_match: Annotated[str | None, Header(max_length=256)] = None,
 ) -> Response:
-    """Replace the manifest of an active container, if it is still the version named by ``If-Match``."""
+    """Replace the manifest of an active container if its version is still the one in ``If-Match``."""
     if if_match is None:
         raise PreconditionRequired(
-            "name the version you change: If-Match with the ETag that describe gave"
+            "If-Match is missing: send the ETag of the version that you change (from describe)"
         )
     manifest = parse_manifest(body.manifest)
     offer_issues = check_offered(manifest, shared.settings.blob_bucket)
@@ -161,7 +161,7 @@ async def change(
         etag = founding.etag(manifest)
         if not await containers.update_manifest(conn, manifest, etag, version_of(if_match)):
             raise PreconditionFailed(
-                f"container '{container_id}' has changed since: describe it again, then apply",
+                f"container '{container_id}' has changed in the meantime: describe it again, then apply",
                 etag=current.etag,
             )
         await audit.note(
@@ -185,7 +185,7 @@ async def change(
 async def set_state(
     container_id: str, body: StateBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Open a container (active), close it to changes (readonly), or put it away (archived)."""
+    """Set the state of a container: active, readonly (no changes) or archived (no changes, no searches)."""
     async with shared.stack.db.transaction() as conn:
         before = await access.owned(conn, caller, container_id)
         changed = before.state is not body.state
@@ -208,7 +208,8 @@ async def set_state(
 async def delete(
     container_id: str, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Delete a container: invisible at once, removed from all stores by the job. One that is closed is opened first."""
+    """Delete a container. It is invisible at once; a job removes it from all stores. A container that is not active
+    must be set to active first."""
     async with shared.stack.db.transaction() as conn:
         container = await access.changed_alone(conn, caller, container_id)
         job_id = await delete_container(conn, container.id, principal=caller.name)

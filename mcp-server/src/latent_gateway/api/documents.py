@@ -28,7 +28,9 @@ Cursor = Annotated[str | None, Query(max_length=128)]
 
 
 def _unknown(doc_id: UUID) -> NotFound:
-    return NotFound(f"document '{doc_id}' does not exist or may not be read", doc_id=str(doc_id))
+    return NotFound(
+        f"document '{doc_id}' does not exist, or you may not read it", doc_id=str(doc_id)
+    )
 
 
 @router.get("/v1/containers/{container_id}/documents", response_model=DocumentPage)
@@ -42,7 +44,7 @@ async def list_documents(
     uri_prefix: Annotated[Text | None, Query(max_length=4096)] = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Documents in id order."""
+    """Documents, ordered by id."""
     after = _after(cursor)
     async with shared.stack.db.transaction() as conn:
         container = await access.readable_one(conn, caller, container_id)
@@ -60,7 +62,9 @@ def _after(cursor: str | None) -> UUID | None:
     try:
         return UUID(cursors.decode(cursor))
     except ValueError as exc:
-        raise Invalid("the cursor is not one of ours: begin again without it") from exc
+        raise Invalid(
+            "invalid cursor: it does not come from this API. Start again without a cursor"
+        ) from exc
 
 
 @router.get("/v1/containers/{container_id}/documents/{doc_id}", response_model=DocumentAnswer)
@@ -87,7 +91,7 @@ async def show(
 async def delete(
     container_id: str, doc_id: UUID, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Delete a document, with the records that came from it: invisible at once, removed by the job."""
+    """Delete a document and its records. It is invisible at once; a job removes it."""
     lease = shared.settings.lease_seconds
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, container_id)

@@ -1,4 +1,4 @@
-"""``POST /v1/containers/{id}/eval``: ask judged queries, as a job; ``GET``: the last runs that were kept."""
+"""``POST /v1/containers/{id}/eval``: run judged queries as a job; ``GET``: the last saved runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAST: Final = 2**63 - 1
 async def evaluate(
     container_id: str, body: EvalRequest, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Measure a container's retrieval by golden or judged queries; the job's ``result`` is the report."""
+    """Measure the retrieval of a container with golden or judged queries. The report is the job's ``result``."""
     async with shared.stack.db.transaction() as conn:
         container = await access.measurable(conn, caller, container_id)
     if body.golden is None and not body.judged:
@@ -73,7 +73,7 @@ async def last_runs(
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """The last run of each set of queries and setup that was kept, newest first: what the next one is compared with."""
+    """The last saved run of each query set and setup, newest first. The next run is compared with it."""
     before = cursors.decode_int(cursor, LAST)
     async with shared.stack.db.transaction() as conn:
         container = await access.readable_one(conn, caller, container_id)

@@ -1,4 +1,4 @@
-"""Health, readiness, metrics: for machines that watch."""
+"""Health, readiness and metrics, for monitoring."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def readyz(shared: Shared) -> Response:
 
 @router.get("/metrics", response_class=Response, responses=TEXT)
 async def metrics(shared: Shared, caller: Caller) -> Response:
-    """Prometheus text, of all containers together."""
+    """Metrics of all containers in the Prometheus text format."""
     access.require_operator(caller)
     await shared.gauges.refresh()
     return Response(generate_latest(shared.stack.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -36,7 +36,7 @@ from latent_gateway.envelope import json_answer
 
 
 def check_fetchable(address: WebAddress, manifest: Manifest, settings: Settings) -> None:
-    """``Forbidden`` says which setting stands in the way."""
+    """Raises ``Forbidden`` with the setting that forbids the fetch."""
     check_port(address, settings.fetch_allow)
     if manifest.web.javascript and settings.browser_path is None:
         raise Forbidden(
@@ -47,7 +47,7 @@ def check_fetchable(address: WebAddress, manifest: Manifest, settings: Settings)
 
 
 def page_name(address: WebAddress) -> str:
-    """What the page is called where it does not name itself: the end of its path, else its host."""
+    """The name of a page without a title: the end of its path, else its host."""
     try:
         return safe_filename(unquote(address.last_segment))
     except Invalid:
@@ -61,7 +61,7 @@ CORPUS_NAMES: Final = (".jsonl", ".ndjson")
 
 @dataclass(frozen=True, slots=True)
 class SourceBytes:
-    """Where the bytes of a source are."""
+    """The location of a source's bytes."""
 
     filename: str
     mime: str
@@ -73,7 +73,7 @@ class SourceBytes:
 
 @router.post("/v1/containers/add", response_model=AddAnswer, status_code=202)
 async def add(body: AddBody, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
-    """Accept an upload, a file below an ingest root, or a page. When this is answered, nothing of it is lost."""
+    """Accept an upload, a file below an ingest root, or a web page. After the answer, it is stored durably."""
     return json_answer(
         await accept_source(body, shared, caller, request_id), request_id, status=202
     )
@@ -82,7 +82,7 @@ async def add(body: AddBody, shared: Shared, caller: Caller, request_id: Request
 async def accept_source(
     body: AddBody, shared: Gateway, caller: Principal, request_id: str
 ) -> AddAnswer:
-    """The document and the job that ingests it, once both are stored."""
+    """The document and its ingest job, once both are stored."""
     reference = _reference(body)
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, body.container_id)
@@ -134,13 +134,13 @@ async def accept_source(
 
 
 def _kind(name: str, mime: str) -> JobKind:
-    """A corpus by its name, or because its sender says so."""
+    """Whether a source is a corpus: by its name, or because the sender says so."""
     corpus = name.lower().endswith(CORPUS_NAMES) or mime == CORPUS_MIME
     return JobKind.CORPUS if corpus else JobKind.INGEST
 
 
 def file_uri(name: str) -> str:
-    """Canonical uri of one upload (DESIGN §4)."""
+    """Canonical uri of an upload (DESIGN §4)."""
     return f"file:///{name}"
 
 
@@ -148,14 +148,14 @@ def _reference(body: AddBody) -> str | WebAddress:
     given = [value for value in (body.uri, body.file_ref) if value]
     if len(given) != 1:
         raise Invalid(
-            "name one source: either file_ref (an upload's id, or a path below an ingest root) or uri"
+            "give one source: either file_ref (an upload's id, or a path below an ingest root) or uri"
         )
     if body.uri is None:
         return given[0]
     scheme = _scheme(body.uri)
     if scheme in ("http", "https"):
         if body.source_uri is not None:
-            raise Invalid("source_uri is for files: a page is known by its own address")
+            raise Invalid("source_uri is only for files: the uri of a web page is its address")
         return WebAddress.parse(body.uri)
     raise Invalid(
         f"uri must be http or https, not '{scheme or body.uri[:40]}'; for a file use file_ref",
@@ -164,21 +164,21 @@ def _reference(body: AddBody) -> str | WebAddress:
 
 
 def _is_image(modality: str, mime: str) -> bool:
-    """As its sender says; the worker looks at the bytes. SVG is source code."""
+    """Whether the sender declares an image; the worker checks the bytes. SVG counts as source code."""
     return modality == "image" or (mime.startswith("image/") and mime != "image/svg+xml")
 
 
 def _check_takes_text(container: Writable) -> None:
-    """Images need no check: every container takes them, for their pixels or for the text they show."""
+    """Images need no check: every container accepts them, for their pixels or for their text."""
     if Modality.TEXT not in container.manifest.modalities:
         raise Forbidden(
-            f"container '{container.id}' takes no text: its manifest's modalities lack 'text'",
+            f"container '{container.id}' accepts no text: 'text' is missing in its manifest's modalities",
             modality="text",
         )
 
 
 def _scheme(uri: str) -> str:
-    """In small letters, empty when there is none."""
+    """The scheme in lower case; empty if there is none."""
     try:
         return urlsplit(uri).scheme.lower()
     except ValueError as exc:
@@ -186,7 +186,7 @@ def _scheme(uri: str) -> str:
 
 
 def _canonical(uri: str) -> str:
-    """A source uri as it is stored; ``Invalid`` when it could be mistaken for a path of the server."""
+    """A source uri in its stored form; ``Invalid`` if it looks like a path on the server."""
     if trouble(uri) is not None or not _scheme(uri):
         raise Invalid(f"source_uri '{uri[:80]}' is not a uri such as file:///notes/a.md")
     if len(uri.encode()) > MAX_URI_BYTES:
@@ -195,7 +195,7 @@ def _canonical(uri: str) -> str:
 
 
 def _page(container: Writable, address: WebAddress, settings: Settings) -> SourceBytes:
-    """Its bytes are fetched by the job."""
+    """A web page, whose bytes the job fetches."""
     check_fetchable(address, container.manifest, settings)
     name = page_name(address)
     return SourceBytes(name, guess_mime(name, None), url=str(address), default_uri=str(address))
@@ -211,13 +211,14 @@ async def _bytes(
     upload = await uploads.get(conn, container.id, upload_id)
     if upload is None:
         raise NotFound(
-            f"file_ref '{reference}' is no upload of container '{container.id}'; upload the file first"
+            f"file_ref '{reference}' is not an upload of container '{container.id}'; upload the file first"
         )
     return SourceBytes(upload.filename, upload.mime, sha256=upload.sha256)
 
 
 def _below_roots(reference: str, roots: tuple[Path, ...]) -> SourceBytes:
-    """A regular file below one of the roots, links resolved; the same answer for what is elsewhere and what is not there."""
+    """A regular file below one of the roots, with links resolved. The error is the same for a file elsewhere and
+    for a missing file."""
     for root in roots:
         path = _file_below(root, reference)
         if path is not None:
@@ -231,13 +232,13 @@ def _below_roots(reference: str, roots: tuple[Path, ...]) -> SourceBytes:
     hint = (
         "no ingest roots are set (LLC_INGEST_ROOTS)"
         if not roots
-        else "it is no file below LLC_INGEST_ROOTS"
+        else "there is no such file below LLC_INGEST_ROOTS"
     )
     raise NotFound(f"file_ref '{reference[:200]}' is not an upload, and {hint}")
 
 
 def _file_below(root: Path, reference: str) -> Path | None:
-    """None for what is no file there, cannot be looked at, or cannot be a name at all."""
+    """None if the reference is not a readable file below ``root``."""
     try:
         path = (root / reference).resolve()
         return path if path.is_relative_to(root) and path.is_file() else None

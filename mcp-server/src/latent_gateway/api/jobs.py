@@ -1,4 +1,4 @@
-"""Jobs: list, show, watch, cancel, requeue. A job is shown to those who may read its container."""
+"""Jobs: list, show, watch, cancel, requeue. A job is visible to those who may read its container."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ FINAL: Final = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 REQUESTED_BY_ADMINS: Final = frozenset(
     {JobKind.REFRESH, JobKind.EVAL, JobKind.EXPORT, JobKind.IMPORT}
 )
-"""Who may not begin one may not end it either, nor begin it again."""
+"""Kinds that only scope admin may start; they also need it to be cancelled or requeued."""
 MAX_CHOSEN: Final = 100
-"""By one request for certain jobs."""
+"""Per request for certain jobs."""
 REQUEUED_AT_ONCE: Final = 200
-"""By one request for all that failed."""
+"""Per request for all failed jobs."""
 EVENTS: Final = described(
-    "Server-sent events, to the job's final state: the event, its time, its details, and the job"
+    "Server-sent events until the job's final state: the event, its time, its details, and the job"
 )
 
 
 def _unknown(job_id: int) -> NotFound:
-    return NotFound(f"job {job_id} does not exist or may not be seen", job_id=job_id)
+    return NotFound(f"job {job_id} does not exist, or you may not see it", job_id=job_id)
 
 
 async def visible_job(
     conn: Connection, caller: Principal, job_id: int, *, to_change: bool = False
 ) -> JobView:
-    """The job, for those whom ``access.job_seen`` shows it; for others it does not exist.
+    """The job, if ``access.job_seen`` shows it to the caller; else ``NotFound``.
 
-    To change one that takes scope admin to begin takes that scope too.
+    Changing a job of a kind that needs scope admin needs that scope, too.
     """
     requested_id = job_id if 0 < job_id < 2**63 else 0
     job = await _or_none(conn, requested_id)
@@ -88,7 +88,7 @@ async def list_jobs(
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """Newest first. With ``job_id`` only these, all at once: for who waits for many."""
+    """Jobs, newest first. With ``job_id``, only these, in one page."""
     async with shared.stack.db.reading() as conn:
         ids = await access.jobs_of(conn, caller, container_id)
         if job_id is not None:
@@ -102,7 +102,7 @@ async def list_jobs(
 
 @router.get("/v1/jobs/{job_id}", response_model=JobAnswer)
 async def show(job_id: int, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
-    """State, progress, cause, attempts and estimated time."""
+    """State, progress, cause, attempts and estimated time of a job."""
     async with shared.stack.db.reading() as conn:
         job = await visible_job(conn, caller, job_id)
     return json_answer(JobAnswer(job=job), request_id)
@@ -115,7 +115,7 @@ async def events(
     caller: Caller,
     last_event_id: Annotated[str | None, Header(max_length=64)] = None,
 ) -> StreamingResponse:
-    """The job's history and what follows, as server-sent events, until a final state."""
+    """The job's history and new events, as server-sent events, until a final state."""
     async with shared.stack.db.transaction() as conn:
         await visible_job(conn, caller, job_id)
     after = (
@@ -130,9 +130,9 @@ async def events(
 async def _stream(
     shared: Gateway, caller: Principal, job_id: int, after: int
 ) -> AsyncIterator[bytes]:
-    """Events with their ids, and the job itself whenever it has changed in between.
+    """Events with their ids, and the job whenever it has changed.
 
-    It ends when the job is forgotten, or the caller may see it no more: a stream of hours is as good as many requests.
+    Ends when the job is deleted or the caller may no longer see it: permissions are checked again on every read.
     """
     now = asyncio.get_running_loop().time
     until, rhythm = now() + LONGEST_STREAM_SECONDS, Rhythm(now())
@@ -162,7 +162,7 @@ async def _stream(
 
 
 async def _or_none(conn: Connection, job_id: int) -> JobView | None:
-    """None when there is no such job, or no more."""
+    """None if the job does not exist or is deleted."""
     try:
         return await admin.get(conn, job_id)
     except NotFound:
@@ -180,7 +180,7 @@ def _event_data(event: JobEvent, job: JobView) -> dict[str, object]:
 
 @router.post("/v1/jobs/{job_id}/cancel", response_model=JobAnswer, status_code=202)
 async def cancel(job_id: int, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
-    """Cancel a job: a queued one at once, a running one at its next step."""
+    """Cancel a job: a queued job at once, a running job at its next step."""
     async with shared.stack.db.transaction() as conn:
         job = await visible_job(conn, caller, job_id, to_change=True)
         await admin.cancel(conn, job_id)
@@ -191,7 +191,7 @@ async def cancel(job_id: int, shared: Shared, caller: Caller, request_id: Reques
 
 @router.post("/v1/jobs/{job_id}/requeue", response_model=JobAnswer, status_code=202)
 async def requeue(job_id: int, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
-    """Try a failed or cancelled job again from the beginning."""
+    """Run a failed or cancelled job again from the start."""
     async with shared.stack.db.transaction() as conn:
         job = await visible_job(conn, caller, job_id, to_change=True)
         await _check_open(conn, job)
@@ -207,9 +207,9 @@ async def requeue(job_id: int, shared: Shared, caller: Caller, request_id: Reque
 async def requeue_failed(
     body: RequeueBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Try all failed jobs of a container again, oldest first: what to do when their cause is gone.
+    """Run all failed jobs of a container again, oldest first, after their cause is removed.
 
-    As many as the queue takes; ``remaining`` tells of the others, and ``Retry-After`` when to come back for them.
+    Stops when the queue is full: ``remaining`` counts the other jobs, and ``Retry-After`` says when to try again.
     """
     # A refresh that failed is begun again one by one: there may be only one.
     but = {JobKind.REFRESH} if TokenScope.ADMIN in caller.scopes else REQUESTED_BY_ADMINS
@@ -235,12 +235,12 @@ async def requeue_failed(
 
 @dataclass(slots=True)
 class RequeueRun:
-    """What became of failed jobs of one container, in one transaction."""
+    """The outcome of requeueing failed jobs of one container, in one transaction."""
 
     container_id: str
     request_id: str
     reached: str | None
-    """The cursor after the last job that was dealt with."""
+    """The cursor after the last processed job."""
     moved: list[int] = field(default_factory=list)
     left: int = 0
     remaining: int = 0
@@ -249,7 +249,7 @@ class RequeueRun:
     async def try_one(
         self, conn: Connection, shared: Gateway, caller: Principal, job_id: int
     ) -> bool:
-        """False when the queue takes no more."""
+        """False if the queue is full."""
         try:
             await shared.quotas.check_queue(conn, caller)
         except RateLimited as full:
@@ -287,8 +287,8 @@ class RequeueRun:
 
 
 async def _check_open(conn: Connection, job: JobView) -> None:
-    """``Conflict`` when the job's container takes no work, or is being refreshed already; neither changes until the
-    transaction ends. Jobs of no container, or of one that is deleted, have nothing to wait for."""
+    """Raises ``Conflict`` if the job's container accepts no work or has an open refresh. Neither changes until the
+    transaction ends. Jobs without a container, or of a deleted one, always pass."""
     if not job.container_id:
         return
     refreshes = job.kind is JobKind.REFRESH
@@ -300,7 +300,7 @@ async def _check_open(conn: Connection, job: JobView) -> None:
     running = await admin.open_refresh(conn, job.container_id) if refreshes else None
     if running is not None and running != job.job_id:
         raise Conflict(
-            f"job {running} refreshes container '{job.container_id}' already: wait for it, or cancel it",
+            f"job {running} refreshes container '{job.container_id}': wait until it ends, or cancel it",
             job_id=running,
         )
 

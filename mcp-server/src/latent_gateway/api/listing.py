@@ -1,4 +1,4 @@
-"""``POST /v1/containers/{id}/listing``: a folder announces its files and learns which are wanted."""
+"""``POST /v1/containers/{id}/listing``: a client lists the files of a folder and learns which ones to send."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from latent_gateway.envelope import json_answer
 router = APIRouter(tags=["ingest"])
 
 MAX_DELETIONS: Final = 5000
-"""A listing; each has its rows, chunk_nos and postings to bury."""
+"""Per listing; each deletion removes rows, chunk_nos and postings."""
 DELETIONS_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class VanishedDocument:
-    """A document that the folder holds no more."""
+    """A document whose file is no longer in the folder."""
 
     doc_id: UUID
     uri: str
@@ -42,7 +42,8 @@ class VanishedDocument:
 async def listing(
     container_id: str, body: ListingBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Compare a folder's files with what is stored below its root; delete what vanished."""
+    """Compare the files of a folder with the stored documents below its root, and delete documents whose file is
+    gone."""
     span = span_of(body)
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, container_id)
@@ -81,7 +82,7 @@ async def listing(
 
 
 def span_of(body: ListingBody) -> UriSpan:
-    """The part of the root that the listing speaks of; ``Invalid`` when a file lies outside of it."""
+    """The part of the root that the listing covers; ``Invalid`` if a file is outside of it."""
     prefix = file_uri(f"{body.root}/")
     span = UriSpan(
         prefix,
@@ -91,14 +92,14 @@ def span_of(body: ListingBody) -> UriSpan:
     for file in body.files:
         if not span.holds(f"{prefix}{file.path}"):
             raise Invalid(
-                f"'{file.path[:200]}' lies outside of the part that is listed, which is what comes after "
-                "'after' and not after 'through', byte by byte"
+                f"'{file.path[:200]}' is outside of the listed part: paths after 'after' and up to "
+                "'through', compared byte by byte"
             )
     return span
 
 
 def deletions(gone: Sequence[VanishedDocument]) -> Iterator[Sequence[VanishedDocument]]:
-    """What one listing deletes, a transaction each; the rest waits for the next listing."""
+    """The deletions of one listing, one transaction each. Further ones wait for the next listing."""
     for start in range(0, min(len(gone), MAX_DELETIONS), DELETIONS_AT_ONCE):
         yield gone[start : min(start + DELETIONS_AT_ONCE, MAX_DELETIONS)]
 
@@ -106,7 +107,7 @@ def deletions(gone: Sequence[VanishedDocument]) -> Iterator[Sequence[VanishedDoc
 def _more_vanished() -> Issue:
     return Issue(
         code=IssueCode.POLICY,
-        message=f"a listing deletes at most {MAX_DELETIONS} documents; more have vanished: send it again",
+        message=f"a listing deletes at most {MAX_DELETIONS} documents, and more files are gone: send it again",
     )
 
 
@@ -115,24 +116,24 @@ class ListingComparison:
     need: list[str] = field(default_factory=list)
     """Paths to send."""
     unsure: list[str] = field(default_factory=list)
-    """Paths whose hash decides."""
+    """Paths that need a hash to decide."""
     refused: list[RefusedFile] = field(default_factory=list)
-    """What was sent as it is now and cannot be ingested."""
+    """Files that were sent with this content and cannot be ingested."""
     unchanged: int = 0
     touched: dict[UUID, int] = field(default_factory=dict)
-    """Documents whose bytes are the same though their time is not, with the new time: the first gate knows it
-    from then on."""
+    """Documents with the same bytes and another modification time, with the new time, so that size and time match
+    next time."""
     open_jobs: list[int] = field(default_factory=list)
-    """Of those unchanged files whose job is still to come."""
+    """Open jobs of unchanged files."""
 
 
 def compare(
     files: dict[UUID, ListedFile], known: dict[UUID, StoredFile], recipe_now: str
 ) -> ListingComparison:
-    """Two gates, size and time, then the hash; passed over for what would be made otherwise now.
+    """Compare size and time, then the hash. A file whose recipe has changed is always needed.
 
-    What was last asked for counts before what is live: a file whose job is open is not sent twice, one
-    that was refused is not sent again until something has changed.
+    The last accepted version counts before the live one: a file with an open job is not sent twice, and a refused
+    file is not sent again until it has changed.
     """
     comparison = ListingComparison()
     for doc_id, file in files.items():
@@ -195,7 +196,7 @@ async def _delete(
     gone: Sequence[VanishedDocument],
     request_id: str,
 ) -> list[int]:
-    """Delete in one transaction; answers its job."""
+    """Delete in one transaction; returns the job."""
     async with shared.stack.db.transaction() as conn:
         await access.held(conn, container)
         deleted = await delete_documents(

@@ -1,4 +1,4 @@
-"""``GET /v1/documents/{doc_id}/pages/{page}/pdf``: one page of a PDF as a file of its own."""
+"""``GET /v1/documents/{doc_id}/pages/{page}/pdf``: one page of a PDF as its own file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def page_pdf(
     links: SignedLinks,
     wait_ms: Annotated[int, Query(ge=0, le=MAX_WAIT_MS)] = WAIT_MS,
 ) -> Response:
-    """A link to the page's own PDF. It is made when it is first asked for: 202 with the job while it is not there."""
+    """A link to the PDF of one page. The first request creates it: 202 with the job until it exists."""
     async with shared.stack.db.transaction() as conn:
         source = await _readable(conn, caller, doc_id, page)
         job_id = None
@@ -63,11 +63,14 @@ def _link(links: BlobLinks, source: PageSource) -> str | None:
 
 
 async def _readable(conn: Connection, caller: Principal, doc_id: UUID, page: int) -> PageSource:
-    """The same answer for a document that is not there and one in a container that may not be read."""
+    """The document; ``NotFound`` both for a missing document and for one in a container that the caller may not
+    read."""
     found = await pages.pdf_source(conn, doc_id, page if 0 < page < 2**31 else 0)
     container = await access.readable_of(conn, caller, found.container_id if found else None)
     if found is None or container is None:
-        raise NotFound(f"document '{doc_id}' does not exist or may not be read", doc_id=str(doc_id))
+        raise NotFound(
+            f"document '{doc_id}' does not exist, or you may not read it", doc_id=str(doc_id)
+        )
     if not found.exists:
         raise NotFound(f"document '{doc_id}' has no page {page}", doc_id=str(doc_id), page=page)
     return found
@@ -76,7 +79,8 @@ async def _readable(conn: Connection, caller: Principal, doc_id: UUID, page: int
 async def _made(
     shared: Gateway, doc_id: UUID, source: PageSource, job_id: int, seconds: float
 ) -> PageSource:
-    """The page once the job has made its PDF, or as it is when the time is up. ``IngestFailed`` says why it cannot be."""
+    """The page when the job has created its PDF, or as it is after the time limit. ``IngestFailed`` says why it
+    cannot be created."""
     job = await ended(shared.stack, job_id, seconds)
     async with shared.stack.db.transaction() as conn:
         found = await pages.pdf_source(conn, doc_id, source.page)

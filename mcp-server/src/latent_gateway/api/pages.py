@@ -1,4 +1,4 @@
-"""Pages of documents: their text and links to their images, one or all."""
+"""Pages of documents: their text, and links to their images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def list_pages(
     cursor: Annotated[str | None, Query(max_length=128)] = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Pages of the live generation in order, with links to their images and what those hold."""
+    """Pages of the live generation in order, with links to their images and the images' sizes."""
     after = min(cursors.decode_int(cursor, 0), 2**31 - 1)
     async with shared.stack.db.transaction() as conn:
         document = await readable_document(conn, caller, doc_id)
@@ -67,14 +67,14 @@ async def show_page(
     links: SignedLinks,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """One page of the live generation: its text and a link to its image."""
+    """One page of the live generation, with its text and a link to its image."""
     found = await page_of(shared, caller, doc_id, page)
     return tagged_answer(PageAnswer(page=_view(found, links)), request_id, if_none_match)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPage:
-    """A visible page, its document, and what becomes of its image where that is not there."""
+    """A visible page, its document, and the state of a missing image."""
 
     row: Mapping[str, Any]
     document: DocumentView
@@ -82,7 +82,7 @@ class FoundPage:
 
 
 async def page_of(shared: Gateway, caller: Principal, doc_id: UUID, page: int) -> FoundPage:
-    """A page of the live generation; ``NotFound`` when there is none that the principal may read."""
+    """A page of the live generation; ``NotFound`` if there is none that the principal may read."""
     async with shared.stack.db.transaction() as conn:
         document = await readable_document(conn, caller, doc_id)
         row = await pages.one(conn, doc_id, page) if 0 < page < 2**31 else None
@@ -107,11 +107,14 @@ def _view(found: FoundPage, links: BlobLinks) -> PageView:
 
 
 async def readable_document(conn: Connection, caller: Principal, doc_id: UUID) -> DocumentView:
-    """The same answer for a document that is not there and one in a container that may not be read."""
+    """The document; ``NotFound`` both for a missing document and for one in a container that the caller may not
+    read."""
     found = await documents.view(conn, doc_id)
     container = await access.readable_of(conn, caller, found.container_id if found else None)
     if found is None or container is None:
-        raise NotFound(f"document '{doc_id}' does not exist or may not be read", doc_id=str(doc_id))
+        raise NotFound(
+            f"document '{doc_id}' does not exist, or you may not read it", doc_id=str(doc_id)
+        )
     return found
 
 
@@ -120,7 +123,7 @@ def _complete(rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 async def _lack(conn: Connection, document: DocumentView) -> MissingImage:
-    """What becomes of images that are not there. Records of a corpus have no pages."""
+    """The state of missing images. Records of a corpus have no pages."""
     if document.parent_id is not None:
         return NO_IMAGE
     return (await pages.lacks(conn, [document.doc_id])).get(document.doc_id, NO_IMAGE)

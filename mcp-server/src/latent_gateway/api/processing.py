@@ -1,4 +1,5 @@
-"""``GET /v1/admin/pdf-status``: how far PDFs are; ``POST /v1/admin/process-selected``: have some of them finished."""
+"""``GET /v1/admin/pdf-status``: the progress of PDFs; ``POST /v1/admin/process-selected``: process some of them to
+the end."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ from latent_gateway.envelope import json_answer
 router = APIRouter(tags=["admin"])
 
 EVENTS: Final = described(
-    "Server-sent events: `accepted` with what becomes of each, `document` whenever one has come further, `end`"
+    "Server-sent events: `accepted` with the outcome for each document, `document` after each change, `end`"
 )
 
 
@@ -55,8 +56,7 @@ async def status_of_pdfs(
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """PDFs of one container, or of all that the caller owns, in the order of their ids; the totals are of all of them,
-    and stand on the first page."""
+    """PDFs of one container, or of all that the caller owns, ordered by id. The first page also has the totals."""
     after = _after(cursor)
     access.require(caller, Scope.ADMIN)
     async with shared.stack.db.reading() as conn:
@@ -82,7 +82,9 @@ def _after(cursor: str | None) -> UUID | None:
     try:
         return UUID(cursors.decode(cursor))
     except ValueError as exc:
-        raise Invalid("the cursor is not one of ours: begin again without it") from exc
+        raise Invalid(
+            "invalid cursor: it does not come from this API. Start again without a cursor"
+        ) from exc
 
 
 @router.post(
@@ -94,9 +96,9 @@ def _after(cursor: str | None) -> UUID | None:
 async def process_selected(
     body: ProcessBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Have PDFs read and drawn to their end: what failed is tried again, what lacks pages is drawn, the rest is left.
+    """Read and draw PDFs to their end: failed jobs run again, missing pages are drawn, finished work stays.
 
-    Sent again it does nothing more: a job that is open is joined, and what is done stays as it is.
+    Idempotent: an open job is joined.
     """
     doc_ids = list(dict.fromkeys(body.doc_ids))
     selected = await _begun(shared, caller, body.container_id, doc_ids, request_id)
@@ -124,7 +126,8 @@ async def _begun(
         for doc_id in doc_ids:
             if doc_id not in own:
                 raise NotFound(
-                    f"document '{doc_id}' does not exist or may not be read", doc_id=str(doc_id)
+                    f"document '{doc_id}' does not exist, or you may not read it",
+                    doc_id=str(doc_id),
                 )
         selected = await process(conn, container.id, doc_ids, principal=caller.name)
         queued = sum(one.action is Action.QUEUED for one in selected)
@@ -143,9 +146,9 @@ async def _begun(
 async def _followed(
     shared: Gateway, caller: Principal, accepted: ProcessAnswer
 ) -> AsyncIterator[bytes]:
-    """How far each has come whenever that changes, until no job works on any.
+    """The state of each PDF whenever it changes, until no job works on any of them.
 
-    It ends as well when the caller may see them no more: a stream of hours is as good as many requests.
+    Also ends when the caller may no longer see them: permissions are checked again on every read.
     """
     yield written("accepted", accepted.model_dump(mode="json"))
     accepted_ids = [one.doc_id for one in accepted.documents if one.action is not Action.REFUSED]

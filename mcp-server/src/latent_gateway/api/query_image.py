@@ -1,9 +1,8 @@
-"""The picture a search asks by: the picture itself for embedders that read pictures, and its text, which becomes
-part of the query.
+"""The image of a query: its pixels for embedders that read images, and its text, which becomes part of the query.
 
 ``image_ref`` is the id of an upload to one of the searched containers, the id of a document, or
-``page://<doc_id>/<n>``. What is stored has its text; an upload is read by OCR, once, in a worker, when a container is
-searched whose embedder cannot look at it.
+``page://<doc_id>/<n>``. Stored documents have their text. A worker reads an upload by OCR once, if a searched
+container's embedder does not read images.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from latent_gateway.context import Gateway
 _PAGE: Final = re.compile(r"page://([^/]{1,64})/([0-9]{1,9})")
 _DOCUMENT: Final = "document://"
 MAX_BYTES: Final = 20 * 1024 * 1024
-"""Of an uploaded picture that embedders are sent."""
+"""Of an uploaded image that embedders receive."""
 _QUOTES: Final = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\u00ab\u00bb', " "))
-"""What stands in quotes is a phrase that every hit must say; a picture asks for nothing like it."""
+"""Text in quotes is an exact phrase; the text of an image must not contain any."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ImageReference:
-    """What ``image_ref`` names: its text, where that is stored; its picture, where it was drawn or uploaded."""
+    """What ``image_ref`` names: its text if it is stored, and its pixels if they were drawn or uploaded."""
 
     text: str | None
     sha256: str | None
@@ -53,7 +52,7 @@ class _ImageReference:
 async def query_image(
     shared: Gateway, caller: Principal, request: SearchRequest, searched: Mapping[str, Readable]
 ) -> QueryImage:
-    """What ``image_ref`` names. ``NotFound`` alike for what is not there and what may not be read."""
+    """What ``image_ref`` names. ``NotFound`` both for missing images and for those that the caller may not read."""
     begun = perf_counter()
     ref = request.image_ref or ""
     found = await _found(shared, caller, ref, searched)
@@ -67,7 +66,7 @@ async def query_image(
     if not shown and issue is None and not (picture is not None and all(looking)):
         issue = Issue(
             code=IssueCode.NO_HITS,
-            message="no words are known of the image of image_ref: describe in the query what it shows",
+            message="the image of image_ref has no text: describe in the query what it shows",
             details={"image_ref": ref},
         )
     return QueryImage(shown, issue, picture, round((perf_counter() - begun) * 1000, 3))
@@ -91,15 +90,14 @@ async def _found(
 async def _picture(
     shared: Gateway, found: _ImageReference, words: str
 ) -> tuple[EmbeddedQueryImage | None, Issue | None]:
-    """The bytes that embedders are sent. An upload is sent as it is: nothing is decoded here."""
+    """The bytes for embedders. An upload is passed on unchanged: nothing is decoded here."""
     if found.sha256 is None:
         return None, None
     upload = found.upload
     if upload is not None and upload.bytes > MAX_BYTES:
         return None, _issue(
             IssueCode.INVALID,
-            f"'{upload.filename}' is larger than what an embedder is sent of a query ({MAX_BYTES} bytes): scale it "
-            "down",
+            f"'{upload.filename}' is larger than {MAX_BYTES} bytes, the limit of query images: scale it down",
         )
     try:
         image = await shared.stack.blobs.get(Sha256(found.sha256))
@@ -114,7 +112,7 @@ def _id(written: str, ref: str) -> UUID:
         return UUID(written)
     except ValueError as exc:
         raise Invalid(
-            f"image_ref '{ref[:100]}' is none: give the id of an upload to one of the searched containers, the id of "
+            f"image_ref '{ref[:100]}' is invalid: give the id of an upload to one of the searched containers, the id of "
             "a document, or page://<doc_id>/<page>"
         ) from exc
 
@@ -125,7 +123,7 @@ async def _of_document(shared: Gateway, caller: Principal, doc_id: UUID) -> _Ima
             document = await readable_document(conn, caller, doc_id)
         except NotFound as exc:
             raise NotFound(
-                f"image_ref '{doc_id}' is no upload to the searched containers and no document that may be read",
+                f"image_ref '{doc_id}' is neither an upload to the searched containers nor a document that you may read",
                 image_ref=str(doc_id),
             ) from exc
         text = "\n".join(await chunk_texts.beginning(conn, doc_id, MAX_CHARS))
@@ -138,7 +136,7 @@ async def _of_document(shared: Gateway, caller: Principal, doc_id: UUID) -> _Ima
 async def _of_upload(
     shared: Gateway, caller: Principal, upload: Upload
 ) -> tuple[str, Issue | None]:
-    """Its text as it was read before, or by the job that reads it now, as long as the search may take."""
+    """The text of an upload: from an earlier read, or from a job that reads it now within the search's time limit."""
     async with shared.stack.db.transaction() as conn:
         text = await image_texts.latest(conn, upload.sha256)
         if text is not None:
@@ -154,14 +152,14 @@ async def _of_upload(
     if job is None:
         return "", _issue(
             IssueCode.TIMEOUT,
-            f"the image is still being read by job {job_id}: ask again with the same image_ref",
+            f"job {job_id} is still reading the image: search again with the same image_ref",
             job_id=job_id,
         )
     if job.state is JobState.FAILED and job.cause is not None:
         return "", _issue(job.cause.code, job.cause.message, job_id=job_id)
     return "", _issue(
         IssueCode.INGEST_FAIL,
-        f"the image was not read, as job {job_id} was {job.state.value}: ask again",
+        f"the image was not read, because job {job_id} was {job.state.value}: search again",
         job_id=job_id,
     )
 

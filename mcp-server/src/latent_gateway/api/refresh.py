@@ -1,4 +1,4 @@
-"""``POST /v1/admin/refresh``: another embedding space, or the vectors anew; ``…/rollback``: one step back."""
+"""``POST /v1/admin/refresh``: another embedding space, or new vectors; ``…/rollback``: back to the previous space."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from latent_gateway.envelope import json_answer
 router = APIRouter(tags=["admin"])
 
 MAX_GOLDEN: Final = 500
-"""Queries that a switch is judged by: each is asked some times on both spaces."""
+"""Queries of the gates of a switch: each runs several times on both spaces."""
 
 
 PLANNED: Final[dict[int | str, dict[str, Any]]] = {
@@ -50,7 +50,8 @@ PLANNED: Final[dict[int | str, dict[str, Any]]] = {
 async def refresh(
     body: RefreshBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Change the embedder of a container, or make its vectors or chunks anew. ``dry_run`` tells what it would cost."""
+    """Change the embedder of a container, or create its vectors or chunks again. ``dry_run`` returns the cost and
+    changes nothing."""
     answer = await refreshed(shared, caller, body, request_id)
     return json_answer(answer, request_id, status=200 if body.dry_run else 202)
 
@@ -58,7 +59,7 @@ async def refresh(
 async def refreshed(
     shared: Gateway, caller: Principal, body: RefreshBody, request_id: str
 ) -> RefreshAnswer | PlanAnswer:
-    """The job, once it is stored; or the plan, and nothing is changed."""
+    """The job, once it is stored; with ``dry_run`` the plan."""
     stack, settings = shared.stack, shared.settings
     async with stack.db.transaction() as conn:
         lookup = access.owned if body.dry_run else access.changeable
@@ -107,7 +108,7 @@ async def refreshed(
 async def back(
     body: RollbackBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Search a container in the space before again, at once; or give a build up that was not switched to."""
+    """Search the previous space of a container again, at once, or cancel a build that has not been switched to."""
     settings = shared.settings
     async with shared.stack.db.transaction() as conn:
         container = await access.changeable(conn, caller, body.container_id)
@@ -139,7 +140,7 @@ def _view(space: Space) -> ModelView:
 
 
 def _golden_of(manifests: Path, container_id: str) -> GoldenSet | None:
-    """The golden queries in the manifest folder, at most ``MAX_GOLDEN``; the template without any counts as none."""
+    """The golden queries in the manifest folder, at most ``MAX_GOLDEN``. A template without queries counts as none."""
     for file in (manifests / container_id / "eval.json", manifests / f"{container_id}.eval.json"):
         if file.is_file() and _says_something(file):
             golden = read_golden(file)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 async def search(
     body: SearchRequest, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
 ) -> Response:
-    """Find chunks in one or several containers by meaning, by words, by both, or by an image."""
+    """Search chunks in one or several containers by meaning, by words, by both, or by an image."""
     return json_answer(await find(body, shared, caller, request_id, links), request_id)
 
 
@@ -59,13 +59,12 @@ async def find(
 
 
 def of_all(answer: SearchResponse, containers: int) -> SearchResponse:
-    """What is answered to who asked all of so many ``containers``: told to be partial when one search takes fewer."""
+    """The answer to a search of all containers: partial if there are more than one search can cover."""
     if containers <= MAX_CONTAINERS:
         return answer
     skipped_containers = Issue(
         code=IssueCode.POLICY,
-        message=f"{MAX_CONTAINERS} of the {containers} containers that may be read were searched, which is the most of "
-        "one search: name those that matter",
+        message=f"Searched the first {MAX_CONTAINERS} of {containers} containers (the limit). List the ones you need.",
     )
     return answer.model_copy(
         update={"partial": True, "issues": [*answer.issues, skipped_containers]}
@@ -76,13 +75,13 @@ def of_all(answer: SearchResponse, containers: int) -> SearchResponse:
 async def doc_search(
     body: DocSearchBody, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
 ) -> Response:
-    """Find documents of some formats, in all containers unless some are named."""
+    """Search documents of some formats, in all containers unless the request names some."""
     container_ids = body.containers
     if container_ids is None:
         async with shared.stack.db.reading() as conn:
             container_ids = [c.id for c in await access.all_searchable(conn, caller)]
     if not container_ids:
-        raise NotFound("there is no container that may be read; create one first")
+        raise NotFound("there is no container that you may read: create one first")
     request = SearchRequest(
         containers=container_ids[:MAX_CONTAINERS],
         query=body.query,

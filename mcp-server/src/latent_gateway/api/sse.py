@@ -1,4 +1,4 @@
-"""Server-sent events: streams that are counted, when they look again, and how an event is written."""
+"""Server-sent events: counted streams, their polling intervals, and the format of an event."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MEDIA_TYPE: Final = "text/event-stream"
 SECONDS_BETWEEN_LOOKS: Final = 0.25
 MAX_SECONDS_BETWEEN_LOOKS: Final = 1.0
 SECONDS_OF_SILENCE: Final = 15.0
-"""Then a comment is sent: proxies and readers give up on a connection that says nothing."""
+"""Then a comment is sent: proxies and clients close a silent connection."""
 KEEP_ALIVE: Final = b": still here\n\n"
 LONGEST_STREAM_SECONDS: Final = 6 * 3600.0
 NOT_STORED: Final = {"Cache-Control": "no-store"}
 
 
 class CountedStream(StreamingResponse):
-    """A stream that was counted, and is given back however it ends, begun or not."""
+    """A counted stream, given back however it ends, started or not."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class CountedStream(StreamingResponse):
 
 
 class Rhythm:
-    """When to look again, seconds: soon after a change, ever later while nothing changes."""
+    """Polling intervals in seconds: short after a change, then growing."""
 
     def __init__(self, now: float) -> None:
         self.pause = SECONDS_BETWEEN_LOOKS
         self._spoke = now
 
     def looked(self, now: float, *, changed: bool) -> bool:
-        """Note what a look found; answers whether the silence has lasted too long."""
+        """Note a result; returns whether the stream has been silent for too long."""
         if changed:
             self.pause, self._spoke = SECONDS_BETWEEN_LOOKS, now
             return False
@@ -76,10 +76,10 @@ def written(name: str, data: Mapping[str, Any], event_id: int | None = None) -> 
 
 
 def described(description: str) -> dict[int | str, dict[str, Any]]:
-    """How the served schema tells of such an answer."""
+    """The description of such a response in the schema."""
     event = {
         "type": "object",
-        "description": "One of them; data is JSON",
+        "description": "One event; data is JSON",
         "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
     }
     return {200: {"description": description, "content": {MEDIA_TYPE: {"schema": event}}}}
@@ -91,7 +91,7 @@ OPEN: Final = frozenset({JobState.QUEUED, JobState.RUNNING})
 
 
 async def ended(stack: Stack, job_id: int, seconds: float) -> JobView | None:
-    """The job once it has ended; None when it has not in time, or when the gateway closes, or when nobody knows it."""
+    """The ended job; None if it has not ended in time, if the gateway stops, or if the job is unknown."""
     loop = asyncio.get_running_loop()
     until, pause = loop.time() + seconds, FIRST_PAUSE_SECONDS
     while loop.time() < until and not stack.closing.is_set():

@@ -1,4 +1,4 @@
-"""Tokens: make, list, revoke. The owner's alone, since who makes tokens makes rights."""
+"""Tokens: create, list, revoke. Only the owner may do this, because tokens carry rights."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ router = APIRouter(tags=["access"])
 
 LAST: Final = 2**63 - 1
 UNCACHED: Final = {"Cache-Control": "no-store"}
-"""The one answer that holds a token is nobody's to keep but the asker's."""
+"""Only this answer contains a token: no cache may store it."""
 
 
 @router.post("/v1/tokens", response_model=TokenCreated, status_code=201)
 async def create(
     body: TokenBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Make a token. It is told in this answer and nowhere else."""
+    """Create a token. Only this answer contains it."""
     access.require_owner(caller)
     access.check_grant(caller, body.scopes)
     secret = new_token()
@@ -64,7 +64,7 @@ async def list_tokens(
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """Live tokens, newest first; with ``all`` also those that are expired or revoked. Never a token itself."""
+    """Valid tokens, newest first; with ``all`` also expired and revoked ones. The secret is never shown."""
     access.require_owner(caller)
     async with shared.stack.db.reading() as conn:
         found = await tokens.page(
@@ -85,13 +85,13 @@ async def revoke(
     caller: Caller,
     request_id: RequestId,
 ) -> Response:
-    """Revoke a token: from the next request on it is worth nothing."""
+    """Revoke a token. It fails from the next request on."""
     access.require_owner(caller)
     async with shared.stack.db.transaction() as conn:
         revoked = await tokens.revoke(conn, token_id)
         token = await tokens.get(conn, token_id)
         if token is None:
-            raise NotFound(f"there is no token {token_id}; GET /v1/tokens lists them")
+            raise NotFound(f"token {token_id} does not exist: GET /v1/tokens lists all tokens")
         if revoked:
             await _note(conn, caller, "token.revoke", token, request_id)
     return json_answer(TokenAnswer(token=token), request_id)

@@ -1,4 +1,4 @@
-"""Exports and imports: a container as one file, out and in."""
+"""Exports and imports: a container as one file."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ router = APIRouter(tags=["transfers"])
 @router.post(
     "/v1/containers/export",
     response_model=ExportAnswer,
-    responses={202: {"model": ExportAnswer, "description": "It is being made."}},
+    responses={202: {"model": ExportAnswer, "description": "It is being created."}},
 )
 async def export(
     body: ExportBody, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
 ) -> Response:
-    """The archive of what the container holds now: its link when it is made, else the job that makes it."""
+    """Export the container: a link if the archive exists already, else the job that creates it."""
     answer = await exported(shared, caller, body, links, request_id)
     return json_answer(answer, request_id, status=200 if answer.status == "ready" else 202)
 
@@ -64,7 +64,7 @@ async def export(
 async def exported(
     shared: Gateway, caller: Principal, body: ExportBody, links: BlobLinks, request_id: str
 ) -> ExportAnswer:
-    """What ``export`` answers."""
+    """The answer of ``export``."""
     async with shared.stack.db.transaction() as conn:
         container = await access.owned(conn, caller, body.container_id)
     golden = await asyncio.to_thread(golden_key, shared.settings.manifests, container.id)
@@ -106,19 +106,19 @@ async def show_export(
     request_id: RequestId,
     links: SignedLinks,
 ) -> Response:
-    """An export that a job made, whether or not the container has changed since."""
+    """An export of a job, even if the container has changed since."""
     async with shared.stack.db.transaction() as conn:
         access.require(caller, Scope.ADMIN)
         found = await archives.get(conn, archive_id, ArchiveKind.EXPORT)
         own = {c.id: c for c in await access.all_owned(conn, caller)}
     if found is None or not reaches(caller, own, found):
         raise NotFound(
-            f"export {archive_id} is not kept any more, or may not be seen: export again",
+            f"export {archive_id} does not exist, or you may not see it: export again",
             archive_id=archive_id,
         )
     if not await is_whole(shared, found):
         raise NotFound(
-            f"the file of export {archive_id} is lost: export again", archive_id=archive_id
+            f"the file of export {archive_id} is missing: export again", archive_id=archive_id
         )
     return json_answer(ArchiveAnswer(url=link_of(found, links), archive=found), request_id)
 
@@ -134,10 +134,10 @@ async def import_archive(
     merge: bool = False,
     policy: ImportPolicy | None = None,
 ) -> Response:
-    """Take an archive's bytes; the job verifies them before anything is stored.
+    """Receive the bytes of an archive. The job verifies them before it stores anything.
 
-    It makes a container, by the archive's id or ``container_id``; with ``merge`` it adds to the one there is, by ``policy``
-    (default ``skip``).
+    Creates a container with the archive's id or ``container_id``. With ``merge``, adds to the existing container by
+    ``policy`` (default ``skip``).
     """
     access.require(caller, Scope.ADMIN)
     chosen = policy_of(policy, merge=merge)
@@ -186,10 +186,10 @@ def _opening(path: FilePath) -> ArchiveOpening:
 async def check_import(
     conn: Connection, caller: Principal, opening: ArchiveOpening, payload: ImportPayload
 ) -> None:
-    """Whether the caller may do it, by what the archive says of itself; ``Conflict`` when the id is taken."""
+    """Check by the archive's header that the caller may import it; ``Conflict`` if the id is taken."""
     if not CONTAINER_SLUG.match(payload.target):
         raise Invalid(
-            f"'{payload.target}' is no id: 1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'"
+            f"'{payload.target}' is not a container id: 1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'"
         )
     if payload.merge:
         access.require(caller, Scope.ADMIN)
@@ -211,7 +211,7 @@ async def begin_import(
     size: int,
     request_id: str,
 ) -> int:
-    """Enqueue an import of stored bytes."""
+    """Enqueue the import of stored bytes."""
     await check_import(conn, caller, opening, payload)
     job_id = await request_import(conn, payload, size=size, principal=caller.name)
     await audit.note(
@@ -226,8 +226,8 @@ async def begin_import(
 
 
 def reaches(caller: Principal, own: Mapping[str, Readable], archive: ArchiveView) -> bool:
-    """Whether the container that is owned is the one that was archived. One that was made anew under its name gives
-    nobody but the owner of the installation what the one before held."""
+    """Whether the caller's container is the archived one. A newer container with the same id gives access only to
+    the owner of the installation."""
     container = own.get(archive.container_id)
     if container is None:
         return False
@@ -235,7 +235,7 @@ def reaches(caller: Principal, own: Mapping[str, Readable], archive: ArchiveView
 
 
 async def is_whole(shared: Gateway, archive: ArchiveView) -> bool:
-    """Whether its file is there, as long as it was written."""
+    """Whether its file exists with its full size."""
     return await shared.stack.blobs.size(Sha256(archive.sha256)) == archive.bytes
 
 

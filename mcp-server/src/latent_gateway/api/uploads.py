@@ -1,4 +1,4 @@
-"""Uploads: bytes handed in, streamed to disk, stored by their hash."""
+"""Uploads: streamed to disk, stored by their hash."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def upload(
     caller: Caller,
     request_id: RequestId,
 ) -> Response:
-    """Take the body's bytes; the answer's ``file_ref`` is then given to ``containers/add``."""
+    """Store the body of the request. ``containers/add`` takes the ``file_ref`` of the answer."""
     name, declared = safe_filename(filename), declared_bytes(request)
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, container_id)
@@ -91,7 +91,7 @@ async def upload(
 
 
 def safe_filename(filename: str) -> str:
-    """The last part of a name, without control characters; ``Invalid`` when nothing is left."""
+    """The last part of a name, without control characters; ``Invalid`` if nothing remains."""
     name = PurePosixPath(filename.replace("\\", "/")).name
     name = "".join(c for c in name if c.isprintable() and not 0xD800 <= ord(c) <= 0xDFFF).strip()
     if not name or name in (".", ".."):
@@ -100,7 +100,7 @@ def safe_filename(filename: str) -> str:
 
 
 def guess_mime(name: str, given: str | None) -> str:
-    """What the sender says, unless it says nothing useful; else by the name's ending."""
+    """The type that the sender declares, if it is specific; else by the file extension."""
     declared_type = (given or "").split(";")[0].strip().lower()
     if declared_type and declared_type not in (
         "application/octet-stream",
@@ -111,7 +111,7 @@ def guess_mime(name: str, given: str | None) -> str:
 
 
 def declared_bytes(request: Request) -> int:
-    """Bytes that the sender announces; 0 when it does not."""
+    """The size that the sender declares; 0 without."""
     declared = request.headers.get("content-length", "")
     return int(declared) if declared.isdecimal() and len(declared) < 19 else 0
 
@@ -123,7 +123,8 @@ async def receive(
     metered: AbstractAsyncContextManager[Meter],
     setting: str = "LLC_MAX_UPLOAD_BYTES",
 ) -> tuple[Path, Sha256, int]:
-    """Stream the body into a temporary file; answers it with its hash and size. ``setting`` names the limit."""
+    """Stream the body into a temporary file; returns it with its hash and size. ``setting`` is the name of the
+    limit."""
     declared = declared_bytes(request)
     if declared > limit:
         raise TooLarge(f"the upload has {declared} bytes; the limit is {limit} ({setting})")
@@ -165,9 +166,9 @@ async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             async with asyncio.timeout(SECONDS_BETWEEN_PIECES):
                 piece = await anext(stream, None)
         except TimeoutError as exc:
-            raise TimedOut("the upload stood still for a minute; send it again") from exc
+            raise TimedOut("no data arrived for a minute: send the upload again") from exc
         except ClientDisconnect as exc:
-            raise Invalid("the upload was broken off") from exc
+            raise Invalid("the upload was interrupted") from exc
         if piece is None:
             return
         yield piece
@@ -176,6 +177,6 @@ async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 def _disk_trouble(exc: OSError) -> OutOfSpace:
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpace(
-            "the disk is full: make room in the data directory, then send the upload again"
+            "the disk is full: free space in the data directory, then send the upload again"
         )
     return OutOfSpace(f"the upload could not be written to the data directory: {exc.strerror}")

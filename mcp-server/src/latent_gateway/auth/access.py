@@ -1,8 +1,8 @@
-"""What a principal may do: the one place that judges rights, and yields the proof others ask for (DESIGN §11).
+"""The rights of a principal, all checked here; the returned types prove them to other modules (DESIGN §11).
 
-Effective rights = the token's containers ∩ its scopes ∩ the manifest's roles ∩ the container's state. A scope that is
-lacking is said at once, before anything is looked up: it tells of the token alone. Everything else that may not be
-read looks as if it did not exist: the same answer, by the same query.
+Effective rights = the token's containers ∩ its scopes ∩ the manifest's roles ∩ the container's state. A missing
+scope is reported before any lookup, because it depends on the token alone. Everything else that the principal may
+not read looks as if it did not exist: the same answer by the same query.
 """
 
 from __future__ import annotations
@@ -22,21 +22,19 @@ from latent_core.wire.containers import ContainerState
 from latent_gateway.auth.principal import Principal
 
 Writable = NewType("Writable", Container)
-"""Proof that the principal of this request may change the container, and that its state allows it."""
+"""Proof that the principal of this request may change the container, and that the container's state allows it."""
 
 NOTHING: Final = ""
-"""No container's id: asked for in place of one that is not known, so that both take the same way."""
+"""Matches no container: looked up instead of an unknown container, so that both cases take the same time."""
 
 
 async def readable(
     conn: Connection, principal: Principal, container_ids: Sequence[str]
 ) -> dict[str, Readable]:
-    """The wanted containers, each once; ``NotFound`` names the first that may not be read."""
+    """The containers, each once; ``NotFound`` names the first that the principal may not read."""
     require(principal, Scope.READ)
     if not container_ids:
-        raise Invalid(
-            "containers is empty: name at least one, or ask /v1/containers/list which there are"
-        )
+        raise Invalid("containers is empty: name at least one. /v1/containers/list lists them")
     unique = list(dict.fromkeys(container_ids))
     found = await _known(conn, principal, unique)
     for container_id in unique:
@@ -53,7 +51,8 @@ async def readable_one(conn: Connection, principal: Principal, container_id: str
 async def readable_of(
     conn: Connection, principal: Principal, container_id: str | None
 ) -> Readable | None:
-    """The container of something that was found, or (None) was not; both ask the same, and None says neither."""
+    """The container of a found object; None stands for an object that was not found. Both cases run the same query
+    and give the same error."""
     require(principal, Scope.READ)
     looked_up = NOTHING if container_id is None else container_id
     container = (await _known(conn, principal, [looked_up])).get(looked_up)
@@ -65,7 +64,7 @@ async def readable_of(
 async def searchable(
     conn: Connection, principal: Principal, container_ids: Sequence[str]
 ) -> dict[str, Readable]:
-    """As ``readable``; ``Conflict`` names one that is archived."""
+    """As ``readable``; ``Conflict`` names an archived container."""
     found = await readable(conn, principal, container_ids)
     for container in found.values():
         if container.state is ContainerState.ARCHIVED:
@@ -74,7 +73,7 @@ async def searchable(
 
 
 async def all_readable(conn: Connection, principal: Principal) -> list[Readable]:
-    """Every container the principal may read."""
+    """All containers that the principal may read."""
     require(principal, Scope.READ)
     return [Readable(c) for c in await _all(conn, principal) if _may_see(principal, c)]
 
@@ -88,7 +87,7 @@ async def all_searchable(conn: Connection, principal: Principal) -> list[Readabl
 async def all_owned(
     conn: Connection, principal: Principal, *, scope: Scope = Scope.ADMIN
 ) -> list[Readable]:
-    """Every container the principal owns."""
+    """All containers that the principal owns."""
     require(principal, scope)
     return [Readable(c) for c in await _all(conn, principal) if _owns(principal, c)]
 
@@ -96,7 +95,7 @@ async def all_owned(
 async def owned(
     conn: Connection, principal: Principal, container_id: str, *, scope: Scope = Scope.ADMIN
 ) -> Readable:
-    """A container the principal owns, in whatever state; ``Forbidden`` when it may only be read."""
+    """A container that the principal owns, in any state; ``Forbidden`` if it may only be read."""
     require(principal, scope)
     container = (await _known(conn, principal, [container_id])).get(container_id)
     if container is not None and _owns(principal, container):
@@ -107,7 +106,7 @@ async def owned(
 async def writable(
     conn: Connection, principal: Principal, container_id: str, *, scope: Scope = Scope.INGEST
 ) -> Writable:
-    """A container the principal may add to; ``Conflict`` when its state forbids it."""
+    """A container that the principal may add to; ``Conflict`` if its state forbids it."""
     container = await owned(conn, principal, container_id, scope=scope)
     if container.state is not ContainerState.ACTIVE:
         raise closed(container.id, container.state)
@@ -115,8 +114,8 @@ async def writable(
 
 
 async def held(conn: Connection, container: Writable) -> None:
-    """Keep it from being deleted and from changing its state until the transaction ends; as ``writable`` when it
-    has meanwhile. First in everybody's order of locks."""
+    """Lock the container against deletion and state changes until the transaction ends, and check again as
+    ``writable``. First in the lock order of all transactions."""
     state = await containers.hold(conn, container.id)
     if state is None:
         raise unknown(container.id)
@@ -125,20 +124,20 @@ async def held(conn: Connection, container: Writable) -> None:
 
 
 async def changeable(conn: Connection, principal: Principal, container_id: str) -> Writable:
-    """A container that the principal may change as a whole: its manifest, its vectors, its being there."""
+    """A container that the principal may change as a whole: its manifest, its vectors, its existence."""
     return await writable(conn, principal, container_id, scope=Scope.ADMIN)
 
 
 async def changed_alone(conn: Connection, principal: Principal, container_id: str) -> Writable:
-    """As ``changeable``, with all other changes kept out until the transaction ends. First in everybody's order of
-    locks; judged before and after, for a row that is locked for whoever asks would tell that it is there."""
+    """As ``changeable``, locked against all other changes until the transaction ends. First in the lock order.
+    Checked before and after the lock: a lock wait must not reveal a container that the caller may not see."""
     await changeable(conn, principal, container_id)
     await spaces.lock(conn, container_id)
     return await changeable(conn, principal, container_id)
 
 
 async def measurable(conn: Connection, principal: Principal, container_id: str) -> Readable:
-    """A container that the principal owns and that is searched; ``Conflict`` when it is archived."""
+    """A container that the principal owns and that can be searched; ``Conflict`` if it is archived."""
     container = await owned(conn, principal, container_id)
     if container.state is ContainerState.ARCHIVED:
         raise closed(container.id, container.state)
@@ -153,10 +152,10 @@ async def job_seen(
     to_change: bool,
     requested_by: tuple[str, str] | None = None,
 ) -> bool:
-    """Whether the jobs of a container are shown: to those who may read it, and to those who may add to it.
+    """Whether the principal sees the jobs of a container: with the right to read it or to add to it.
 
-    To change one takes the latter. Jobs of no container, or of one that is deleted, stay with the owner, and are
-    shown to the principal that enqueued them (``requested_by``, with the container that the job is about).
+    Changing a job needs the right to add. Jobs without a container, or of a deleted one, are visible to the owner
+    and to the principal that enqueued them (``requested_by``, with the container of the job).
     """
     require(principal, *((Scope.INGEST,) if to_change else (Scope.READ, Scope.INGEST)))
     looked_up = NOTHING if container_id is None else container_id
@@ -178,7 +177,7 @@ async def job_seen(
 
 
 async def jobs_of(conn: Connection, principal: Principal, container_id: str | None) -> list[str]:
-    """Containers whose jobs are listed: the named one, or all whose jobs are shown."""
+    """Containers whose jobs are listed: the named one, or all whose jobs the principal sees."""
     require(principal, Scope.READ, Scope.INGEST)
     found = (
         await _all(conn, principal)
@@ -193,16 +192,16 @@ async def jobs_of(conn: Connection, principal: Principal, container_id: str | No
 
 
 def check_creation(principal: Principal, container_id: str) -> None:
-    """``Forbidden`` unless the token may make a container of that name."""
+    """``Forbidden`` unless the token may create a container with that name."""
     require(principal, Scope.ADMIN)
     if principal.containers is not None and container_id not in principal.containers:
         raise Forbidden(
-            f"this token is for certain containers, and '{container_id}' is none of them"
+            f"this token is limited to certain containers, and '{container_id}' is none of them"
         )
 
 
 def check_kept(principal: Principal, manifest: Manifest) -> Manifest:
-    """``Invalid`` for a manifest by which its sender could never change the container again."""
+    """``Invalid`` for a manifest with which the sender could never change the container again."""
     if not _named(principal, manifest.acl.roles.owner):
         raise Invalid(
             f"you would lose access to container '{manifest.id}': acl.roles.owner must name '{principal.name}'"
@@ -211,7 +210,7 @@ def check_kept(principal: Principal, manifest: Manifest) -> Manifest:
 
 
 def require(principal: Principal, *scopes: Scope) -> None:
-    """``Forbidden`` unless the token has one of the scopes: a policy on tokens, whatever is asked for."""
+    """``Forbidden`` unless the token has one of the scopes, whatever the request is about."""
     if principal.scopes.isdisjoint(scopes):
         named = " or ".join(f"'{scope.value}'" for scope in scopes)
         raise Forbidden(
@@ -221,35 +220,35 @@ def require(principal: Principal, *scopes: Scope) -> None:
 
 
 def require_owner(principal: Principal) -> None:
-    """``Forbidden`` unless the owner of the installation asks: who makes tokens makes rights."""
+    """``Forbidden`` unless the caller is the owner of the installation, because tokens carry rights."""
     require(principal, Scope.ADMIN)
     if not principal.is_owner:
-        raise Forbidden("tokens are made, listed and revoked by the owner of this installation")
+        raise Forbidden("only the owner of this installation may create, list and revoke tokens")
 
 
 def check_grant(principal: Principal, scopes: Iterable[Scope]) -> None:
-    """``Forbidden`` for scopes that the asker's own token lacks."""
+    """``Forbidden`` for scopes that the caller's own token lacks."""
     for scope in scopes:
         require(principal, scope)
 
 
 def require_operator(principal: Principal) -> None:
-    """``Forbidden`` unless the token is for the installation as a whole."""
+    """``Forbidden`` unless the token is for the whole installation."""
     if not principal.is_operator:
         raise Forbidden(
-            "this tells of all containers: it takes a token with scope 'admin' that is not for certain containers"
+            "this covers all containers: it needs a token with scope 'admin' that is not limited to certain containers"
         )
 
 
 def unknown(container_id: str) -> NotFound:
     return NotFound(
-        f"container '{container_id}' does not exist or may not be read; /v1/containers/list names those that can",
+        f"container '{container_id}' does not exist, or you may not read it; /v1/containers/list names those that can",
         container_id=container_id,
     )
 
 
 def closed(container_id: str, state: ContainerState) -> Conflict:
-    """Of one that is not active."""
+    """The error for a container that is not active."""
     state_text = (
         "neither searched nor changed"
         if state is ContainerState.ARCHIVED
@@ -266,7 +265,8 @@ def closed(container_id: str, state: ContainerState) -> Conflict:
 async def _known(
     conn: Connection, principal: Principal, container_ids: Sequence[str]
 ) -> dict[str, Container]:
-    """Those whose roles name the principal, and which its token is for. What they allow is judged by the caller."""
+    """The containers whose roles name the principal and which its token covers. The caller checks what the roles
+    allow."""
     within = principal.containers
     looked_up = [one if within is None or one in within else NOTHING for one in container_ids]
     return await containers.find(conn, looked_up, named=[principal.name, EVERYBODY])
@@ -279,7 +279,7 @@ async def _all(conn: Connection, principal: Principal) -> list[Container]:
 def _not_owned(
     principal: Principal, container_id: str, container: Container | None
 ) -> NotFound | Forbidden:
-    """Who may read it knows that it exists, and learns what is lacking; to others it does not exist."""
+    """A reader knows that the container exists and learns which right is missing; for others it does not exist."""
     seen = container is not None and _may_see(principal, container)
     if seen and Scope.READ in principal.scopes:
         return _only_read(container_id)
@@ -288,7 +288,7 @@ def _not_owned(
 
 def _only_read(container_id: str) -> Forbidden:
     return Forbidden(
-        f"container '{container_id}' may be read by you, not changed: its manifest's acl.roles.owner does not name you",
+        f"container '{container_id}' is read-only for you: its manifest's acl.roles.owner does not name you",
         container_id=container_id,
     )
 
@@ -303,7 +303,7 @@ def _requested_by(principal: Principal, requested_by: tuple[str, str] | None) ->
 
 
 def _may_see(principal: Principal, container: Container) -> bool:
-    """By the token's containers, the roles and the state: what is archived only its owners see."""
+    """By the token's containers, the roles and the state: only owners see archived containers."""
     if not _within(principal, container):
         return False
     roles = container.manifest.acl.roles

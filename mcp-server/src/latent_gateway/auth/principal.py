@@ -1,4 +1,4 @@
-"""Who is asking, and what their token allows at most; the manifests' roles say the rest (``access``)."""
+"""The caller and the limits of its token. The manifests' roles decide the rest (``access``)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Final, Self
 from latent_core.domain.token import Scope, TokenView
 
 OWNER: Final = "local:you"
-"""Whose installation this is."""
+"""The owner of this installation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A name as the manifests' roles know it, within the bounds of the token that was shown."""
+    """A name from the manifests' roles, limited by the token that was shown."""
 
     name: str
     scopes: frozenset[Scope] = frozenset()
     containers: frozenset[str] | None = None
-    """None: the token names none, and the roles alone decide."""
+    """None: the token is not limited to containers, and the roles decide."""
     token_id: int | None = None
-    """None: the owner's own token, of which there is no row."""
+    """None: the owner's own token, which has no row."""
 
     @classmethod
     def owner(cls) -> Self:
-        """By the installation's own token: every scope, every container."""
+        """The principal of the installation's own token: every scope, every container."""
         return cls(OWNER, frozenset(Scope))
 
     @classmethod
@@ -38,10 +38,10 @@ class Principal:
 
     @property
     def is_owner(self) -> bool:
-        """The person whose installation this is, by a token that is not for some containers only."""
+        """Whether this is the owner of the installation, by a token that is not limited to containers."""
         return self.name == OWNER and self.containers is None
 
     @property
     def is_operator(self) -> bool:
-        """Who runs the installation, and not single containers of it: all of them, with scope admin."""
+        """Whether the token is for the whole installation: all containers, with scope admin."""
         return self.containers is None and Scope.ADMIN in self.scopes

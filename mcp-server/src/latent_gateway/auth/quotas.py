@@ -1,8 +1,8 @@
-"""How much a token may ask for: requests a minute, bytes a day, jobs that wait; and how much may wait at all.
+"""Quotas of a token (requests per minute, bytes per day, queued jobs) and limits of the queue and the disk.
 
-Requests are counted in memory, by each gateway for itself: a row a request would cost more than the request.
-Bytes and jobs are counted in Postgres, for all gateways. The owner has no quota; the length of the queue and the
-room on the disk bind everybody.
+Each gateway counts requests in memory: a row per request would cost more than the request. Bytes and jobs are
+counted in Postgres, for all gateways. The owner has no quota. The limits of the queue and the disk apply to
+everyone.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from latent_gateway.auth.principal import OWNER, Principal
 
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_COUNTED: Final = 10_000
-"""Tokens whose requests are counted; of more, the one longest silent begins anew."""
+"""Tokens with counted requests. Above this number, the one that was idle longest is forgotten."""
 DEPTH_SECONDS: Final = 1.0
-"""How old the count of the queue may be: at its limit it is not cheap."""
+"""Maximum age of the queue's count, in seconds: counting a full queue is slow."""
 QUEUE_PAUSE_SECONDS: Final = 15
-"""When to come back for a place in the queue."""
+"""``Retry-After`` when the queue is full."""
 
 
 def identity(principal: Principal) -> str:
-    """Who is counted: a token by itself, so that its holder's other tokens go on."""
+    """The identity that is counted: the token, so that other tokens of the same principal are not affected."""
     if principal.token_id is None:
         return principal.name
     return f"{principal.name}#{principal.token_id}"
@@ -44,14 +44,14 @@ def identity(principal: Principal) -> str:
 
 @dataclass(slots=True)
 class _RequestBucket:
-    """Requests that may still come at once; it fills as time goes by."""
+    """A token bucket of requests, refilled over time."""
 
     left: float
     at: float
 
 
 class Meter:
-    """Bytes of one body as they come: no more of them than are left today."""
+    """Counts the bytes of one body, up to those left today."""
 
     def __init__(self, left: int | None, refusal: RateLimited) -> None:
         self.size = 0
@@ -59,14 +59,14 @@ class Meter:
         self._refusal = refusal
 
     def took(self, size: int) -> None:
-        """``RateLimited`` once there are more than that."""
+        """Raises ``RateLimited`` above the limit."""
         self.size += size
         if self._left is not None and self.size > self._left:
             raise self._refusal
 
 
 class Quotas:
-    """One a gateway. A limit of 0 is none."""
+    """One per gateway. A limit of 0 means no limit."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
         self._requests = settings.quota_requests_per_min
@@ -79,7 +79,7 @@ class Quotas:
         self._counted_at: float | None = None
 
     def take_request(self, principal: Principal) -> None:
-        """Count one; ``RateLimited`` says when the next may come."""
+        """Count a request; ``RateLimited`` says when the next is allowed."""
         if not self._requests or principal.is_owner:
             return
         who, now = identity(principal), self._clock()
@@ -92,13 +92,13 @@ class Quotas:
         bucket.at = now
         if bucket.left < 1:
             raise RateLimited(
-                f"your token may send {self._requests} requests a minute (LLC_QUOTA_REQUESTS_PER_MIN); wait, then go on",
+                f"your token may send {self._requests} requests per minute (LLC_QUOTA_REQUESTS_PER_MIN); wait, then go on",
                 retry_after=max(1, ceil((1 - bucket.left) / rate)),
             )
         bucket.left -= 1
 
     async def bytes_left(self, conn: Connection, principal: Principal, declared: int) -> int | None:
-        """What may still be uploaded today, None without a limit; ``RateLimited`` when ``declared`` is more."""
+        """Bytes that may still be uploaded today, None without a limit; ``RateLimited`` if ``declared`` is more."""
         if not self._bytes or principal.is_owner:
             return None
         left = self._bytes - await uploads.uploaded_today(conn, identity(principal))
@@ -114,7 +114,7 @@ class Quotas:
     async def metered(
         self, db: Database, principal: Principal, left: int | None
     ) -> AsyncIterator[Meter]:
-        """For one body while it is received: what came is counted, also when it was refused or broken off."""
+        """For one body while it is received: its bytes count even if it is refused or interrupted."""
         meter = Meter(left, self.out_of_bytes())
         try:
             yield meter
@@ -125,28 +125,28 @@ class Quotas:
 
     def out_of_bytes(self) -> RateLimited:
         return RateLimited(
-            f"your token may upload {self._bytes} bytes a day, UTC (LLC_QUOTA_UPLOAD_BYTES_PER_DAY); go on tomorrow",
+            f"your token may upload {self._bytes} bytes per day, UTC (LLC_QUOTA_UPLOAD_BYTES_PER_DAY): continue tomorrow",
             retry_after=_seconds_to_midnight(),
         )
 
     async def check_queue(self, conn: Connection, principal: Principal) -> None:
-        """``RateLimited`` when the queue takes no more work, of anybody or of this principal."""
+        """``RateLimited`` if the queue is full, in total or for this principal."""
         if self._queue and await self._depth_now(conn) >= self._queue:
             raise RateLimited(
-                f"{self._queue} jobs wait already, which is the most (LLC_MAX_QUEUED_JOBS); come back when some are done",
+                f"{self._queue} jobs are queued, which is the limit (LLC_MAX_QUEUED_JOBS): try again when some have ended",
                 retry_after=QUEUE_PAUSE_SECONDS,
             )
         if not self._jobs or principal.name == OWNER:
             return
         if await admin.queued_by(conn, principal.name, max_count=self._jobs) >= self._jobs:
             raise RateLimited(
-                f"{self._jobs} of your jobs wait already, which is the most (LLC_QUOTA_QUEUED_JOBS); "
-                "come back when some are done",
+                f"{self._jobs} of your jobs are queued, which is the limit (LLC_QUOTA_QUEUED_JOBS): "
+                "try again when some have ended",
                 retry_after=QUEUE_PAUSE_SECONDS,
             )
 
     async def _depth_now(self, conn: Connection) -> int:
-        """Of the whole queue, at most a second old; what was admitted since is counted along."""
+        """The length of the whole queue, at most a second old, plus the jobs admitted since."""
         now = self._clock()
         if self._counted_at is None or now - self._counted_at > DEPTH_SECONDS:
             self._counted_at = now  # before the wait: who comes meanwhile goes by the last count
@@ -156,14 +156,14 @@ class Quotas:
 
 
 async def check_capacity(folder: Path, min_free: int, declared: int) -> None:
-    """``OutOfSpace`` when ``declared`` bytes more would leave less than ``min_free`` on the disk of ``folder``."""
+    """``OutOfSpace`` if ``declared`` more bytes would leave less than ``min_free`` on the disk of ``folder``."""
     if not min_free:
         return
     free = (await asyncio.to_thread(shutil.disk_usage, folder)).free
     if free - declared < min_free:
         raise OutOfSpace(
-            "there is too little room in the data directory: an upload must leave LLC_MIN_FREE_BYTES free; "
-            "make room, or lower that, then send it again"
+            "the data directory has too little free space: an upload must leave LLC_MIN_FREE_BYTES free. "
+            "Free space or lower that setting, then send it again"
         )
 
 

@@ -1,6 +1,7 @@
-"""The tokens that are valid: the owner's, and those of the registry, asked for anew at every request.
+"""Valid tokens: the owner's, and those in the database, which are read on every request.
 
-Nothing is remembered between two requests, so that a token is worth nothing from the moment it is revoked.
+Nothing is cached between two requests, so that a revoked token fails at once. Failed attempts are limited by
+address.
 """
 
 from __future__ import annotations
@@ -22,42 +23,42 @@ from latent_core.domain.token import PREFIX, TokenState, TokenView, digest, well
 from latent_gateway.auth.principal import Principal
 
 MAX_FAILURES: Final = 20
-"""At once, from one address."""
+"""At the same time, from one address."""
 SECONDS_PER_FAILURE: Final = 3.0
-"""Until one of them is forgiven."""
+"""Seconds until one of them is forgiven."""
 MAX_ADDRESSES: Final = 4096
 NETWORK_BITS: Final = 64
-"""Of an IPv6 address: whoever has one has all that share them."""
+"""Of an IPv6 address: a client usually has a whole network of this size."""
 
 
 @dataclass(slots=True)
 class _Failures:
     count: float
     at: float
-    """When it was that many, by the clock."""
+    """The time of that count, by the clock."""
 
 
 class FailedAttempts:
-    """Bounded in memory: the addresses longest unheard of are forgotten."""
+    """Failed attempts by address. Bounded in memory: the addresses that were idle longest are forgotten."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
 
     def check(self, address: str) -> None:
-        """``RateLimited`` when too much from there was wrong."""
+        """``RateLimited`` after too many failures from there."""
         failures = self._failures.get(_network(address))
         if failures is None:
             return
         over = self._left(failures) - (MAX_FAILURES - 1)
         if over > 0:
             raise RateLimited(
-                "too many wrong tokens came from your address: wait, and compare the token with the one you were given",
+                "too many wrong tokens from your address: wait, then check the token",
                 retry_after=max(1, ceil(over * SECONDS_PER_FAILURE)),
             )
 
     def failed(self, address: str) -> None:
-        """Count one."""
+        """Count a failure."""
         network = _network(address)
         before = self._failures.pop(network, None)
         count = self._left(before) if before is not None else 0.0
@@ -70,7 +71,7 @@ class FailedAttempts:
 
 
 def _network(address: str) -> str:
-    """What one client can send from."""
+    """The network of one client."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
@@ -82,12 +83,12 @@ def _network(address: str) -> str:
     return str(int(parsed) >> (128 - NETWORK_BITS))
 
 
-NOT_OURS: Final = "the token is not valid: compare it with the one you were given, LLC_MCP_TOKEN or the data directory's token file"
-MISTYPED: Final = "the token is not whole: one of its characters is wrong or missing; copy it again"
+NOT_OURS: Final = "the token is not valid: check it against the token that you received, LLC_MCP_TOKEN, or the data directory's token file"
+MISTYPED: Final = "the token has a wrong or missing character: copy it again"
 
 
 class TokenRegistry:
-    """One of these a gateway."""
+    """One per gateway."""
 
     def __init__(self, owner_token: str, db: Database) -> None:
         self._owner = digest(owner_token)
@@ -97,12 +98,12 @@ class TokenRegistry:
     async def authenticate(self, authorization: str | None, address: str) -> Principal:
         """The principal of an ``Authorization`` header sent from ``address``.
 
-        ``Unauthorized`` says what is wrong with it, ``RateLimited`` that too much from there was.
+        Raises ``Unauthorized`` for an invalid token and ``RateLimited`` after too many failures from that address.
         """
         return await self.principal_of(_bearer(authorization), address)
 
     async def principal_of(self, token: str, address: str) -> Principal:
-        """The same for a token by itself, as a person types it into a form."""
+        """The same for a token without a header, such as one typed into a form."""
         try:
             return await self._judged(token, digest(token))
         except Unauthorized:
@@ -112,16 +113,16 @@ class TokenRegistry:
             raise
 
     async def renewed(self, principal: Principal) -> Principal:
-        """The principal as its token allows now, for who goes on without showing it: streams and sessions.
+        """The principal with the rights of its token now, for streams and sessions that do not send it again.
 
-        ``Unauthorized`` when the token is no longer live.
+        Raises ``Unauthorized`` if the token is no longer valid.
         """
         if principal.token_id is None:
             return principal
         return await self.of_id(principal.token_id)
 
     async def of_id(self, token_id: int) -> Principal:
-        """The principal of a token that was shown before; ``Unauthorized`` when it is no longer live."""
+        """The principal of a token that was shown earlier; ``Unauthorized`` if it is no longer valid."""
         async with self._db.reading() as conn:
             found = await tokens.get(conn, token_id)
         if found is None:

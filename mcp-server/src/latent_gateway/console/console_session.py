@@ -1,4 +1,4 @@
-"""Who looks at a page: a session's principal, with the links and the request's id that its answers need."""
+"""The session of a console page: its principal, with the links and the request id for its answers."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from latent_gateway.context import BlobLinks, Gateway, gateway, request_id
 COOKIE: Final = "latent_session"
 LASTS_SECONDS: Final = 12 * 3600
 KEY_NAME: Final = "console_sessions"
-"""Of the secret in Postgres: every gateway knows every session."""
+"""Name of the secret in Postgres, shared by all gateways."""
 _SHAPE: Final = re.compile(r"([A-Za-z0-9:_-]{1,128})\.([0-9]{1,12})\.([0-9a-f]{64})")
 
 
 class Sessions:
-    """Signs who signed in, and until when."""
+    """Signs session cookies: who signed in, and until when."""
 
     def __init__(self, key: bytes, *, clock: Callable[[], float] = time) -> None:
         self._key = hashlib.sha256(b"latent console sessions\0" + key).digest()
         self._clock = clock
 
     def sign(self, subject: str) -> str:
-        """A cookie's value for ``subject``: letters, digits, ``:``, ``_`` and ``-``."""
+        """The cookie value for ``subject``: letters, digits, ``:``, ``_`` and ``-``."""
         expires = str(int(self._clock()) + LASTS_SECONDS)
         return f"{subject}.{expires}.{self._mac(subject, expires)}"
 
     def subject(self, cookie: str | None) -> str:
-        """Whom a cookie was signed for; ``Unauthorized`` when it is not ours or has expired."""
+        """The subject of a cookie; ``Unauthorized`` if the signature is wrong or it has expired."""
         parts = _SHAPE.fullmatch(cookie or "")
         if parts is None:
             raise Unauthorized("sign in to use the console")
@@ -49,7 +49,7 @@ class Sessions:
         return subject
 
     def fingerprint(self, secret: str) -> str:
-        """Tells whether a secret is still the same, without telling it."""
+        """Shows whether a secret is still the same without revealing it."""
         return hmac.new(self._key, b"fingerprint\0" + secret.encode(), hashlib.sha256).hexdigest()
 
     def _mac(self, subject: str, expires: str) -> str:
@@ -58,21 +58,21 @@ class Sessions:
 
 
 TOKEN_SUBJECT: Final = "token:"
-"""And its id."""
+"""Followed by its id."""
 OWNER_SUBJECT: Final = "owner:"
-"""And the fingerprint of the token, so that another token ends the session."""
+"""Followed by the fingerprint of the token, so that a new token ends the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
     principal: Principal
     links: BlobLinks
-    """Relative: pictures come from wherever the page did."""
+    """Relative links, so that images come from the same origin as the page."""
     request_id: str
 
 
 async def signed(request: Request, shared: Gateway, token: str) -> str:
-    """A session's cookie for a token; ``Unauthorized`` and ``RateLimited`` as for any request with it."""
+    """A session cookie for a token; ``Unauthorized`` and ``RateLimited`` as for any request with it."""
     principal = await shared.tokens.principal_of(token, _address(request))
     sessions = await _sessions(request, shared)
     if principal.token_id is not None:
@@ -81,7 +81,7 @@ async def signed(request: Request, shared: Gateway, token: str) -> str:
 
 
 async def session_of(request: Request, shared: Gateway) -> ConsoleSession:
-    """Who looks, by the token as it is now; ``Unauthorized`` without a session or when its token is revoked."""
+    """The session with its token's rights now; ``Unauthorized`` without a session or with a revoked token."""
     sessions = await _sessions(request, shared)
     subject = sessions.subject(request.cookies.get(COOKIE))
     return ConsoleSession(
@@ -101,7 +101,7 @@ async def _principal(subject: str, sessions: Sessions, shared: Gateway) -> Princ
 
 
 async def _sessions(request: Request, shared: Gateway) -> Sessions:
-    """With the key that every gateway has; read once."""
+    """Signs with the key that all gateways share; it is read once."""
     kept = getattr(request.app.state, "console_sessions", None)
     if kept is None:
         async with shared.stack.db.transaction() as conn:
@@ -115,7 +115,7 @@ def _address(request: Request) -> str:
 
 
 async def session(request: Request, shared: Annotated[Gateway, Depends(gateway)]) -> ConsoleSession:
-    """Counted as any request of its token is."""
+    """The session, counted as a request of its token."""
     found = await session_of(request, shared)
     shared.quotas.take_request(found.principal)
     return found

@@ -1,4 +1,4 @@
-"""A container's page: what it holds, a way to add, who may do what, and its manifest."""
+"""The page of a container: its contents, a form to add files, its roles and its manifest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def container_page(
     prefix: Annotated[Text, Query(max_length=4096)] = "",
     cursor: Annotated[str, Query(max_length=128)] = "",
 ) -> Response:
-    """Documents in the order of their ids."""
+    """Documents, ordered by id."""
     async with shared.stack.db.reading() as conn:
         container = await access.readable_one(conn, session.principal, container_id)
         sizes, last = await containers.sizes(conn, container.id)
@@ -67,7 +67,7 @@ async def container_page(
 
 
 async def why_closed(conn: Connection, session: ConsoleSession, container_id: str) -> str | None:
-    """Why this visitor may not add to a container that may be read; None when it may."""
+    """Why this user may not add to the container; None if they may."""
     try:
         await access.writable(conn, session.principal, container_id)
     except (Conflict, Forbidden) as error:
@@ -81,11 +81,11 @@ def _after(cursor: str) -> UUID | None:
     try:
         return UUID(cursors.decode(cursor))
     except ValueError as exc:
-        raise Invalid("this address cannot be read: begin at the container's first page") from exc
+        raise Invalid("this address is not valid: start at the container's first page") from exc
 
 
 def _written(container: Readable) -> str:
-    """The manifest as YAML, defaults included."""
+    """The manifest as YAML, including defaults."""
     return yaml.safe_dump(
         container.manifest.model_dump(mode="json"), sort_keys=False, allow_unicode=True
     )

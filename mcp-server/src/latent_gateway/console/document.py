@@ -1,4 +1,4 @@
-"""A document's page: a page's image beside its text, its chunks, and where it all comes from."""
+"""The page of a document: a page image beside its text, its chunks, and its provenance."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ router = pages()
 CHUNKS: Final = 20
 THUMBNAILS: Final = 24
 SECONDS: Final = 2.0
-"""Then a list of chunks ends early."""
+"""Longer lists of chunks end early."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageImageView:
-    """A page's image, or that there is none."""
+    """The image of a page, or why there is none."""
 
     page: int
     uri: str | None
@@ -42,11 +42,11 @@ class PageImageView:
 
 @dataclass(frozen=True, slots=True)
 class ChunkExcerpt:
-    """Some of a document's chunks, in their order."""
+    """Some chunks of a document, in order."""
 
     found: list[ChunkView]
     following: int | None
-    """The number to go on after."""
+    """The number after which the list continues."""
     chosen: UUID | None = None
 
 
@@ -59,7 +59,7 @@ async def document_page(
     chunk: UUID | None = None,
     after: Annotated[int, Query(ge=-1, lt=2**62)] = -1,
 ) -> Response:
-    """With ``chunk`` its list begins there, and the page is the one it stands on."""
+    """With ``chunk``, the list starts there and the page is the one that contains it."""
     async with shared.stack.db.reading() as conn:
         document = await readable_document(conn, session.principal, doc_id)
         chunks = await _chunks(conn, document, chunk, after)
@@ -84,7 +84,7 @@ async def document_page(
 
 
 def picture(row: Mapping[str, Any], links: BlobLinks) -> PageImageView:
-    """Of a page's row."""
+    """The image of a page row."""
     drawn = row["image_sha256"] and row["mime"]
     uri = links.page_image(row["image_sha256"], row["mime"], row["filename"]) if drawn else None
     return PageImageView(row["page"], uri, row["width"], row["height"])
@@ -105,8 +105,8 @@ async def _page(
 async def _chunks(
     conn: Connection, document: DocumentView, chosen: UUID | None, after: int
 ) -> ChunkExcerpt:
-    """From the chosen one on, else after the number given. One that is gone is passed over in silence:
-    the document has changed since."""
+    """Chunks from the chosen one on, else after the given number. A missing chunk is ignored: the document has
+    changed."""
     if chosen is not None:
         row = await chunk_listing.one(conn, document.container_id, chosen)
         if row is not None and row.doc_id == document.doc_id:
@@ -125,6 +125,6 @@ async def _chunks(
 
 
 def _page_of(chunks: ChunkExcerpt) -> int | None:
-    """Where the chosen chunk stands."""
+    """The page of the chosen chunk."""
     first = chunks.found[0] if chunks.found and chunks.chosen else None
     return first.place.page if first is not None else None

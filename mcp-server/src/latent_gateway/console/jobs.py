@@ -1,4 +1,4 @@
-"""Jobs: what is being done, what failed and why, live where there is a script; cancel and try again."""
+"""Jobs: running and failed ones with their causes, updated live where scripts run; cancel and requeue."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from latent_gateway.console.view import HEADERS, draw, page
 from latent_gateway.context import Gateway, RequestId, Shared
 
 LONGEST_SECONDS: Final = 1800.0
-"""Browsers come back by themselves."""
+"""Browsers connect again by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFragment:
     html: str
     ended: bool
-    """Nothing more will come."""
+    """No more updates will come."""
 
 
 Look = Callable[[], Awaitable[LiveFragment]]
-"""Draws the part as it is now, for whoever still may see it; raises ``LatentError`` when nobody may."""
+"""Renders the current state, if the user may still see it; else raises ``LatentError``."""
 
 
 def live(shared: Gateway, session: ConsoleSession, look: Look) -> StreamingResponse:
-    """Server-sent events: ``part`` with HTML whenever it has changed, ``end`` when there will be no more."""
+    """Server-sent events: ``part`` with HTML after each change, ``end`` at the end."""
     shared.streams.take(session.principal)
     return CountedStream(_parts(shared, look), shared.streams, session.principal, HEADERS)
 
@@ -83,7 +83,7 @@ router = pages()
 JOBS: Final = 30
 EVENTS_SHOWN: Final = 100
 REFRESH_SECONDS: Final = 5
-"""Without a script a page with open jobs asks for itself again so often."""
+"""Without scripts, a page with open jobs reloads at this interval."""
 
 Container = Annotated[Text, Query(max_length=64)]
 Status = Annotated[str, Query(max_length=16)]
@@ -98,7 +98,7 @@ async def jobs_page(
     status: Status = "",
     cursor: Cursor = "",
 ) -> Response:
-    """Newest first."""
+    """Jobs, newest first."""
     shown = await _list(shared, session, container, status, cursor)
     params = {"container": container, "status": status, "cursor": cursor}
     given = urlencode({name: value for name, value in params.items() if value})
@@ -121,7 +121,7 @@ async def jobs_live(
     status: Status = "",
     cursor: Cursor = "",
 ) -> Response:
-    """The list, whenever it changes. Rights are looked at every time."""
+    """The list after each change. Permissions are checked every time."""
     await _list(shared, session, container, status, cursor)
 
     async def look() -> LiveFragment:
@@ -160,7 +160,7 @@ async def job_page(job_id: int, shared: Shared, session: SignedIn) -> Response:
 
 @router.get("/console/jobs/{job_id}/live")
 async def job_live(job_id: int, request: Request, shared: Shared, session: SignedIn) -> Response:
-    """The job, whenever it changes, until it has ended."""
+    """The job after each change, until it has ended."""
     await _one(shared, session, job_id)
 
     async def look() -> LiveFragment:
@@ -185,7 +185,7 @@ async def _one(shared: Gateway, session: ConsoleSession, job_id: int) -> dict[st
 
 
 async def _own(conn: Connection, session: ConsoleSession) -> frozenset[str]:
-    """Containers whose jobs this visitor may steer."""
+    """Containers whose jobs this user may change."""
     try:
         found = await access.all_owned(conn, session.principal, scope=Scope.INGEST)
     except Forbidden:  # a token that only reads

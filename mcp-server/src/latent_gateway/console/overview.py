@@ -1,4 +1,4 @@
-"""The first page: the containers that may be read, what they hold and how they are."""
+"""The first page: the containers that the user may read, their contents and their health."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from latent_gateway.context import Shared
 router = pages()
 
 SHOWN: Final = 30
-"""Containers a page: each is counted anew."""
+"""Containers per page: each is counted on every request."""
 JOBS_COUNTED: Final = 500
-"""Of all containers together; more are told as so many or more."""
+"""Of all containers together; above it, the page shows this number with a plus."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerHealth:
-    """What jobs say of a container."""
+    """The jobs of a container, summarised."""
 
     open: int
     failed: int
     pending: int
-    """Documents that were accepted and are not searchable yet."""
+    """Documents that are accepted and not searchable yet."""
 
     @property
     def word(self) -> str:
@@ -48,7 +48,7 @@ class ContainerHealth:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A container as the first page shows it."""
+    """A container on the first page."""
 
     container: Readable
     sizes: ContainerSizes
@@ -60,7 +60,7 @@ class Card:
 async def overview(
     shared: Shared, session: SignedIn, start: Annotated[int, Query(ge=0, le=1_000_000)] = 0
 ) -> Response:
-    """Containers in the order of their ids."""
+    """Containers, ordered by id."""
     async with shared.stack.db.reading() as conn:
         readable = await access.all_readable(conn, session.principal)
         shown = readable[start : start + SHOWN]
@@ -85,7 +85,7 @@ async def _cards(conn: Connection, shown: Sequence[Readable]) -> list[Card]:
 
 
 async def jobs_of(conn: Connection, ids: Sequence[str]) -> Counter[tuple[str, bool]]:
-    """How many jobs are open (True) or have failed (False), by container."""
+    """Numbers of open (True) and failed (False) jobs by container."""
     if not ids:
         return Counter()
     states = (JobState.QUEUED, JobState.RUNNING, JobState.FAILED)

@@ -1,4 +1,4 @@
-"""How the console's routes end: errors as pages, and a way to sign in where a session is missing."""
+"""Routes of the console: errors as pages, the redirect to the sign-in page, and the check of the origin."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SAFE: Final = frozenset({"GET", "HEAD"})
 
 
 class ForeignOrigin(Forbidden):
-    """A change that another site's page asks for."""
+    """A page of another site has sent a change."""
 
 
 def check_origin(request: Request) -> None:
-    """``ForeignOrigin`` unless a page of ours asks. Browsers name the origin of every POST."""
+    """``ForeignOrigin`` unless one of our pages sent the request. Browsers send the origin with every POST."""
     if request.method in SAFE:
         return
     origins = request.headers.getlist("origin")
@@ -41,12 +41,12 @@ def check_origin(request: Request) -> None:
     # The scheme is not compared: behind a proxy that ends TLS ours is another than the browser's.
     if len(origins) != 1 or not host or _host_of(origins[0]) != host:
         raise ForeignOrigin(
-            "this change was not asked for by a page of this console: open the console and try again there"
+            "this request does not come from a page of this console: open the console and try again there"
         )
 
 
 def _host_of(origin: str) -> str | None:
-    """With its port; None of what is no address at all."""
+    """The host with its port; None if the origin is not an address."""
     try:
         return urlsplit(origin.lower()).netloc
     except ValueError:
@@ -69,7 +69,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class ConsoleRoute(APIRoute):
-    """A route whose errors people read."""
+    """A route whose errors are pages."""
 
     @override
     def get_route_handler(self) -> Handler:
@@ -85,7 +85,7 @@ class ConsoleRoute(APIRoute):
                 request.app.state.gateway.stack.capacity.heard(error)
                 return failed(error)
             except RequestValidationError:
-                return failed(Invalid("this address cannot be read: go back and follow a link"))
+                return failed(Invalid("this address is not valid: go back and follow a link"))
             except HTTPException as error:
                 return failed(_as_latent_error(error), error.status_code)
 
@@ -93,12 +93,12 @@ class ConsoleRoute(APIRoute):
 
 
 def pages() -> APIRouter:
-    """A router of pages; they are for people, not for the schema."""
+    """A router of pages, which are not in the schema."""
     return APIRouter(include_in_schema=False, route_class=ConsoleRoute)
 
 
 def to_sign_in(request: Request) -> Response:
-    """To the sign-in page, and back to where a reader wanted to go."""
+    """Redirect to the sign-in page, and from there back to this page."""
     address = request.url.path
     if request.url.query:
         address += f"?{request.url.query}"

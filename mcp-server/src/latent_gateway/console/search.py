@@ -1,4 +1,4 @@
-"""The search page: a form that is an address, and the answer below it."""
+"""The search page: a form whose values are in the address, and the answer below it."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ MAX_CURSOR_CHARS: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class SearchForm:
-    """As it is written in the form."""
+    """The values of the form."""
 
     query: str = ""
     containers: tuple[str, ...] = ()
-    """None named: all that may be read."""
+    """Without any: all containers that the user may read."""
     mode: str = ""
     types: tuple[str, ...] = ()
     path: str = ""
@@ -62,7 +62,7 @@ class SearchForm:
         def several(name: str, max_chars: int) -> tuple[str, ...]:
             values = tuple(dict.fromkeys(v for v in given.getlist(name) if v))
             if len(values) > max_chars or any(len(v) > MAX_ID_CHARS for v in values):
-                raise Invalid(f"'{name}' names too much: choose at most {max_chars}")
+                raise Invalid(f"'{name}' has too many values: choose at most {max_chars}")
             return values
 
         return cls(
@@ -80,16 +80,16 @@ class SearchForm:
 
     @property
     def nothing(self) -> bool:
-        """Nothing to look for yet: only the form is shown."""
+        """Nothing to search for: only the form is shown."""
         return not (self.query or self.must)
 
     @property
     def narrowed(self) -> bool:
-        """Whether any of the further fields is in use: they are shown open then."""
+        """Whether one of the further fields is set; they are then shown open."""
         return bool(self.types or self.path or self.must or self.since or self.until)
 
     def request(self, readable: Sequence[str]) -> SearchRequest:
-        """The search; ``Invalid`` names the field that cannot be read."""
+        """The search request; ``Invalid`` names the field with the error."""
         search_fields: dict[str, Any] = {
             "containers": list(self.containers or readable[:MAX_CONTAINERS]),
             "query": self.query,
@@ -110,14 +110,14 @@ class SearchForm:
             raise Invalid(message) from exc
 
     def _filters(self) -> dict[str, Any]:
-        """Dates mean whole days in UTC, both included."""
+        """Filters. Dates are whole days in UTC, both included."""
         days = {"gte": self.since, "lte": self.until}
         modified = {op: day for op, day in days.items() if day}
         filters: dict[str, Any] = {"source_type": list(self.types)} if self.types else {}
         return filters | ({"modified": modified} if modified else {})
 
     def parameters(self, **other: str) -> list[tuple[str, str]]:
-        """Of an address that asks the same, with ``other`` fields in place of these."""
+        """The parameters of an address with the same search, with ``other`` fields replaced."""
         fields = {
             "q": self.query,
             "mode": self.mode,
@@ -138,7 +138,7 @@ MODES: Final = {
     SearchMode.RERANK: "Reranked",
     SearchMode.CROSSMODAL: "Pages and pictures",
 }
-"""What people may choose, of the modes that are offered."""
+"""The offered modes that users may choose."""
 CHOICES: Final = tuple((m.value, MODES.get(m, m.value)) for m in OFFERED_MODES)
 TYPES: Final = tuple(t.value for t in SourceType)
 
@@ -148,7 +148,7 @@ router = pages()
 
 @router.get("/console/search")
 async def search(request: Request, shared: Shared, session: SignedIn) -> Response:
-    """By an address that holds the whole question: it can be kept, sent on and read without a script."""
+    """Search with the address alone: it can be saved, shared and read without scripts."""
     form = SearchForm.of(request.query_params)
     async with shared.stack.db.reading() as conn:
         readable = await access.all_searchable(conn, session.principal)
@@ -180,7 +180,7 @@ async def _answer(
 
 
 def _shown(form: SearchForm, answer: SearchResponse | None) -> dict[str, object]:
-    """What the template is given of an answer."""
+    """The template's values of an answer."""
     notes: list[Issue] = answer.issues if answer is not None else []
     following = None
     if answer is not None and answer.next_cursor is not None:

@@ -17,7 +17,7 @@ from latent_gateway.context import Shared
 router = pages()
 
 OURS: Final = re.compile(r"/(?:console/[!-~]*)?")
-"""Where signing in may lead: pages of the console only."""
+"""Allowed targets after signing in: pages of the console only."""
 MAX_TOKEN_CHARS: Final = 512
 
 
@@ -41,7 +41,7 @@ async def sign_in(
     token: Annotated[str, Form(max_length=MAX_TOKEN_CHARS)] = "",
     next_page: Annotated[str, Form(alias="next", max_length=4096)] = "/",
 ) -> Response:
-    """Exchange a token for a session; the token itself is forgotten at once."""
+    """Exchange a token for a session. The token itself is not stored."""
     try:
         cookie = await signed(request, shared, token.strip())
     except (Unauthorized, RateLimited) as error:
@@ -67,14 +67,14 @@ async def sign_in(
 
 @router.post("/logout")
 async def sign_out() -> Response:
-    """Forget the session in this browser."""
+    """Delete the session in this browser."""
     answer = RedirectResponse(SIGN_IN, 303, HEADERS)
     answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     return answer
 
 
 def landing(path: str) -> str:
-    """Where signing in leads: to ``path`` if that is a page of ours."""
+    """The target after signing in: ``path`` if it is one of our pages."""
     return path if OURS.fullmatch(path) and "\\" not in path else "/"
 
 

@@ -1,4 +1,4 @@
-"""The console: pages for people at ``/``, on the same functions as the API (docs/console.md)."""
+"""The console: pages at ``/`` that use the same functions as the API (docs/console.md)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ rest = pages()
 
 @rest.get("/console/{path:path}")
 async def nowhere(path: str) -> None:
-    """Below the console, what is not there is told as a page."""
+    """An unknown address below the console shows an error page."""
     raise NotFound(f"the console has no page '{path[:120]}'")
 
 
 def install(app: FastAPI) -> None:
-    """Add the console's routes; the last one takes what the others leave."""
+    """Add the console's routes. The last one catches unknown addresses."""
     for module in MODULES:
         app.include_router(module.router)
     app.include_router(rest)

@@ -1,4 +1,4 @@
-"""How the console says things: places, reasons, ages, sizes."""
+"""Text formats of the console: places, reasons, ages, sizes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def amount(number: int, noun: str) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes as people read them."""
+    """Bytes with a unit."""
     if count is None:
         return "unknown"
     shown, unit = float(count), 0
@@ -40,12 +40,12 @@ def size(count: int | None) -> str:
 
 
 def moment(at: datetime | None) -> str:
-    """To the minute, in UTC."""
+    """A time to the minute, in UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC") if at else "never"
 
 
 def ago(at: datetime | None, now: datetime | None = None) -> str:
-    """``3 days ago``; what lies ahead (a clock that is wrong) is ``just now``."""
+    """``3 days ago``; a time in the future (a wrong clock) is ``just now``."""
     if at is None:
         return "never"
     age = (now or datetime.now(UTC)) - at
@@ -58,7 +58,7 @@ def ago(at: datetime | None, now: datetime | None = None) -> str:
 
 
 def seconds(count: float | None) -> str:
-    """A time to go."""
+    """A remaining time."""
     if count is None:
         return ""
     if count < 90:
@@ -67,7 +67,7 @@ def seconds(count: float | None) -> str:
 
 
 def place(found: PlaceView) -> str:
-    """Where a chunk stands, without its headings."""
+    """The place of a chunk, without its headings."""
     parts = [found.key_path or ""]
     if found.page is not None:
         parts.append(_span("page", found.page, found.page_end))
@@ -91,14 +91,14 @@ def reason(why: Reason) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value of meta or of an event's details; of an issue its message."""
+    """A value of meta or of an event's details; for an issue its message."""
     if isinstance(value, Mapping) and isinstance(value.get("message"), str):
         return str(value["message"])
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def marked(text: str, ranges: Sequence[tuple[int, int]]) -> Markup:
-    """``text`` of a stranger, escaped, with ``ranges`` (characters, in order) in ``<mark>``."""
+    """Untrusted ``text``, escaped, with ``ranges`` (characters, in order) in ``<mark>``."""
     parts: list[Markup] = []
     at = 0
     for start, end in ranges:

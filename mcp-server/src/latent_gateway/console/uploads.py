@@ -1,4 +1,4 @@
-"""Files from a browser's form: with a script that shows how far it is, and without one."""
+"""Files from a browser's form, with or without a progress script."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ router = pages()
 MAX_FILES: Final = 20
 FIELD: Final = "files"
 FORM_BYTES: Final = 64 * 1024
-"""What the form may add to its files: boundaries and names."""
+"""Extra bytes of the form: boundaries and names."""
 BLOCK: Final = 256 * 1024
 REMARKS: Final = frozenset({"content-length", "content-type", "transfer-encoding"})
-"""Headers that speak of the form's body, not of a file's."""
+"""Headers of the form's body, not of one file."""
 
 
 @router.post("/console/containers/{container_id}/uploads")
 async def send(container_id: str, request: Request, shared: Shared, session: SignedIn) -> Response:
-    """Take the files of a form, each as the API takes one; then show the container's jobs."""
+    """Accept the files of a form as the API does, then show the container's jobs."""
     declared = max(0, uploads.declared_bytes(request) - FORM_BYTES)
     async with shared.stack.db.reading() as conn:
         await access.writable(conn, session.principal, container_id)
@@ -64,13 +64,13 @@ async def send(container_id: str, request: Request, shared: Shared, session: Sig
 
 
 async def _form(request: Request, shared: Gateway, left: int | None) -> FormData:
-    """The form's parts, in temporary files; ``TooLarge`` once it is over the limit of an upload in all, and
-    ``RateLimited`` once it is over what is ``left`` to the sender."""
+    """The form's parts, in temporary files; ``TooLarge`` above the upload limit in total, ``RateLimited`` above the
+    bytes ``left`` for this sender."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Invalid("files are sent as a form (multipart/form-data)")
     limit = shared.settings.max_upload_bytes + FORM_BYTES
     refusal: LatentError = TooLarge(
-        f"files sent together may have {limit} bytes; send fewer at a time"
+        f"files sent together may have at most {limit} bytes: send fewer at once"
     )
     if left is not None and left + FORM_BYTES < limit:
         limit, refusal = left + FORM_BYTES, shared.quotas.out_of_bytes()
@@ -80,17 +80,17 @@ async def _form(request: Request, shared: Gateway, left: int | None) -> FormData
         async with aclosing(stream):
             return await _Parser(request.headers, stream, shared.stack.tmp).parse()
     except MultiPartException as exc:
-        raise Invalid(f"the form cannot be read: {exc.message}") from exc
+        raise Invalid(f"the form is not valid: {exc.message}") from exc
     except ClientDisconnect as exc:
-        raise Invalid("the upload was broken off") from exc
+        raise Invalid("the upload was interrupted") from exc
     except OSError as exc:
         raise OutOfSpace(
-            f"the files could not be kept ({exc.strerror}): make room, then send them again"
+            f"the files could not be kept ({exc.strerror}): free space, then send them again"
         ) from exc
 
 
 class _Parser(MultiPartParser):
-    """Keeps files in our own folder, whose room was looked at."""
+    """Stores files in our own folder, whose free space was checked."""
 
     def __init__(self, headers: Headers, stream: AsyncGenerator[bytes, None], folder: Path) -> None:
         super().__init__(headers, stream, max_files=MAX_FILES, max_fields=0)
@@ -116,7 +116,7 @@ def _counted(receive: Receive, limit: int, refusal: LatentError) -> Receive:
             async with asyncio.timeout(SECONDS_BETWEEN_PIECES):
                 message = await receive()
         except TimeoutError as exc:
-            raise TimedOut("the upload stood still for a minute; send it again") from exc
+            raise TimedOut("no data arrived for a minute: send the upload again") from exc
         size += len(message.get("body", b""))
         if size > limit:
             raise refusal
@@ -128,7 +128,7 @@ def _counted(receive: Receive, limit: int, refusal: LatentError) -> Receive:
 async def _take(
     container_id: str, file: UploadFile, request: Request, shared: Gateway, session: ConsoleSession
 ) -> None:
-    """One file, by way of the API's own functions: their limits and their audit are the console's."""
+    """One file, through the API's own functions, so that their limits and audit apply."""
     name = file.filename or ""
     answer = await uploads.upload(
         container_id, _as_upload(request, file), name, shared, session.principal, session.request_id
@@ -139,7 +139,7 @@ async def _take(
 
 
 def _as_upload(request: Request, file: UploadFile) -> Request:
-    """The request the API would have had for this file alone."""
+    """The request that the API would have received for this file alone."""
     kept = [(k, v) for k, v in request.scope["headers"] if k.decode("latin-1") not in REMARKS]
     given = {"content-type": file.content_type or "", "content-length": str(file.size or 0)}
     headers = [*kept, *((k.encode(), quote(v, safe="/;=+. -").encode()) for k, v in given.items())]

@@ -1,4 +1,4 @@
-"""Templates and the headers every page goes out with. Whatever stands in a document is text, never markup."""
+"""Templates, static files, and the headers of every page. Text of documents is always escaped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Asset:
 
 @cache
 def asset(name: str) -> Asset:
-    """``KeyError`` when there is no such asset."""
+    """Raises ``KeyError`` if there is no such asset."""
     package, path, mime = PLACES[name]
     content = files(package).joinpath(path).read_bytes()
     version = hashlib.sha256(content).hexdigest()[:VERSION_CHARS]
@@ -50,13 +50,13 @@ def asset(name: str) -> Asset:
 
 
 def address(name: str) -> str:
-    """For templates."""
+    """The address, for templates."""
     return f"/console/static/{name}?v={asset(name).version}"
 
 
 @router.get("/console/static/{name}")
 async def static(name: str) -> Response:
-    """Anybody may read these: there is nothing in them."""
+    """Static files. They contain nothing private, so they need no session."""
     if name not in PLACES:
         raise NotFound(f"the console has no file '{name[:80]}'")
     found = asset(name)
@@ -108,18 +108,18 @@ def templates() -> Environment:
 
 
 def draw(template: str, **shown: Any) -> str:
-    """A template as HTML."""
+    """Render a template to HTML."""
     return templates().get_template(template).render(**shown)
 
 
 def page(
     template: str, session: ConsoleSession | None, *, status: int = 200, **shown: Any
 ) -> Response:
-    """A whole page, or a part that htmx puts into one."""
+    """A whole page, or a part that htmx inserts."""
     content = draw(template, session=session, **shown)
     return Response(content, status, headers=HEADERS, media_type="text/html")
 
 
 def wants_part(request: Request) -> bool:
-    """Whether htmx asks for the part that changes, not for the page."""
+    """Whether htmx requests only the changed part."""
     return FRAGMENT in request.headers and RESTORING not in request.headers

@@ -1,4 +1,4 @@
-"""One call of a tool: who calls, on what, and whom to tell of progress."""
+"""One call of a tool: its caller, the stack, and its progress notifications."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from latent_gateway.context import BlobLinks, Gateway
 
 
 class Progress(Protocol):
-    """Tells the client how far a call is; silent unless the client asked to be told."""
+    """Notifies the client of progress, if the client has requested it."""
 
     def __call__(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -32,14 +32,14 @@ __all__ = ["Scope", "ScopedTool", "may"]
 
 
 class ScopedTool(Protocol):
-    """A tool, as far as rights go."""
+    """A tool as far as permissions are concerned."""
 
     @property
     def scope(self) -> Scope: ...
 
     @property
     def also(self) -> Scope | None:
-        """A scope that suffices as well."""
+        """A scope that is also sufficient."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Hits as a model reads them: what it needs to judge, cite and go on, and as many as the budget holds."""
+"""Hits in a compact form for models: what they need to judge, cite and continue, and as many as fit the budget."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from latent_gateway.mcp.results import IssueSummary, ToolResult, longest, size
 from latent_gateway.mcp.tools.port import UntrustedContent
 
 ENVELOPE_BYTES: Final = 900
-"""What an answer holds beside its hits: cursor, advice, a few issues."""
+"""Size of an answer without its hits: cursor, advice, a few issues."""
 MIN_TEXT_BYTES: Final = 120
-"""A text of which less would be left is left out."""
+"""A text is omitted if fewer bytes of it would fit."""
 MARK: Final = "..."
 
 
 class CompactContent(UntrustedContent):
-    """The words of a hit."""
+    """The text of a hit."""
 
     title: str
     source: str
@@ -32,7 +32,7 @@ class CompactContent(UntrustedContent):
 
 
 class DuplicateCopy(ToolResult):
-    """Another document that says nearly the same."""
+    """Another document with nearly the same text."""
 
     doc_id: str
     score: float
@@ -48,7 +48,7 @@ class CompactHit(ToolResult):
     page: int | None = None
     page_end: int | None = None
     lines: list[int] = []
-    """First and last."""
+    """First and last line."""
     modality: str = "text"
     source_type: str
     why: list[str] = []
@@ -57,7 +57,7 @@ class CompactHit(ToolResult):
     page_uri: str | None = None
     modified_at: str | None = None
     also_in_document: int = 0
-    """Further passages of the same document that matched."""
+    """Further matching passages of the same document."""
     duplicates: list[DuplicateCopy] = []
     text_truncated: bool = False
     untrusted_content: CompactContent
@@ -79,11 +79,11 @@ class ToolSearchResult(ToolResult):
 class CompactFit:
     hits: list[CompactHit]
     truncated: bool
-    """Hits were left out, or a text was shortened."""
+    """Some hits were omitted, or a text was shortened."""
 
 
 def fit(hits: Sequence[Hit], detail: Detail, max_bytes: int) -> CompactFit:
-    """The first of ``hits`` that fit into an answer of ``max_bytes``; at least one, shortened if need be."""
+    """The first of ``hits`` that fit into an answer of ``max_bytes``; at least one, shortened if necessary."""
     left = max_bytes - ENVELOPE_BYTES
     kept: list[CompactHit] = []
     for hit in hits:
@@ -150,7 +150,7 @@ def _compact_content(hit: Hit, full: bool) -> CompactContent:
 
 
 def _shortened(hit: CompactHit, budget: int, *, must: bool) -> CompactHit | None:
-    """With as much of its text as there is room for; None when that is too little, unless it ``must`` be shown."""
+    """The hit with as much text as fits; None if too little fits and it is not a ``must``."""
     content = hit.untrusted_content
     bare = content.model_copy(
         update={"before": [], "after": [], "meta": {}, "text": "", "snippet": "", "section": ""}
@@ -171,7 +171,8 @@ def _shortened(hit: CompactHit, budget: int, *, must: bool) -> CompactHit | None
 
 
 def cut(text: str, budget: int) -> str:
-    """The beginning of ``text`` that takes at most ``budget`` bytes as JSON, quotes not counted; at a whole word."""
+    """The longest beginning of ``text`` that takes at most ``budget`` bytes as JSON without quotes, cut at a whole
+    word."""
     if size(text) - 2 <= budget:
         return text
     head = longest(text, budget - len(MARK))

@@ -1,7 +1,7 @@
-"""Who may speak to ``/mcp`` at all: the Host and Origin of a request, compared before anything else is looked at.
+"""Access to ``/mcp``: the Host and Origin of a request are checked first.
 
-A web page that an attacker controls can let its own name resolve to this machine; the browser then sends its
-requests here. What it cannot do is name another host than its own.
+An attacker's web page can let its own name resolve to this machine; the browser then sends its requests here. But
+the page cannot send another host name than its own (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ SHOWN: Final = 100
 
 
 class UnknownHost(Forbidden):
-    """The request names a host that this gateway is not known by."""
+    """The request names an unknown host."""
 
     status = 421
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayNames:
-    """What this gateway is known as, in small letters."""
+    """The host names of this gateway, in lower case."""
 
     hosts: frozenset[str]
-    """``name`` with whatever port, or ``name:port``."""
+    """``name`` with any port, or ``name:port``."""
     origins: frozenset[str]
-    """Of web pages that may call it, beside its own."""
+    """Of other web pages that may call it."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -50,16 +50,16 @@ class GatewayNames:
         return cls(hosts, _small(settings.mcp_allowed_origins))
 
     def check(self, hosts: list[str], origins: list[str]) -> None:
-        """``UnknownHost`` or ``Forbidden`` unless one known host is named, and no strange origin."""
+        """``UnknownHost`` or ``Forbidden`` unless the host is known and the origin is allowed."""
         host = hosts[0].lower() if len(hosts) == 1 else ""
         if not self._knows(host):
             raise UnknownHost(
-                f"this gateway is not known as '{_shown(host)}'; if it is to be, name that host in LLC_MCP_ALLOWED_HOSTS"
+                f"this gateway does not accept the host name '{_shown(host)}': to allow it, add it to LLC_MCP_ALLOWED_HOSTS"
             )
         if origins and not (len(origins) == 1 and self._admits(origins[0].lower(), host)):
             raise Forbidden(
-                f"web pages from '{_shown(', '.join(origins))}' may not call this gateway; if they are to, "
-                "name that origin in LLC_MCP_ALLOWED_ORIGINS"
+                f"web pages from '{_shown(', '.join(origins))}' may not call this gateway: "
+                "to allow them, add the origin to LLC_MCP_ALLOWED_ORIGINS"
             )
 
     def _knows(self, host: str) -> bool:
@@ -103,7 +103,7 @@ def _values(scope: Scope, name: bytes) -> list[str]:
 
 
 def _named(url: str | None) -> list[str]:
-    """The host of an address, with brackets where it needs them."""
+    """The host of an address, in brackets if necessary."""
     host = urlsplit(url).hostname if url else None
     if not host:
         return []

@@ -1,4 +1,4 @@
-"""Prompts: ways of working with containers that are worth a name."""
+"""Prompts: common ways to work with containers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcp_types import (
 )
 
 MAX_CHARS: Final = 4_000
-"""Of one argument."""
+"""Per argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Prompt:
     title: str
     description: str
     arguments: Mapping[str, str]
-    """Name to what it is."""
+    """Name to description."""
     required: frozenset[str]
     write: Callable[[Mapping[str, str]], str]
 
@@ -42,7 +42,7 @@ class Prompt:
         )
 
     def filled(self, given: Mapping[str, str]) -> GetPromptResult:
-        """``MCPError`` names what is missing or not known."""
+        """Raises ``MCPError`` for missing or unknown arguments."""
         strange = sorted(set(given) - set(self.arguments))
         missing = sorted(name for name in self.required if not given.get(name, "").strip())
         long = sorted(name for name, value in given.items() if len(value) > MAX_CHARS)
@@ -62,7 +62,7 @@ def _answer(given: Mapping[str, str]) -> str:
     begin = (
         f"Search the container '{where}'."
         if where
-        else "Ask containers_list which containers there are, and choose those that fit the question."
+        else "Call containers_list and choose the containers that fit the question."
     )
     return (
         f"Answer this question from the containers only:\n\n{given['question'].strip()}\n\n"
@@ -91,10 +91,10 @@ PROMPTS: Final = (
     Prompt(
         name="answer_with_sources",
         title="Answer with sources",
-        description="Answer a question from the containers alone, with sources and pages, and with what they leave open.",
+        description="Answer a question from the containers only, with sources and pages, and name what they do not answer.",
         arguments={
             "question": "The question.",
-            "container": "Id of the container to search; without it the fitting ones.",
+            "container": "Id of the container to search; without it, those that fit.",
         },
         required=frozenset({"question"}),
         write=_answer,
@@ -102,7 +102,7 @@ PROMPTS: Final = (
     Prompt(
         name="add_and_check",
         title="Add a source and check it",
-        description="Bring a page into a container, wait for its job, and check that its text is whole and found.",
+        description="Add a page to a container, wait for its job, and check that its text is complete and searchable.",
         arguments={"source": "Address of the page.", "container": "Id of the container."},
         required=frozenset({"source", "container"}),
         write=_add,

@@ -1,4 +1,4 @@
-"""The text of a document from its chunks, in pieces that fit a budget."""
+"""The text of a document from its chunks, in parts that fit a budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """Where reading goes on: a chunk, and how many characters of it were read."""
+    """The position to continue: a chunk, and the number of its characters already read."""
 
     chunk_no: int
     skip: int = 0
@@ -38,10 +38,12 @@ class TextPiece:
 
 
 def place_of(cursor: str) -> ReadPosition:
-    """``Invalid`` for a cursor that is not one of ours."""
+    """Raises ``Invalid`` for a foreign cursor."""
     chunk_no, _, skip = cursors.decode(cursor).partition(":")
     if not (chunk_no.isdecimal() and skip.isdecimal() and len(chunk_no) < 19 and len(skip) < 10):
-        raise Invalid("the cursor is not one of ours: begin again without it")
+        raise Invalid(
+            "invalid cursor: it does not come from this API. Start again without a cursor"
+        )
     return ReadPosition(int(chunk_no), int(skip))
 
 
@@ -54,7 +56,7 @@ async def read(
     max_bytes: int,
     page: int | None = None,
 ) -> TextPiece:
-    """What the document says from ``begin`` on, what neighbouring chunks share only once."""
+    """The document's text from ``begin`` on; the overlap of neighbouring chunks appears once."""
     selection = ChunkSelection(doc_id=doc_id, page=page)
     written = _TextSoFar(max_bytes)
     after = -1 if begin is None else begin.chunk_no - 1
@@ -78,15 +80,15 @@ async def read(
 
 
 def _shows_a_page(row: ChunkRow) -> bool:
-    """Whether it is a page as a picture, whose text is that of the chunks before."""
+    """Whether it is an image chunk of a page, whose text the earlier chunks have."""
     return (row.modality, row.source_type == SourceType.IMAGE) == (Modality.IMAGE, False)
 
 
 def _check_unchanged(rows: list[ChunkRow], begin: ReadPosition) -> None:
-    """Numbers of chunks are never used twice: another first one means that the document is another."""
+    """Chunk numbers are never reused: another first number means another version of the document."""
     if not rows or rows[0].chunk_no != begin.chunk_no:
         raise Invalid(
-            "the document has changed since this cursor was given: begin again without it"
+            "the document has changed since this cursor was created: start again without it"
         )
 
 
@@ -103,7 +105,7 @@ class _TextSoFar:
         return "".join(self._parts)
 
     def add(self, row: ChunkRow, skip: int) -> ReadPosition | None:
-        """Take in a chunk; where to go on when it does not fit."""
+        """Add a chunk; returns the position to continue if it does not fit."""
         shared = skip or (_shared(self._last, row) if self._last else 0)
         between = _between(self._last, row, shared) if self._parts else ""
         rest = between + row.text[shared:]
@@ -123,7 +125,7 @@ class _TextSoFar:
 
 
 def _shared(last: ChunkRow, row: ChunkRow) -> int:
-    """Characters at the beginning of the chunk that the one before ended with."""
+    """Characters at the start of the chunk that the previous chunk ended with."""
     overlap = last.offset_end - row.offset_start
     if not 0 < overlap < len(row.text):
         return 0
@@ -131,7 +133,7 @@ def _shared(last: ChunkRow, row: ChunkRow) -> int:
 
 
 def _between(last: ChunkRow | None, row: ChunkRow, shared: int) -> str:
-    """Line ends in place of what the chunker left out."""
+    """Line ends in place of characters that the chunker dropped."""
     if last is None or shared:
         return ""
     gap = row.offset_start - last.offset_end
@@ -139,7 +141,7 @@ def _between(last: ChunkRow | None, row: ChunkRow, shared: int) -> str:
 
 
 def _beginning(text: str, budget: int) -> str:
-    """What fits, to the end of a word if there is one."""
+    """The part that fits, cut at a word if possible."""
     head = longest(text, budget)
     word = max(head.rfind(" "), head.rfind("\n")) + 1
     return head[:word] if word > len(head) // 2 else head

@@ -33,11 +33,11 @@ from latent_gateway.mcp.tools.port import UNTRUSTED, UntrustedContent
 
 JSON: Final = "application/json"
 READ_CHARS: Final = 40_000
-"""Of one resource: it cannot be asked for in parts."""
+"""Of one resource, which cannot be read in parts."""
 A_PAGE: Final = 100
 MAX_VALUES: Final = 100
 MAX_CONTAINERS: Final = 50
-"""Looked through to complete a document's id."""
+"""Searched to complete a document id."""
 UUID_PREFIX: Final = re.compile("[0-9a-f-]{0,36}")
 URI: Final = re.compile(
     r"container://(?P<container>[a-z0-9-]{1,64})"
@@ -50,21 +50,21 @@ TEMPLATES: Final = (
         uri_template="container://{id}",
         name="container",
         title="A container",
-        description="What a container holds and how it is searched.",
+        description="The contents of a container and how to search it.",
         mime_type=JSON,
     ),
     ResourceTemplate(
         uri_template="document://{id}",
         name="document",
         title="A document",
-        description="What a document is, and the beginning of its text; documents_get reads on.",
+        description="A document and the beginning of its text; documents_get reads the rest.",
         mime_type=JSON,
     ),
     ResourceTemplate(
         uri_template="page://{doc}/{n}",
         name="page",
         title="A page of a document",
-        description="The text of a page, and a link to its picture; page_image shows it.",
+        description="The text of a page and a link to its image; page_image shows it.",
         mime_type=JSON,
     ),
 )
@@ -75,7 +75,7 @@ class PageWords(UntrustedContent):
 
 
 class ToolPage(ToolResult):
-    """``page://``: no picture in it, since clients would hand that to the model as letters."""
+    """``page://``: without the image, because clients would pass it to the model as base64 text."""
 
     doc_id: str
     container_id: str
@@ -88,7 +88,7 @@ class ToolPage(ToolResult):
 
 
 async def list_(call: ToolCall, cursor: str | None) -> ListResourcesResult:
-    """The containers, a page of them at a time. Documents are found, not listed."""
+    """The containers, page by page. Documents are found by search, not listed."""
     after = "" if cursor is None else _decoded(cursor)
     async with call.shared.stack.db.reading() as conn:
         readable = await access.all_readable(conn, call.caller)
@@ -115,7 +115,7 @@ def _decoded(cursor: str) -> str:
 
 
 async def read(call: ToolCall, uri: str) -> ReadResourceResult:
-    """``MCPError`` with the uri in its data for what is not there, or may not be read."""
+    """Raises ``MCPError`` with the uri in its data if it does not exist or the caller may not read it."""
     try:
         answer = await _answer(call, uri)
     except LatentError as exc:
@@ -128,7 +128,7 @@ async def _answer(call: ToolCall, uri: str) -> ToolResult:
     parts = URI.fullmatch(uri)
     if parts is None:
         raise NotFound(
-            "there is no such resource; there are container://{id}, document://{id} and page://{doc}/{n}"
+            "unknown resource: use container://{id}, document://{id} and page://{doc}/{n}"
         )
     if parts["container"]:
         found = await description(call.shared, call.caller, parts["container"])
@@ -143,7 +143,7 @@ def _uuid(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError as exc:
-        raise NotFound("that is no id of a document") from exc
+        raise NotFound("this is not a document id") from exc
 
 
 async def _page(call: ToolCall, doc_id: UUID, page: int) -> ToolPage:
@@ -189,7 +189,7 @@ async def _container_ids(call: ToolCall, prefix: str) -> list[str]:
 
 
 async def _document_ids(call: ToolCall, prefix: str) -> list[str]:
-    """Ids that begin so, of the first containers."""
+    """Ids with this prefix, in the first containers."""
     typed = prefix.lower()
     if not UUID_PREFIX.fullmatch(typed):
         return []

@@ -1,4 +1,4 @@
-"""What a tool answers: the truth as compact JSON, structured and once more as text, since clients read one or the other."""
+"""Answers of tools: compact JSON, both as structured content and as text, because clients read one or the other."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _BY_TOOLS: Final = {
     "/v1/containers/list": "containers_list",
     "; upload the file first": "; `latent ingest` uploads files",
 }
-"""Remedies that name HTTP routes, and what does the same here."""
+"""Remedies that name HTTP routes, and the equivalent tools."""
 
 
 class ToolResult(BaseModel):
-    """Structured content. What is at its default is left out."""
+    """Structured content. Fields with their default value are omitted."""
 
     def compact(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class IssueSummary(BaseModel):
-    """An issue that does not make the answer an error."""
+    """An issue of a successful answer."""
 
     code: str
     message: str
@@ -42,19 +42,19 @@ def issue_summary(issue: Issue) -> IssueSummary:
 
 
 def by_tools(message: str) -> str:
-    """A message with remedies that the reader has."""
+    """A message with remedies that an MCP client can use."""
     for route, tool in _BY_TOOLS.items():
         message = message.replace(route, tool)
     return message[:MAX_MESSAGE_CHARS]
 
 
 def size(content: Any) -> int:
-    """Bytes of ``content`` as JSON; at least as many as it has characters."""
+    """Bytes of ``content`` as JSON; at least the number of its characters."""
     return len(orjson.dumps(content))
 
 
 def longest(text: str, max_bytes: int) -> str:
-    """The longest beginning of ``text`` that takes at most ``max_bytes`` bytes as JSON, quotes not counted."""
+    """The longest beginning of ``text`` that takes at most ``max_bytes`` bytes as JSON without quotes."""
     low, high = 0, min(len(text), max(max_bytes, 0))
     while low < high:
         middle = (low + high + 1) // 2
@@ -71,7 +71,7 @@ def answered(answer: ToolResult) -> CallToolResult:
 
 
 def failed(error: LatentError) -> CallToolResult:
-    """The cause and the remedy in both places: some clients show the text of an error, some the structure."""
+    """Cause and remedy in both forms: some clients show the text of an error, some the structure."""
     error_fields: dict[str, Any] = {"code": error.code.value, "message": by_tools(error.message)}
     if error.transient:
         error_fields["retry"] = True
@@ -85,17 +85,17 @@ def failed(error: LatentError) -> CallToolResult:
 
 
 def code_of(result: CallToolResult) -> IssueCode:
-    """Of what ``failed`` made."""
+    """The code of a result of ``failed``."""
     return IssueCode((result.structured_content or {})["error"]["code"])
 
 
 def problems(exc: ValidationError) -> str:
-    """What is wrong with arguments, without repeating them."""
+    """The errors of arguments, without their values."""
     return "; ".join(_problem(error) for error in exc.errors(include_url=False)[:MAX_PROBLEMS])
 
 
 def _problem(error: Any) -> str:
     place = ".".join(str(part)[:60] for part in error["loc"]) or "arguments"
     if error["type"] == "extra_forbidden":
-        return f"'{place}' is no argument of this tool"
+        return f"'{place}' is not an argument of this tool"
     return f"{place}: {str(error['msg']).removeprefix('Value error, ')}"

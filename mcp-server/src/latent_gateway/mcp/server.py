@@ -1,6 +1,7 @@
-"""The MCP server: the SDK's low-level one, stateless, at exactly ``/mcp``, for clients of both protocol eras.
+"""The MCP server: the SDK's low-level server, stateless, at exactly ``/mcp``, for clients of both protocol
+versions.
 
-Every request carries its token; nothing is remembered between two of them, so that any gateway can answer the next.
+Every request carries its token and nothing is kept between requests, so that any gateway can answer the next.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ Answers are short by default: detail, max_chars and next_cursor give more. conta
 
 
 class Surface:
-    """Tools, resources and prompts on what the routes stand on."""
+    """Tools, resources and prompts on the gateway's stack."""
 
     def __init__(self, shared: Gateway) -> None:
         self._shared = shared
@@ -88,14 +89,14 @@ class Surface:
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        """Once in the life of a surface."""
+        """Runs once per surface."""
         async with self._manager.run():
             yield
 
     def install(self, app: FastAPI) -> None:
-        """A route, not a mount: that would answer ``/mcp`` with a redirect and take ``/mcp/tools`` away.
+        """A route, not a mount: a mount would redirect ``/mcp`` and shadow ``/mcp/tools``.
 
-        POST alone: a GET would open a stream on which nothing is ever said.
+        Only POST: a GET would open a stream without any events.
         """
         logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells the end of every request
         app.router.routes.append(
@@ -136,9 +137,7 @@ class Surface:
         tool = self._named.get(params.name)
         if tool is None or not may(call.caller, tool):
             name = params.name[:80].encode("ascii", "replace").decode()
-            return failed(
-                NotFound(f"there is no tool '{name}'; tools/list names those you may call")
-            )
+            return failed(NotFound(f"unknown tool '{name}': tools/list lists those you may call"))
         begun = perf_counter()
         with span(f"tool {tool.wire_name}", request_id=call.request_id) as traced:
             result = await run_tool(tool, call, params.arguments or {})
@@ -185,7 +184,7 @@ class Surface:
         prompt = next((p for p in PROMPTS if p.name == params.name), None)
         if prompt is None:
             known = ", ".join(p.name for p in PROMPTS)
-            raise MCPError(INVALID_PARAMS, f"there is no such prompt; there are {known}")
+            raise MCPError(INVALID_PARAMS, f"unknown prompt: use one of {known}")
         return prompt.filled(params.arguments or {})
 
     async def _complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
@@ -201,7 +200,7 @@ class Surface:
     async def _called(self, ctx: Context) -> ToolCall:
         request = ctx.request
         if request is None:
-            raise MCPError(INVALID_PARAMS, "this server is spoken to over HTTP")
+            raise MCPError(INVALID_PARAMS, "this server is reached by HTTP")
         return ToolCall(
             shared=self._shared,
             caller=await context.principal(request),
@@ -212,7 +211,7 @@ class Surface:
 
 
 class _Route(Route):
-    """A route that the metrics know by its path, as they know the framework's own."""
+    """A route that metrics know by its path, as they know the framework's routes."""
 
     @override
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -221,7 +220,7 @@ class _Route(Route):
 
 
 async def run_tool(tool: Tool, call: ToolCall, given: dict[str, Any]) -> CallToolResult:
-    """What the tool answers within its deadline; every error as a result that says what to do."""
+    """The answer of the tool within its deadline; every error becomes a result with its remedy."""
     try:
         arguments = tool.arguments.model_validate(given)
         async with asyncio.timeout(tool.seconds):
@@ -235,18 +234,18 @@ async def run_tool(tool: Tool, call: ToolCall, given: dict[str, Any]) -> CallToo
         return failed(exc)
     except TimeoutError:
         return failed(
-            TimedOut(f"{tool.wire_name} took longer than {tool.seconds:g} s; ask for less of it")
+            TimedOut(f"{tool.wire_name} took longer than {tool.seconds:g} s: request less")
         )
     except Exception:  # the outermost frame of a tool: it logs and answers
         logger.exception("tool_failed", extra={"request_id": call.request_id, "tool": tool.name})
-        message = f"the gateway could not answer; its log says why under request {call.request_id}"
+        message = f"internal error: the gateway's log has the cause under request {call.request_id}"
         return failed(Unavailable(message))
     return answered(answer) if isinstance(answer, ToolResult) else answer
 
 
 @asynccontextmanager
 async def _bounded() -> AsyncIterator[None]:
-    """A deadline, and errors of ours as the protocol's."""
+    """A deadline, and our errors as protocol errors."""
     try:
         async with asyncio.timeout(READ_SECONDS):
             yield

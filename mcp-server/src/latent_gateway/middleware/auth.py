@@ -1,7 +1,7 @@
-"""At the door, before anything of a request's body is believed: who asks, how much, and under which name.
+"""Authentication before a request's body is read: the token, the length of the body, and the path.
 
-The framework reads and parses a body before it asks who sent it. Here a stranger is answered without
-it, and what is over its limit is answered as soon as that is known.
+The framework reads and parses a body before it checks the sender. Here, an unknown sender gets an answer without
+it, and a body over its limit gets one as soon as that is known.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ LINGER_SECONDS: Final = 2.0
 OPEN: Final = re.compile(
     r"/(healthz|readyz|openapi\.json|v1/blobs/[^/]+|\.well-known/.*|login|logout|console(/.*)?)?"
 )
-"""Answered without a token; the signature of a link is its permission. Agents look below ``.well-known`` for a way to
-log in: that there is none must be a 404, a 401 would keep them looking. The console asks for a session of its own."""
+"""Paths without a token. The signature of a link is its permission. Agents look below ``.well-known`` for a login:
+it must be a 404, because a 401 would make them search on. The console has its own session."""
 UPLOAD: Final = re.compile(r"/(?:v1|console)/containers/[^/]+/uploads|/v1/imports")
 LISTING: Final = re.compile(r"/v1/containers/[^/]+/listing")
 
 Check = Callable[[str | None, str], Awaitable[Principal]]
-"""Told the ``Authorization`` header and the sender's address; raises ``Unauthorized`` or ``RateLimited``."""
+"""Called with the ``Authorization`` header and the sender's address; raises ``Unauthorized`` or ``RateLimited``."""
 Count = Callable[[Principal], None]
-"""Told who asks; raises ``RateLimited`` when that was asked too often."""
+"""Called with the principal; raises ``RateLimited`` after too many requests."""
 
 
 class AuthMiddleware:
-    """ASGI middleware: token, length of the body, and a path that can be a name of something."""
+    """ASGI middleware: checks the token, the length of the body, and that the path can name something."""
 
     def __init__(self, app: ASGIApp, check: Check, count: Count) -> None:
         self._app = app
@@ -64,7 +64,7 @@ class AuthMiddleware:
             await self._app(scope, admitted, send)
 
     async def _admit(self, scope: Scope, headers: Headers) -> None:
-        """Who was let in stands in the scope: the token is asked for once a request."""
+        """Stores the principal in the scope, so that the token is checked once per request."""
         if not OPEN.fullmatch(scope["path"]):
             caller = await self._check(headers.get("authorization"), address_of(scope))
             self._count(caller)
@@ -75,13 +75,13 @@ class AuthMiddleware:
 
 
 def address_of(scope: Scope) -> str:
-    """Where the request comes from; empty when the server does not tell."""
+    """The address of the sender; empty if the server does not know it."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
 async def _bounded(scope: Scope, headers: Headers, receive: Receive) -> Receive | None:
-    """What the app receives from: the body at once, counted; None when the sender went away."""
+    """The ``receive`` for the app: the whole body, counted; None if the sender has disconnected."""
     if not _has_body(headers) or streamed(scope):
         return receive
     limit = MAX_LISTING_BYTES if LISTING.fullmatch(scope["path"]) else MAX_BODY_BYTES
@@ -93,7 +93,7 @@ async def _bounded(scope: Scope, headers: Headers, receive: Receive) -> Receive 
 
 
 def streamed(scope: Scope) -> bool:
-    """Whether the body goes to its route as it comes, and is counted there: it may be larger than memory."""
+    """Whether the route reads and counts the body itself: it may be larger than memory."""
     return scope["method"] == "POST" and UPLOAD.fullmatch(scope["path"]) is not None
 
 
@@ -109,7 +109,9 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
             async with asyncio.timeout(SECONDS_BETWEEN_PIECES):
                 message = await receive()
         except TimeoutError as exc:
-            raise TimedOut("the request's body stood still for a minute; send it again") from exc
+            raise TimedOut(
+                "no data of the request's body arrived for a minute: send it again"
+            ) from exc
         if message["type"] != "http.request":
             return None
         pieces.append(message.get("body", b""))
@@ -121,7 +123,7 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body of this request may have {limit} bytes; send it in several")
+    return TooLarge(f"the body of this request may have at most {limit} bytes: split it")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -136,7 +138,8 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 async def _refuse(
     error: LatentError, scope: Scope, headers: Headers, receive: Receive, send: Send
 ) -> None:
-    """Answer and hang up. The body's rest is read for a moment only, so that its sender gets to read the answer."""
+    """Answer and close the connection. The rest of the body is read for a moment, so that the sender can read the
+    answer."""
     answer = error_answer(error, scope["latent.request_id"])
     if not _has_body(headers):
         await answer(scope, receive, send)

@@ -1,7 +1,7 @@
-"""Answers with an ``ETag``: who has the same already gets 304 instead (RFC 9110 §13).
+"""Answers with an ``ETag``: a client that has the same content gets 304 (RFC 9110 §13).
 
-The tag is of what is said, not of when: the request's id and timings are left out. A signed link is as good as
-another to the same bytes while both hold, so of links only the minute counts in which they were made.
+The tag covers the content without request id and timings. Signed links to the same bytes count as equal within one
+minute.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from latent_gateway.envelope import json_answer
 
 LINK_VALID_SECONDS: Final = 60
-"""Of the five minutes it holds: who is told 304 has four left at least."""
+"""Of their five minutes: a client that gets 304 has at least four minutes left."""
 OF_THE_REQUEST: Final = frozenset({"request_id", "timings"})
 LINKS: Final = frozenset({"page_uri", "pdf_uri"})
 
@@ -27,9 +27,9 @@ IfNoneMatch = Annotated[str | None, Header(max_length=4096)]
 def tagged_answer(
     body: BaseModel, request_id: str, if_none_match: str | None, *, version: str | None = None
 ) -> Response:
-    """``body`` as JSON, or 304 when one of ``if_none_match`` is what it would say.
+    """``body`` as JSON, or 304 if one of ``if_none_match`` is its tag.
 
-    ``version`` is what ``If-Match`` compares, where the thing has one: the tag begins with it.
+    ``version`` is what ``If-Match`` compares, for objects that have one: the tag begins with it.
     """
     tag = _tag(body, version)
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
@@ -47,7 +47,7 @@ def has_match(given: str | None, tag: str) -> bool:
 
 
 def version_of(if_match: str) -> str:
-    """The version that an ``If-Match`` names: a whole tag of ours, or the version alone."""
+    """The version in an ``If-Match``: a whole tag of ours, or the version alone."""
     return if_match.strip().strip('"').partition(".")[0]
 
 
@@ -60,7 +60,7 @@ def _tag(body: BaseModel, version: str | None) -> str:
 
 
 def _without_signatures(content: Any) -> bool:
-    """Cut links down to what they lead to; answers whether there was one."""
+    """Replace links by their targets, in place; returns whether there was one."""
     found, waiting = False, [content]
     while waiting:
         value = waiting.pop()

@@ -1,4 +1,5 @@
-"""Around every request: an id, a log line, metrics, a span, and an envelope for what nobody foresaw."""
+"""Around every request: an id, a log line, metrics, a span, compression, security headers, and an envelope for
+unexpected errors."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ REQUEST_ID: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 
 
 class RequestMetrics:
-    """Requests by route and status, how long they took, and errors by code."""
+    """Requests by route and status, their duration, and errors by code."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.of_process = metrics
@@ -44,7 +45,7 @@ class RequestMetrics:
 
 
 class TelemetryMiddleware:
-    """ASGI middleware; plain, since a streaming body must pass through untouched."""
+    """ASGI middleware without a framework class, so that streamed bodies pass through unchanged."""
 
     def __init__(self, app: ASGIApp, metrics: RequestMetrics) -> None:
         self._app = app
@@ -87,7 +88,7 @@ class TelemetryMiddleware:
             self._note(scope, status, perf_counter() - begun, request_id)
 
     def _take_off_issue(self, message: Message, traced: TraceSpan) -> None:
-        """Count the issue that the answer carries; its reader finds it in the body."""
+        """Count the issue of the answer and remove its header; the body has the issue, too."""
         headers = list(message.get("headers", ()))
         for name, value in headers:
             if name == ISSUE_HEADER:
@@ -123,12 +124,12 @@ def _request_id(scope: Scope) -> str:
 
 
 def _unforeseen(exc: Exception, request_id: str) -> ASGIApp:
-    """Even what nobody foresaw answers in an envelope; the cause is in the log under the request's id."""
+    """An envelope for unexpected errors; the log has the cause under the request id."""
     if isinstance(exc, LatentError):
         return error_answer(exc, request_id)
     logger.error("request_failed", exc_info=exc, extra={"request_id": request_id})
     return error_answer(
-        Unavailable(f"the gateway could not answer; its log says why under request {request_id}"),
+        Unavailable(f"internal error: the gateway's log has the cause under request {request_id}"),
         request_id,
     )
 
@@ -145,7 +146,7 @@ BLOBS: Final = "/v1/blobs/"
 
 
 class CompressionMiddleware:
-    """ASGI middleware. Who does not ask pays for one look at the headers."""
+    """ASGI middleware that compresses answers for clients that accept it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -173,7 +174,7 @@ DEFAULTS: Final = {
 
 
 class ResponseHeaders:
-    """ASGI middleware: adds what the answer does not say already."""
+    """ASGI middleware that adds headers which the answer does not have."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

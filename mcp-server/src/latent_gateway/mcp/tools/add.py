@@ -30,7 +30,7 @@ class AddArguments(Arguments):
         ),
     ] = None
     modality: Literal["auto", "text", "image"] = "auto"
-    meta: Annotated[Meta, Field(description="Fields that filters can ask for.")] = {}
+    meta: Annotated[Meta, Field(description="Fields for filters.")] = {}
 
 
 class ToolAddResult(ToolResult):
@@ -52,7 +52,7 @@ async def add(call: ToolCall, arguments: AddArguments) -> ToolAddResult:
         doc_id=str(added.doc_id),
         status=added.status,
         source_uri=added.source_uri,
-        advice="Nothing of it is found before its job is done: jobs_get with wait_seconds tells when.",
+        advice="It is searchable when its job is done: wait with jobs_get and wait_seconds.",
     )
 
 
@@ -60,7 +60,7 @@ ADD: Final = Tool(
     name="containers.add",
     title="Add to a container",
     description=(
-        "Bring one page or file into a container. It is fetched, read and indexed by a job: the answer names it. "
+        "Add one page or file to a container. It is fetched, read and indexed by a job: the answer names it. "
         "Adding the same source again replaces its earlier version."
     ),
     scope=Scope.INGEST,

@@ -1,6 +1,6 @@
-"""``search`` and ``fetch``: the pair that ChatGPT's connectors ask for, over all that the caller may read.
+"""``search`` and ``fetch``, which ChatGPT's connectors require, over all containers that the caller may read.
 
-Their shapes are OpenAI's: one string in, and one text out that is the JSON of the structured content.
+OpenAI defines their shapes: one string in, and one text out that is the JSON of the structured content.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Tool
 
 RESULTS: Final = 10
 MAX_CONTAINERS_LISTED: Final = 10 * MAX_CONTAINERS
-"""Searched in groups of as many as one search takes."""
+"""Searched in groups of the maximum of one search."""
 TEXT_BYTES: Final = 50_000
 UUID_TEXT: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 IDENTITY: Final = re.compile(f"(?P<doc>{UUID_TEXT})(?::(?P<chunk>{UUID_TEXT}))?")
 
 
 class Query(Arguments):
-    query: Annotated[str, Field(max_length=MAX_QUERY_CHARS, description="What is looked for.")]
+    query: Annotated[str, Field(max_length=MAX_QUERY_CHARS, description="The query.")]
 
 
 class ConnectorResult(ToolResult):
@@ -85,7 +85,7 @@ def _result(call: ToolCall, hit: Hit) -> ConnectorResult:
 async def fetch(call: ToolCall, arguments: Identity) -> FetchResult:
     parts = IDENTITY.fullmatch(arguments.id.strip().lower())
     if parts is None:
-        raise Invalid("that is no id: give one of the results of search, as it stands there")
+        raise Invalid("this is not an id: give an id from the results of search, unchanged")
     doc_id = UUID(parts["doc"])
     async with call.shared.stack.db.reading() as conn:
         view = await readable_document(conn, call.caller, doc_id)
@@ -106,7 +106,7 @@ async def fetch(call: ToolCall, arguments: Identity) -> FetchResult:
 
 
 async def _around(conn: Connection, view: DocumentView, chunk_id: str | None) -> TextPiece:
-    """The document from its beginning; a long one from the chunk that was found, if that is further on."""
+    """The document from its beginning; a long one from the found chunk on."""
     container_id, doc_id = view.container_id, view.doc_id
     piece = await read(conn, container_id, doc_id, begin=None, max_bytes=TEXT_BYTES)
     if piece.next_place is None or chunk_id is None:
@@ -120,7 +120,7 @@ async def _around(conn: Connection, view: DocumentView, chunk_id: str | None) ->
 
 
 async def _page_link(call: ToolCall, doc_id: UUID) -> str | None:
-    """Of the first page's picture, if there is one."""
+    """A link to the image of the first page, if it exists."""
     try:
         row = (await page_of(call.shared, call.caller, doc_id, 1)).row
     except NotFound:
@@ -131,7 +131,8 @@ async def _page_link(call: ToolCall, doc_id: UUID) -> str | None:
 
 
 def _url(call: ToolCall, container_id: str, doc_id: UUID, source: str, page_uri: str | None) -> str:
-    """What a person can open: a page where it was fetched, else its picture. Never empty: what has none is not cited."""
+    """An address that a person can open: the fetched page, else its image. Never empty: a result without one is not
+    cited."""
     if source.startswith(("https://", "http://")):
         return source
     return page_uri or f"{call.links.base}/v1/containers/{container_id}/documents/{doc_id}"

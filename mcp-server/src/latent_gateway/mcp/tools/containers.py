@@ -22,7 +22,7 @@ from latent_gateway.mcp.tools.port import Arguments, Cursor, MaxChars, Tool
 
 ENVELOPE_BYTES: Final = 300
 OF_INTEREST: Final = ("retrieval", "metadata", "ingest")
-"""Keys of a manifest that tell how to search it, when there is no room for all of it."""
+"""Keys of a manifest that matter for searching, if the whole manifest does not fit."""
 
 ContainerId = Annotated[Text, Field(max_length=64, description="id of containers_list.")]
 
@@ -61,14 +61,20 @@ async def list_(call: ToolCall, arguments: ListArguments) -> ToolContainerList:
         if left < 0 and shown:
             return ToolContainerList(containers=shown, next_cursor=cursors.encode(shown[-1].id))
         shown.append(one)
-    advice = None if shown or after else "there are none yet: `latent container create` makes one"
+    advice = (
+        None
+        if shown or after
+        else "there is no container yet: create one with `latent container create`"
+    )
     return ToolContainerList(containers=shown, advice=advice)
 
 
 def _after(cursor: str) -> str:
     after = cursors.decode(cursor)
     if not after or len(after) > 64:
-        raise Invalid("the cursor is not one of ours: begin again without it")
+        raise Invalid(
+            "invalid cursor: it does not come from this API. Start again without a cursor"
+        )
     return after
 
 
@@ -87,7 +93,7 @@ def _listed(container: Readable) -> ListedContainer:
 class DescribeArguments(Arguments):
     container_id: ContainerId
     detail: Annotated[
-        Detail, Field(description="brief: how it is searched; full: its whole manifest.")
+        Detail, Field(description="brief: how to search it; full: its whole manifest.")
     ] = "brief"
     max_chars: MaxChars = DEFAULT_CHARS
 
@@ -101,12 +107,12 @@ class ToolContainerDescription(ToolResult):
     last_ingest_at: str | None = None
     embedder: dict[str, Any]
     modes: list[str]
-    """That ``containers_search`` takes."""
+    """Accepted by ``containers_search``."""
     filters: list[str]
-    """Names that its ``filters`` take beside meta fields."""
+    """Names that its ``filters`` accept besides meta fields."""
     manifest: dict[str, Any]
     truncated: bool = False
-    """Parts of the manifest were left out: ask with a larger max_chars, or detail full."""
+    """Parts of the manifest were omitted: use a larger max_chars, or detail full."""
 
 
 async def describe(call: ToolCall, arguments: DescribeArguments) -> ToolContainerDescription:
@@ -143,7 +149,7 @@ def described(
 LIST: Final = Tool(
     name="containers.list",
     title="List containers",
-    description="List the containers that can be searched, with their ids. Begin here when no container id is known.",
+    description="List the searchable containers with their ids. Start here if you know no container id.",
     scope=Scope.READ,
     arguments=ListArguments,
     answer=ToolContainerList,
@@ -153,7 +159,7 @@ DESCRIBE: Final = Tool(
     name="containers.describe",
     title="Describe a container",
     description=(
-        "What one container holds and how it is searched: sizes, time of the last ingest, embedder, search modes, "
+        "The contents of a container and how to search it: sizes, time of the last ingest, embedder, search modes, "
         "the meta fields that filters may name."
     ),
     scope=Scope.READ,

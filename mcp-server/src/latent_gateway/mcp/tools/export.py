@@ -28,7 +28,7 @@ class ToolExport(ToolResult):
     container_id: str
     status: str
     url: str | None = None
-    """Of the archive, for some minutes."""
+    """Of the archive, valid for some minutes."""
     bytes: int | None = None
     sha256: str | None = None
     totals: dict[str, int] = {}
@@ -47,7 +47,7 @@ async def export(call: ToolCall, arguments: ExportArguments) -> ToolExport:
             container_id=arguments.container_id,
             status=answer.status,
             job_id=answer.job_id,
-            advice="It is being made: ask jobs_get with wait_seconds, then export again for the link.",
+            advice="It is being created: wait with jobs_get and wait_seconds, then export again for the link.",
         )
     return ToolExport(
         container_id=arguments.container_id,

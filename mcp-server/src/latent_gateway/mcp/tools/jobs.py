@@ -28,7 +28,7 @@ class JobArguments(Arguments):
 
 
 class JobWords(UntrustedContent):
-    """They may quote the source."""
+    """Texts that may quote the source."""
 
     source: str | None = None
     note: str | None = None
@@ -66,14 +66,14 @@ async def get(call: ToolCall, arguments: JobArguments) -> Job:
 
 
 async def _look(call: ToolCall, job_id: int) -> JobView:
-    """As the caller's token allows now: who waits may lose it meanwhile."""
+    """The job, with the rights of the caller's token now: they may change during the wait."""
     caller = await call.shared.tokens.renewed(call.caller)
     async with call.shared.stack.db.reading() as conn:
         return await visible_job(conn, caller, job_id)
 
 
 async def _ended(call: ToolCall, job_id: int, seconds: float) -> JobView:
-    """The job at its end, or as it is when the time is up."""
+    """The job at its end, or its state after the time limit."""
     now = asyncio.get_running_loop().time
     until, rhythm, closing = now() + seconds, Rhythm(now()), call.shared.stack.closing
     shown: JobView | None = None
@@ -122,7 +122,7 @@ def _cut(text: str | None) -> str | None:
 def _advice(job: JobView) -> str | None:
     match job.state:
         case JobState.QUEUED | JobState.RUNNING:
-            return "Not done yet: ask again with wait_seconds."
+            return "Not done yet: call again with wait_seconds."
         case JobState.FAILED:
             return (
                 "It failed for good; the cause says why. Put that right and add the source again."

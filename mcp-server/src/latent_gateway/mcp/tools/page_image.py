@@ -19,9 +19,9 @@ from latent_gateway.mcp.tools.documents import MAX_PAGE
 from latent_gateway.mcp.tools.port import Arguments, DocId, Tool
 
 MAX_BYTES: Final = 3_500_000
-"""Of a picture; base64 makes a third more of it, and models take 5 MB."""
+"""Of an image; base64 adds a third, and models accept 5 MB."""
 WAIT_SECONDS: Final = 10.0
-"""For a picture that is still being drawn."""
+"""For an image that is not drawn yet."""
 SECONDS_BETWEEN_LOOKS: Final = 0.5
 
 
@@ -38,7 +38,7 @@ async def page_image(call: ToolCall, arguments: PageArguments) -> CallToolResult
     stored = await call.shared.stack.blobs.size(blob)
     if stored is not None and stored > MAX_BYTES:
         link = call.links.page_image(blob, row["mime"], row["filename"])
-        raise TooLarge(f"the picture has {stored} bytes, too many for an answer; open it at {link}")
+        raise TooLarge(f"the image has {stored} bytes, too many for an answer: open it at {link}")
     data = await call.shared.stack.blobs.get(blob)
     caption = (
         f"Page {page} of {row['pages']} of document {doc_id}, {row['width']} x {row['height']} pixels. "
@@ -51,7 +51,7 @@ async def page_image(call: ToolCall, arguments: PageArguments) -> CallToolResult
 
 
 async def _drawn(call: ToolCall, doc_id: UUID, page: int) -> FoundPage:
-    """The page with its picture, waited for while it is being drawn; an error says why there is none."""
+    """The page with its image, after waiting until it is drawn; the error says why there is none."""
     now = asyncio.get_running_loop().time
     begun, closing = now(), call.shared.stack.closing
     while True:
@@ -70,15 +70,15 @@ async def _drawn(call: ToolCall, doc_id: UUID, page: int) -> FoundPage:
 
 def _missing(page: int, pending: bool) -> Unavailable | NotFound:
     if pending:
-        return Unavailable(f"page {page} is still being drawn; ask again in a minute")
-    return NotFound(f"there is no picture of page {page}; documents_get reads its text")
+        return Unavailable(f"page {page} is not drawn yet: try again in a minute")
+    return NotFound(f"there is no image of page {page}; documents_get reads its text")
 
 
 PAGE_IMAGE: Final = Tool(
     name="page.image",
     title="Look at a page",
     description=(
-        "The picture of one page of a document, for tables, charts, drawings and layout that text does not tell. "
+        "The image of one page of a document, for tables, charts, drawings and layout. "
         "doc_id and page as hits give them."
     ),
     scope=Scope.READ,

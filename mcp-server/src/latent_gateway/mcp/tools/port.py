@@ -1,4 +1,4 @@
-"""A tool: its name, what it takes and answers, and what it does."""
+"""A tool: its name, arguments, answer and function."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _NULL: Final = {"type": "null"}
 
 @cache
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Of a model's fields. An optional field may be left out; that it may be null is not told."""
+    """The JSON schema of a model's fields. Optional fields are not required; that they may be null is not
+    mentioned."""
     written = model.model_json_schema()
     schema = _simple(written, written.get("$defs", {}))
     schema.pop("description", None)  # the tool has its own
@@ -43,7 +44,7 @@ def _simple(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str
 
 
 def _meant(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The node without reference, and without null where one other form is left."""
+    """The node without references, and without null if one other form remains."""
     if "$ref" in node:
         rest = {key: value for key, value in node.items() if key != "$ref"}
         return {**_meant(definitions[node["$ref"].rpartition("/")[2]], definitions), **rest}
@@ -63,23 +64,25 @@ class Arguments(BaseModel):
 
 
 class UntrustedContent(BaseModel):
-    """Words of documents and of whoever named them, kept apart from ours."""
+    """Untrusted words of documents and their senders, kept apart from ours."""
 
     model_config = ConfigDict(json_schema_extra={"description": UNTRUSTED})
 
 
 MaxChars = Annotated[
     int,
-    Field(ge=MIN_CHARS, le=MAX_CHARS, description="Most characters of the answer."),
+    Field(ge=MIN_CHARS, le=MAX_CHARS, description="Maximum number of characters in the answer."),
 ]
 Cursor = Annotated[
     str | None,
-    Field(max_length=200, description="next_cursor of the answer before, with the same arguments."),
+    Field(
+        max_length=200, description="next_cursor of the previous answer, with the same arguments."
+    ),
 ]
 
 
 def _identity(value: Any) -> Any:
-    """A document's id, also out of the uri that a hit carries."""
+    """The id of a document, also from the uri of a hit."""
     if isinstance(value, str) and "://" in value:
         return value.partition("://")[2].partition("/")[0]
     return value
@@ -98,20 +101,20 @@ DocId = Annotated[
 @dataclass(frozen=True, slots=True)
 class Tool:
     name: str
-    """As ``GET /mcp/tools`` has it, with dots; on the wire they are underscores."""
+    """As in ``GET /mcp/tools``, with dots; MCP names have underscores."""
     title: str
     description: str
     scope: Scope
     arguments: type[Arguments]
     answer: type[ToolResult] | None
-    """None for pictures, which go without structured content: clients that read it drop the picture."""
+    """None for images, which have no structured content: clients that read it drop the image."""
     run: Callable[[ToolCall, Any], Awaitable[ToolResult | CallToolResult]]
     seconds: float = SECONDS
     """Its deadline."""
     also: Scope | None = None
-    """A scope that suffices as well: who adds sees how its job stands."""
+    """A scope that is also sufficient: those who may add see the state of the job."""
     open_world: bool = False
-    """It reaches beyond this machine."""
+    """It uses services beyond this machine."""
 
     @property
     def wire_name(self) -> str:

@@ -21,7 +21,7 @@ class TargetArguments(Arguments):
     embedder: Annotated[str, Field(max_length=MAX_NAME, description="As in a manifest.")]
     version: Annotated[str | None, Field(max_length=128)] = None
     dims: Annotated[
-        int | None, Field(ge=1, le=65_536, description="A remote embedder's must be given.")
+        int | None, Field(ge=1, le=65_536, description="Required for a remote embedder.")
     ] = None
 
 
@@ -39,10 +39,10 @@ class RefreshArguments(Arguments):
         Field(description="The embedder to change to; default: the one it has. Drift needs it."),
     ] = None
     way: Annotated[Way | None, Field(description="Of drift: what the adapter maps.")] = None
-    dry_run: Annotated[bool, Field(description="Tell what it would cost, change nothing.")] = False
-    force: Annotated[bool, Field(description="Switch though a gate fails.")] = False
+    dry_run: Annotated[bool, Field(description="Return the cost and change nothing.")] = False
+    force: Annotated[bool, Field(description="Switch even if a gate fails.")] = False
     keep_days: Annotated[
-        float | None, Field(ge=0, le=3650, description="How long there is a way back.")
+        float | None, Field(ge=0, le=3650, description="How long a rollback is possible.")
     ] = None
 
 
@@ -67,13 +67,13 @@ async def refresh(call: ToolCall, arguments: RefreshArguments) -> ToolRefresh:
             container_id=arguments.container_id,
             status=answer.status,
             plan=answer.plan,
-            advice="Nothing was changed. Without dry_run it begins.",
+            advice="Nothing was changed. Run it without dry_run to start.",
         )
     return ToolRefresh(
         container_id=arguments.container_id,
         status=answer.status,
         job_id=answer.job_id,
-        advice="Search goes on meanwhile. jobs_get with wait_seconds tells how it stands, and why it was not taken.",
+        advice="Searches continue in the meantime. jobs_get with wait_seconds shows its state, and why it was not switched.",
     )
 
 
@@ -81,8 +81,8 @@ REFRESH: Final = Tool(
     name="admin.refresh",
     title="Refresh a container's vectors",
     description=(
-        "Change a container's embedder, or make its vectors or chunks anew, by a job; ask with dry_run first. "
-        "What is searched is switched only when the new space is complete and no worse. For owners."
+        "Change a container's embedder, or create its vectors or chunks again, by a job. Run it with dry_run first. "
+        "Searches switch to the new space only when it is complete and not worse. For owners."
     ),
     scope=Scope.ADMIN,
     arguments=RefreshArguments,

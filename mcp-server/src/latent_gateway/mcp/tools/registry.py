@@ -49,7 +49,7 @@ router = APIRouter(tags=["mcp"])
 
 @router.get("/mcp/tools", response_model=ToolList)
 async def tools(shared: Shared, caller: Caller, request_id: RequestId) -> Response:
-    """Those that this token may call."""
+    """The tools that this token may call."""
     listed = [
         ToolView(
             name=tool.name,
@@ -67,4 +67,4 @@ async def tools(shared: Shared, caller: Caller, request_id: RequestId) -> Respon
 @router.api_route("/mcp/", methods=["GET", "POST", "DELETE"], include_in_schema=False)
 async def with_a_slash() -> Response:
     """No redirect: behind a proxy it would lead to an address that only the proxy knows."""
-    raise NotFound("MCP is spoken at /mcp, without a slash at the end")
+    raise NotFound("the MCP address is /mcp, without a slash at the end")

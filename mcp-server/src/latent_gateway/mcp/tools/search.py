@@ -31,16 +31,16 @@ from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Cursor, MaxChars
 DEFAULT_TOP_K: Final = 10
 MAX_ISSUES: Final = 3
 OWN: Final = frozenset({"detail", "max_chars"})
-"""Arguments that are about the answer, not the question: a page may be asked for with others than the one before."""
+"""Arguments about the answer, not the query: they may differ from the previous page."""
 NOTHING: Final = (
     "Use other or fewer words, mode 'semantic' for a meaning or 'lexical' for exact words, fewer must_terms and "
     "filters, or other containers."
 )
-MORE: Final = "Go on with next_cursor and the same arguments; documents_get reads a document, page_image shows a page."
+MORE: Final = "Continue with next_cursor and the same arguments; documents_get reads a document, page_image shows a page."
 
 
 def _list(value: Any) -> Any:
-    """A list that came as one string, as some models send it."""
+    """A list from a string, as some models send it."""
     if not isinstance(value, str):
         return value
     try:
@@ -61,20 +61,18 @@ class SearchArguments(Arguments):
     ]
     query: Annotated[
         str,
-        Field(
-            max_length=MAX_QUERY_CHARS, description="A question, or words that the passage holds."
-        ),
+        Field(max_length=MAX_QUERY_CHARS, description="A question, or words of the passage."),
     ] = ""
     image_ref: Annotated[
         Text | None,
         Field(
             max_length=200,
-            description="Ask by an image: id of an upload or document, or page://<doc_id>/<page>.",
+            description="Search by an image: id of an upload or document, or page://<doc_id>/<page>.",
         ),
     ] = None
-    top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K, description="Most hits of one answer.")] = (
-        DEFAULT_TOP_K
-    )
+    top_k: Annotated[
+        int, Field(ge=1, le=MAX_TOP_K, description="Maximum number of hits in one answer.")
+    ] = DEFAULT_TOP_K
     mode: Annotated[
         SearchMode | None,
         Field(
@@ -92,12 +90,14 @@ class SearchArguments(Arguments):
     must_terms: Annotated[
         list[Pattern],
         Listed,
-        Field(max_length=MAX_PATTERNS, description="Substrings that every hit holds as written."),
+        Field(
+            max_length=MAX_PATTERNS, description="Substrings that every hit must contain exactly."
+        ),
     ] = []
     regexes: Annotated[
         list[Pattern],
         Listed,
-        Field(max_length=MAX_PATTERNS, description="RE2 expressions; every hit matches one."),
+        Field(max_length=MAX_PATTERNS, description="RE2 expressions; every hit must match one."),
     ] = []
     path_like: Annotated[
         Pattern | None, Field(description="Glob or part of the source's path, such as docs/*.md.")
@@ -106,7 +106,7 @@ class SearchArguments(Arguments):
     rerank_k: Annotated[
         int | None, Field(ge=1, le=1000, description="Candidates reranked in mode rerank.")
     ] = None
-    dedup: Annotated[bool, Field(description="One hit a document.")] = True
+    dedup: Annotated[bool, Field(description="At most one hit per document.")] = True
     neighbours: Annotated[
         int,
         Field(ge=0, le=MAX_NEIGHBOURS, description="Passages shown before and after each hit."),
@@ -119,7 +119,7 @@ class SearchArguments(Arguments):
     cursor: Cursor = None
 
     def request(self) -> SearchRequest:
-        """The question as the service takes it; ``Invalid`` for what only it can tell."""
+        """The search request; ``Invalid`` for what only the service can check."""
         given_arguments = self.model_dump(exclude=set(OWN), exclude_unset=True, exclude_none=True)
         try:
             return SearchRequest.model_validate(
@@ -138,7 +138,7 @@ async def search(call: ToolCall, arguments: SearchArguments) -> ToolSearchResult
 def found(
     request: SearchRequest, answer: SearchResponse, detail: Detail, max_chars: int
 ) -> ToolSearchResult:
-    """The answer within its budget; hits that it keeps out come with the next page."""
+    """The answer within its budget; hits that do not fit are on the next page."""
     fitted = fit(answer.hits, detail, max_chars)
     next_cursor = answer.next_cursor
     if len(fitted.hits) < len(answer.hits):
