@@ -291,7 +291,7 @@ async def test_a_search_of_all_says_so_when_it_left_some_out(
     monkeypatch.setattr(search, "MAX_CONTAINERS", 0)
     cut = await harness.ask_json("reader", "POST", "/v1/doc_search", body=body)
     assert cut["partial"]
-    assert "name those that matter" in cut["issues"][-1]["message"]
+    assert "List the ones you need" in cut["issues"][-1]["message"]
     named = {**body, "containers": [VAULT]}
     transport = httpx.ASGITransport(harness.app, client=("192.0.2.9", 1))
     headers = {"Origin": BASE}
@@ -299,9 +299,9 @@ async def test_a_search_of_all_says_so_when_it_left_some_out(
         await browser.post("/login", data={"token": harness.tokens["reader"]})
         page = await browser.get("/console/search?q=glass")
         assert "not all answered" in page.text
-        assert "name those that matter" in page.text
+        assert "List the ones you need" in page.text
         page = await browser.get(f"/console/search?q=glass&c={VAULT}")
-        assert "name those that matter" not in page.text
+        assert "List the ones you need" not in page.text
     assert not (await harness.ask_json("reader", "POST", "/v1/doc_search", body=named))["partial"]
 
 

@@ -439,7 +439,7 @@ async def test_a_change_from_another_origin_is_refused(
     for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {}):
         answer = await desk.page.request.post(address, headers=headers, max_redirects=0)
         assert answer.status == 403, headers
-        assert "was not asked for by a page of this console" in await answer.text()
+        assert "does not come from a page of this console" in await answer.text()
 
 
 async def test_a_reader_sees_no_more_than_may_be_read_and_nothing_to_change(
