@@ -1,4 +1,4 @@
-"""The event loop that a process runs on: libuv's, which gateway and worker bring along; on Windows Python's own."""
+"""Runs a process on libuv's event loop (on Windows Python's own), and speeds up imports of absent packages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ LOOKED_FOR: Final = ("sniffio",)
 
 
 def remember_absent(names: tuple[str, ...] = LOOKED_FOR) -> None:
-    """Have Python say of those that are absent that they are, without a search. For a composition root."""
+    """Make imports of absent packages fail without a search. Called in a composition root."""
     for name in names:
         if name not in sys.modules and find_spec(name) is None:
-            sys.modules[name] = None  # type: ignore[assignment]  # documented: it then cannot be found
+            sys.modules[name] = None  # type: ignore[assignment]  # documented: the import then fails
 
 
 T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As ``asyncio.run``. Most of what we do is many small messages, each of which costs libuv's loop less."""
+    """Like ``asyncio.run``. We exchange many small messages, which cost less on libuv's loop."""
     remember_absent()
     with asyncio.Runner(loop_factory=_factory()) as runner:
         return runner.run(main)
