@@ -97,7 +97,7 @@ def media_type(image: bytes) -> str:
     for at, magic, kind in _MAGIC:
         if image.startswith(magic, at):
             return kind
-    raise Invalid("embedders read PNG, JPEG and WebP images only: convert this image")
+    raise Invalid("embedders read images as PNG, JPEG or WebP only: convert this image")
 
 
 def as_data_url(image: bytes) -> str:

@@ -68,7 +68,7 @@ class TextRate:
         At most ``burst`` texts can be taken at a time.
         """
         if texts > self.burst:
-            raise ValueError(f"{texts} texts exceed the size of the bucket ({self.burst})")
+            raise ValueError(f"{texts} texts are more than the bucket holds ({self.burst})")
         waiter = _Waiter(texts)
         line = self._urgent if urgent else self._patient
         line.append(waiter)
@@ -187,7 +187,7 @@ class SharedTextRate:
 
     async def take(self, texts: int, *, urgent: bool = False, within: float) -> None:
         if texts > self.burst:
-            raise ValueError(f"{texts} texts exceed the size of the bucket ({self.burst})")
+            raise ValueError(f"{texts} texts are more than the bucket holds ({self.burst})")
         until = self._clock() + within
         if urgent:
             await self._take(texts, 0.0, until)
